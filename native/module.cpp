@@ -1,0 +1,11 @@
+// The Python face of timesink._native: each loop that Python cannot run lives in its own file.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_nesting(nb::module_& m);
+
+NB_MODULE(_native, m) {
+    m.doc() = "Compiled loops of timesink: decoding, nesting, replay.";
+    bind_nesting(m);
+}

@@ -1,0 +1,28 @@
+"""timesink finds the time a GPU program loses, proves it from the profile, and says what one change would win back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from timesink.engine import diagnose
+    from timesink.model.trace import Trace
+    from timesink.readers import read
+
+__version__ = "0.1.0"
+__all__ = ["Trace", "__version__", "diagnose", "read"]
+
+_HOMES = {"read": "timesink.readers", "diagnose": "timesink.engine", "Trace": "timesink.model.trace"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the public names on first use, so that `import timesink` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'timesink' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

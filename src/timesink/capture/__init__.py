@@ -1,0 +1,1 @@
+"""Drive the profilers. Standard library only, importable inside the profiled program."""

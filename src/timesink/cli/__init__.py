@@ -1,0 +1,1 @@
+"""The command line: parse arguments, call, print, choose the exit code."""

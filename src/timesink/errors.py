@@ -1,0 +1,47 @@
+"""Every error timesink raises on purpose.
+
+The command line catches :class:`TimesinkError` and nothing else; anything else is a bug of ours.
+A message says what is wrong, with the value, and `remedy` says what to do next.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TimesinkError(Exception):
+    """Base of the tree. `remedy` is one sentence that begins with a verb."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(TimesinkError):
+    """The request makes no sense as asked: an unknown option value, code or column."""
+
+
+class UnreadableTrace(TimesinkError):
+    """A file that no reader can turn into a trace. `place` is a byte offset, a line or a table."""
+
+    def __init__(self, path: Path | str, message: str, *, place: str = "", remedy: str = "") -> None:
+        at = f" at {place}" if place else ""
+        super().__init__(f"{path}{at}: {message}", remedy=remedy)
+        self.path = Path(path)
+        self.place = place
+
+
+class SchemaViolation(TimesinkError):
+    """A reader produced a frame that its table's declaration forbids: a bug in the reader."""
+
+
+class MissingTool(TimesinkError):
+    """A program timesink drives (nsys, ncu, nvidia-smi) is not on this machine."""
+
+
+class ToolFailed(TimesinkError):
+    """A program timesink drives ran and failed; the message carries its exit status."""

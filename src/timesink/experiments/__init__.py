@@ -1,0 +1,1 @@
+"""Experiments run programs: verify, calibrate, gate, and the ledger of what was predicted and measured."""

@@ -1,0 +1,229 @@
+"""The vocabulary of a diagnosis: quantities, evidence, findings, verdicts. It computes nothing and reads no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from timesink.model.intervals import Intervals
+
+
+class Bottleneck(StrEnum):
+    """What limits the step. Closed: a rule picks one of these, and the verdict is the top finding's."""
+
+    HOST_SYNC = "host_sync"
+    INPUT_PIPELINE = "input_pipeline"
+    HOST_TO_DEVICE_COPY = "host_to_device_copy"
+    DEVICE_TO_HOST_COPY = "device_to_host_copy"
+    LAUNCH_BOUND = "launch_bound"
+    HOST_PYTHON = "host_python"
+    GARBAGE_COLLECTION = "garbage_collection"
+    ALLOCATOR = "allocator"
+    OPTIMIZER_UNFUSED = "optimizer_unfused"
+    POINTWISE_UNFUSED = "pointwise_unfused"
+    ATTENTION_UNFUSED = "attention_unfused"
+    PRECISION = "precision"
+    LAYOUT_CONVERSION = "layout_conversion"
+    DTYPE_CONVERSION = "dtype_conversion"
+    SHAPE_ALIGNMENT = "shape_alignment"
+    GRAPH_BREAKS = "graph_breaks"
+    RECOMPILATION = "recompilation"
+    STREAM_SERIALIZATION = "stream_serialization"
+    COMMUNICATION_EXPOSED = "communication_exposed"
+    COMMUNICATION_SMALL = "communication_small"
+    STRAGGLER = "straggler"
+    PIPELINE_BUBBLE = "pipeline_bubble"
+    MEMORY_BOUND_KERNEL = "memory_bound_kernel"
+    COMPUTE_BOUND_KERNEL = "compute_bound_kernel"
+    LATENCY_BOUND_KERNEL = "latency_bound_kernel"
+    OCCUPANCY = "occupancy"
+    UNCOALESCED = "uncoalesced"
+    BANK_CONFLICTS = "bank_conflicts"
+    REGISTER_SPILLS = "register_spills"
+    DIVERGENCE = "divergence"
+    ATOMICS = "atomics"
+    PROFILER_OVERHEAD = "profiler_overhead"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A value with its unit, and the interval it lies in where one is known."""
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured fact behind a verdict: walk from it to `rows` (row numbers) of `table`.
+
+    `how` says in half a sentence how it was measured; `limit` is what it was compared with, in the same unit.
+    """
+
+    label: str
+    measured: Quantity
+    how: str
+    limit: Quantity | None = None
+    table: str = ""
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place in the program, as far as it is known. Every text here comes from a trace: untrusted."""
+
+    rank: int | None = None
+    device: int | None = None
+    stream: int | None = None
+    thread: int | None = None
+    step: str | None = None
+    range: str | None = None
+    op: str | None = None
+    kernel: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+    def known(self) -> dict[str, str | int]:
+        """The fields that are known, in declaration order."""
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+
+
+class Change(Protocol):
+    """What a finding proposes to change, in terms the what-if engine can replay."""
+
+    @property
+    def label(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """Device time a finding accounts for: per (rank, device), the intervals that its fix could at most remove."""
+
+    intervals: Mapping[tuple[int, int], Intervals] = field(default_factory=dict)
+
+    @property
+    def total_ns(self) -> int:
+        return sum(part.total_ns for part in self.intervals.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """One bottleneck, its place, its evidence, and what to do.
+
+    `message` is one sentence an engineer can paste into a ticket. `recoverable` is milliseconds per step; a rule leaves
+    it out and states `claim` (a bound) and, where it can, `change` (which the what-if engine replays): the engine prices.
+    """
+
+    message: str
+    bottleneck: Bottleneck
+    where: Where
+    evidence: tuple[Evidence, ...]
+    advice: str
+    verify: str
+    claim: Claim = field(default_factory=Claim)
+    change: Change | None = None
+    recoverable: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Looked, and the pattern is not there; the evidence says how far from its limit."""
+
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """The question makes no sense for this trace, such as communication on one GPU."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Could not look. `to_decide` is what to capture, or the command that would decide it."""
+
+    why: str
+    to_decide: str
+
+
+Verdict = Found | Clear | NotApplicable | Undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A threshold of a rule: its default, unit, why it stands there, and the source of the figure."""
+
+    default: float
+    unit: str
+    why: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A rule's identity. `code` is three letters and a number, never reused; `name` says the pattern, not the remedy."""
+
+    code: str
+    name: str
+    summary: str
+    doc: str
+    since: str
+    references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ruling:
+    card: Card
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """Step times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out."""
+
+    count: int
+    p50_ms: float | None
+    p90_ms: float | None
+    p99_ms: float | None
+    source: str = ""
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFigures:
+    """The time budget of one device: compute + exposed_comm + exposed_copy + idle = span, to the nanosecond."""
+
+    rank: int
+    device: int
+    name: str
+    span_ns: int
+    busy_ns: int
+    idle_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Diagnosis:
+    """Everything a reporter shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine."""
+
+    sources: tuple[Mapping[str, str | int | None], ...]
+    steps: StepFigures
+    devices: tuple[DeviceFigures, ...]
+    rulings: tuple[Ruling, ...]
+    findings: tuple[tuple[Card, Finding], ...]
+    bottleneck: Bottleneck
+    statement: str
+    notes: tuple[str, ...] = ()

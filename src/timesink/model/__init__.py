@@ -1,0 +1,1 @@
+"""What a trace is: the declaration of its tables, the frames that obey it, and interval algebra on them."""

@@ -1,0 +1,113 @@
+"""One declaration of a table serves storage, validation and its reference page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from timesink.errors import SchemaViolation
+
+DType = type[pl.DataType] | pl.DataType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """One column: its Polars type, what it means, its unit, whether it may be null, and the column it refers to."""
+
+    dtype: DType
+    doc: str
+    unit: str | None = None
+    nullable: bool = False
+    refers_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A canonical table. Two tables are the same only if they are the same object; `str(table)` is its name."""
+
+    name: str
+    doc: str
+    columns: Mapping[str, Column]
+    sorted_by: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Table({self.name})"
+
+    @property
+    def schema(self) -> pl.Schema:
+        return pl.Schema({name: column.dtype for name, column in self.columns.items()})
+
+    def empty(self) -> pl.DataFrame:
+        """The table with no rows: recorded, and none happened."""
+        return pl.DataFrame(schema=self.schema)
+
+    def build(self, columns: Mapping[str, Any]) -> pl.DataFrame:
+        """A checked, sorted frame from whatever columns a reader has.
+
+        Nullable columns that are left out become null; a scalar fills its column. Raises `SchemaViolation` for an
+        unknown column, a missing one, or a value the declaration forbids.
+        """
+        unknown = sorted(set(columns) - set(self.columns))
+        if unknown:
+            raise SchemaViolation(f"table {self.name} has no column {', '.join(unknown)}")
+        height = max((len(v) for v in columns.values() if _is_sequence(v)), default=0)
+        series = [self._series(name, columns.get(name), height) for name in self.columns]
+        frame = pl.DataFrame(series)
+        if self.sorted_by and not _is_sorted(frame, self.sorted_by):
+            frame = frame.sort(self.sorted_by, maintain_order=True)
+        return self.check(frame)
+
+    def check(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The frame itself if it obeys the declaration, else `SchemaViolation` saying where it does not."""
+        if frame.schema != self.schema:
+            raise SchemaViolation(f"table {self.name}: {_schema_difference(self.schema, frame.schema)}")
+        nulls = frame.null_count().row(0, named=True) if frame.height else {}
+        for name, column in self.columns.items():
+            if not column.nullable and nulls.get(name, 0):
+                raise SchemaViolation(f"table {self.name}: {nulls[name]} nulls in {name}, which may not be null")
+        if "start_ns" in self.columns and "end_ns" in self.columns:
+            backwards = frame.select((pl.col("end_ns") < pl.col("start_ns")).sum()).item()
+            if backwards:
+                raise SchemaViolation(f"table {self.name}: {backwards} rows end before they start")
+        if self.sorted_by and not _is_sorted(frame, self.sorted_by):
+            raise SchemaViolation(f"table {self.name} is not sorted by {', '.join(self.sorted_by)}")
+        return frame
+
+    def _series(self, name: str, value: Any, height: int) -> pl.Series:
+        column = self.columns[name]
+        if value is None:
+            if not column.nullable:
+                raise SchemaViolation(f"table {self.name}: column {name} is missing and may not be null")
+            return pl.Series(name, [None], dtype=column.dtype).new_from_index(0, height)
+        if not _is_sequence(value):
+            return pl.Series(name, [value]).cast(column.dtype).new_from_index(0, height).alias(name)
+        series = value.alias(name) if isinstance(value, pl.Series) else pl.Series(name, value)
+        return series if series.dtype == column.dtype else series.cast(column.dtype)
+
+
+def _is_sequence(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, (str, bytes))
+
+
+def _is_sorted(frame: pl.DataFrame, by: tuple[str, ...]) -> bool:
+    if frame.height < 2:
+        return True
+    later, tie = pl.lit(False), pl.lit(True)
+    for name in by:
+        previous = pl.col(name).shift(1)
+        later = later | (tie & (pl.col(name) > previous))
+        tie = tie & (pl.col(name) == previous)
+    return bool(frame.select((later | tie).slice(1).all()).item())
+
+
+def _schema_difference(wanted: pl.Schema, got: pl.Schema) -> str:
+    lines = [f"column {n} missing" for n in wanted if n not in got]
+    lines += [f"column {n} unexpected" for n in got if n not in wanted]
+    lines += [f"column {n} is {got[n]}, not {wanted[n]}" for n in wanted if n in got and got[n] != wanted[n]]
+    return "; ".join(lines) or "columns are in another order"

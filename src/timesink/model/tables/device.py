@@ -1,0 +1,170 @@
+"""What GPUs are there, and what ran on them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from timesink.model.schema import Column, Table
+from timesink.model.tables.columns import (
+    CORRELATION,
+    DEVICE,
+    END,
+    EXTERNAL_ID,
+    NAME,
+    PROCESS,
+    RANK,
+    START,
+    TIME,
+    optional,
+)
+
+OpKind = pl.Enum(["kernel", "copy", "set", "graph"])
+CopyKind = pl.Enum(["h2d", "d2h", "d2d", "h2h", "p2p", "unknown"])
+MemoryKind = pl.Enum(["pageable", "pinned", "device", "array", "managed", "unknown"])
+SyncKind = pl.Enum(["device", "stream", "event", "stream_wait_event", "unknown"])
+
+SOURCES = Table(
+    "sources",
+    "One row per input file.",
+    {
+        "rank": RANK,
+        "path": Column(pl.String, "file as it was named on the command line"),
+        "format": Column(pl.String, "reader that took it: kineto_json, nsys_sqlite, nsys_arrow, ..."),
+        "tool_version": optional(pl.String, "version of the profiler that wrote it"),
+        "sha256": optional(pl.String, "digest of the file's bytes, hexadecimal"),
+        "size_bytes": optional(pl.Int64, "size of the file on disk", unit="bytes"),
+        "clock_origin_ns": optional(
+            pl.Int64, "what was added to the file's own times to reach the trace's clock", unit="ns"
+        ),
+        "start_ns": optional(pl.Int64, "start of the recorded window, where the file says", unit="ns"),
+        "end_ns": optional(pl.Int64, "end of the recorded window, where the file says", unit="ns"),
+        "host": optional(pl.String, "host name, where recorded"),
+        "world_size": optional(pl.Int32, "number of ranks in the job, where recorded"),
+    },
+)
+
+DEVICES = Table(
+    "devices",
+    "One row per GPU that the file describes or that did work.",
+    {
+        "rank": RANK,
+        "device": DEVICE,
+        "name": optional(pl.String, "product name; untrusted text"),
+        "compute_major": optional(pl.Int32, "compute capability, major"),
+        "compute_minor": optional(pl.Int32, "compute capability, minor"),
+        "sm_count": optional(pl.Int32, "streaming multiprocessors"),
+        "memory_bytes": optional(pl.Int64, "device memory", unit="bytes"),
+        "bandwidth_bytes_per_s": optional(pl.Float64, "peak DRAM bandwidth the file states", unit="bytes/s"),
+        "l2_bytes": optional(pl.Int64, "L2 cache", unit="bytes"),
+        "clock_hz": optional(pl.Int64, "maximum SM clock", unit="Hz"),
+    },
+    sorted_by=("rank", "device"),
+)
+
+DEVICE_OPS = Table(
+    "device_ops",
+    "One row per kernel, copy or memset that ran on a GPU; a CUDA graph traced as a whole is one row of kind graph.",
+    {
+        "rank": RANK,
+        "device": DEVICE,
+        "process": PROCESS,
+        "context": optional(pl.Int64, "CUDA context id within the process"),
+        "stream": Column(pl.Int64, "CUDA stream id within the context; -1 where not recorded"),
+        "kind": Column(OpKind, "kernel, copy (memcpy), set (memset), or graph (a whole replay, kernels unknown)"),
+        "name": NAME,
+        "start_ns": START,
+        "end_ns": END,
+        "correlation": CORRELATION,
+        "external_id": EXTERNAL_ID,
+        "graph_id": optional(pl.Int64, "executable graph this op was replayed from"),
+        "graph_node_id": optional(pl.Int64, "node of that graph"),
+        "bytes": optional(pl.Int64, "bytes copied or set", unit="bytes"),
+        "copy_kind": optional(CopyKind, "direction of a copy"),
+        "src_memory": optional(MemoryKind, "kind of memory a copy reads"),
+        "dst_memory": optional(MemoryKind, "kind of memory a copy writes, or a memset sets"),
+        "grid_x": optional(pl.Int32, "blocks along x"),
+        "grid_y": optional(pl.Int32, "blocks along y"),
+        "grid_z": optional(pl.Int32, "blocks along z"),
+        "block_x": optional(pl.Int32, "threads of a block along x"),
+        "block_y": optional(pl.Int32, "threads of a block along y"),
+        "block_z": optional(pl.Int32, "threads of a block along z"),
+        "registers": optional(pl.Int32, "registers per thread"),
+        "shared_memory_bytes": optional(pl.Int64, "static and dynamic shared memory of a block", unit="bytes"),
+    },
+    sorted_by=("rank", "device", "start_ns", "end_ns"),
+)
+
+SYNCS = Table(
+    "syncs",
+    "One row per synchronisation that the profiler recorded beside the API call that asked for it.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "device": optional(pl.Int32, "GPU ordinal"),
+        "context": optional(pl.Int64, "CUDA context id"),
+        "stream": optional(pl.Int64, "stream waited for (stream sync) or made to wait (stream_wait_event)"),
+        "kind": Column(SyncKind, "what was waited for"),
+        "start_ns": START,
+        "end_ns": END,
+        "correlation": CORRELATION,
+        "event_id": optional(pl.Int64, "CUDA event waited for"),
+    },
+    sorted_by=("rank", "start_ns", "end_ns"),
+)
+
+EVENT_WAITS = Table(
+    "event_waits",
+    "One row per edge from an event record on one stream to a wait on another.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "device": optional(pl.Int32, "GPU ordinal"),
+        "context": optional(pl.Int64, "CUDA context id of the waiting stream"),
+        "stream": Column(pl.Int64, "stream made to wait"),
+        "waited_stream": optional(pl.Int64, "stream the event was recorded on"),
+        "event_id": optional(pl.Int64, "CUDA event"),
+        "record_correlation": optional(pl.Int64, "correlation of the cudaEventRecord call waited for"),
+        "correlation": CORRELATION,
+        "start_ns": Column(pl.Int64, "start of the cudaStreamWaitEvent call", unit="ns"),
+    },
+    sorted_by=("rank", "start_ns"),
+)
+
+COLLECTIVES = Table(
+    "collectives",
+    "One row per collective or point-to-point operation of one rank.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "device": optional(pl.Int32, "GPU ordinal, where the device work was found"),
+        "stream": optional(pl.Int64, "stream of the device work"),
+        "correlation": CORRELATION,
+        "group": optional(pl.Categorical(), "process group name"),
+        "group_ranks": optional(pl.Categorical(), "members of the group, as the profiler wrote them"),
+        "group_size": optional(pl.Int32, "number of members"),
+        "sequence": optional(pl.Int64, "sequence number within the group"),
+        "kind": Column(pl.Categorical(), "allreduce, allgather, reducescatter, alltoall, broadcast, send, recv, ..."),
+        "in_bytes": optional(pl.Int64, "bytes this rank puts in", unit="bytes"),
+        "out_bytes": optional(pl.Int64, "bytes this rank gets out", unit="bytes"),
+        "dtype": optional(pl.Categorical(), "element type"),
+        "start_ns": Column(
+            pl.Int64, "start of its device op; of the host call where no device op was found", unit="ns"
+        ),
+        "end_ns": END,
+        "external_id": EXTERNAL_ID,
+    },
+    sorted_by=("rank", "start_ns", "end_ns"),
+)
+
+GPU_METRICS = Table(
+    "gpu_metrics",
+    "One row per sample of a hardware counter.",
+    {
+        "rank": RANK,
+        "device": DEVICE,
+        "name": NAME,
+        "time_ns": TIME,
+        "value": Column(pl.Float64, "value in the counter's own unit, which stands in its name"),
+    },
+    sorted_by=("rank", "device", "time_ns"),
+)

@@ -1,0 +1,125 @@
+"""What the host did: framework operators, CUDA calls, ranges, Python frames, operating-system calls."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from timesink.model.schema import Column, Table
+from timesink.model.tables.columns import CORRELATION, END, NAME, PROCESS, RANK, START, THREAD, optional
+
+RangeKind = pl.Enum(["push_pop", "start_end"])
+
+API_CALLS = Table(
+    "api_calls",
+    "One row per call into the CUDA or HIP runtime or driver.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": THREAD,
+        "name": NAME,
+        "start_ns": START,
+        "end_ns": END,
+        "correlation": Column(
+            pl.Int64, "links the call to the device work it caused, within one process", nullable=True
+        ),
+    },
+    sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
+)
+
+HOST_OPS = Table(
+    "host_ops",
+    "One row per framework operator (PyTorch cpu_op), nested ones included.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": THREAD,
+        "name": NAME,
+        "start_ns": START,
+        "end_ns": END,
+        "external_id": Column(pl.UInt64, "id that device_ops.external_id refers to", nullable=True),
+        "sequence_number": optional(pl.Int64, "links a forward operator to its backward one"),
+        "forward_thread": optional(pl.Int64, "profiler's number of the thread that ran the forward operator"),
+        "input_shapes": optional(pl.Categorical(), "JSON text of the input dimensions"),
+        "input_dtypes": optional(pl.Categorical(), "JSON text of the input types"),
+        "input_strides": optional(pl.Categorical(), "JSON text of the input strides"),
+        "concrete_inputs": optional(pl.Categorical(), "JSON text of scalar inputs"),
+        "call_stack": optional(pl.Categorical(), "Python stack, innermost first, frames separated by ';'"),
+    },
+    sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
+)
+
+RANGES = Table(
+    "ranges",
+    "One row per NVTX or user range on the host (record_function, ProfilerStep, torch.cuda.nvtx).",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": THREAD,
+        "domain": optional(pl.Categorical(), "NVTX domain; null for the default domain and for PyTorch's own ranges"),
+        "name": NAME,
+        "start_ns": START,
+        "end_ns": END,
+        "kind": Column(RangeKind, "push_pop ranges nest on a thread; start_end ranges may cross"),
+        "depth": Column(pl.Int32, "how many ranges of the thread enclose it; 0 is outermost"),
+    },
+    sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
+)
+
+FRAMES = Table(
+    "frames",
+    "One row per Python function call (with_stack=True).",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": THREAD,
+        "name": NAME,
+        "file": optional(pl.Categorical(), "source file; untrusted text"),
+        "line": optional(pl.Int32, "line of the function's definition"),
+        "start_ns": START,
+        "end_ns": END,
+        "frame_id": optional(pl.Int64, "profiler's id of the call"),
+        "parent_id": optional(pl.Int64, "id of the calling frame"),
+    },
+    sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
+)
+
+OS_CALLS = Table(
+    "os_calls",
+    "One row per traced operating-system runtime call.",
+    {"rank": RANK, "process": PROCESS, "thread": THREAD, "name": NAME, "start_ns": START, "end_ns": END},
+    sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
+)
+
+THREAD_STATES = Table(
+    "thread_states",
+    "One row per interval in which a thread was scheduled, waiting, or holding or waiting for the GIL.",
+    {"rank": RANK, "process": PROCESS, "thread": THREAD, "state": NAME, "start_ns": START, "end_ns": END},
+    sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
+)
+
+THREADS = Table(
+    "threads",
+    "One row per host thread that has a name.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": Column(pl.Int64, "operating-system thread id"),
+        "name": Column(pl.String, "name as the profiler wrote it; untrusted text"),
+    },
+    sorted_by=("rank", "process", "thread"),
+)
+
+PROFILER_OVERHEAD = Table(
+    "profiler_overhead",
+    "One row per interval the profiler spent on itself: buffer requests and flushes, instrumentation.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": optional(pl.Int64, "thread that paid for it, where known"),
+        "name": NAME,
+        "start_ns": START,
+        "end_ns": END,
+        "correlation": CORRELATION,
+    },
+    sorted_by=("rank", "start_ns", "end_ns"),
+)

@@ -1,0 +1,47 @@
+"""Units: inside the program they are suffixes on names; here they become text for people.
+
+Times are int64 nanoseconds, sizes are bytes, shares are 0 to 1. Decimal prefixes throughout (1 GB = 1e9 bytes), as
+NVIDIA's and nccl-tests' bandwidth figures use them.
+"""
+
+from __future__ import annotations
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+_TIME_STEPS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"))
+_BYTE_STEPS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def time_text(value_ns: float) -> str:
+    """A duration with the unit that leaves one to three digits before the point: ``12.3 ms``."""
+    for size, name in _TIME_STEPS:
+        if abs(value_ns) >= size:
+            return f"{_three_digits(value_ns / size)} {name}"
+    return f"{value_ns:.0f} ns"
+
+
+def bytes_text(value_bytes: float) -> str:
+    """A size in decimal units: ``25.5 GB``."""
+    for size, name in _BYTE_STEPS:
+        if abs(value_bytes) >= size:
+            return f"{_three_digits(value_bytes / size)} {name}"
+    return f"{value_bytes:.0f} B"
+
+
+def share_text(ratio: float) -> str:
+    """A share of 0 to 1 as a percentage: ``37.5 %``."""
+    return f"{_three_digits(100 * ratio)} %"
+
+
+def ms(value_ns: float) -> float:
+    """Nanoseconds to milliseconds, for the JSON contract."""
+    return value_ns / NS_PER_MS
+
+
+def _three_digits(value: float) -> str:
+    size = abs(value)
+    if size >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

@@ -97,7 +97,8 @@ class Change(Protocol):
     """What a finding proposes to change, in terms the what-if engine can replay."""
 
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """What is changed, in half a sentence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +109,7 @@ class Claim:
 
     @property
     def total_ns(self) -> int:
+        """Device time claimed, summed over devices."""
         return sum(part.total_ns for part in self.intervals.values())
 
 
@@ -116,7 +118,8 @@ class Finding:
     """One bottleneck, its place, its evidence, and what to do.
 
     `message` is one sentence an engineer can paste into a ticket. `recoverable` is milliseconds per step; a rule leaves
-    it out and states `claim` (a bound) and, where it can, `change` (which the what-if engine replays): the engine prices.
+    it out and states `claim` (a bound) and, where it can, `change` (which the what-if engine replays); the engine
+    prices both.
     """
 
     message: str
@@ -132,6 +135,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
+    """The pattern is there."""
+
     findings: tuple[Finding, ...]
 
 
@@ -172,7 +177,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A rule's identity. `code` is three letters and a number, never reused; `name` says the pattern, not the remedy."""
+    """A rule's identity. `code` is three letters and a number, never reused; `name` is the pattern, not its remedy."""
 
     code: str
     name: str
@@ -184,13 +189,15 @@ class Card:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ruling:
+    """One rule's verdict on one trace."""
+
     card: Card
     verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """Step times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out."""
+    """Times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out."""
 
     count: int
     p50_ms: float | None

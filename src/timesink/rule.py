@@ -22,6 +22,7 @@ class Facts:
         self._known: dict[Callable[[Trace], Any], Any] = {}
 
     def __call__(self, measure: Callable[[Trace], Result]) -> Result:
+        """The measure of this trace, computed at most once."""
         if measure not in self._known:
             self._known[measure] = measure(self.trace)
         result: Result = self._known[measure]

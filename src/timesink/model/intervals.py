@@ -27,10 +27,12 @@ class Intervals:
 
     @classmethod
     def none(cls) -> Intervals:
+        """No intervals."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
     def one(cls, start_ns: int, end_ns: int) -> Intervals:
+        """One window; nothing where it ends before it starts."""
         if end_ns <= start_ns:
             return cls.none()
         return cls(np.array([start_ns], np.int64), np.array([end_ns], np.int64))
@@ -59,6 +61,7 @@ class Intervals:
 
     @classmethod
     def union_all(cls, parts: Iterable[Intervals]) -> Intervals:
+        """The union of several sets."""
         return reduce(cls.__or__, parts, cls.none())
 
     def __len__(self) -> int:
@@ -66,10 +69,12 @@ class Intervals:
 
     @property
     def lengths_ns(self) -> Times:
+        """Length of each interval."""
         return self.end_ns - self.start_ns
 
     @property
     def total_ns(self) -> int:
+        """Nanoseconds covered."""
         return int(self.lengths_ns.sum())
 
     def __or__(self, other: Intervals) -> Intervals:
@@ -88,6 +93,7 @@ class Intervals:
         return Intervals.one(start_ns, end_ns) - self
 
     def clip(self, start_ns: int, end_ns: int) -> Intervals:
+        """What lies inside the window."""
         return self & Intervals.one(start_ns, end_ns)
 
     def covered_ns(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Times:

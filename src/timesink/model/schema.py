@@ -41,6 +41,7 @@ class Table:
 
     @property
     def schema(self) -> pl.Schema:
+        """The Polars schema a frame of this table has."""
         return pl.Schema({name: column.dtype for name, column in self.columns.items()})
 
     def empty(self) -> pl.DataFrame:

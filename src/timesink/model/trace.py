@@ -60,6 +60,7 @@ class Trace:
         return replace(self, tables=kept)
 
     def with_notes(self, *notes: ImportNote) -> Trace:
+        """The same trace with more to say about its import."""
         return replace(self, notes=(*self.notes, *notes))
 
 

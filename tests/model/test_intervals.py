@@ -1,0 +1,78 @@
+"""Interval algebra against sets of single nanoseconds, the slow and obvious way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timesink.model.intervals import Intervals
+
+PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
+
+
+def made(pairs: list[tuple[int, int]]) -> Intervals:
+    return Intervals.union_of([a for a, _ in pairs], [a + length for a, length in pairs])
+
+
+def instants(pairs: list[tuple[int, int]]) -> set[int]:
+    return {t for a, length in pairs for t in range(a, a + length)}
+
+
+def instants_of(intervals: Intervals) -> set[int]:
+    return {t for a, b in zip(intervals.start_ns, intervals.end_ns, strict=True) for t in range(int(a), int(b))}
+
+
+@given(PAIRS)
+def test_union_holds_the_same_instants_and_is_sorted_disjoint_and_non_empty(pairs: list[tuple[int, int]]) -> None:
+    union = made(pairs)
+    assert instants_of(union) == instants(pairs)
+    assert union.total_ns == len(instants(pairs))
+    assert (union.end_ns > union.start_ns).all()
+    assert (union.start_ns[1:] > union.end_ns[:-1]).all()
+
+
+@given(PAIRS, PAIRS)
+def test_or_and_minus_are_the_set_operations(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+    left, right = made(a), made(b)
+    assert instants_of(left | right) == instants(a) | instants(b)
+    assert instants_of(left & right) == instants(a) & instants(b)
+    assert instants_of(left - right) == instants(a) - instants(b)
+
+
+@given(PAIRS, st.integers(0, 70), st.integers(0, 70))
+def test_busy_plus_gaps_is_the_window(pairs: list[tuple[int, int]], start: int, end: int) -> None:
+    union = made(pairs)
+    assert union.clip(start, end).total_ns + union.gaps(start, end).total_ns == max(0, end - start)
+
+
+@given(PAIRS, st.lists(st.tuples(st.integers(-5, 70), st.integers(0, 20)), max_size=5))
+def test_coverage_of_a_window_is_the_length_of_its_clip(
+    pairs: list[tuple[int, int]], windows: list[tuple[int, int]]
+) -> None:
+    union = made(pairs)
+    starts, ends = [a for a, _ in windows], [a + length for a, length in windows]
+    covered = union.covered_ns(np.array(starts, np.int64), np.array(ends, np.int64))
+    assert covered.tolist() == [union.clip(a, b).total_ns for a, b in zip(starts, ends, strict=True)]
+
+
+def test_touching_intervals_become_one() -> None:
+    union = Intervals.union_of([0, 5], [5, 9])
+    assert (union.start_ns.tolist(), union.end_ns.tolist()) == ([0], [9])
+
+
+def test_times_near_the_end_of_int64_are_exact() -> None:
+    base = 1_790_857_026_000_000_123
+    union = Intervals.union_of([base, base + 3], [base + 1, base + 4])
+    assert union.total_ns == 2
+    assert union.gaps(base, base + 4).start_ns.tolist() == [base + 1]
+
+
+def test_an_empty_window_has_no_gaps() -> None:
+    assert len(Intervals.none().gaps(5, 5)) == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_union_of_no_parts_is_nothing(count: int) -> None:
+    assert Intervals.union_all([Intervals.none()] * count).total_ns == 0

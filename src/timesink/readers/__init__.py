@@ -3,3 +3,160 @@
 A damaged record is an `ImportNote`; a damaged file is `UnreadableTrace`; a truncated file yields its readable prefix
 with a DATA_LOSS note.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache as memoised
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from timesink.errors import UnreadableTrace
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+
+HEAD_BYTES = 4096
+
+# Asked in this order; each module holds one `READER`. The order matters only where two formats look alike.
+MODULES = (
+    "timesink.readers.nsys_sqlite",
+    "timesink.readers.nsys_report",
+    "timesink.readers.nsys_arrow",
+    "timesink.readers.kineto",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What a reader may spend on one file before it refuses; a file somebody mailed may be a bomb."""
+
+    unpacked_bytes: int = 64 << 30
+
+
+class Reader(Protocol):
+    """One file format. `version` changes whenever the same bytes would give other tables: the cache keys by it."""
+
+    @property
+    def format(self) -> str:
+        """Name of the format, as it stands in `sources.format`."""
+
+    @property
+    def version(self) -> int:
+        """Number of this reader's behaviour."""
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether the file is of this format, judged by its first 4 KiB. `head` is empty for a folder."""
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """The checked tables of the file, rank as the file says or 0; or `UnreadableTrace`."""
+
+
+def read(path: str | Path, *, rank: int | None = None, cache: bool = True, limits: ReadLimits | None = None) -> Trace:
+    """One file (or one export folder) as a trace.
+
+    Parameters
+    ----------
+    rank
+        Overrides what the file says of its rank.
+    cache
+        Keep the tables in the user's cache folder, and take them from there where the same bytes were read before.
+    limits
+        What may be spent on the file.
+
+    Raises
+    ------
+    UnreadableTrace
+        No reader takes the file, or its reader cannot make a trace of it.
+    """
+    from timesink.readers import cache as store
+    from timesink.readers.ranks import with_rank
+
+    where = Path(path)
+    reader = reader_of(where)
+    allowed = limits or ReadLimits()
+    trace = store.read_through(reader, where, allowed) if cache else reader.read(where, allowed)
+    return trace if rank is None else with_rank(trace, rank)
+
+
+def read_all(paths: Iterable[str | Path], *, cache: bool = True, limits: ReadLimits | None = None) -> Trace:
+    """Several files as one trace, each under its own rank. A folder stands for the trace files in it.
+
+    Two files that claim the same rank get the rank in their file names (``rank3``, ``worker3``), else their position in
+    the order given; a note says so. Clocks of different machines are not aligned here.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from timesink.readers.ranks import joined
+
+    files = [file for path in paths for file in trace_files(Path(path))]
+    if len(files) == 1:
+        return read(files[0], cache=cache, limits=limits)
+    with ThreadPoolExecutor(max_workers=min(len(files), _workers()) or 1) as pool:
+        return joined(list(pool.map(lambda file: read(file, cache=cache, limits=limits), files)), files)
+
+
+def trace_files(path: Path) -> list[Path]:
+    """The path itself, or where it is a folder that is no export of its own, the trace files in it, by name."""
+    if not path.is_dir() or any(reader.recognises(path, b"") for reader in readers()):
+        return [path]
+    files = [file for file in sorted(path.iterdir()) if file.is_file() and _recognised(file) is not None]
+    if not files:
+        raise UnreadableTrace(path, "no trace file in this folder", remedy=_KNOWN)
+    return files
+
+
+@memoised
+def readers() -> tuple[Reader, ...]:
+    """Every reader, in the order they are asked."""
+    return tuple(import_module(module).READER for module in MODULES if find_spec(module))
+
+
+def reader_of(path: Path) -> Reader:
+    """The reader that takes the file, or `UnreadableTrace` that says what the file looks like."""
+    found = _recognised(path)
+    if found is None:
+        raise UnreadableTrace(path, _looks_like(path), remedy=_KNOWN)
+    return found
+
+
+def head_of(path: Path) -> bytes:
+    """The first 4 KiB; empty for a folder. `UnreadableTrace` where the file cannot be opened."""
+    if path.is_dir():
+        return b""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(HEAD_BYTES)
+    except OSError as error:
+        raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
+
+
+def _recognised(path: Path) -> Reader | None:
+    head = head_of(path)
+    return next((reader for reader in readers() if reader.recognises(path, head)), None)
+
+
+def _workers() -> int:
+    import os
+
+    return os.cpu_count() or 1
+
+
+_KNOWN = (
+    "give a PyTorch profiler trace (.json, .json.gz), an Nsight Systems report (.nsys-rep, .qdrep) or its export "
+    "(.sqlite, or a folder of Parquet or Arrow files)"
+)
+
+
+def _looks_like(path: Path) -> str:
+    head = head_of(path)
+    if path.is_dir():
+        return "a folder that is no export timesink knows"
+    if not head:
+        return "the file is empty"
+    if head.startswith(b"version https://git-lfs.github.com/spec/"):
+        return "this is a git-LFS pointer, not the file itself (run `git lfs pull`)"
+    return f"no reader takes a file that begins with {head[:16]!r}"

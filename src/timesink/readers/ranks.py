@@ -1,0 +1,75 @@
+"""Ranks of files, and several one-rank traces as one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from timesink.errors import UnreadableTrace, UsageError
+from timesink.model.tables import ALL, SOURCES
+from timesink.model.trace import ImportNote, NoteKind, Trace
+
+_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
+
+def ranks_of(trace: Trace) -> tuple[int, ...]:
+    """The ranks in a trace, ascending; from `sources`, and from every table where there is none."""
+    frames = [trace[SOURCES]] if SOURCES in trace else [trace[table] for table in trace]
+    return tuple(sorted({rank for frame in frames for rank in frame["rank"].unique()}))
+
+
+def with_rank(trace: Trace, rank: int) -> Trace:
+    """The same rows under another rank. `UsageError` if the trace holds several ranks."""
+    if len(held := ranks_of(trace)) > 1:
+        listed = ", ".join(map(str, held))
+        raise UsageError(
+            f"{trace.source} holds ranks {listed}; one rank cannot stand for them", remedy="leave rank out"
+        )
+    column = pl.lit(rank, dtype=pl.Int32).alias("rank")
+    return replace(trace, tables={table: frame.with_columns(column) for table, frame in trace.tables.items()})
+
+
+def rank_in_name(path: Path) -> int | None:
+    """The rank a file name states (``rank3``, ``worker_3``), if it states one."""
+    found = _RANK_IN_NAME.search(path.name)
+    return int(found[1]) if found else None
+
+
+def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
+    """One trace of several. Rows keep each table's order, because every order begins with the rank."""
+    if not traces:
+        raise UnreadableTrace("", "no file to read", remedy="name at least one trace")
+    parts, notes = _distinct(traces, files)
+    parts.sort(key=lambda part: ranks_of(part)[:1])
+    tables = {}
+    for table in ALL:
+        frames = [part[table] for part in parts if table in part]
+        if frames:
+            whole = pl.concat(frames, how="vertical", rechunk=False)
+            tables[table] = table.check(whole.sort(table.sorted_by, maintain_order=True) if table.sorted_by else whole)
+        if 0 < len(frames) < len(parts):
+            without = [str(rank) for part in parts if table not in part for rank in ranks_of(part)]
+            message = f"no {table} recorded on rank {', '.join(without)}, though on others"
+            notes.append(ImportNote(NoteKind.ASSUMED, message, len(without), table.name))
+    own = tuple(note for part in parts for note in part.notes)
+    return Trace(", ".join(str(file) for file in files), tables, (*own, *notes))
+
+
+def _distinct(traces: Sequence[Trace], files: Sequence[Path]) -> tuple[list[Trace], list[ImportNote]]:
+    """Each trace under ranks no other trace has."""
+    claims = Counter(rank for trace in traces for rank in ranks_of(trace))
+    if all(count == 1 for count in claims.values()):
+        return list(traces), []
+    named = [rank_in_name(file) for file in files]
+    by_name = None not in named and len(set(named)) == len(named)
+    chosen = [rank for rank in named if rank is not None] if by_name else list(range(len(files)))
+    source = "the file names" if by_name else "the order given"
+    clash = ", ".join(str(rank) for rank, count in sorted(claims.items()) if count > 1)
+    message = f"several files claim rank {clash}; ranks taken from {source}"
+    note = ImportNote(NoteKind.ASSUMED, message, len(files), SOURCES.name)
+    return [with_rank(trace, rank) for trace, rank in zip(traces, chosen, strict=True)], [note]

@@ -26,6 +26,7 @@ from timesink.model.tables.host import (
     THREADS,
     RangeKind,
 )
+from timesink.model.tables.kernels import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, ClockControl
 from timesink.model.tables.memory import MEMORY_EVENTS
 
 ALL = (
@@ -45,6 +46,9 @@ ALL = (
     GPU_METRICS,
     MEMORY_EVENTS,
     PROFILER_OVERHEAD,
+    KERNEL_PROFILES,
+    KERNEL_METRICS,
+    KERNEL_RULES,
 )
 
 __all__ = [
@@ -57,6 +61,9 @@ __all__ = [
     "FRAMES",
     "GPU_METRICS",
     "HOST_OPS",
+    "KERNEL_METRICS",
+    "KERNEL_PROFILES",
+    "KERNEL_RULES",
     "MEMORY_EVENTS",
     "OS_CALLS",
     "PROFILER_OVERHEAD",
@@ -65,6 +72,7 @@ __all__ = [
     "SYNCS",
     "THREADS",
     "THREAD_STATES",
+    "ClockControl",
     "CopyKind",
     "MemoryKind",
     "OpKind",

@@ -1,0 +1,185 @@
+"""Datasheet peaks of GPUs by product name: dense rates, DRAM bandwidth, caches. What is unknown is None, not guessed.
+
+A profile's own counters give better peaks (they see export cuts and lowered clocks); this table is the fallback, and
+its `source` is printed beside every figure taken from it. Tensor rates are *dense*: vendors like to quote twice that,
+with structured sparsity. Where sources disagree the higher figure stands here: a time bound made from it still holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Precision(StrEnum):
+    """A numeric format together with the unit that computes it."""
+
+    FP64 = "fp64"
+    FP64_TENSOR = "fp64_tensor"
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    FP4 = "fp4"
+    INT8 = "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPeaks:
+    """Peaks of one product at its boost clock. `flops` counts a fused multiply-add as two operations.
+
+    `flops` holds only formats whose dense rate is published; fp16 and bf16 mean tensor cores with fp32 accumulation.
+    `l2_bytes` is the whole cache. `note` says where sources disagree or what a figure leaves out.
+    """
+
+    product: str
+    vendor: str
+    compute_capability: tuple[int, int] | None
+    sm_count: int
+    dram_bytes_per_s: float
+    l2_bytes: int
+    flops: Mapping[Precision, float] = field(default_factory=dict)
+    source: str = ""
+    note: str = ""
+
+    def flops_of(self, precision: Precision) -> float | None:
+        """Operations per second of that format, or None where no dense figure is known."""
+        return self.flops.get(precision)
+
+    def ridge(self, precision: Precision) -> float | None:
+        """Operations per DRAM byte above which that format is compute-bound."""
+        rate = self.flops_of(precision)
+        return None if rate is None else rate / self.dram_bytes_per_s
+
+
+def peaks(product_name: str) -> GpuPeaks | None:
+    """The peaks of the GPU that calls itself `product_name` ("NVIDIA H100 80GB HBM3"), or None where it is not known.
+
+    A name is taken only where it leaves no doubt: "NVIDIA A100" alone is None, as the 40 and 80 GB boards differ.
+    """
+    words = re.sub(r"[\s_-]+", " ", product_name).strip()
+    for pattern, entry in _ENTRIES:
+        if pattern.search(words):
+            return entry
+    return None
+
+
+def known_gpus() -> tuple[GpuPeaks, ...]:
+    """Every entry of the table, in its order."""
+    return tuple(entry for _, entry in _ENTRIES)
+
+
+_ORDER = tuple(Precision)
+_VOLTA = (
+    "NVIDIA Tesla V100 datasheet (2018); fp32, fp64 and DRAM equal counters of a V100-SXM2-32GB report at maximum clock"
+)
+_TURING = "NVIDIA T4 datasheet (2019)"
+_A100 = "NVIDIA A100 datasheet (2021); fp32, fp64 and DRAM equal counters of A100 reports at maximum clock"
+_H100 = "NVIDIA H100 datasheet (2023), dense"
+_REPORT = "counters of an Nsight Compute report at maximum clock"
+_BLACKWELL = "NVIDIA Blackwell datasheet (2024), dense"
+_ADA = "NVIDIA Ada datasheets (2023), dense"
+_CDNA = "AMD Instinct data sheets (2022, 2023), dense matrix rates"
+_B200_NOTE = "sources disagree by up to 10 % (fp64 37-40, fp32 75-80 TFLOP/s, DRAM 7.7-8.0 TB/s); the higher stands"
+_SXM_NOTE = "tensor rates assume 1.83 GHz, fp32 and fp64 1.98 GHz"
+
+
+def _rates(*tera: float | None) -> dict[Precision, float]:
+    """TFLOP/s in the order of `Precision`; None leaves a format out."""
+    return {kind: rate * 1e12 for kind, rate in zip(_ORDER, tera, strict=False) if rate is not None}
+
+
+_Shape = tuple[tuple[int, int], int, float, float]  # compute capability, SMs, DRAM GB/s, L2 MiB
+
+
+def _nvidia(
+    pattern: str, product: str, shape: _Shape, flops: Mapping[Precision, float], source: str, note: str = ""
+) -> tuple[re.Pattern[str], GpuPeaks]:
+    capability, sms, dram_gb, l2_mib = shape
+    entry = GpuPeaks(product, "NVIDIA", capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note)
+    return re.compile(pattern, re.IGNORECASE), entry
+
+
+def _amd(
+    pattern: str, product: str, units: int, dram_gb: float, l2_mb: float, flops: Mapping[Precision, float]
+) -> tuple[re.Pattern[str], GpuPeaks]:
+    note = "sm_count counts compute units; l2_bytes is the L2, not the Infinity Cache"
+    entry = GpuPeaks(product, "AMD", None, units, dram_gb * 1e9, int(l2_mb * 2**20), flops, _CDNA, note)
+    return re.compile(pattern, re.IGNORECASE), entry
+
+
+_HOPPER = _rates(33.5, 66.9, 66.9, 494.7, 989.4, 989.4, 1978.9, None, 1978.9)
+_HOPPER_PCIE = _rates(25.6, 51.2, 51.2, 378, 756, 756, 1513, None, 1513)
+_AMPERE = _rates(9.7, 19.5, 19.5, 156, 312, 312, None, None, 624)
+
+# The first pattern that matches decides, so a narrower one stands before a wider one.
+_ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
+    _nvidia(r"\bV100 SXM", "V100 SXM2", ((7, 0), 80, 900, 6), _rates(7.8, None, 15.7, None, 125), _VOLTA),
+    _nvidia(r"\bT4$", "T4", ((7, 5), 40, 320, 4), _rates(0.25, None, 8.1, None, 65, None, None, None, 130), _TURING),
+    _nvidia(r"\bA100 SXM4? ?40GB", "A100 SXM4 40GB", ((8, 0), 108, 1555, 40), _AMPERE, _A100),
+    _nvidia(r"\bA100 SXM4? ?80GB", "A100 SXM4 80GB", ((8, 0), 108, 2039, 40), _AMPERE, _A100),
+    _nvidia(r"\bA100 (PCIe 80GB|80GB PCIe)", "A100 PCIe 80GB", ((8, 0), 108, 1935, 40), _AMPERE, _A100),
+    _nvidia(r"\bA100 (PCIe 40GB|40GB PCIe)", "A100 PCIe 40GB", ((8, 0), 108, 1555, 40), _AMPERE, _A100),
+    _nvidia(r"\bA10G\b", "A10G", ((8, 6), 80, 600, 6), _rates(0.55, None, 35.0), _REPORT, "tensor rates not published"),
+    _nvidia(r"\bRTX A4500\b", "RTX A4500", ((8, 6), 56, 640, 6), _rates(0.37, None, 23.7), _REPORT, "tensor left out"),
+    _nvidia(r"\bH100 PCIe", "H100 PCIe", ((9, 0), 114, 2039, 50), _HOPPER_PCIE, _H100),
+    _nvidia(r"\bH100 (80GB HBM3|SXM)", "H100 SXM5", ((9, 0), 132, 3352, 50), _HOPPER, _H100, _SXM_NOTE),
+    _nvidia(
+        r"\bH800$|\bH800 SXM",
+        "H800",
+        ((9, 0), 132, 3352, 50),
+        _rates(1.0, None, 66.9, 494.7, 989.4, 989.4, 1978.9, None, 1978.9),
+        f"{_H100}; fp64 from {_REPORT}",
+        "export variant: fp64 cut to 2 operations per SM and clock",
+    ),
+    _nvidia(
+        r"\bH200( SXM|$| 141GB)", "H200 SXM", ((9, 0), 132, 4800, 50), _HOPPER, "NVIDIA H200 datasheet (2024), dense"
+    ),
+    _nvidia(r"\bGH200 480GB|\bGH200 96GB", "GH200 96GB HBM3", ((9, 0), 132, 4023, 60), _HOPPER, f"{_H100}; {_REPORT}"),
+    _nvidia(
+        r"\bGB200\b",
+        "GB200 (one GPU)",
+        ((10, 0), 152, 8000, 126),
+        _rates(45, 45, 90, 1250, 2500, 2500, 5000, 10000, 5000),
+        _BLACKWELL,
+        _B200_NOTE,
+    ),
+    _nvidia(
+        r"\bB200\b",
+        "B200",
+        ((10, 0), 148, 8000, 126),
+        _rates(40, 40, 80, 1100, 2250, 2250, 4500, 9000, 4500),
+        _BLACKWELL,
+        _B200_NOTE,
+    ),
+    _nvidia(r"\bL40S\b", "L40S", ((8, 9), 142, 864, 96), _rates(1.4, None, 91.6, 183, 362, 362, 733, None, 733), _ADA),
+    _nvidia(r"\bL4$", "L4", ((8, 9), 58, 300, 48), _rates(0.47, None, 30.3, 60, 121, 121, 242, None, 242), _ADA),
+    _nvidia(
+        r"\bRTX 4090$",
+        "GeForce RTX 4090",
+        ((8, 9), 128, 1008, 72),
+        _rates(1.3, None, 82.6, 82.6, 165.2, 165.2, 330.3, None, 660.6),
+        _ADA,
+        "fp16 and fp8 with fp32 accumulation; fp16 accumulation doubles them",
+    ),
+    _nvidia(
+        r"\bRTX 5090$",
+        "GeForce RTX 5090",
+        ((12, 0), 170, 1792, 96),
+        _rates(1.6, None, 104.8, 104.8, 209.5, 209.5, 419, 1676, 838),
+        "NVIDIA RTX Blackwell whitepaper (2025), dense",
+        "fp16 and fp8 with fp32 accumulation",
+    ),
+    _amd(
+        r"\bMI300X\b",
+        "Instinct MI300X",
+        304,
+        5300,
+        32,
+        _rates(81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, None, 2614.9),
+    ),
+    _amd(r"\bMI210\b", "Instinct MI210", 104, 1638, 8, _rates(22.6, 45.3, 22.6, None, 181, 181, None, None, 181)),
+)

@@ -59,92 +59,63 @@ _COMMUNICATION = re.compile(
     re.IGNORECASE,
 )
 
-_FAMILIES: tuple[tuple[KernelFamily, re.Pattern[str]], ...] = (
-    (KernelFamily.COMMUNICATION, _COMMUNICATION),
+_FAMILY_PATTERNS = (
+    (KernelFamily.COMMUNICATION, _COMMUNICATION.pattern),
     (
         KernelFamily.ATTENTION,
-        re.compile(
-            r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention|AttentionKernel|efficient_attention|mha_|unified_attention",
-            re.IGNORECASE,
-        ),
+        r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention|AttentionKernel|efficient_attention|mha_|unified_attention",
     ),
     (
         KernelFamily.LAYOUT,
-        re.compile(
-            r"nchwToNhwc|nhwcToNchw|batched_transpose|transpose_readWrite|tensorTransform|permute|_transpose_kernel",
-            re.IGNORECASE,
-        ),
+        r"nchwToNhwc|nhwcToNchw|batched_transpose|transpose_readWrite|tensorTransform|permute|_transpose_kernel",
     ),
     (
         KernelFamily.CONVOLUTION,
-        re.compile(
-            r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)|(?:dgrad|wgrad)\w*_engine"
-            r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|im2col|depthwise|wgrad_nchw|computeW?\w*OffsetsKernel",
-            re.IGNORECASE,
-        ),
+        r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)|(?:dgrad|wgrad)\w*_engine"
+        r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|im2col|depthwise|wgrad_nchw|computeW?\w*OffsetsKernel",
     ),
-    (KernelFamily.GEMV, re.compile(r"gemv|dot_kernel|reduce_1Block_kernel", re.IGNORECASE)),
+    (KernelFamily.GEMV, r"gemv|dot_kernel|reduce_1Block_kernel"),
     (
         KernelFamily.GEMM,
-        re.compile(
-            r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm",
-            re.IGNORECASE,
-        ),
+        r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm",
     ),
     (
         KernelFamily.NORM,
-        re.compile(
-            r"layer_?norm|rms_?norm|group_?norm|batch_?norm|GammaBeta|bn_(?:fw|bw)|RowwiseMoments|instance_norm",
-            re.IGNORECASE,
-        ),
+        r"layer_?norm|rms_?norm|group_?norm|batch_?norm|GammaBeta|bn_(?:fw|bw)|RowwiseMoments|instance_norm",
     ),
     (
         KernelFamily.LOSS,
-        re.compile(r"nll_?(?:loss|criterion)|cross_entropy|mse_(?:backward_)?(?:cuda_)?kernel|bce_", re.IGNORECASE),
+        r"nll_?(?:loss|criterion)|cross_entropy|mse_(?:backward_)?(?:cuda_)?kernel|bce_",
     ),
-    (KernelFamily.SOFTMAX, re.compile(r"softmax", re.IGNORECASE)),
-    (KernelFamily.FOREACH, re.compile(r"multi_tensor_apply|FusedOptimizer|FusedAdam|foreach", re.IGNORECASE)),
-    (KernelFamily.CONCAT, re.compile(r"CatArray|concat|split_with_sizes", re.IGNORECASE)),
-    (KernelFamily.RANDOM, re.compile(r"distribution_elementwise|dropout|philox|curand|randperm", re.IGNORECASE)),
-    (KernelFamily.POOLING, re.compile(r"pool(?:ing)?_|_pool|MaxPool|avg_pool", re.IGNORECASE)),
+    (KernelFamily.SOFTMAX, r"softmax"),
+    (KernelFamily.FOREACH, r"multi_tensor_apply|FusedOptimizer|FusedAdam|foreach"),
+    (KernelFamily.CONCAT, r"CatArray|concat|split_with_sizes"),
+    (KernelFamily.RANDOM, r"distribution_elementwise|dropout|philox|curand|randperm"),
+    (KernelFamily.POOLING, r"pool(?:ing)?_|_pool|MaxPool|avg_pool"),
     (
         KernelFamily.SORT_SCAN,
-        re.compile(
-            r"RadixSort|bitonicSort|Device(?:Scan|Compact|Select|UniqueByKey|MergeSort)|cumsum|scan_|topk|sort",
-            re.IGNORECASE,
-        ),
+        r"RadixSort|bitonicSort|Device(?:Scan|Compact|Select|UniqueByKey|MergeSort)|cumsum|scan_|topk|sort",
     ),
-    (KernelFamily.POINTWISE, re.compile(r"rotary", re.IGNORECASE)),
+    (KernelFamily.POINTWISE, r"rotary"),
     (
         KernelFamily.INDEX,
-        re.compile(
-            r"index|gather|scatter|embedding|compute_grad_weight|krn_partial|segment|masked_|put_|take_|store_kvcache|reshape_and_cache|arange",
-            re.IGNORECASE,
-        ),
+        r"index|gather|scatter|embedding|compute_grad_weight|krn_partial|segment|masked_|put_|take_|store_kvcache|reshape_and_cache|arange",
     ),
-    (KernelFamily.FILL, re.compile(r"FillFunctor|cupy_fill|memset|OpTensorKernel.*fill", re.IGNORECASE)),
+    (KernelFamily.FILL, r"FillFunctor|cupy_fill|memset|OpTensorKernel.*fill"),
     (
         KernelFamily.COPY,
-        re.compile(
-            r"copy_kernel|direct_copy|copy_device_to_device|cupy_copy|triton_poi_fused__to_copy_\d+$|OpWithCast",
-            re.IGNORECASE,
-        ),
+        r"copy_kernel|direct_copy|copy_device_to_device|cupy_copy|triton_poi_fused__to_copy_\d+$|OpWithCast",
     ),
     (
         KernelFamily.REDUCTION,
-        re.compile(
-            r"reduce_kernel|reduction|triton_(?:red|per)_|DeviceReduce|nvfuser_\w*(?:reduction|persistent)|reduce_segments|_reduce_",
-            re.IGNORECASE,
-        ),
+        r"reduce_kernel|reduction|triton_(?:red|per)_|DeviceReduce|nvfuser_\w*(?:reduction|persistent)|reduce_segments|_reduce_",
     ),
     (
         KernelFamily.POINTWISE,
-        re.compile(
-            r"elementwise|triton_poi_|nvfuser_pointwise|act_and_mul|Functor|cupy_\w+__|scalePackedTensor|SubTensorOp|saxpy",
-            re.IGNORECASE,
-        ),
+        r"elementwise|triton_poi_|nvfuser_pointwise|act_and_mul|Functor|cupy_\w+__|scalePackedTensor|SubTensorOp|saxpy",
     ),
 )
+_FAMILIES = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS)
 
 _FUSED = (
     ("inductor", re.compile(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")),

@@ -29,7 +29,7 @@ class ImportNote:
     table: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Trace:
     """Tables of one or more ranks. An absent table was not recorded; an empty table recorded that nothing happened.
 

@@ -1,0 +1,185 @@
+"""The laws every rule obeys (DESIGN section 6). Each returns what is wrong, in words; empty means the rule obeys it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+from tests.rules.cases import VERDICTS, Case, differences
+
+from timesink.findings import Found, Limit, Undecided, Verdict
+from timesink.model.schema import Table
+from timesink.model.trace import Trace
+from timesink.rule import Facts, Limits, Rule
+
+HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
+MAX_LINES = 150
+NEAR = 1.25
+COUNTED = ("", "1", "steps", "calls", "kernels", "copies", "launches", "gaps", "devices", "ranks", "events", "samples")
+WORDS = ("very", "significant", "huge", "massive", "extreme", "excessive", "dramatic", "severe", "poor")
+DEGREE = re.compile(rf"\b(?:{'|'.join(WORDS)})\w*", re.IGNORECASE)
+
+
+class Watched(Mapping[Table, pl.DataFrame]):
+    """A trace's tables, remembering which were asked for."""
+
+    def __init__(self, tables: Mapping[Table, pl.DataFrame]) -> None:
+        self._tables = tables
+        self.asked: set[str] = set()
+
+    def __getitem__(self, table: Table) -> pl.DataFrame:
+        self.asked.add(table.name)
+        return self._tables[table]
+
+    def __contains__(self, table: object) -> bool:
+        self.asked.add(str(table))
+        return table in self._tables
+
+    def get(self, table: Table, default: Any = None) -> Any:
+        self.asked.add(table.name)
+        return self._tables.get(table, default)
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+def module_of(rule: Rule) -> ModuleType:
+    module = inspect.getmodule(rule.check)
+    assert module is not None
+    return module
+
+
+def cases_path(rule: Rule) -> Path:
+    source = Path(inspect.getfile(module_of(rule)))
+    return source.with_name(source.stem + ".cases.md")
+
+
+def rule_on(rule: Rule, trace: Trace, limits: Mapping[str, float]) -> Verdict:
+    """The verdict, a missing table it needs included: a rule never runs without the tables it needs."""
+    missing = [table.name for table in rule.needs if table not in trace]
+    if missing:
+        return Undecided(f"not recorded: {', '.join(missing)}", rule.capture)
+    return rule.check(Facts(trace), Limits(rule.limits, limits))
+
+
+def page_faults(rule: Rule, module: ModuleType) -> list[str]:
+    """The docstring is the page: five headings, in order, each with something under it."""
+    doc = inspect.getdoc(module) or ""
+    faults = [] if rule.card.doc and rule.card.doc.strip() == doc.strip() else ["card.doc is not the module docstring"]
+    lines = [line.rstrip() for line in doc.splitlines()]
+    at = [lines.index(f"## {heading}") if f"## {heading}" in lines else -1 for heading in HEADINGS]
+    faults += [f"no heading '## {heading}'" for heading, line in zip(HEADINGS, at, strict=True) if line < 0]
+    if faults:
+        return faults
+    if at != sorted(at):
+        faults.append(f"the headings stand in another order than {', '.join(HEADINGS)}")
+    bounds = zip(HEADINGS, at, [*at[1:], len(lines)], strict=True)
+    empty = [head for head, start, end in bounds if not any(re.search(r"\w", line) for line in lines[start + 1 : end])]
+    faults += [f"nothing stands under {head!r}" for head in empty]
+    length = len(inspect.getsource(module).splitlines())
+    return faults + ([f"{length} lines, more than {MAX_LINES}"] if length > MAX_LINES else [])
+
+
+def card_faults(rule: Rule) -> list[str]:
+    card = rule.card
+    faults = []
+    if not re.fullmatch(r"[A-Z]{3}[0-9]{3}", card.code):
+        faults.append(f"code {card.code!r} is not three letters and three digits")
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", card.name):
+        faults.append(f"name {card.name!r} is not lower-case words joined by '-'")
+    if not card.summary or card.summary.endswith(".") or "\n" in card.summary:
+        faults.append(f"the summary is not one phrase without a full stop: {card.summary!r}")
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", card.since):
+        faults.append(f"since {card.since!r} is not a version")
+    return faults
+
+
+def limit_faults(limits: Mapping[str, Limit]) -> list[str]:
+    """Every limit says why it stands there and where the figure comes from."""
+    faults = [f"limit {name} has no why" for name, limit in limits.items() if len(limit.why.split()) < 3]
+    return faults + [f"limit {name} has no source" for name, limit in limits.items() if not limit.source.strip()]
+
+
+def verdict_faults(rule: Rule, module: ModuleType, cases: tuple[Case, ...]) -> list[str]:
+    """A case for each verdict the rule can give: those its module names, and undecided where it needs a table."""
+    shown = {case.expected.verdict for case in cases}
+    can = {kind for kind in VERDICTS.values() if kind in vars(module).values()}
+    can |= {Undecided} if rule.needs else set()
+    return [f"no case shows {name!r}" for name, kind in VERDICTS.items() if kind in can - shown]
+
+
+def case_faults(rule: Rule, case: Case) -> list[str]:
+    """The verdict is the expected one, and its sentences keep to the house style."""
+    unknown = sorted(set(case.limits) - set(rule.limits))
+    if unknown:
+        return [f"the case sets limits the rule has not: {', '.join(unknown)}"]
+    verdict = rule_on(rule, case.trace(), case.limits)
+    return differences(case, verdict) + style_faults(verdict)
+
+
+def style_faults(verdict: Verdict) -> list[str]:
+    if isinstance(verdict, Undecided):
+        return [] if verdict.to_decide else ["undecided, and does not say what would decide it"]
+    if not isinstance(verdict, Found):
+        return []
+    faults = []
+    for finding in verdict.findings:
+        sentences = f"{finding.message} {finding.advice}"
+        faults += [f"adjective of degree {word.group()!r} in {sentences!r}" for word in DEGREE.finditer(sentences)]
+        if not re.search(r"\d (%|ns|us|ms|s|B|kB|MB|GB|TB|GB/s)\b|\d %", finding.message):
+            faults.append(f"no number with a unit in {finding.message!r}")
+        if not any(fact.limit for fact in finding.evidence):
+            faults.append(f"no evidence names its limit: {finding.message!r}")
+        faults += [f"{name} is empty" for name in ("message", "advice", "verify") if not getattr(finding, name).strip()]
+    return faults
+
+
+def undeclared_tables(rule: Rule, case: Case) -> list[str]:
+    """Tables that were asked for and are in neither `needs` nor `reads`."""
+    trace = case.trace()
+    watched = Watched(trace.tables)
+    rule_on(rule, replace(trace, tables=watched), case.limits)
+    return sorted(watched.asked - {table.name for table in (*rule.needs, *rule.reads)})
+
+
+def near_miss_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:
+    """Each limit has a case on each side of it: one whose verdict changes when the limit is raised by a quarter, and
+    one whose verdict changes when it is lowered by as much (counted things: by a quarter or by one)."""
+    faults = []
+    for name, limit in rule.limits.items():
+        for word, moved in (("raised", _raised(limit)), ("lowered", _lowered(limit))):
+            if not any(_changes(rule, case, name, values=moved) for case in cases):
+                faults.append(f"no case changes its verdict when {name} is {word} from {limit.default:g} to {moved}")
+    return faults
+
+
+def _raised(limit: Limit) -> tuple[float, ...]:
+    return (limit.default * NEAR, limit.default + 1) if limit.unit in COUNTED else (limit.default * NEAR,)
+
+
+def _lowered(limit: Limit) -> tuple[float, ...]:
+    return (limit.default / NEAR, limit.default - 1) if limit.unit in COUNTED else (limit.default / NEAR,)
+
+
+def _changes(rule: Rule, case: Case, name: str, values: tuple[float, ...]) -> bool:
+    if name in case.limits:
+        return False
+    trace = case.trace()
+    before = _gist(rule_on(rule, trace, case.limits))
+    return any(_gist(rule_on(rule, trace, {**case.limits, name: value})) != before for value in values)
+
+
+def _gist(verdict: Verdict) -> tuple[object, ...]:
+    """What a verdict decides, without its figures."""
+    if not isinstance(verdict, Found):
+        return (type(verdict),)
+    return (Found, *((finding.bottleneck, finding.where) for finding in verdict.findings))

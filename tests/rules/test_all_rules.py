@@ -1,0 +1,66 @@
+"""One test over all rules: a new rule is held to these laws without a line of test code (DESIGN section 6)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.rules import rule_laws as laws
+from tests.rules.cases import Case, read_cases
+
+from timesink.registry import all_rules
+from timesink.rule import Rule
+
+RULES = [pytest.param(rule, id=f"{rule.card.code}-{rule.card.name}") for rule in all_rules()]
+CASES = [
+    pytest.param(rule, case, id=f"{rule.card.code}-{case.title}")
+    for rule in all_rules()
+    if laws.cases_path(rule).is_file()
+    for case in read_cases(laws.cases_path(rule))
+]
+
+
+def cases_of(rule: Rule) -> tuple[Case, ...]:
+    path = laws.cases_path(rule)
+    assert path.is_file(), f"{rule.card.code} has no case file {path.name} beside it"
+    return read_cases(path)
+
+
+def test_codes_and_names_are_unique() -> None:
+    codes = [rule.card.code for rule in all_rules()]
+    names = [rule.card.name for rule in all_rules()]
+    assert len(set(codes)) == len(codes)
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_docstring_is_a_page_with_the_five_headings(rule: Rule) -> None:
+    assert laws.page_faults(rule, laws.module_of(rule)) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_card_identifies_the_rule(rule: Rule) -> None:
+    assert laws.card_faults(rule) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_limit_has_why_and_source(rule: Rule) -> None:
+    assert laws.limit_faults(rule.limits) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_there_is_a_case_for_each_verdict(rule: Rule) -> None:
+    assert laws.verdict_faults(rule, laws.module_of(rule), cases_of(rule)) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_limit_has_a_near_miss_on_each_side(rule: Rule) -> None:
+    assert laws.near_miss_faults(rule, cases_of(rule)) == []
+
+
+@pytest.mark.parametrize(("rule", "case"), CASES)
+def test_each_case_gets_the_verdict_it_states(rule: Rule, case: Case) -> None:
+    assert laws.case_faults(rule, case) == []
+
+
+@pytest.mark.parametrize(("rule", "case"), CASES)
+def test_no_table_is_read_that_is_not_declared(rule: Rule, case: Case) -> None:
+    assert laws.undeclared_tables(rule, case) == []

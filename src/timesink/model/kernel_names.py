@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from timesink.model.op_class import COMMUNICATION_NAME
+
 
 class KernelFamily(StrEnum):
     """What kind of work a kernel does, as far as its name tells."""
@@ -53,14 +55,7 @@ class KernelName:
 _NVJET_LETTER = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8", "d": "fp64", "i": "int8"}
 _TENSILE_LETTER = {"B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "I": "int8", "F": "fp8"}
 
-_COMMUNICATION = re.compile(
-    r"nccl|rccl|cross_device_reduce|all_?reduce_(?:fusion|kernel|one_?shot|two_?shot)|(?:one|two)_?shot_?all_?reduce|lamport"
-    r"|nvshmem|deep_?ep|multimem_all|symm_mem|quick_?reduce|custom_ar|all_?to_?all_kernel|intranode::|internode",
-    re.IGNORECASE,
-)
-
 _FAMILY_PATTERNS = (
-    (KernelFamily.COMMUNICATION, _COMMUNICATION.pattern),
     (
         KernelFamily.ATTENTION,
         r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention|AttentionKernel|efficient_attention|mha_|unified_attention",
@@ -115,7 +110,10 @@ _FAMILY_PATTERNS = (
         r"elementwise|triton_poi_|nvfuser_pointwise|act_and_mul|Functor|cupy_\w+__|scalePackedTensor|SubTensorOp|saxpy",
     ),
 )
-_FAMILIES = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS)
+_FAMILIES = (
+    (KernelFamily.COMMUNICATION, re.compile(COMMUNICATION_NAME)),
+    *((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS),
+)
 
 _FUSED = (
     ("inductor", re.compile(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")),
@@ -160,11 +158,6 @@ def decode(name: str) -> KernelName:
         alignment=int(m[1]) if (m := _ALIGN.search(name)) else None,
         fused=next((tool for tool, pattern in _FUSED if pattern.search(name)), None),
     )
-
-
-def is_communication(name: str) -> bool:
-    """Whether a kernel moves data between GPUs: NCCL, RCCL, custom all-reduce, NVSHMEM and DeepEP kernels."""
-    return _COMMUNICATION.search(name) is not None
 
 
 def _math(name: str) -> str | None:

@@ -1,0 +1,113 @@
+"""The engine applies every rule once and ranks what they found by the time a fix would win back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from timesink import overview
+from timesink.errors import UsageError
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Diagnosis,
+    Finding,
+    Found,
+    Limit,
+    Quantity,
+    Ruling,
+    Undecided,
+    Verdict,
+)
+from timesink.model.trace import Trace
+from timesink.price import Pricer, bound_price, shared
+from timesink.registry import all_rules
+from timesink.rule import Facts, Limits, Rule
+
+MATERIAL = Limit(
+    default=0.01,
+    unit="ratio",
+    why="a finding worth less than one step in a hundred is reported, but is not the bottleneck",
+    source="run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+)
+
+
+def diagnose(
+    trace: Trace,
+    rules: Sequence[Rule] | None = None,
+    overrides: Mapping[str, float] = MappingProxyType({}),
+    price: Pricer = bound_price,
+) -> Diagnosis:
+    """The diagnosis of a trace: one ruling per rule, findings priced and ranked, one sentence as verdict.
+
+    `overrides` maps ``"CODE.limit"`` to a value. Raises `UsageError` for a limit no rule has.
+    """
+    rules = all_rules() if rules is None else rules
+    known = _known_limits(rules, overrides)
+    facts = Facts(trace)
+    rulings = tuple(Ruling(rule.card, _verdict(rule, facts, known.get(rule.card.code, {}))) for rule in rules)
+    findings = _ranked(rulings, facts, price)
+    step_ms = overview.step_ms(facts)
+    bottleneck, statement = _conclusion(findings, step_ms, facts)
+    return Diagnosis(
+        sources=overview.sources(trace),
+        steps=overview.step_figures(facts),
+        devices=overview.device_figures(facts),
+        rulings=rulings,
+        findings=findings,
+        bottleneck=bottleneck,
+        statement=statement,
+        notes=overview.notes(facts),
+    )
+
+
+def _verdict(rule: Rule, facts: Facts, overrides: Mapping[str, float]) -> Verdict:
+    missing = [table.name for table in rule.needs if table not in facts.trace]
+    if missing:
+        what = "table" if len(missing) == 1 else "tables"
+        return Undecided(f"the trace has no {what} {', '.join(missing)}", rule.capture)
+    return rule.check(facts, Limits(rule.limits, overrides))
+
+
+def _ranked(rulings: Iterable[Ruling], facts: Facts, price: Pricer) -> tuple[tuple[Card, Finding], ...]:
+    """Findings by value, those that claim the same device time sharing it; ties by code and message."""
+    found = [
+        (ruling.card, replace(finding, recoverable=finding.recoverable or price(finding, facts)))
+        for ruling in rulings
+        if isinstance(ruling.verdict, Found)
+        for finding in ruling.verdict.findings
+    ]
+    return tuple(sorted(shared(sorted(found, key=_rank), facts), key=_rank))
+
+
+def _rank(entry: tuple[Card, Finding]) -> tuple[float, float, str, str]:
+    card, finding = entry
+    worth = finding.recoverable or Quantity(0.0, "ms")
+    return (-worth.value, -(worth.high or worth.value), card.code, finding.message)
+
+
+def _conclusion(
+    findings: Sequence[tuple[Card, Finding]], step_ms: float | None, facts: Facts
+) -> tuple[Bottleneck, str]:
+    """The first finding decides, if it is worth at least the material share of a step."""
+    if findings:
+        _, first = findings[0]
+        worth = first.recoverable.value if first.recoverable else 0.0
+        if step_ms is None or worth >= MATERIAL.default * step_ms:
+            return first.bottleneck, first.message
+    return Bottleneck.NONE, overview.no_bottleneck(facts, bool(findings))
+
+
+def _known_limits(rules: Sequence[Rule], overrides: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    known = {f"{rule.card.code}.{name}" for rule in rules for name in rule.limits}
+    unknown = sorted(set(overrides) - known)
+    if unknown:
+        raise UsageError(
+            f"no rule has the limit {', '.join(unknown)}", remedy=f"choose from: {', '.join(sorted(known))}"
+        )
+    by_code: dict[str, dict[str, float]] = {}
+    for key, value in overrides.items():
+        code, _, name = key.partition(".")
+        by_code.setdefault(code, {})[name] = value
+    return by_code

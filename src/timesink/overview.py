@@ -1,0 +1,99 @@
+"""The plain figures that stand at the head of every diagnosis: sources, steps, devices, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from timesink.findings import DeviceFigures, StepFigures
+from timesink.measures.budget import time_budget
+from timesink.measures.steps import steps
+from timesink.model.tables import DEVICES, SOURCES
+from timesink.model.trace import Trace
+from timesink.rule import Facts
+from timesink.units import NS_PER_MS, share_text, time_text
+
+_REASONS = {
+    "warm_up": "warm-up",
+    "truncated": "cut off by the end of the window",
+    "no_device_work": "without device work",
+}
+
+
+def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
+    """One mapping per input file: path, format, rank, tool version, size, digest."""
+    wanted = ("path", "format", "rank", "tool_version", "size_bytes", "sha256")
+    return tuple(trace.get(SOURCES).select(wanted).iter_rows(named=True))
+
+
+def step_figures(facts: Facts) -> StepFigures:
+    """Step times of the slowest rank, which sets the pace of a synchronous job."""
+    found = facts(steps)
+    times = found.times
+    return StepFigures(
+        count=times.count,
+        p50_ms=_ms(times.p50_ns),
+        p90_ms=_ms(times.p90_ns),
+        p99_ms=_ms(times.p99_ns),
+        source=found.marker_name,
+        dropped=tuple(f"{count} {_REASONS.get(reason, reason)}" for reason, count in sorted(found.dropped.items())),
+    )
+
+
+def step_ms(facts: Facts) -> float | None:
+    """The median step; the longest device span where the trace has no steps; None where it has no device work."""
+    p50_ns = facts(steps).times.p50_ns
+    if p50_ns is not None:
+        return p50_ns / NS_PER_MS
+    return max((budget.span_ns for budget in facts(time_budget)), default=0) / NS_PER_MS or None
+
+
+def device_figures(facts: Facts) -> tuple[DeviceFigures, ...]:
+    """The time budget of every device over its whole span."""
+    names = {(rank, device): name or "" for rank, device, name in _device_names(facts.trace)}
+    return tuple(
+        DeviceFigures(
+            rank=part.rank,
+            device=part.device,
+            name=names.get((part.rank, part.device), ""),
+            span_ns=part.span_ns,
+            busy_ns=part.busy_ns,
+            idle_ns=part.idle_ns,
+            compute_ns=part.compute_ns,
+            exposed_comm_ns=part.exposed_communication_ns,
+            exposed_copy_ns=part.exposed_copy_ns,
+        )
+        for part in facts(time_budget)
+    )
+
+
+def notes(facts: Facts) -> tuple[str, ...]:
+    """What the reader said about the import, and what limits the figures."""
+    said = tuple(
+        f"{note.kind.value}: {note.message}" + (f" ({note.count} rows)" if note.count else "")
+        for note in facts.trace.notes
+    )
+    if facts(steps).times.count == 0 and len(facts(time_budget)):
+        said += ("no steps found: figures per step are for the whole window",)
+    return said
+
+
+def no_bottleneck(facts: Facts, has_findings: bool) -> str:
+    """One sentence for a trace in which no finding is worth a change."""
+    budgets = list(facts(time_budget))
+    if not budgets:
+        return "The trace holds no device work, so no bottleneck of the device can be named."
+    span = sum(part.span_ns for part in budgets)
+    busy = sum(part.busy_ns for part in budgets) / span if span else 0.0
+    step = step_ms(facts)
+    period = f" of a {time_text(step * NS_PER_MS)} step" if facts(steps).times.count and step else ""
+    what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
+    devices = "The device is" if len(budgets) == 1 else f"The {len(budgets)} devices are"
+    return f"{devices} busy {share_text(busy)}{period}; {what}."
+
+
+def _device_names(trace: Trace) -> list[tuple[int, int, str | None]]:
+    return list(trace.get(DEVICES).select("rank", "device", "name").iter_rows())
+
+
+def _ms(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / NS_PER_MS

@@ -1,0 +1,181 @@
+"""Steps: where each begins on the host and on each GPU, how long each takes, which of them count.
+
+Device work belongs to the step of its launch, since the GPU runs late. A step's time is the period between equal
+anchors on the device, from its first kernel to the next step's first kernel; the host interval would miss the lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.memo import remembered
+from timesink.measures.step_marks import Marker, found_steps, step_of_ops
+from timesink.measures.warm_up import warm_up_count
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+
+P90_NEEDS: Final = 10  # a quantile is stated only where about one observation lies beyond it
+P99_NEEDS: Final = 100
+
+KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK = "kept", "warm_up", "truncated", "no_device_work"
+Status = pl.Enum([KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK])
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Step periods of one rank. A quantile is None where `count` is too small to state it (p90: 10, p99: 100)."""
+
+    count: int
+    p50_ns: float | None
+    p90_ns: float | None
+    p99_ns: float | None
+    max_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Steps of every rank.
+
+    `frame`: rank, process, step, label, thread, host_start_ns, host_end_ns, status; every step found, dropped ones too.
+    `windows`: rank, device, step, start_ns, end_ns, period_ns; the device windows of kept steps, which per-step figures
+    divide by. On one device they do not overlap. `by_rank`: times per rank. `times`: those of the slowest rank, which
+    sets the pace of a synchronous job. `dropped`: how many steps were left out, by reason, all ranks together.
+    """
+
+    marker: Marker | None
+    marker_name: str
+    frame: pl.DataFrame
+    windows: pl.DataFrame
+    by_rank: Mapping[int, StepTimes]
+    times: StepTimes
+    dropped: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        return self.times.count
+
+    @property
+    def kept(self) -> pl.DataFrame:
+        """The kept rows of `frame`."""
+        return self.frame.filter(pl.col("status") == KEPT)
+
+
+@remembered
+def steps(trace: Trace) -> Steps:
+    """Find steps, time them, and drop warm-up and truncated ones."""
+    found = found_steps(trace)
+    anchored = _device_anchors(trace)
+    lead = _leading_device(anchored)
+    frame = _with_status(found.frame, lead, warm_up_count(trace, _periods(found.frame, lead)))
+    kept = frame.filter(pl.col("status") == KEPT).select("rank", "process", "step")
+    windows = (
+        anchored.join(kept, on=["rank", "process", "step"], how="semi")
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .select("rank", "device", "step", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
+        .sort("rank", "device", "step")
+    )
+    by_rank = _times_by_rank(_periods(frame, lead).join(kept, on=["rank", "process", "step"], how="semi"))
+    dropped = frame.filter(pl.col("status") != KEPT)["status"].cast(pl.String).value_counts().sort("status")
+    return Steps(
+        marker=found.marker,
+        marker_name=found.name,
+        frame=frame,
+        windows=windows,
+        by_rank=by_rank,
+        times=max(by_rank.values(), key=lambda times: (times.p50_ns or 0.0, times.count), default=step_times([])),
+        dropped=dict(dropped.iter_rows()),
+    )
+
+
+def step_times(periods_ns: npt.ArrayLike) -> StepTimes:
+    """Quantiles of step periods, where there are enough of them."""
+    periods = np.asarray(periods_ns, np.int64)
+
+    def quantile(share: float, needs: int) -> float | None:
+        return float(np.quantile(periods, share)) if periods.size >= needs else None
+
+    return StepTimes(
+        count=int(periods.size),
+        p50_ns=quantile(0.5, 1),
+        p90_ns=quantile(0.9, P90_NEEDS),
+        p99_ns=quantile(0.99, P99_NEEDS),
+        max_ns=int(periods.max()) if periods.size else None,
+    )
+
+
+def _device_anchors(trace: Trace) -> pl.DataFrame:
+    """Per (rank, process, device, step): start of its first kernel, and start of the next step's first kernel.
+
+    Where two processes share a GPU, the one with more ops on it sets the windows.
+    """
+    ops = trace.get(DEVICE_OPS).select("rank", "process", "device", "kind", "start_ns")
+    ops = ops.with_columns(pl.Series("step", step_of_ops(trace), pl.Int32))
+    owners = ops.group_by("rank", "device", "process").len()
+    owners = owners.sort(["rank", "device", "len", "process"], descending=[False, False, True, False])
+    owners = owners.unique(["rank", "device"], keep="first", maintain_order=True).rename({"len": "ops_on_device"})
+    work = pl.col("start_ns").filter(pl.col("kind").is_in(["kernel", "graph"])).min()
+    key = ["rank", "process", "device"]
+    return (
+        ops.filter(pl.col("step") >= 0)
+        .group_by(*key, "step")
+        .agg(work.fill_null(pl.col("start_ns").min()).alias("start_ns"))
+        .join(owners, on=["rank", "device", "process"], how="inner")
+        .sort(*key, "step")
+        .with_columns(
+            pl.when(pl.col("step").shift(-1).over(key) == pl.col("step") + 1)
+            .then(pl.col("start_ns").shift(-1).over(key))
+            .alias("end_ns")
+        )
+    )
+
+
+def _leading_device(anchored: pl.DataFrame) -> pl.DataFrame:
+    """The anchors on each process's busiest GPU: the one whose periods time the rank."""
+    key = ["rank", "process", "device"]
+    busiest = anchored.select(*key, "ops_on_device").unique()
+    busiest = busiest.sort(["rank", "process", "ops_on_device", "device"], descending=[False, False, True, False])
+    busiest = busiest.unique(["rank", "process"], keep="first", maintain_order=True)
+    return anchored.join(busiest.select(key), on=key, how="semi").sort("rank", "process", "step")
+
+
+def _with_status(frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame) -> pl.DataFrame:
+    key = ["rank", "process"]
+    placed = frame.join(lead.select(*key, "step", "start_ns", "end_ns"), on=[*key, "step"], how="left")
+    placed = placed.join(lead.select(key).unique().with_columns(on_device=pl.lit(True)), on=key, how="left")
+    placed = placed.join(warm_up, on=key, how="left").with_columns(pl.col("warm_up").fill_null(0))
+    is_last = pl.col("step") == pl.col("step").max().over(key)
+    status = (
+        pl.when(pl.col("step") < pl.col("warm_up"))
+        .then(pl.lit(WARM_UP))
+        .when(pl.col("on_device") & is_last)
+        .then(pl.lit(TRUNCATED))
+        .when(pl.col("on_device") & (pl.col("end_ns").is_null() | (pl.col("end_ns") <= pl.col("start_ns"))))
+        .then(pl.lit(NO_DEVICE_WORK))
+        .otherwise(pl.lit(KEPT))
+    )
+    return placed.with_columns(status.cast(Status).alias("status")).select(*frame.columns, "status")
+
+
+def _periods(frame: pl.DataFrame, lead: pl.DataFrame) -> pl.DataFrame:
+    """rank, process, step, period_ns: on the leading device, or on the host where the rank has no device work."""
+    key = ["rank", "process"]
+    device = lead.select(*key, "step", (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
+    host = frame.join(lead.select(key).unique(), on=key, how="anti")
+    host = host.select(*key, "step", (pl.col("host_end_ns") - pl.col("host_start_ns")).alias("period_ns"))
+    return pl.concat([device, host]).filter(pl.col("period_ns") > 0).sort(*key, "step")
+
+
+def _times_by_rank(periods: pl.DataFrame) -> dict[int, StepTimes]:
+    """The slowest process of a rank speaks for it."""
+    times: dict[int, StepTimes] = {}
+    for (rank, _), part in sorted(periods.partition_by("rank", "process", as_dict=True).items()):
+        mine = step_times(part["period_ns"].to_numpy())
+        if rank not in times or (mine.p50_ns or 0.0) > (times[rank].p50_ns or 0.0):
+            times[rank] = mine
+    return times

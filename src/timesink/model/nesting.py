@@ -1,0 +1,117 @@
+"""Intervals that nest on threads: who encloses whom, and which is innermost at an instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink._native import enclose
+
+Array = npt.NDArray[np.int64]
+ThreadKey = tuple[int, int, int]
+
+_THREAD = ("rank", "process", "thread")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nesting:
+    """The rows of one host table as trees, one forest per thread.
+
+    Arrays are indexed by table row: `parent` (row of the innermost enclosing interval, or -1), `depth` (0 is
+    outermost), `self_ns` (duration less direct children). `order` lists the rows parents first; `first` says where
+    each thread's rows begin in it.
+    """
+
+    parent: Array
+    depth: Array
+    self_ns: Array
+    order: Array
+    first: dict[ThreadKey, tuple[int, int]]
+    start_ns: Array
+    end_ns: Array
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Nesting:
+        """Nest a host table, which is sorted by rank, process, thread, start and end."""
+        start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+        threads = list(thread_slices(frame))
+        group = np.repeat(np.arange(len(threads)), [last - first for _, first, last in threads]).astype(np.int64)
+        order = _longest_first(group, start)
+        parent_at, depth_at, self_at = enclose(group, start[order], end[order])
+        parent, depth, self_ns = np.empty_like(order), np.empty_like(order), np.empty_like(order)
+        parent[order] = np.where(parent_at >= 0, order[parent_at], -1)
+        depth[order], self_ns[order] = depth_at, self_at
+        slices = {key: (first, last) for key, first, last in threads}
+        return cls(parent, depth, self_ns, order, slices, start, end)
+
+    def innermost(self, thread: ThreadKey, time_ns: npt.ArrayLike) -> Array:
+        """For each instant, the row of the innermost interval of the thread that holds it, or -1."""
+        when = np.asarray(time_ns, np.int64)
+        if thread not in self.first:
+            return np.full(when.shape, -1, np.int64)
+        first, last = self.first[thread]
+        rows = self.order[first:last]
+        at = np.searchsorted(self.start_ns[rows], when, side="right") - 1
+        found = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        outside = np.flatnonzero((found >= 0) & (self.end_ns[found] <= when))
+        while outside.size:
+            found[outside] = self.parent[found[outside]]
+            held = found[outside]
+            outside = outside[(held >= 0) & (self.end_ns[held] <= when[outside])]
+        return found
+
+    def innermost_of(self, frame: pl.DataFrame) -> Array:
+        """For each row of another host table, the row of the innermost interval that holds its start."""
+        found = np.full(frame.height, -1, np.int64)
+        start = frame["start_ns"].to_numpy()
+        for key, first, last in thread_slices(frame):
+            found[first:last] = self.innermost(key, start[first:last])
+        return found
+
+    def inclusive(self, own: npt.NDArray[np.int64]) -> Array:
+        """Per row, the sum of `own` over the row and all that it encloses."""
+        total = np.array(own, np.int64)
+        by_depth = np.argsort(self.depth, kind="stable")
+        edges = np.searchsorted(self.depth[by_depth], np.arange(1, int(self.depth.max(initial=0)) + 2))
+        for low, high in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
+            rows = by_depth[low:high]
+            np.add.at(total, self.parent[rows], total[rows])
+        return total
+
+    def outermost_of_name(self, name: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether no interval around the row carries the same name: recursion counts once."""
+        outermost = np.ones(name.size, np.bool_)
+        rows = np.flatnonzero(self.parent >= 0)
+        above = self.parent[rows]
+        while rows.size:
+            outermost[rows[name[above] == name[rows]]] = False
+            going = (name[above] != name[rows]) & (self.parent[above] >= 0)
+            rows, above = rows[going], self.parent[above[going]]
+        return outermost
+
+
+def thread_slices(frame: pl.DataFrame) -> Iterator[tuple[ThreadKey, int, int]]:
+    """(rank, process, thread), first row and row after the last, of each thread in a table sorted by them."""
+    runs = frame.lazy().group_by(_THREAD, maintain_order=True).len().collect()
+    first = 0
+    for rank, process, thread, count in runs.iter_rows():
+        yield (rank, process, thread), first, first + count
+        first += count
+
+
+def _longest_first(group: Array, start: Array) -> Array:
+    """Row order with equal starts reversed: rows come sorted by end, and an enclosing interval must come first."""
+    rows = np.arange(start.size)
+    if start.size < 2:
+        return rows
+    new = np.concatenate(([True], (start[1:] != start[:-1]) | (group[1:] != group[:-1])))
+    begins = np.flatnonzero(new)
+    if begins.size == start.size:
+        return rows
+    run = np.cumsum(new) - 1
+    ends = np.concatenate((begins[1:], [start.size]))
+    return begins[run] + ends[run] - 1 - rows

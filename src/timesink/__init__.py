@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from timesink.capture.steps_file import step
     from timesink.engine import diagnose
     from timesink.model.trace import Trace
     from timesink.readers import read
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "diagnose", "read"]
+__all__ = ["Trace", "__version__", "diagnose", "read", "step"]
 
-_HOMES = {"read": "timesink.readers", "diagnose": "timesink.engine", "Trace": "timesink.model.trace"}
+_HOMES = {
+    "read": "timesink.readers",
+    "diagnose": "timesink.engine",
+    "Trace": "timesink.model.trace",
+    "step": "timesink.capture.steps_file",
+}
 
 
 def __getattr__(name: str) -> Any:

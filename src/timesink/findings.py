@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from timesink.model.intervals import Intervals
+if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
+    from timesink.model.intervals import Intervals
 
 
 class Bottleneck(StrEnum):

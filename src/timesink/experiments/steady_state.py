@@ -1,0 +1,79 @@
+"""Where warm-up ends in a series of step times, and whether it ever does.
+
+MSER-5 (White 1997; White, Cobb and Spratt 2000): cut the prefix that minimises the squared standard error of the mean
+of what remains, computed on means of five. A cut at half or later means the series never settled. The remainder is
+tested for a trend with Kendall's tau (Mann-Kendall).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from timesink.experiments.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, STEADY_CUT
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steady:
+    """The steady part of one run: `kept` step times, `dropped` steps before them, and what was found on the way.
+
+    `drift_ratio` is the relative change over the kept part along its Theil-Sen line, 0 where the trend test sees none.
+    """
+
+    kept: Values
+    dropped: int
+    settled: bool
+    drift_ratio: float
+    how: str
+
+
+def mser_cut(series: npt.ArrayLike, batch: int = int(MSER_BATCH.default)) -> npt.NDArray[np.int64]:
+    """Steps to drop by MSER over the last axis (a multiple of `batch`); elementwise over leading axes.
+
+    The last few candidates can look good by chance, because the variance of two batches is often small: a cut at half
+    or beyond is therefore read as "never settled" and not as an answer.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    count = values.shape[-1] // batch
+    means = values[..., : count * batch].reshape(*values.shape[:-1], count, batch).mean(-1)
+    means = means - means.mean(-1, keepdims=True)
+    left = np.arange(count, 0, -1)
+    total = np.flip(np.cumsum(np.flip(means, -1), -1), -1)
+    squares = np.flip(np.cumsum(np.flip(means**2, -1), -1), -1)
+    statistic = (squares - total**2 / left) / left**2
+    return np.asarray(np.argmin(statistic[..., : max(count - 1, 1)], axis=-1) * batch, dtype=np.int64)
+
+
+def steady_part(series: npt.ArrayLike) -> Steady:
+    """Cut the warm-up off one run's step times (any unit). Short series lose a fixed share, and `how` says so."""
+    values = np.asarray(series, dtype=np.float64)
+    count = len(values)
+    if count < MSER_MIN_STEPS.default:
+        cut = int(np.ceil(count * FIXED_DROP.default)) if count > 1 else 0
+        how = (
+            f"first {cut} of {count} steps dropped: under {MSER_MIN_STEPS.default:.0f} steps warm-up cannot be detected"
+        )
+        return Steady(values[cut:], cut, True, trend(values[cut:]), how)
+    cut = int(mser_cut(values))
+    settled = cut < count * STEADY_CUT.default
+    cut = min(cut, count // 2)
+    how = f"first {cut} of {count} steps dropped by MSER-5"
+    return Steady(values[cut:], cut, settled, trend(values[cut:]), how)
+
+
+def trend(values: Values) -> float:
+    """Relative change along the Theil-Sen line of the batch means where Mann-Kendall sees a trend; else 0."""
+    batch = int(MSER_BATCH.default)
+    count = len(values) // batch
+    if count < 4:
+        return 0.0
+    means = values[: count * batch].reshape(count, batch).mean(-1)
+    if np.ptp(means) == 0 or stats.kendalltau(np.arange(count), means).pvalue >= DRIFT_P.default:
+        return 0.0
+    slope, level, _, _ = stats.theilslopes(means, np.arange(count))
+    return float(slope * (count - 1) / level) if level > 0 else 0.0

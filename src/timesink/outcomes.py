@@ -1,0 +1,208 @@
+"""The vocabulary of a comparison: five outcomes, an effect with its interval, the reason where nothing can be said.
+
+Every effect is a ratio after / before of a quantity of which less is better (a rate is inverted before it comes here),
+so a ratio above 1 is worse. It computes no statistics and runs nothing; `experiments` fills it, `reporters` render it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What may be said of a change. There is no sixth: "probably" is a label for people, never an outcome."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    NO_DIFFERENCE = "no difference"
+    INCONCLUSIVE = "inconclusive"
+    INVALID = "invalid"
+
+
+class Reason(StrEnum):
+    """Why an outcome is inconclusive or invalid. Codes are stable: scripts may branch on them."""
+
+    TOO_FEW_RUNS = "too few runs"
+    TOO_NOISY = "too noisy"
+    NOT_STEADY = "not steady"
+    DRIFT = "drift"
+    UNCALIBRATED = "uncalibrated"
+    THROTTLED = "throttled"
+    FOREIGN_PROCESS = "foreign process"
+    INSUFFICIENT_BASELINE = "insufficient baseline"
+    STALE_BASELINE = "stale baseline"
+    UNCONFIRMED = "unconfirmed"
+    UNSTABLE_HISTORY = "unstable history"
+    NOT_MEASURED = "not measured"
+    BAD_VALUES = "bad values"
+    MISSING_BASELINE = "missing baseline"
+    CORRUPT_BASELINE = "corrupt baseline"
+    OTHER_ENVIRONMENT = "other environment"
+    OTHER_WORK = "other work"
+    OTHER_STATISTIC = "other statistic"
+    WRONG_RESULT = "wrong result"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Ratio after / before with its confidence interval; `level` is what the interval covers (0.95 for 95 %)."""
+
+    ratio: float
+    low: float
+    high: float
+    level: float
+
+    @property
+    def excludes_one(self) -> bool:
+        """Whether the interval leaves out "nothing changed"."""
+        return self.low > 1 or self.high < 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One comparison of one metric.
+
+    `threshold_ratio` is the practical threshold (0.02: differences under 2 % do not matter). `effect` is None where the
+    comparison is invalid or no number exists. `reason` and `to_resolve` are set exactly where nothing can be said.
+    `false_alarm_ratio` is the chance of this outcome if nothing had changed. `tagged` marks a verdict that rests on an
+    assumption and must not fail a gate.
+    """
+
+    outcome: Outcome
+    threshold_ratio: float
+    effect: Effect | None = None
+    reason: Reason | None = None
+    explanation: str = ""
+    to_resolve: str = ""
+    pairs: int = 0
+    run_sd_ratio: float | None = None
+    false_alarm_ratio: float | None = None
+    tagged: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The outcome for people, with "likely" where the interval excludes no change but not the threshold."""
+        if self.outcome is Outcome.INCONCLUSIVE and self.effect is not None and self.effect.excludes_one:
+            return f"inconclusive (likely {'slower' if self.effect.ratio > 1 else 'faster'})"
+        return str(self.outcome)
+
+
+class Better(StrEnum):
+    """Which direction of a metric is good."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class How(StrEnum):
+    """How a metric is compared: runs with an interval, a counter exactly, a share within a tolerance in points."""
+
+    RUNS = "runs"
+    EXACT = "exact"
+    SHARE = "share"
+
+
+@dataclass(frozen=True, slots=True)
+class GateRow:
+    """One gated metric: its values on both sides in `unit`, and the verdict. `name` may come from a trace: untrusted.
+
+    A row that is not `gated` is shown beside the others and decides nothing: medians and tails.
+    """
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+    verdict: Verdict
+    better: Better = Better.LOWER
+    how: How = How.RUNS
+    gated: bool = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether this row alone fails the gate: worse beyond the threshold, and not resting on an assumption."""
+        return self.gated and self.verdict.outcome is Outcome.SLOWER and not self.verdict.tagged
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run as a report lists it, in the order in which runs were made. Times are seconds; None was not seen."""
+
+    number: int
+    side: str
+    mean_s: float
+    median_s: float
+    p95_s: float
+    steps: int
+    dropped: int
+    settled: bool
+    drift_ratio: float
+    receipt: str | None = None
+    sm_mhz: float | None = None
+    celsius: float | None = None
+    slowed_by: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One part of a change in step time: parts of a comparison sum to its total to the nanosecond."""
+
+    name: str
+    before_ns: int
+    after_ns: int
+
+    @property
+    def delta_ns(self) -> int:
+        """What this part adds to the change."""
+        return self.after_ns - self.before_ns
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """Everything a gate has to say; every renderer works from this and nothing else.
+
+    `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures". `differences` maps an
+    environment or manifest key to its two values.
+    """
+
+    suite: str
+    procedure: str
+    rows: tuple[GateRow, ...]
+    differences: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    contributions: tuple[Contribution, ...] = ()
+    runs: tuple[RunRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    artefact: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst gated row: invalid, slower, inconclusive, faster, no difference; no row at all is invalid."""
+        seen = {
+            Outcome.INCONCLUSIVE if r.verdict.tagged and not _harmless(r) else r.verdict.outcome
+            for r in self.rows
+            if r.gated
+        }
+        for outcome in (Outcome.INVALID, Outcome.SLOWER, Outcome.INCONCLUSIVE, Outcome.FASTER, Outcome.NO_DIFFERENCE):
+            if outcome in seen:
+                return outcome
+        return Outcome.INVALID
+
+    def exit_code(self, *, strict: bool = False) -> int:
+        """0 nothing over the gate, 1 slower, 3 inconclusive (only where strict), 4 invalid."""
+        match self.outcome:
+            case Outcome.INVALID:
+                return 4
+            case Outcome.SLOWER:
+                return 1
+            case Outcome.INCONCLUSIVE:
+                return 3 if strict else 0
+            case Outcome.FASTER | Outcome.NO_DIFFERENCE:
+                return 0
+
+
+def _harmless(row: GateRow) -> bool:
+    return row.verdict.outcome in (Outcome.NO_DIFFERENCE, Outcome.INVALID)

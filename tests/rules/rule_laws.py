@@ -67,7 +67,8 @@ def rule_on(rule: Rule, trace: Trace, limits: Mapping[str, float]) -> Verdict:
     """The verdict, a missing table it needs included: a rule never runs without the tables it needs."""
     missing = [table.name for table in rule.needs if table not in trace]
     if missing:
-        return Undecided(f"not recorded: {', '.join(missing)}", rule.capture)
+        what = "table" if len(missing) == 1 else "tables"
+        return Undecided(f"the trace has no {what} {', '.join(missing)}", rule.capture)
     return rule.check(Facts(trace), Limits(rule.limits, limits))
 
 

@@ -158,4 +158,4 @@ def test_a_finding_in_words_of_degree_or_without_figures_is_refused() -> None:
 def test_a_limit_overridden_by_a_case_is_used() -> None:
     found = read_cases(EXAMPLE)[0]
     assert isinstance(laws.rule_on(RULE, found.trace(), {"copy_ms": 3.0}), Clear)
-    assert laws.rule_on(RULE, Trace("empty", {}), {}).why == "not recorded: device_ops"  # type: ignore[union-attr]
+    assert laws.rule_on(RULE, Trace("empty", {}), {}).why == "the trace has no table device_ops"  # type: ignore[union-attr]

@@ -1,0 +1,15 @@
+"""The formats a report is written in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+DEFAULT_WIDTH = 100
+
+
+class Format(StrEnum):
+    """What a report is written as."""
+
+    TEXT = "text"
+    JSON = "json"
+    MD = "md"

@@ -1,0 +1,127 @@
+"""The parts of a diagnosis that every report for people shows in the same words."""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Clear,
+    DeviceFigures,
+    Diagnosis,
+    Evidence,
+    NotApplicable,
+    StepFigures,
+    Undecided,
+    Where,
+)
+from timesink.reporters.quantities import quantity_text
+from timesink.reporters.sheets import Column, Sheet
+from timesink.units import share_text, time_text
+
+SHOWN_DEVICES = 16
+SHOWN_ROWS = 5
+
+
+def sources_text(diagnosis: Diagnosis) -> str:
+    """The input files, the first two by name."""
+    paths = [str(source.get("path") or "?") for source in diagnosis.sources]
+    more = f" and {len(paths) - 2} more files" if len(paths) > 2 else ""
+    return ", ".join(paths[:2]) + more
+
+
+def steps_text(steps: StepFigures) -> str:
+    """Step times in one line; what the sample is too small for is left out, and said."""
+    if not steps.count:
+        return f"no steps found{_origin(steps)}"
+    known = [("p50", steps.p50_ms), ("p90", steps.p90_ms), ("p99", steps.p99_ms)]
+    figures = ", ".join(f"{name} {time_text(value * 1e6)}" for name, value in known if value is not None)
+    missing = [name for name, value in known if value is None]
+    few = f" ({' and '.join(missing)} need more steps)" if missing else ""
+    noun = "step" if steps.count == 1 else "steps"
+    return f"{steps.count} {noun}{_origin(steps)}: {figures}{few}{_dropped(steps)}"
+
+
+def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
+    """Time budgets: times and shares of the span."""
+    heads = ("compute", "exposed communication", "exposed copies", "idle")
+    columns = (
+        Column("rank", "rank", unit="1"),
+        Column("device", "GPU", unit="1"),
+        Column("name", "name", is_name=True),
+        Column("span_ns", "span", unit="ns"),
+        *(Column(head, head, is_name=False) for head in heads),
+    )
+    rows = tuple(
+        (
+            item.rank,
+            item.device,
+            item.name or None,
+            item.span_ns,
+            *(
+                _part(value, item.span_ns)
+                for value in (item.compute_ns, item.exposed_comm_ns, item.exposed_copy_ns, item.idle_ns)
+            ),
+        )
+        for item in devices[:SHOWN_DEVICES]
+    )
+    left = len(devices) - SHOWN_DEVICES
+    note = f"{left} more devices are not shown; --rank chooses" if left > 0 else ""
+    return Sheet("devices", "Where each GPU's time goes (the four parts add up to the span)", columns, rows, note)
+
+
+def place_text(where: Where) -> str:
+    """The known fields in words: `rank 0, thread 1234, range data_load`."""
+    known = where.known()
+    file, line = known.pop("file", None), known.pop("line", None)
+    places = [f"{name} {value}" for name, value in known.items()]
+    if file is not None:
+        places.append(f"{file}:{line}" if line is not None else str(file))
+    return ", ".join(places)
+
+
+def limit_text(fact: Evidence) -> str:
+    """What a fact was compared with."""
+    return "" if fact.limit is None else f"limit {quantity_text(fact.limit)}"
+
+
+def origin_text(fact: Evidence) -> str:
+    """How a fact was measured, and the rows it can be walked back to."""
+    if not fact.rows:
+        return f"{fact.how} ({fact.table})" if fact.table else fact.how
+    rows = ", ".join(str(row) for row in fact.rows[:SHOWN_ROWS])
+    more = f" and {len(fact.rows) - SHOWN_ROWS} more" if len(fact.rows) > SHOWN_ROWS else ""
+    noun = "row" if len(fact.rows) == 1 else "rows"
+    return f"{fact.how} ({fact.table} {noun} {rows}{more})"
+
+
+def clear_text(diagnosis: Diagnosis) -> list[str]:
+    """The rules that looked and found nothing, by code and name."""
+    return [f"{r.card.code} {r.card.name}" for r in diagnosis.rulings if isinstance(r.verdict, Clear)]
+
+
+def not_applicable_text(diagnosis: Diagnosis) -> list[str]:
+    """The rules whose question makes no sense for this trace, and why."""
+    return [
+        f"{ruling.card.code} {ruling.card.name} ({ruling.verdict.why})"
+        for ruling in diagnosis.rulings
+        if isinstance(ruling.verdict, NotApplicable)
+    ]
+
+
+def undecided_parts(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Rule, why it could not look, and what would decide it."""
+    return [
+        (f"{ruling.card.code} {ruling.card.name}", ruling.verdict.why, ruling.verdict.to_decide)
+        for ruling in diagnosis.rulings
+        if isinstance(ruling.verdict, Undecided)
+    ]
+
+
+def _part(value_ns: int, span_ns: int) -> str:
+    return f"{time_text(value_ns)} ({share_text(value_ns / span_ns)})" if span_ns else time_text(value_ns)
+
+
+def _origin(steps: StepFigures) -> str:
+    return f" ({steps.source})" if steps.source else ""
+
+
+def _dropped(steps: StepFigures) -> str:
+    return f"; left out: {', '.join(steps.dropped)}" if steps.dropped else ""

@@ -1,0 +1,55 @@
+"""Quantities as text for people: the unit is scaled, the figure keeps three digits."""
+
+from __future__ import annotations
+
+import math
+
+from timesink.findings import Quantity
+from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, share_text, time_text
+
+_NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
+_BYTES = {"bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+_BYTES_PER_S = {"bytes/s": 1.0, "B/s": 1.0, "MB/s": 1e6, "GB/s": 1e9}
+_SHARES = ("ratio", "share")
+
+
+def value_text(value: float, unit: str) -> str:
+    """One figure with its unit: ``12.3 ms``, ``48.0 %``, ``1,234 kernels``."""
+    if not math.isfinite(value):
+        return "unknown"
+    if unit in _NS:
+        return time_text(value * _NS[unit])
+    if unit in _SHARES:
+        return share_text(value)
+    if unit in _BYTES:
+        return bytes_text(value * _BYTES[unit])
+    if unit in _BYTES_PER_S:
+        return f"{bytes_text(value * _BYTES_PER_S[unit])}/s"
+    return f"{number_text(value)} {unit}".rstrip()
+
+
+def number_text(value: float) -> str:
+    """A plain number: whole ones with separators, others with three digits or more."""
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.3g}"
+
+
+def quantity_text(quantity: Quantity) -> str:
+    """The figure, and the interval it lies in where that is known."""
+    text = value_text(quantity.value, quantity.unit)
+    if quantity.low is None and quantity.high is None:
+        return text
+    low = "…" if quantity.low is None else value_text(quantity.low, quantity.unit)
+    high = "…" if quantity.high is None else value_text(quantity.high, quantity.unit)
+    return f"{text} ({low} to {high})"
+
+
+def recoverable_text(quantity: Quantity | None) -> str:
+    """What a fix would win back per step. A bound is called one: a value that is its own upper end is `at most`."""
+    if quantity is None:
+        return "not priced"
+    if quantity.high is not None and quantity.value >= quantity.high and quantity.low != quantity.high:
+        low = "" if not quantity.low else f", at least {value_text(quantity.low, quantity.unit)}"
+        return f"at most {value_text(quantity.value, quantity.unit)} per step{low}"
+    return f"{quantity_text(quantity)} per step"

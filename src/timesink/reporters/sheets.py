@@ -1,0 +1,154 @@
+"""Plain tables for people and programs: what the commands that list things hand to a reporter.
+
+A command computes; a `Page` carries the result without meaning anything by it; `render` writes it as text, JSON or
+Markdown. Cells hold raw values in the column's unit: JSON shows them so, the others scale them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+from timesink.reporters.formats import DEFAULT_WIDTH, Format
+from timesink.reporters.json import SCHEMA_VERSION, dumped
+from timesink.reporters.markup import code, escaped
+from timesink.reporters.quantities import number_text, value_text
+from timesink.scrub import defuse_lines, scrub, scrub_sentence
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`key` names it in JSON (with its unit: `idle_ns`), `head` above the column. No unit: text; `1`: a plain number.
+
+    `is_name` marks text that names something (a kernel, a code): never wrapped, and code in Markdown.
+    """
+
+    key: str
+    head: str
+    unit: str = ""
+    is_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One table. `key` names it in JSON; `note` says how it was measured or what was left out."""
+
+    key: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a listing command shows: a title, tables, and notes."""
+
+    title: str
+    sheets: tuple[Sheet, ...]
+    notes: tuple[str, ...] = ()
+
+
+def render(page: Page, form: Format, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
+    """The page as one string that ends in a newline."""
+    match form:
+        case Format.TEXT:
+            return _text(page, width, colour)
+        case Format.JSON:
+            return dumped(_document(page))
+        case Format.MD:
+            return defuse_lines(_markdown(page))
+        case _:
+            assert_never(form)
+
+
+def cell_text(cell: Cell, column: Column) -> str:
+    """A value scaled for people; `–` where it is not known."""
+    match cell:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if cell else "no"
+        case int() | float():
+            return value_text(cell, column.unit) if column.unit not in ("", "1") else number_text(cell)
+        case str():
+            return scrub(cell) if column.is_name else scrub_sentence(cell)
+        case _:
+            assert_never(cell)
+
+
+def rich_table(sheet: Sheet) -> RichTable:
+    """The sheet as a Rich table; its cells are finished text without markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in sheet.columns:
+        is_number = bool(column.unit)
+        overflow = "ellipsis" if column.is_name else "fold"
+        table.add_column(
+            Text(column.head),
+            justify="right" if is_number else "left",
+            no_wrap=is_number or column.is_name,
+            overflow=overflow,  # type: ignore[arg-type]
+        )
+    for row in sheet.rows:
+        table.add_row(*(Text(cell_text(cell, column)) for cell, column in zip(row, sheet.columns, strict=True)))
+    return table
+
+
+def markdown_table(sheet: Sheet) -> list[str]:
+    """The lines of a GitHub table, every cell escaped."""
+    heads = " | ".join(escaped(column.head) for column in sheet.columns)
+    rule = "|".join("---:" if column.unit else "---" for column in sheet.columns)
+    return [f"| {heads} |", f"|{rule}|", *(f"| {_cells(row, sheet.columns)} |" for row in sheet.rows)]
+
+
+def _cells(row: tuple[Cell, ...], columns: tuple[Column, ...]) -> str:
+    pairs = zip(row, columns, strict=True)
+    return " | ".join(
+        code(cell, in_table=True) if column.is_name and isinstance(cell, str) else escaped(cell_text(cell, column))
+        for cell, column in pairs
+    )
+
+
+def _text(page: Page, width: int, colour: bool) -> str:
+    from rich.text import Text
+
+    from timesink.reporters.terminal import paper, printed
+
+    console = paper(width, colour)
+    console.print(Text(scrub_sentence(page.title), style="bold"))
+    for sheet in page.sheets:
+        console.print()
+        console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
+        console.print(rich_table(sheet) if sheet.rows else Text("nothing"))
+        if sheet.note:
+            console.print(Text(scrub_sentence(sheet.note), style="dim"))
+    for note in page.notes:
+        console.print(Text(f"note: {scrub_sentence(note)}", style="yellow"))
+    return printed(console)
+
+
+def _document(page: Page) -> dict[str, Any]:
+    sheets = {
+        sheet.key: [dict(zip((column.key for column in sheet.columns), row, strict=True)) for row in sheet.rows]
+        for sheet in page.sheets
+    }
+    return {"schema_version": SCHEMA_VERSION, "title": page.title, **sheets, "notes": list(page.notes)}
+
+
+def _markdown(page: Page) -> str:
+    lines = [f"## {escaped(page.title)}"]
+    for sheet in page.sheets:
+        lines += ["", f"### {escaped(sheet.title)}", ""]
+        lines += markdown_table(sheet) if sheet.rows else ["nothing"]
+        lines += ["", escaped(sheet.note)] if sheet.note else []
+    lines += ["", *(f"- {escaped(note)}" for note in page.notes)] if page.notes else []
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,35 @@
+"""A Rich console that writes into memory: width and colour are decided by the caller, never guessed here."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from timesink.scrub import defuse_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def paper(width: int, colour: bool) -> Console:
+    """A console of that width. Without colour it writes no escape sequence at all."""
+    from rich.console import Console
+
+    return Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+        _environ={},
+    )
+
+
+def printed(console: Console) -> str:
+    """What was printed on `paper`, without trailing blanks, and with no line a log would obey."""
+    assert isinstance(console.file, StringIO)
+    lines = (line.rstrip() for line in console.file.getvalue().split("\n"))
+    return defuse_lines("\n".join(lines))

@@ -1,0 +1,116 @@
+"""The report for a terminal: the verdict, the figures, the findings, then what was clear and what could not be told."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from timesink.findings import Bottleneck, Card, Diagnosis, Evidence, Finding
+from timesink.reporters.formats import DEFAULT_WIDTH
+from timesink.reporters.parts import (
+    clear_text,
+    device_sheet,
+    limit_text,
+    not_applicable_text,
+    origin_text,
+    place_text,
+    sources_text,
+    steps_text,
+    undecided_parts,
+)
+from timesink.reporters.quantities import quantity_text, recoverable_text
+from timesink.reporters.sheets import rich_table
+from timesink.reporters.terminal import paper, printed
+from timesink.scrub import scrub_sentence
+
+INDENT = 4
+LABEL_WIDTH = 9
+
+
+def render(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
+    """The whole report; without colour it holds no escape sequence."""
+    console = paper(width, colour)
+    _verdict(console, diagnosis)
+    _figures(console, diagnosis)
+    for number, (card, finding) in enumerate(diagnosis.findings, start=1):
+        console.print()
+        console.print(_finding(number, card, finding))
+    _rest(console, diagnosis)
+    return printed(console)
+
+
+def _verdict(console: Console, diagnosis: Diagnosis) -> None:
+    colour = "green" if diagnosis.bottleneck is Bottleneck.NONE else "red"
+    head = Text.assemble(("bottleneck ", "bold"), (diagnosis.bottleneck.value, f"bold {colour}"))
+    console.print(Group(head, _sentence(diagnosis.statement, "bold")))
+    console.print()
+
+
+def _figures(console: Console, diagnosis: Diagnosis) -> None:
+    console.print(_labelled([("trace", sources_text(diagnosis)), ("steps", steps_text(diagnosis.steps))]))
+    if not diagnosis.devices:
+        console.print(_labelled([("GPUs", "no GPU work in the trace")]))
+        return
+    sheet = device_sheet(diagnosis.devices)
+    console.print()
+    console.print(rich_table(sheet))
+    if sheet.note:
+        console.print(_sentence(sheet.note, "dim"))
+
+
+def _finding(number: int, card: Card, finding: Finding) -> RenderableType:
+    head = Text.assemble(
+        (f"{number}. ".ljust(INDENT), "bold"),
+        (f"{card.code} {card.name}", "bold cyan"),
+        "  ",
+        (scrub_sentence(recoverable_text(finding.recoverable)), "bold green"),
+    )
+    lines = [("at", place_text(finding.where)), ("do", finding.advice), ("check", finding.verify)]
+    body = Group(
+        _sentence(finding.message),
+        _evidence(finding.evidence),
+        _labelled([(label, text) for label, text in lines if text]),
+    )
+    return Group(head, Padding(body, (0, 0, 0, INDENT)))
+
+
+def _evidence(facts: tuple[Evidence, ...]) -> RenderableType:
+    """One row per fact: what, how much, against which limit, measured how."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for style in ("dim", "", "bold", "", "dim"):
+        table.add_column(style=style, justify="right" if style == "bold" else "left", overflow="fold")
+    table.columns[0].width = LABEL_WIDTH - 2
+    for index, fact in enumerate(facts):
+        cells = ("because" if not index else "", fact.label, quantity_text(fact.measured), limit_text(fact))
+        table.add_row(*(_sentence(cell) for cell in (*cells, origin_text(fact))))
+    return table
+
+
+def _rest(console: Console, diagnosis: Diagnosis) -> None:
+    parts = []
+    if clear := clear_text(diagnosis):
+        parts.append(("clear", ", ".join(clear)))
+    if other := not_applicable_text(diagnosis):
+        parts.append(("no matter", ", ".join(other)))
+    parts += [("undecided", f"{rule}: {why}. To decide: {how}") for rule, why, how in undecided_parts(diagnosis)]
+    parts += [("note", note) for note in diagnosis.notes]
+    if parts:
+        console.print()
+        console.print(_labelled(parts))
+
+
+def _labelled(parts: list[tuple[str, str]]) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", width=LABEL_WIDTH, no_wrap=True)
+    table.add_column(overflow="fold")
+    previous = ""
+    for label, text in parts:
+        table.add_row(Text("" if label == previous else label), _sentence(text))
+        previous = label
+    return table
+
+
+def _sentence(text: str, style: str = "") -> Text:
+    return Text(scrub_sentence(text), style=style, overflow="fold")

@@ -1,0 +1,66 @@
+"""Text from a trace is untrusted: a kernel may be called `\\x1b]52;...` or `\\n::error::`. Here it becomes harmless.
+
+Every control character becomes its visible escape (`\\x1b`), so that nothing is lost and nothing acts. What only one
+output format takes for markup is escaped by that format's reporter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+NAME_CHARACTERS = 200
+SENTENCE_CHARACTERS = 2_000
+
+# C0 with newline and tab, DEL and C1; bidirectional marks, embeddings and isolates; zero-width characters; line and
+# paragraph separators; lone surrogates; interlinear and tag characters, which no screen shows.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+# Continuous-integration logs obey `##[error]`, `##vso[...]` and `##teamcity[...]` anywhere in a line.
+_LOG_COMMAND = re.compile(r"#(?=#\w*\[)")
+# ... and `::error::` where it begins a line, white space and terminal styling apart.
+_LINE_COMMAND = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*):(?=:[A-Za-z])", re.MULTILINE)
+
+
+def scrub(text: str, limit: int = NAME_CHARACTERS) -> str:
+    """The text on one line, control characters as visible escapes, its middle left out beyond `limit` characters."""
+    return _LOG_COMMAND.sub(r"\\x23", _UNSAFE.sub(_escape, shortened(text, limit)))
+
+
+def scrub_sentence(text: str) -> str:
+    """A sentence of ours that quotes a trace."""
+    return scrub(text, SENTENCE_CHARACTERS)
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters, the middle left out: both ends of a mangled name tell kernels apart."""
+    if len(text) <= limit:
+        return text
+    head = (limit - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def scrub_values(value: Any) -> Any:
+    """A tree of JSON values with every text in it scrubbed, keys included; sentences keep their length."""
+    if isinstance(value, str):
+        return scrub_sentence(value)
+    if isinstance(value, Mapping):
+        return {scrub(str(key)): scrub_values(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [scrub_values(part) for part in value]
+    return value
+
+
+def defuse_lines(text: str) -> str:
+    """A finished text report in which no line is a workflow command, however its names were wrapped."""
+    return _LINE_COMMAND.sub(r"\1\\x3a", text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

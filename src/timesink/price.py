@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-import numpy as np
-import polars as pl
-
 from timesink.findings import Card, Claim, Finding, Quantity
-from timesink.measures.steps import steps
-from timesink.measures.timeline import device_timeline
-from timesink.model.intervals import Intervals, Times
+from timesink.measures.per_step import largest_per_step_ns
+from timesink.model.intervals import Intervals
 from timesink.rule import Facts
 from timesink.units import NS_PER_MS
 
@@ -30,16 +26,8 @@ def bound_price(finding: Finding, facts: Facts) -> Quantity:
 
 
 def claimed_ms_per_step(claim: Claim, facts: Facts) -> float:
-    """Claimed time within the steady steps, averaged over them, on the device where it is largest.
-
-    Ranks of a synchronous job wait for each other, so the device with the most to gain bounds the job's gain. A trace
-    without steps counts as one.
-    """
-    worth = [
-        float(np.mean(part.covered_ns(*_windows(rank, device, facts))))
-        for (rank, device), part in claim.intervals.items()
-    ]
-    return max(worth, default=0.0) / NS_PER_MS
+    """Claimed time within the steady steps, averaged over them, on the device where it is largest."""
+    return largest_per_step_ns(facts.trace, claim.intervals) / NS_PER_MS
 
 
 def shared(ranked: Iterable[tuple[Card, Finding]], facts: Facts) -> list[tuple[Card, Finding]]:
@@ -68,11 +56,3 @@ def _scaled(worth: Quantity, share: float) -> Quantity:
         low=None if low is None else low * share,
         high=None if high is None else high * share,
     )
-
-
-def _windows(rank: int, device: int, facts: Facts) -> tuple[Times, Times]:
-    windows = facts(steps).windows.filter((pl.col("rank") == rank) & (pl.col("device") == device))
-    if windows.height:
-        return windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    line = facts(device_timeline)[rank, device]
-    return np.array([line.span_start_ns]), np.array([line.span_end_ns])

@@ -1,0 +1,114 @@
+"""Communication runs while the device computes nothing.
+
+## What it detects
+Collective and point-to-point kernels that run with no computation beside them for more than a share of the steady
+step.
+
+## Why it matters
+Communication that computation hides is free; exposed, it lengthens every step of every rank.
+
+## How it is measured
+The union of the communication kernels of a device less every instant at which another kernel runs there, within the
+steady steps. Kernels are recognised by name: NCCL, RCCL, NVSHMEM, DeepEP and the custom all-reduce kernels of serving
+engines.
+
+## What to do
+Overlap it: gradient buckets that start during backward, prefetched all-gathers, communication on a stream of its own
+without a wait right behind it. Then make it shorter: fewer bytes, larger messages, a better placed group.
+
+## When it misleads
+A collective's duration holds the wait for its slowest peer as well as the transfer; from one rank they cannot be told
+apart. Where a peer is late, no overlap helps: read the traces of all ranks together.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.communication import DeviceCommunication, communication
+from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    talking = [part for part in facts(communication) if part.kernel_count]
+    if not talking:
+        return NotApplicable("the trace holds no communication kernels")
+    judged = [_judge(facts, limits, part) for part in talking]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+
+
+def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Finding | None, Evidence]:
+    key = (part.rank, part.device)
+    step_ns, exposed_ns = period_ns(facts.trace, key), per_step_ns(facts.trace, key, part.exposed)
+    share = exposed_ns / step_ns if step_ns else 0.0
+    limit = limits["exposed_ratio"]
+    evidence = Evidence(
+        f"exposed communication of rank {part.rank}, device {part.device}",
+        Quantity(share, "ratio"),
+        "union of communication kernels less every instant at which another kernel runs, over the steady steps",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+    )
+    if share <= limit:
+        return None, evidence
+    names = facts(communication).by_name
+    longest = names.filter((names["rank"] == part.rank) & (names["device"] == part.device))["name"].to_list()[0]
+    overlap = part.overlap_ratio or 0.0
+    return (
+        Finding(
+            message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} step on rank "
+            f"{part.rank}, device {part.device}, with no computation beside it ({share_text(share)}, limit {share_text(limit)}; "
+            f"{share_text(overlap)} of it is overlapped)",
+            bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+            where=Where(rank=part.rank, device=part.device, kernel=longest),
+            evidence=(
+                evidence,
+                Evidence("overlapped share", Quantity(overlap, "ratio"), "time beside computation over all of it"),
+            ),
+            advice="Start collectives earlier and let computation run beside them (gradient buckets, prefetched "
+            "all-gathers); read all ranks together first, since a late peer shows as long communication too.",
+            verify="Capture again: the exposed share falls, and the step by at most the exposed time.",
+            claim=Claim({key: part.exposed}),
+        ),
+        evidence,
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="COM101",
+        name="communication-exposed",
+        summary="communication runs with no computation beside it",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/notes/ddp.html",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, HOST_OPS, RANGES),
+    check=check,
+    limits={
+        "exposed_ratio": Limit(
+            default=0.05,
+            unit="ratio",
+            why="below this, hiding all communication gains less than a step in twenty",
+            source="TraceLens flags exposed communication over 5 % of the timeline",
+        )
+    },
+)

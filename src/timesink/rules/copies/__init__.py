@@ -1,0 +1,1 @@
+"""Rules about copies between host and device memory."""

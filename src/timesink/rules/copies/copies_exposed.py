@@ -1,0 +1,110 @@
+"""Copies hold the device while no kernel runs.
+
+## What it detects
+Host-device copies, in one direction, that run with no kernel beside them for more than a share of the steady step.
+
+## Why it matters
+A copy moves data over PCIe or NVLink-C2C at a small fraction of the device's own memory bandwidth, and it needs no
+multiprocessor: hidden behind kernels it costs nothing. Exposed, the whole device waits for the link.
+
+## How it is measured
+The union of the copies of one direction, less every instant at which a kernel runs on the device, within the steady
+steps. Copies count as device activity: a device that only copies is bound by its link, it is not idle.
+
+## What to do
+Move fewer bytes (keep data on the device, send integers or bf16 instead of fp32, batch small copies), then hide the
+rest: pinned memory, `non_blocking=True`, a copy stream, and prefetch of the next batch while this one computes.
+
+## When it misleads
+The exposed time bounds the gain from above: hiding the copies needs kernels to hide them behind. On a machine whose
+host memory is coherent with the device (GH200), a copy may be avoidable altogether.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
+from timesink.measures.exposed_copies import CopyGroup, exposed_copies
+from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import bytes_text, share_text, time_text
+
+_WORDS = {
+    "h2d": ("host-to-device", Bottleneck.HOST_TO_DEVICE_COPY),
+    "d2h": ("device-to-host", Bottleneck.DEVICE_TO_HOST_COPY),
+}
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device and direction over the limit."""
+    sides: dict[tuple[tuple[int, int], str], list[CopyGroup]] = {}
+    for group in facts(exposed_copies):
+        if group.direction in _WORDS:
+            sides.setdefault((group.device, group.direction), []).append(group)
+    judged = [_judge(facts, limits, groups) for groups in sides.values()]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+
+
+def _judge(facts: Facts, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:
+    device, direction = groups[0].device, groups[0].direction
+    words, bottleneck = _WORDS[direction]
+    exposed = Intervals.union_all(group.exposed for group in groups)
+    step_ns, exposed_ns = period_ns(facts.trace, device), per_step_ns(facts.trace, device, exposed)
+    share = exposed_ns / step_ns if step_ns else 0.0
+    limit = limits["exposed_ratio"]
+    evidence = Evidence(
+        f"exposed {words} copies of device {device[1]}",
+        Quantity(share, "ratio"),
+        "union of the copies less every instant at which a kernel runs, over the steady steps",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+        rows=groups[0].rows,
+    )
+    if share <= limit:
+        return None, evidence
+    moved = sum(group.bytes for group in groups)
+    rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
+    speed = f", {bytes_text(moved)} in all at {max(rates):.1f} GB/s" if rates else ""
+    message = (
+        f"{words} copies take {time_text(exposed_ns)} of the {time_text(step_ns)} step on device {device[1]} with no "
+        f"kernel beside them ({share_text(share)}, limit {share_text(limit)}): "
+        f"{sum(group.count for group in groups)} copies{speed}"
+    )
+    return (
+        Finding(
+            message=message,
+            bottleneck=bottleneck,
+            where=Where(rank=device[0], device=device[1]),
+            evidence=(evidence,),
+            advice="Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, "
+            "the next batch fetched while this one computes.",
+            verify="Capture again: the exposed share of these copies falls, and the step by at most their exposed time.",
+            claim=Claim({device: exposed}),
+        ),
+        evidence,
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="CPY101",
+        name="copies-exposed",
+        summary="host-device copies run while no kernel does",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#data-transfer-between-host-and-device",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, HOST_OPS, RANGES),
+    check=check,
+    limits={
+        "exposed_ratio": Limit(
+            default=0.05,
+            unit="ratio",
+            why="below this, hiding every copy gains less than a step in twenty",
+            source="TraceLens flags copies over 5 % of the timeline",
+        )
+    },
+)

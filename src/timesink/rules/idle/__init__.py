@@ -1,0 +1,1 @@
+"""Rules about a device that does nothing, and who keeps it waiting."""

@@ -1,0 +1,1 @@
+"""Rules about the kernels of a step, as a timeline shows them."""

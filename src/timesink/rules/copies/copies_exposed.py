@@ -80,7 +80,7 @@ def _judge(facts: Facts, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
             evidence=(evidence,),
             advice="Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, "
             "the next batch fetched while this one computes.",
-            verify="Capture again: the exposed share of these copies falls, and the step by at most their exposed time.",
+            verify="Capture again: the exposed share of these copies falls, the step by at most their exposed time.",
             claim=Claim({device: exposed}),
         ),
         evidence,

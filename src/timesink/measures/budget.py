@@ -1,4 +1,4 @@
-"""Where each GPU's time went, every nanosecond once: compute hides communication, both hide copies, the rest is idle."""
+"""Where each GPU's time went, every nanosecond once: compute hides communication, both hide copies, the rest idles."""
 
 from __future__ import annotations
 
@@ -35,18 +35,22 @@ class DeviceBudget:
 
     @property
     def exposed_communication_ns(self) -> int:
+        """Communication that no computation hides."""
         return self.exposed_communication.total_ns
 
     @property
     def exposed_copy_ns(self) -> int:
+        """Copying that neither computation nor communication hides."""
         return self.exposed_copy.total_ns
 
     @property
     def busy_ratio(self) -> float:
+        """Busy time over span; 0 for an empty span."""
         return self.busy_ns / self.span_ns if self.span_ns else 0.0
 
     @property
     def idle_ratio(self) -> float:
+        """Idle time over span; 0 for an empty span."""
         return self.idle_ns / self.span_ns if self.span_ns else 0.0
 
 

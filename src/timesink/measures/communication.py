@@ -31,10 +31,12 @@ class DeviceCommunication:
 
     @property
     def exposed_ns(self) -> int:
+        """Communication that no computation hides."""
         return self.exposed.total_ns
 
     @property
     def overlapped_ns(self) -> int:
+        """Communication that computation hides."""
         return self.total_ns - self.exposed_ns
 
     @property

@@ -20,9 +20,9 @@ class Copies:
     """`frame`: one row per (rank, device, copy_kind, src_memory, dst_memory), most time first.
 
     Columns besides those: pageable, count, bytes, total_ns (durations summed), union_ns (some copy of this row ran),
-    exposed_ns (of that, no kernel ran), gigabytes_per_s. The rate is bytes over summed durations, 1 GB = 1e9 bytes: what one
-    copy gets while it runs; copies whose bytes the profiler left out are not in it. Copies the profiler gave no
-    direction are `unknown`.
+    exposed_ns (of that, no kernel ran), gigabytes_per_s. The rate is bytes over summed durations, 1 GB = 1e9 bytes:
+    what one copy gets while it runs; copies whose bytes the profiler left out are not in it. Copies the profiler gave
+    no direction are `unknown`.
     """
 
     frame: pl.DataFrame
@@ -31,8 +31,8 @@ class Copies:
     def pageable_bytes_ratio(self) -> float:
         """Share of host-device bytes that go through pageable memory; 0 where there are none."""
         host = self.frame.filter(pl.col("copy_kind").is_in(["h2d", "d2h"]))
-        total = host["bytes"].sum()
-        return float(host.filter("pageable")["bytes"].sum() / total) if total else 0.0
+        total = int(host["bytes"].sum())
+        return int(host.filter("pageable")["bytes"].sum()) / total if total else 0.0
 
 
 @remembered

@@ -46,6 +46,7 @@ class SmallKernels:
 
     @property
     def count_ratio(self) -> float:
+        """Share of the kernels that are small."""
         return self.count / self.kernel_count if self.kernel_count else 0.0
 
 

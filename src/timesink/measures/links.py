@@ -31,10 +31,12 @@ class LaunchLinks:
 
     @property
     def linked(self) -> Flags:
+        """Which ops have a launch record."""
         return self.call >= 0
 
     @property
     def linked_count(self) -> int:
+        """How many ops have a launch record."""
         return int(np.count_nonzero(self.call >= 0))
 
 
@@ -49,7 +51,7 @@ def launch_links(trace: Trace) -> LaunchLinks:
     call = np.full(ops.height, -1, np.int64)
     if ops.height and calls.height:
         op_ids, call_ids = _ids(ops), _ids(calls)
-        call_slices = {key: rows for key, rows in _groups(calls)}
+        call_slices = dict(_groups(calls))
         for key, rows in _groups(ops):
             if key in call_slices:
                 mine = call_slices[key]

@@ -3,8 +3,8 @@
 A token is a kernel's name and grid. In a loop every token occurs a whole multiple of the number of steps, give or take
 the step cut off at each end of the window; the largest such number is the step count (layers inside a step occur more
 often, but not every token then fits). The anchor is the token of that count whose distances, counted in kernels, vary
-least. Neighbouring segments must hold nearly the same kernels, else there is no period. (After FALCON, arXiv 2410.12588,
-which asks the same of the sequence of communication calls.)
+least. Neighbouring segments must hold nearly the same kernels, else there is no period. (After FALCON, arXiv
+2410.12588, which asks the same of the sequence of communication calls.)
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ from timesink.model.trace import Trace
 PROFILER_STEP = r"^ProfilerStep#\d+$"
 STEP_NAME = r"(?i)(^|[^a-z])(step|iter|iteration|batch|micro_?batch|execute_model)[^a-z]*$"
 NO_STEP_NAME = r"(?i)optim|sched|load|fetch|next|zero|copy|log"
-REPEATS = 3  # a range must come back this often to mark steps: two occurrences show one period and no second to check it
+REPEATS = (
+    3  # a range must come back this often to mark steps: two occurrences show one period and no second to check it
+)
 
 _THREAD = ("rank", "process", "thread")
 

@@ -75,7 +75,11 @@ def step_of_ops(trace: Trace) -> npt.NDArray[np.int32]:
     else:
         known = links.linked
         starts = calls["start_ns"].to_numpy()
-        when = np.where(known, starts[np.where(known, links.call, 0)], 0) if calls.height else np.zeros(ops.height, np.int64)
+        when = (
+            np.where(known, starts[np.where(known, links.call, 0)], 0)
+            if calls.height
+            else np.zeros(ops.height, np.int64)
+        )
     step = np.full(ops.height, -1, np.int32)
     rank, process = ops["rank"].to_numpy(), ops["process"].to_numpy()
     for key, part in found.frame.partition_by("rank", "process", as_dict=True, maintain_order=True).items():
@@ -89,7 +93,9 @@ def step_of_ops(trace: Trace) -> npt.NDArray[np.int32]:
 def _pattern_steps(trace: Trace, on_device: bool) -> list[MarkedSteps]:
     ops = trace.get(DEVICE_OPS)
     call = pl.Series("call", launch_links(trace).call)
-    kernels = ops.select("rank", "process", "device", "stream", "kind", "name", "start_ns", "end_ns", "grid_x", "grid_y", "grid_z")
+    kernels = ops.select(
+        "rank", "process", "device", "stream", "kind", "name", "start_ns", "end_ns", "grid_x", "grid_y", "grid_z"
+    )
     kernels = kernels.with_columns(call).filter((ops["kind"] == "kernel") & ~communicates(ops["name"]))
     found = []
     for (rank, process), mine in sorted(kernels.partition_by("rank", "process", as_dict=True).items()):
@@ -105,9 +111,7 @@ def _pattern_steps(trace: Trace, on_device: bool) -> list[MarkedSteps]:
     return [part for part in found if part is not None]
 
 
-def _pattern(
-    trace: Trace, marks: pl.DataFrame, process: tuple[int, int], on_device: bool
-) -> MarkedSteps | None:
+def _pattern(trace: Trace, marks: pl.DataFrame, process: tuple[int, int], on_device: bool) -> MarkedSteps | None:
     if on_device:
         starts, threads = marks["start_ns"], pl.Series("thread", [0]).new_from_index(0, marks.height)
     else:
@@ -115,8 +119,10 @@ def _pattern(
         calls = trace[API_CALLS][launched.to_numpy()]
         starts, threads = calls["start_ns"], calls["thread"]
     name = str(marks["name"].cast(pl.String)[0])
-    frame = pl.DataFrame({"host_start_ns": starts, "thread": threads}).sort("host_start_ns").unique(
-        "host_start_ns", keep="first", maintain_order=True
+    frame = (
+        pl.DataFrame({"host_start_ns": starts, "thread": threads})
+        .sort("host_start_ns")
+        .unique("host_start_ns", keep="first", maintain_order=True)
     )
     if frame.height < 2:
         return None

@@ -58,6 +58,7 @@ class Steps:
 
     @property
     def count(self) -> int:
+        """Kept steps of the rank that sets the pace."""
         return self.times.count
 
     @property
@@ -77,7 +78,9 @@ def steps(trace: Trace) -> Steps:
     windows = (
         anchored.join(kept, on=["rank", "process", "step"], how="semi")
         .filter(pl.col("end_ns") > pl.col("start_ns"))
-        .select("rank", "device", "step", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
+        .select(
+            "rank", "device", "step", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns")
+        )
         .sort("rank", "device", "step")
     )
     by_rank = _times_by_rank(_periods(frame, lead).join(kept, on=["rank", "process", "step"], how="semi"))

@@ -1,0 +1,111 @@
+"""Which framework operator each device op belongs to, and how much device time each operator causes.
+
+The operator is the innermost one that holds the launch call on its thread. Where the launch or its place is not
+recorded, the profiler's external id decides. External ids can name an unrelated operator in compiled or asynchronous
+programs, so where both speak and differ, the place of the launch wins and the difference is counted. The kernels of a
+graph replay were captured elsewhere: they go to the operator around the graph launch, or to nobody, never to one of the
+operators that were captured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.host_places import host_nesting, host_places
+from timesink.measures.links import launch_links
+from timesink.measures.memo import remembered
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attribution:
+    """`host_op`: for each row of `device_ops`, the row of `host_ops` it belongs to, or -1.
+
+    `operators`: one row per (rank, name), most device time first, with calls, kernels, self_device_ns (device ops
+    launched by the operator itself), total_device_ns (by it and all inside it; a recursive call counts once),
+    self_host_ns, total_host_ns. Device times here are sums of durations, work that ran at once counts in full:
+    the sum of self_device_ns + unattributed_ns = total_ns. `disagreements` counts device ops whose external id names
+    another operator than the one around the launch; `graph_ns` is the part of total_ns that graph replays launched.
+    """
+
+    host_op: Rows
+    operators: pl.DataFrame
+    total_ns: int
+    unattributed_ns: int
+    unattributed_count: int
+    graph_ns: int
+    disagreements: int
+
+    @property
+    def attributed_ratio(self) -> float:
+        """Share of summed device time that has an operator; 1 where there is no device time."""
+        return 1 - self.unattributed_ns / self.total_ns if self.total_ns else 1.0
+
+
+@remembered
+def attribution(trace: Trace) -> Attribution:
+    """Attribute every device op, whether kernel, copy, memset or whole graph."""
+    ops, links = trace.get(DEVICE_OPS), launch_links(trace)
+    around = np.full(ops.height, -1, np.int64)
+    around[links.linked] = host_places(trace).host_op[links.call[links.linked]]
+    named = np.where(links.shared, -1, _by_external_id(trace))
+    host_op = np.where(around >= 0, around, named)
+    length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
+    alone = host_op < 0
+    return Attribution(
+        host_op=host_op,
+        operators=_operators(trace, host_op, length),
+        total_ns=int(length.sum()),
+        unattributed_ns=int(length[alone].sum()),
+        unattributed_count=int(np.count_nonzero(alone)),
+        graph_ns=int(length[links.shared | (ops["kind"] == "graph").to_numpy()].sum()),
+        disagreements=int(np.count_nonzero((around >= 0) & (named >= 0) & (around != named))),
+    )
+
+
+def _by_external_id(trace: Trace) -> Rows:
+    """For each device op, the operator its external id names; -1 where it names none, or more than one."""
+    key = ["rank", "process", "external_id"]
+    ops, host = trace.get(DEVICE_OPS), trace.get(HOST_OPS)
+    if ops["external_id"].null_count() == ops.height or not host.height:
+        return np.full(ops.height, -1, np.int64)
+    wanted = ops.select(key).with_row_index("op").filter(pl.col("external_id").fill_null(0) != 0)
+    known = host.select(key).with_row_index("row").filter(pl.col("external_id").fill_null(0) != 0)
+    known = known.join(wanted.select(key).unique(), on=key, how="semi")
+    known = known.group_by(key).agg(pl.col("row").first().cast(pl.Int64), pl.len()).filter(pl.col("len") == 1)
+    joined = wanted.join(known, on=key, how="inner")
+    found = np.full(ops.height, -1, np.int64)
+    found[joined["op"].to_numpy()] = joined["row"].to_numpy()
+    return found
+
+
+def _operators(trace: Trace, host_op: Rows, length: Rows) -> pl.DataFrame:
+    host, nesting = trace.get(HOST_OPS), host_nesting(trace)
+    held = host_op >= 0
+    self_device = np.zeros(host.height, np.int64)
+    np.add.at(self_device, host_op[held], length[held])
+    kernels = np.bincount(host_op[held], minlength=host.height).astype(np.int64)
+    outermost = nesting.outermost_of_name(host["name"].to_physical().cast(pl.Int64).to_numpy())
+    total_host = (host["end_ns"] - host["start_ns"]).to_numpy()
+    rows = host.select("rank", "name").with_columns(
+        pl.Series("kernels", kernels),
+        pl.Series("self_device_ns", self_device),
+        pl.Series("total_device_ns", np.where(outermost, nesting.inclusive(self_device), 0)),
+        pl.Series("self_host_ns", nesting.self_ns),
+        pl.Series("total_host_ns", np.where(outermost, total_host, 0)),
+    )
+    return (
+        rows.lazy()
+        .group_by("rank", "name")
+        .agg(pl.len().cast(pl.Int64).alias("calls"), pl.exclude("rank", "name", "calls").sum())
+        .with_columns(pl.col("name").cast(pl.String))
+        .sort(["rank", "total_device_ns", "total_host_ns", "name"], descending=[False, True, True, False])
+        .collect()
+    )

@@ -1,0 +1,139 @@
+"""Loading data on threads that launch GPU work: how long it takes, and how long a GPU idles meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.measures.links import launch_links
+from timesink.measures.memo import remembered
+from timesink.measures.steps import steps
+from timesink.measures.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
+
+LOADING_NAME: Final = (
+    r"(?i)enumerate\(DataLoader\)|DataLoaderIter|data_?loader"
+    r"|(^|[^a-z])(data|input|batch|sample)s?[ _.:-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
+    r"|(^|[^a-z])(load|fetch|next|get|read|prepare|prep|wait_?for)[ _.:-]?(next[ _.:-]?)?(a[ _])?"
+    r"(data|input|batch|sample)([^a-z]|s|$|loading)"
+    r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$"
+)
+
+_THREAD = ("rank", "process", "thread")
+_SCHEMA = {
+    "rank": pl.Int32,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "name": pl.String,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankInput:
+    """One rank: `loading` is the union of its data-loading ranges on launching threads.
+
+    `count` ranges make it up; `name` and `thread` are those with the most time. `per_step_ns` is loading time inside
+    the host intervals of kept steps, per step; None without steps. `idle` is, per device, the idle time inside loading:
+    a bound on what faster loading could win back, since the GPU may have had another reason to wait.
+    """
+
+    rank: int
+    name: str
+    thread: int
+    count: int
+    loading: Intervals
+    per_step_ns: float | None
+    idle: Mapping[Device, Intervals]
+
+    @property
+    def loading_ns(self) -> int:
+        """Time some launching thread of the rank was loading."""
+        return self.loading.total_ns
+
+    @property
+    def idle_ns(self) -> int:
+        """Idle time inside loading, summed over devices."""
+        return sum(part.total_ns for part in self.idle.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputPipeline:
+    """Per rank with any data-loading range on a launching thread; `frame` lists those ranges.
+
+    `elsewhere_count` counts loading ranges on threads that launch nothing (workers): they cost the GPU nothing
+    directly and are left out. Where the trace records no launches, every thread may be the launching one and
+    `threads_known` is false. Loading under a name that does not say so is not seen.
+    """
+
+    by_rank: Mapping[int, RankInput]
+    frame: pl.DataFrame
+    elsewhere_count: int
+    threads_known: bool
+
+    def __getitem__(self, rank: int) -> RankInput:
+        return self.by_rank[rank]
+
+    def __iter__(self) -> Iterator[RankInput]:
+        return iter(self.by_rank.values())
+
+
+@remembered
+def input_pipeline(trace: Trace) -> InputPipeline:
+    """Find data-loading ranges and operators, and the idle time they coincide with."""
+    found = _loading_rows(trace)
+    launching = _launching_threads(trace)
+    here = found.join(launching, on=_THREAD, how="semi", maintain_order="left") if launching.height else found
+    return InputPipeline(
+        by_rank={int(rank): _rank(trace, int(rank), part) for (rank,), part in _by_rank(here)},
+        frame=here,
+        elsewhere_count=found.height - here.height,
+        threads_known=bool(launching.height),
+    )
+
+
+def _loading_rows(trace: Trace) -> pl.DataFrame:
+    parts = [
+        frame.filter(matches(frame["name"], LOADING_NAME)).select(
+            *_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"
+        )
+        for frame in (trace.get(RANGES), trace.get(HOST_OPS))
+    ]
+    return pl.concat([pl.DataFrame(schema=_SCHEMA), *parts]).sort(*_THREAD, "start_ns", "end_ns", "name")
+
+
+def _launching_threads(trace: Trace) -> pl.DataFrame:
+    links = launch_links(trace)
+    return trace.get(API_CALLS).select(_THREAD)[np.unique(links.call[links.linked])].unique()
+
+
+def _by_rank(rows: pl.DataFrame) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
+    return sorted(rows.partition_by("rank", as_dict=True, maintain_order=True).items(), key=lambda item: str(item[0]))
+
+
+def _rank(trace: Trace, rank: int, rows: pl.DataFrame) -> RankInput:
+    loading = Intervals.of(rows)
+    longest = (
+        rows.group_by("thread", "name")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time"))
+        .sort(["time", "thread", "name"], descending=[True, False, False])
+    )
+    kept = steps(trace).kept.filter(pl.col("rank") == rank)
+    covered = loading.covered_ns(kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy())
+    return RankInput(
+        rank=rank,
+        name=str(longest["name"][0]),
+        thread=int(longest["thread"][0]),
+        count=rows.height,
+        loading=loading,
+        per_step_ns=float(covered.mean()) if covered.size else None,
+        idle={key: line.idle & loading for key, line in device_timeline(trace).by_device.items() if key[0] == rank},
+    )

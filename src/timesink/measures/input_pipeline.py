@@ -93,7 +93,9 @@ def input_pipeline(trace: Trace) -> InputPipeline:
     launching = _launching_threads(trace)
     here = found.join(launching, on=_THREAD, how="semi", maintain_order="left") if launching.height else found
     return InputPipeline(
-        by_rank={int(rank): _rank(trace, int(rank), part) for (rank,), part in _by_rank(here)},
+        by_rank={
+            rank: _rank(trace, rank, here.filter(pl.col("rank") == rank)) for rank in here["rank"].unique().sort()
+        },
         frame=here,
         elsewhere_count=found.height - here.height,
         threads_known=bool(launching.height),
@@ -113,10 +115,6 @@ def _loading_rows(trace: Trace) -> pl.DataFrame:
 def _launching_threads(trace: Trace) -> pl.DataFrame:
     links = launch_links(trace)
     return trace.get(API_CALLS).select(_THREAD)[np.unique(links.call[links.linked])].unique()
-
-
-def _by_rank(rows: pl.DataFrame) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
-    return sorted(rows.partition_by("rank", as_dict=True, maintain_order=True).items(), key=lambda item: str(item[0]))
 
 
 def _rank(trace: Trace, rank: int, rows: pl.DataFrame) -> RankInput:

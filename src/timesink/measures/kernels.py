@@ -84,11 +84,11 @@ def small_kernels(trace: Trace, limit_ns: int) -> tuple[SmallKernels, ...]:
         length = (part["end_ns"] - part["start_ns"]).to_numpy()
         small = part.filter(pl.Series(length < limit_ns))
         union_ns = Intervals.of(small).total_ns
-        busy_ns = lines[int(rank), int(device)].busy_ns  # type: ignore[call-overload]
+        busy_ns = lines[int(rank), int(device)].busy_ns
         found.append(
             SmallKernels(
-                rank=int(rank),  # type: ignore[call-overload]
-                device=int(device),  # type: ignore[call-overload]
+                rank=int(rank),
+                device=int(device),
                 limit_ns=limit_ns,
                 count=small.height,
                 kernel_count=part.height,

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.memo import remembered
-from timesink.measures.step_marks import Marker, found_steps, step_of_ops
+from timesink.measures.step_markers import Marker
+from timesink.measures.step_marks import found_steps, step_of_ops
 from timesink.measures.warm_up import warm_up_count
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

@@ -22,8 +22,8 @@ Device = tuple[int, int]
 class DeviceTimeline:
     """One GPU. Its span runs from its first op's start to its last op's end; busy + idle = span, to the nanosecond.
 
-    The four unions cover all streams: idle here means that nothing at all ran on the device, a quiet stream is not idle.
-    Time before the first and after the last op is not counted, since the trace does not say the GPU was free then.
+    The four unions cover all streams: idle here means that nothing at all ran on the device; a quiet stream is not
+    idle. Time before the first and after the last op is not counted, since the trace does not say the GPU was free then.
     """
 
     rank: int
@@ -38,14 +38,17 @@ class DeviceTimeline:
 
     @property
     def span_ns(self) -> int:
+        """From the first start to the last end."""
         return self.span_end_ns - self.span_start_ns
 
     @property
     def busy_ns(self) -> int:
+        """Time anything ran."""
         return self.busy.total_ns
 
     @property
     def idle_ns(self) -> int:
+        """Time nothing ran, within the span."""
         return self.span_ns - self.busy_ns
 
     @property

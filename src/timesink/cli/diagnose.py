@@ -1,0 +1,72 @@
+"""`timesink diagnose`: the main job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from timesink.cli import options
+from timesink.cli.output import sink
+from timesink.cli.progress import working
+from timesink.cli.reading import read_traces
+from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    from timesink.rule import Rule
+
+
+def command(
+    paths: options.Paths,
+    form: options.Form = None,
+    output: options.Output = None,
+    ranks: options.Ranks = None,
+    only: options.Only = None,
+    skip: options.Skip = None,
+    limits: options.LimitValues = None,
+    linked_only: options.LinkedOnly = False,
+    no_cache: options.NoCache = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Name the bottleneck of a trace, prove it, and say what its fix would win back.
+
+    Several PATHs are the ranks of one job. Exits with 0 whenever it ran, whatever it found; `timesink gate` is for
+    pass and fail.
+    """
+    target = sink(form, output, no_color, paths)
+    overrides = parsed_limits(limits or ())
+    rules = chosen_rules(only or (), skip or ())
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, linked_only=linked_only)
+    with working("applying the rules"):
+        from timesink.engine import diagnose
+
+        diagnosis = diagnose(trace, rules, overrides)
+    target.diagnosis(diagnosis)
+    return 0
+
+
+def chosen_rules(only: Sequence[str], skip: Sequence[str]) -> tuple[Rule, ...]:
+    """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""
+    from timesink.registry import all_rules, find
+
+    wanted = {find(code).card.code for code in only} or {rule.card.code for rule in all_rules()}
+    unwanted = {find(code).card.code for code in skip}
+    return tuple(rule for rule in all_rules() if rule.card.code in wanted - unwanted)
+
+
+def parsed_limits(texts: Sequence[str]) -> dict[str, float]:
+    """`CODE.name=value` texts as overrides; the engine refuses names that no rule has."""
+    overrides: dict[str, float] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        code, dot, limit = name.strip().partition(".")
+        try:
+            number = float(value)
+        except ValueError:
+            equals, number = "", 0.0
+        if not (equals and dot and limit) or not math.isfinite(number):
+            raise UsageError(
+                f"{text!r} is not a limit", remedy="write it as CODE.name=value, such as IDL101.idle_ratio=0.2"
+            )
+        overrides[f"{code.upper()}.{limit}"] = number
+    return overrides

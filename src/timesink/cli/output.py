@@ -1,0 +1,124 @@
+"""Where a report goes: stdout or a file, with the width and colour that suit it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from timesink.errors import UsageError
+from timesink.reporters.formats import DEFAULT_WIDTH, Format
+
+if TYPE_CHECKING:
+    from timesink.findings import Diagnosis
+    from timesink.reporters.sheets import Page
+
+NARROWEST, WIDEST = 60, 160
+_PLAIN = str.maketrans({"…": "...", "–": "-", "─": "-", "━": "-", "→": "->", "·": "-", "≤": "<=", "≥": ">=", "µ": "u"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A place to write one report to. `path` None is stdout."""
+
+    form: Format
+    path: Path | None
+    width: int
+    colour: bool
+
+    def diagnosis(self, diagnosis: Diagnosis) -> None:
+        """Write a diagnosis in this sink's format."""
+        from timesink.reporters import render
+
+        self.write(render(diagnosis, self.form, width=self.width, colour=self.colour))
+
+    def page(self, page: Page) -> None:
+        """Write a page of tables in this sink's format."""
+        from timesink.reporters.sheets import render
+
+        self.write(render(page, self.form, width=self.width, colour=self.colour))
+
+    def write(self, text: str) -> None:
+        """Write finished text: a file is replaced at once or not at all."""
+        if self.path is None:
+            _print(text)
+        else:
+            _replace(self.path, text)
+
+
+def sink(form: Format | None, output: Path | None, no_color: bool, inputs: Sequence[Path] = ()) -> Sink:
+    """The sink that the shared options ask for. `UsageError` where the output is one of the inputs."""
+    path = None if output is None or str(output) == "-" else output
+    if path is not None and any(_same(path, source) for source in inputs):
+        raise UsageError(f"{path} is an input of this command", remedy="choose another file for --output")
+    return Sink(form or _form_of(path), path, _width(path), path is None and _colour(no_color))
+
+
+def _form_of(path: Path | None) -> Format:
+    suffix = path.suffix.lower() if path else ""
+    return {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD}.get(suffix, Format.TEXT)
+
+
+def _same(path: Path, source: Path) -> bool:
+    return path.exists() and source.exists() and path.samefile(source)
+
+
+def _width(path: Path | None) -> int:
+    if path is not None:
+        return DEFAULT_WIDTH
+    columns = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
+    return min(max(columns, NARROWEST), WIDEST)
+
+
+def _colour(no_color: bool) -> bool:
+    """NO_COLOR (no-color.org) beats FORCE_COLOR; without either, colour is for terminals."""
+    if no_color or os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _print(text: str) -> None:
+    """To stdout; plain ASCII marks where it cannot show others; quietly nothing more where its reader has left."""
+    encoding = sys.stdout.encoding or "ascii"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside the file and rename onto it; a pipe or device is written to as it is."""
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        target = path.resolve()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", remedy="choose another --output") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

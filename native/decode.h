@@ -1,0 +1,62 @@
+// A Kineto / Chrome trace as a stream of text: windows of any size in, tables out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "scan.h"
+#include "tables.h"
+
+namespace timesink {
+
+class Decoder {
+public:
+    // What ended the reading. `complete` is the only one that lost nothing.
+    enum class Ending : uint8_t { complete, truncated, damaged, no_json, no_array, empty };
+
+    explicit Decoder(size_t text_budget_bytes) : rows(text_budget_bytes) {}
+    // The next bytes of the file; false once nothing more can come of it.
+    bool feed(const char* bytes, size_t size);
+    // All bytes were fed: adds the base time and sorts the tables.
+    void finish();
+
+    Rows rows;
+    Ending ending = Ending::empty;
+    int64_t ending_byte = 0;   // of the uncompressed text: where the first thing that is lost begins
+    bool saw_events = false;   // there was an array of events
+    bool is_list = false;      // the file is the array itself
+    int64_t base_ns = 0;
+    bool has_base = false, bad_base = false;
+    int64_t trailing_bytes = 0;
+    std::map<std::string, std::string> properties;  // other top-level members, JSON text each
+
+private:
+    enum class Place : uint8_t { start, members, events, resync, tail, dead };
+
+    void run();
+    Scan step(Cursor& c);
+    Scan step_start(Cursor& c);
+    Scan step_member(Cursor& c);
+    Scan step_events(Cursor& c);
+    Scan step_resync(Cursor& c);
+    Scan take_property(Cursor& c, const Text& key);
+    void stop(Ending why, size_t at);
+    void end_of_text();
+    void shift_times();
+
+    std::string buffer_;      // text not yet consumed, then PAD zeros
+    size_t position_ = 0;     // of the cursor in it
+    size_t filled_ = 0;       // bytes of text in it
+    int64_t consumed_ = 0;    // bytes of text that left it
+    Place place_ = Place::start;
+    size_t property_bytes_ = 0;
+    Event event_;
+};
+
+// Row order by (group, start, end), where `first` and `second` (may be null) make the group; empty if already so.
+std::vector<uint32_t> sorted_order(const int64_t* first, const int64_t* second, const int64_t* start, const int64_t* end,
+                                   size_t rows);
+
+}  // namespace timesink

@@ -1,0 +1,203 @@
+#include "event.h"
+
+#include <string>
+
+#include "strings.h"
+
+namespace timesink {
+
+namespace {
+
+// What a key asks for: an integer or text field (offset by KIND), or one of the special ones.
+enum class Key : uint8_t { phase = 128, args, external, grid, block, category };
+constexpr uint8_t TEXT = 64;
+
+constexpr uint8_t number_of(Int f) { return static_cast<uint8_t>(f); }
+constexpr uint8_t number_of(Str f) { return static_cast<uint8_t>(TEXT + static_cast<uint8_t>(f)); }
+constexpr uint8_t number_of(Key k) { return static_cast<uint8_t>(k); }
+
+const Words EVENT_KEYS{
+    {"ph", number_of(Key::phase)}, {"cat", number_of(Key::category)}, {"args", number_of(Key::args)},
+    {"name", number_of(Str::name)}, {"pid", number_of(Int::pid)}, {"tid", number_of(Int::tid)},
+    {"ts", number_of(Int::ts)}, {"dur", number_of(Int::dur)},
+};
+
+const Words ARG_KEYS{
+    {"External id", number_of(Key::external)}, {"external id", number_of(Key::external)},
+    {"External Id", number_of(Key::external)}, {"grid", number_of(Key::grid)}, {"block", number_of(Key::block)},
+    {"correlation", number_of(Int::correlation)}, {"stream", number_of(Int::stream)},
+    {"device", number_of(Int::device)}, {"context", number_of(Int::context)}, {"bytes", number_of(Int::bytes)},
+    {"Bytes", number_of(Int::bytes)}, {"registers per thread", number_of(Int::registers)},
+    {"shared memory", number_of(Int::shared_memory)}, {"graph id", number_of(Int::graph_id)},
+    {"graph node id", number_of(Int::graph_node)}, {"Sequence number", number_of(Int::sequence)},
+    {"Fwd thread id", number_of(Int::forward_thread)}, {"Python id", number_of(Int::python_id)},
+    {"Python parent id", number_of(Int::python_parent)}, {"In msg nelems", number_of(Int::in_elements)},
+    {"Out msg nelems", number_of(Int::out_elements)}, {"Group size", number_of(Int::group_size)},
+    {"Seq", number_of(Int::group_sequence)}, {"Addr", number_of(Int::address)},
+    {"Total Allocated", number_of(Int::total_allocated)}, {"Total Reserved", number_of(Int::total_reserved)},
+    {"Device Id", number_of(Int::device_id)}, {"Device Type", number_of(Int::device_type)},
+    {"wait_on_stream", number_of(Int::wait_stream)},
+    {"wait_on_cuda_event_record_corr_id", number_of(Int::wait_record)},
+    {"wait_on_cuda_event_id", number_of(Int::wait_event)}, {"Input Dims", number_of(Str::dims)},
+    {"Input dims", number_of(Str::dims)}, {"Input type", number_of(Str::types)},
+    {"Input Strides", number_of(Str::strides)}, {"Concrete Inputs", number_of(Str::concrete)},
+    {"Call stack", number_of(Str::stack)}, {"Collective name", number_of(Str::collective)},
+    {"dtype", number_of(Str::dtype)}, {"Process Group Name", number_of(Str::group_name)},
+    {"Process Group Description", number_of(Str::group_description)},
+    {"Process Group Ranks", number_of(Str::group_ranks)}, {"cuda_sync_kind", number_of(Str::sync_kind)},
+    {"kind", number_of(Str::copy_kind)}, {"name", number_of(Str::own_name)},
+};
+
+constexpr uint8_t number_of(Category c) { return static_cast<uint8_t>(c); }
+
+// Kineto's categories since 2021, capitalised in the first releases; Intel's and out-of-tree back ends name theirs alike.
+const Words CATEGORIES{
+    {"kernel", number_of(Category::kernel)}, {"Kernel", number_of(Category::kernel)},
+    {"gpu_memcpy", number_of(Category::copy)}, {"Memcpy", number_of(Category::copy)},
+    {"memcpy", number_of(Category::copy)}, {"gpu_memset", number_of(Category::set)},
+    {"Memset", number_of(Category::set)}, {"memset", number_of(Category::set)},
+    {"cuda_runtime", number_of(Category::api)}, {"Runtime", number_of(Category::api)},
+    {"runtime", number_of(Category::api)}, {"cuda_driver", number_of(Category::api)},
+    {"Driver", number_of(Category::api)}, {"hip_runtime", number_of(Category::api)},
+    {"hip_driver", number_of(Category::api)}, {"xpu_runtime", number_of(Category::api)},
+    {"xpu_driver", number_of(Category::api)}, {"privateuse1_runtime", number_of(Category::api)},
+    {"privateuse1_driver", number_of(Category::api)}, {"cpu_op", number_of(Category::host_op)},
+    {"Operator", number_of(Category::host_op)}, {"operator", number_of(Category::host_op)},
+    {"user_annotation", number_of(Category::range)}, {"User_annotation", number_of(Category::range)},
+    {"gpu_user_annotation", number_of(Category::device_range)}, {"python_function", number_of(Category::frame)},
+    {"cuda_sync", number_of(Category::sync)}, {"cpu_instant_event", number_of(Category::instant)},
+    {"overhead", number_of(Category::overhead)}, {"Overhead", number_of(Category::overhead)},
+    {"Trace", number_of(Category::span)}, {"trace", number_of(Category::span)},
+    {"ac2g", number_of(Category::flow)}, {"async", number_of(Category::flow)}, {"fwdbwd", number_of(Category::flow)},
+    {"async_cpu_to_gpu", number_of(Category::flow)}, {"async_gpu", number_of(Category::flow)},
+    {"forward_backward", number_of(Category::flow)},
+};
+
+// The number of a key or category; one written with escapes is looked up unescaped, in a padded copy.
+uint8_t find_word(const Words& words, const Text& text) {
+    if (!std::memchr(text.at, '\\', text.size)) return words.find(text.at, text.size);
+    if (text.size > 400) return Words::ABSENT;
+    TextDamage ignored;
+    std::string plain = unescape({text.at, text.size}, ignored);
+    const size_t size = plain.size();
+    plain.append(PAD, '\0');
+    return words.find(plain.data(), size);
+}
+
+// [x, y, z] of integers; anything else is passed over.
+Scan read_triple(Cursor& c, std::array<int64_t, 3>& triple, bool& found) {
+    if (*c.p != '[') return skip_value(c);
+    Cursor at = c;
+    ++at.p;
+    size_t filled = 0;
+    for (; filled < 3; ++filled) {
+        skip_space(at);
+        if (at.p >= at.end) return Scan::more;
+        if (*at.p == ']') break;
+        Number number;
+        if (Scan s = take_number(at, 0, number); s != Scan::ok) return s == Scan::more ? s : skip_value(c);
+        if (!number.found) break;
+        triple[filled] = number.value;
+        skip_space(at);
+        if (*at.p == ',') ++at.p;
+    }
+    found = filled == 3;
+    return skip_value(c);
+}
+
+Scan read_int(Cursor& c, Event& event, Int field) {
+    const bool is_time = field == Int::ts || field == Int::dur;
+    if (field == Int::tid && *c.p == '"') {  // "24572", "stream 7" or a name
+        Cursor copy = c;
+        Text text;
+        if (Scan s = take_value(copy, text); s != Scan::ok) return s;
+        event.put(Str::tid, text);
+    }
+    Number number;
+    if (Scan s = take_number(c, is_time ? 3 : 0, number); s != Scan::ok) return s;
+    if (number.found) event.put(field, number.value);
+    if (is_time && number.damaged) event.damaged_time = true;
+    return Scan::ok;
+}
+
+Scan read_member(Cursor& c, Event& event, uint8_t key);
+
+// The members of an object, each handed to read_member under the number its key has in `keys`.
+Scan read_object(Cursor& c, Event& event, const Words& keys) {
+    ++c.p;
+    for (;;) {
+        skip_space(c);
+        if (*c.p == '}') {
+            ++c.p;
+            return Scan::ok;
+        }
+        if (c.p >= c.end) return Scan::more;
+        if (*c.p != '"') return Scan::bad;
+        ++c.p;
+        Text key;
+        if (Scan s = scan_string(c, key); s != Scan::ok) return s;
+        skip_space(c);
+        if (*c.p != ':') return c.p >= c.end ? Scan::more : Scan::bad;
+        ++c.p;
+        skip_space(c);
+        if (Scan s = read_member(c, event, find_word(keys, key)); s != Scan::ok) return s;
+        skip_space(c);
+        if (*c.p == ',')
+            ++c.p;
+        else if (*c.p != '}')
+            return c.p >= c.end ? Scan::more : Scan::bad;
+    }
+}
+
+Scan read_member(Cursor& c, Event& event, uint8_t key) {
+    if (key == Words::ABSENT) return skip_value(c);
+    if (key < TEXT) return read_int(c, event, static_cast<Int>(key));
+    Text text;
+    if (key < number_of(Key::phase)) {
+        if (Scan s = take_value(c, text); s != Scan::ok) return s;
+        event.put(static_cast<Str>(key - TEXT), text);
+        return Scan::ok;
+    }
+    switch (static_cast<Key>(key)) {
+        case Key::args: return *c.p == '{' ? read_object(c, event, ARG_KEYS) : skip_value(c);
+        case Key::external: return take_unsigned(c, event.external, event.has_external);
+        case Key::grid: return read_triple(c, event.grid, event.has_grid);
+        case Key::block: return read_triple(c, event.block, event.has_block);
+        case Key::phase: break;
+        case Key::category: break;
+    }
+    if (Scan s = take_value(c, text); s != Scan::ok) return s;
+    if (static_cast<Key>(key) == Key::phase) {
+        event.phase = text.size == 1 && !text.is_json ? *text.at : '\0';
+    } else {
+        event.put(Str::category, text);
+        event.category = category_of(text);
+    }
+    return Scan::ok;
+}
+
+}  // namespace
+
+Words::Words(std::initializer_list<Word> words) {
+    slots_.fill({{}, ABSENT});
+    for (const Word& word : words) {
+        char padded[PAD] = {};
+        std::memcpy(padded, word.text.data(), word.text.size());
+        size_t slot = hash(padded, word.text.size());
+        while (slots_[slot].number != ABSENT) slot = (slot + 1) & (SLOTS - 1);
+        slots_[slot] = word;
+    }
+}
+
+Category category_of(const Text& text) {
+    if (text.size == 0 || text.is_json) return Category::none;
+    const uint8_t number = find_word(CATEGORIES, text);
+    return number == Words::ABSENT ? Category::unknown : static_cast<Category>(number);
+}
+
+Scan read_event(Cursor& c, Event& event) {
+    event.clear();
+    return read_object(c, event, EVENT_KEYS);
+}
+
+}  // namespace timesink

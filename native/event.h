@@ -1,0 +1,96 @@
+// One event of a trace as its fields: what the keys are, and reading one from the text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "scan.h"
+
+namespace timesink {
+
+enum class Category : uint8_t {
+    none, kernel, copy, set, api, host_op, range, device_range, frame, sync, instant, overhead, span, flow, unknown
+};
+
+// Integer fields, then text fields; the position in `Event`.
+enum class Int : uint8_t {
+    pid, tid, ts, dur, correlation, stream, device, context, bytes, registers, shared_memory, graph_id, graph_node,
+    sequence, forward_thread, python_id, python_parent, in_elements, out_elements, group_size, group_sequence, address,
+    total_allocated, total_reserved, device_id, device_type, wait_stream, wait_record, wait_event, count
+};
+enum class Str : uint8_t {
+    name, category, tid, dims, types, strides, concrete, stack, collective, dtype, group_name, group_description,
+    group_ranks, sync_kind, copy_kind, own_name, count
+};
+
+constexpr size_t INTS = static_cast<size_t>(Int::count), STRS = static_cast<size_t>(Str::count);
+static_assert(INTS <= 64 && STRS <= 32);
+
+struct Event {
+    uint64_t ints = 0;  // which of `value` are there
+    uint32_t texts = 0;
+    char phase = 0;
+    bool has_external = false, has_grid = false, has_block = false, damaged_time = false;
+    Category category = Category::none;
+    uint64_t external = 0;
+    std::array<int64_t, INTS> value{};
+    std::array<Text, STRS> text{};
+    std::array<int64_t, 3> grid{}, block{};
+
+    bool has(Int f) const { return ints >> static_cast<unsigned>(f) & 1; }
+    bool has(Str f) const { return texts >> static_cast<unsigned>(f) & 1; }
+    int64_t operator[](Int f) const { return value[static_cast<size_t>(f)]; }
+    const Text& operator[](Str f) const { return text[static_cast<size_t>(f)]; }
+    void put(Int f, int64_t v) {
+        value[static_cast<size_t>(f)] = v;
+        ints |= uint64_t{1} << static_cast<unsigned>(f);
+    }
+    void put(Str f, const Text& t) {
+        text[static_cast<size_t>(f)] = t;
+        texts |= 1u << static_cast<unsigned>(f);
+    }
+    void clear() {
+        ints = 0;
+        texts = 0;
+        phase = 0;
+        has_external = has_grid = has_block = damaged_time = false;
+        category = Category::none;
+    }
+};
+
+// A fixed set of words, each with a number; one hash, one comparison.
+class Words {
+public:
+    struct Word {
+        std::string_view text;
+        uint8_t number;
+    };
+    static constexpr uint8_t ABSENT = 0xff;
+    explicit Words(std::initializer_list<Word> words);
+    // The text must be padded as the scanner's is.
+    uint8_t find(const char* at, size_t size) const {
+        for (size_t slot = hash(at, size);; slot = (slot + 1) & (SLOTS - 1)) {
+            const Word& word = slots_[slot];
+            if (word.number == ABSENT) return ABSENT;
+            if (word.text.size() == size && std::memcmp(word.text.data(), at, size) == 0) return word.number;
+        }
+    }
+
+private:
+    static constexpr size_t SLOTS = 512;
+    static size_t hash(const char* at, size_t size) {
+        const uint64_t head = size >= 8 ? load8(at) : load8(at) & ((uint64_t{1} << (8 * size)) - 1);
+        const uint64_t tail = size >= 8 ? load8(at + size - 8) : 0;
+        return ((head + 3 * tail + size) * 0x9e3779b97f4a7c15ull) >> 55;
+    }
+    std::array<Word, SLOTS> slots_;
+};
+
+// Reads the object at the cursor. On `ok` the cursor stands behind it; else it has moved no further than the trouble.
+Scan read_event(Cursor& c, Event& event);
+// What a value of "cat" means; `unknown` where nothing is known of it.
+Category category_of(const Text& text);
+
+}  // namespace timesink

@@ -1,0 +1,169 @@
+// The tables a Kineto trace fills, as columns under construction. Times are nanoseconds on the file's own clock until
+// `Decoder::finish` adds the base; texts are codes into `Strings`.
+#pragma once
+
+#include "columns.h"
+#include "event.h"
+#include "strings.h"
+
+namespace timesink {
+
+struct HostOps : Table {
+    HostOps() : Table("host_ops") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"};
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"};
+    Column<uint64_t> external{*this, "external_id"};
+    Column<int64_t> sequence{*this, "sequence_number"}, forward_thread{*this, "forward_thread"};
+    Column<uint32_t> dims{*this, "input_shapes"}, types{*this, "input_dtypes"}, strides{*this, "input_strides"},
+        concrete{*this, "concrete_inputs"}, stack{*this, "call_stack"};
+};
+
+struct ApiCalls : Table {
+    ApiCalls() : Table("api_calls") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"};
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
+};
+
+struct DeviceOps : Table {
+    DeviceOps() : Table("device_ops") {}
+    Column<int32_t> device{*this, "device"};
+    Column<int64_t> context{*this, "context"}, stream{*this, "stream"};
+    Column<uint8_t> kind{*this, "kind"};  // 0 kernel, 1 copy, 2 set
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
+    Column<uint64_t> external{*this, "external_id"};
+    Column<int64_t> graph_id{*this, "graph_id"}, graph_node{*this, "graph_node_id"}, bytes{*this, "bytes"};
+    Column<uint32_t> copy_kind{*this, "copy_kind"};
+    Column<int32_t> grid_x{*this, "grid_x"}, grid_y{*this, "grid_y"}, grid_z{*this, "grid_z"},
+        block_x{*this, "block_x"}, block_y{*this, "block_y"}, block_z{*this, "block_z"}, registers{*this, "registers"};
+    Column<int64_t> shared_memory{*this, "shared_memory_bytes"};
+};
+
+struct Ranges : Table {
+    Ranges() : Table("ranges") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"};
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"};
+};
+
+struct Frames : Table {
+    Frames() : Table("frames") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"};
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, frame{*this, "frame_id"},
+        parent{*this, "parent_id"};
+};
+
+struct Overheads : Table {
+    Overheads() : Table("profiler_overhead") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"};
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
+};
+
+struct Syncs : Table {
+    Syncs() : Table("syncs") {}
+    Column<int32_t> device{*this, "device"};
+    Column<int64_t> context{*this, "context"}, stream{*this, "stream"};
+    Column<uint32_t> kind{*this, "kind"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"},
+        event{*this, "event_id"}, wait_stream{*this, "wait_stream"}, wait_record{*this, "wait_record"};
+};
+
+struct MemoryEvents : Table {
+    MemoryEvents() : Table("memory_events") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"}, time{*this, "start_ns"},
+        device_type{*this, "device_type"}, device_id{*this, "device_id"}, address{*this, "address"},
+        bytes{*this, "bytes"}, allocated{*this, "total_allocated_bytes"}, reserved{*this, "total_reserved_bytes"};
+};
+
+struct Threads : Table {
+    Threads() : Table("threads") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"};
+    Column<uint32_t> name{*this, "name"};
+};
+
+// Every event that names a collective, on the host (record_param_comms) or on a device (NCCL kernels of later releases).
+struct Comms : Table {
+    Comms() : Table("comms") {}
+    Column<uint8_t> on_device{*this, "on_device"};
+    Column<int64_t> process{*this, "process"}, stream{*this, "stream"};
+    Column<int32_t> device{*this, "device"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
+    Column<uint64_t> external{*this, "external_id"};
+    Column<uint32_t> collective{*this, "collective"}, dtype{*this, "dtype"}, group{*this, "group"},
+        description{*this, "description"}, ranks{*this, "ranks"};
+    Column<int64_t> in_elements{*this, "in_elements"}, out_elements{*this, "out_elements"},
+        group_size{*this, "group_size"}, sequence{*this, "sequence"};
+};
+
+// The profiler's own spans and the end of the record window.
+struct Spans : Table {
+    Spans() : Table("spans") {}
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"};
+};
+
+inline constexpr char NOTHING[PAD] = {};  // the padded empty text; it has code 0 in every file
+
+// Events that are counted and not kept, or kept with a repair; `Decoder::counts` names them.
+struct Counts {
+    int64_t events = 0, damaged_records = 0, no_object = 0, bad_time = 0, negative_duration = 0, missing_duration = 0,
+            flows = 0, device_ranges = 0, begin_end = 0, counters = 0, other_phases = 0, instants = 0, metadata = 0,
+            guessed_category = 0, no_category = 0, unknown_category = 0, texts_not_kept = 0, too_many = 0,
+            no_device = 0;
+};
+
+// What the rows of the tables are made of; routes one event to its table.
+class Rows {
+public:
+    explicit Rows(size_t text_budget_bytes) : strings(text_budget_bytes) { code({NOTHING, 0, false}); }
+    void add(const Event& event);
+    // Puts the large tables into the order their declarations promise.
+    void sort();
+    std::vector<Table*> all();
+
+    Strings strings;
+    HostOps host_ops;
+    ApiCalls api_calls;
+    DeviceOps device_ops;
+    Ranges ranges;
+    Frames frames;
+    Overheads overheads;
+    Syncs syncs;
+    MemoryEvents memory_events;
+    Threads threads;
+    Comms comms;
+    Spans spans;
+    Counts counts;
+    // How often each unknown category came, by the code of its name; the first few hundred of them.
+    std::vector<std::pair<uint32_t, int64_t>> unknown_categories;
+
+private:
+    struct Interval {
+        int64_t start, end;
+    };
+    bool interval_of(const Event& event, Interval& interval);
+    uint32_t code(const Text& text);
+    void text(Column<uint32_t>& column, const Event& event, Str field);
+    int64_t thread_of(const Event& event);
+    void add_complete(const Event& event);
+    uint32_t name_of(const Event& event);
+    template <class HostTable>
+    void add_host(HostTable& table, const Event& event, Interval at);
+    void add_host_op(const Event& event, Interval at);
+    void add_device_op(const Event& event, Interval at, Category category);
+    void add_comm(const Event& event, Interval at, bool on_device);
+    void add_sync(const Event& event, Interval at);
+    void add_instant(const Event& event);
+    void add_metadata(const Event& event);
+    void count_unknown(const Text& category);
+    Category guessed(const Event& event);
+    bool is_range_name(uint32_t name_code);
+
+    std::vector<uint8_t> range_names_;  // per text code: 0 not looked at, 1 no, 2 yes
+};
+
+}  // namespace timesink

@@ -1,7 +1,7 @@
 """Where warm-up ends in a series of step times, and whether it ever does.
 
 MSER-5 (White 1997; White, Cobb and Spratt 2000): cut the prefix that minimises the squared standard error of the mean
-of what remains, computed on means of five. A cut at half or later means the series never settled. The remainder is
+of what remains, computed on means of five. A cut at half means the series never settled. The remainder is
 tested for a trend with Kendall's tau (Mann-Kendall).
 """
 
@@ -35,8 +35,8 @@ class Steady:
 def mser_cut(series: npt.ArrayLike, batch: int = int(MSER_BATCH.default)) -> npt.NDArray[np.int64]:
     """Steps to drop by MSER over the last axis (a multiple of `batch`); elementwise over leading axes.
 
-    The last few candidates can look good by chance, because the variance of two batches is often small: a cut at half
-    or beyond is therefore read as "never settled" and not as an answer.
+    Candidates end at half the batches: past it few batches are left, which often lie close together by chance. A cut
+    at that end means the series never settled.
     """
     values = np.asarray(series, dtype=np.float64)
     count = values.shape[-1] // batch
@@ -46,7 +46,7 @@ def mser_cut(series: npt.ArrayLike, batch: int = int(MSER_BATCH.default)) -> npt
     total = np.flip(np.cumsum(np.flip(means, -1), -1), -1)
     squares = np.flip(np.cumsum(np.flip(means**2, -1), -1), -1)
     statistic = (squares - total**2 / left) / left**2
-    return np.asarray(np.argmin(statistic[..., : max(count - 1, 1)], axis=-1) * batch, dtype=np.int64)
+    return np.asarray(np.argmin(statistic[..., : int(count * STEADY_CUT.default) + 1], axis=-1) * batch, dtype=np.int64)
 
 
 def steady_part(series: npt.ArrayLike) -> Steady:
@@ -60,8 +60,8 @@ def steady_part(series: npt.ArrayLike) -> Steady:
         )
         return Steady(values[cut:], cut, True, trend(values[cut:]), how)
     cut = int(mser_cut(values))
-    settled = cut < count * STEADY_CUT.default
-    cut = min(cut, count // 2)
+    batch = int(MSER_BATCH.default)
+    settled = cut < int(count // batch * STEADY_CUT.default) * batch
     how = f"first {cut} of {count} steps dropped by MSER-5"
     return Steady(values[cut:], cut, settled, trend(values[cut:]), how)
 

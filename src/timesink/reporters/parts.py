@@ -12,7 +12,7 @@ from timesink.findings import (
     Undecided,
     Where,
 )
-from timesink.reporters.quantities import quantity_text
+from timesink.reporters.quantities import limit_value_text
 from timesink.reporters.sheets import Column, Sheet
 from timesink.units import share_text, time_text
 
@@ -79,7 +79,7 @@ def place_text(where: Where) -> str:
 
 def limit_text(fact: Evidence) -> str:
     """What a fact was compared with."""
-    return "" if fact.limit is None else f"limit {quantity_text(fact.limit)}"
+    return "" if fact.limit is None else f"limit {limit_value_text(fact.limit.value, fact.limit.unit)}"
 
 
 def origin_text(fact: Evidence) -> str:

@@ -28,6 +28,11 @@ def value_text(value: float, unit: str) -> str:
     return f"{number_text(value)} {unit}".rstrip()
 
 
+def limit_value_text(value: float, unit: str) -> str:
+    """A limit as it was written, without digits it never had: ``10 %``, ``2 ms``."""
+    return f"{100 * value:g} %" if unit in _SHARES else f"{value:g} {unit}".rstrip()
+
+
 def number_text(value: float) -> str:
     """A plain number: whole ones with separators, others with three digits or more."""
     if float(value).is_integer() and abs(value) < 1e15:

@@ -1,0 +1,36 @@
+"""`timesink summary`: the figures, without judgement."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from timesink.cli import options
+from timesink.cli.output import sink
+from timesink.cli.progress import working
+from timesink.cli.reading import read_traces
+
+
+def command(
+    paths: options.Paths,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows per table.")] = 10,
+    form: options.Form = None,
+    output: options.Output = None,
+    ranks: options.Ranks = None,
+    linked_only: options.LinkedOnly = False,
+    no_cache: options.NoCache = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Show budget, steps, kernels, copies, waits and launches.
+
+    Figures only: `timesink diagnose` says which of them matter.
+    """
+    target = sink(form, output, no_color, paths)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, linked_only=linked_only)
+    with working("measuring"):
+        from timesink.cli.summary_sheets import summary_page
+
+        page = summary_page(trace, top)
+    target.page(page)
+    return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from timesink.findings import DeviceFigures, StepFigures
+from timesink.measures.attainable import attainable
 from timesink.measures.budget import time_budget
 from timesink.measures.steps import steps
 from timesink.model.tables import DEVICES, SOURCES
@@ -88,7 +89,18 @@ def no_bottleneck(facts: Facts, has_findings: bool) -> str:
     period = f" of a {time_text(step * NS_PER_MS)} step" if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     devices = "The device is" if len(budgets) == 1 else f"The {len(budgets)} devices are"
-    return f"{devices} busy {share_text(busy)}{period}; {what}."
+    return f"{devices} busy {share_text(busy)}{period}{_attained(facts)}; {what}."
+
+
+def _attained(facts: Facts) -> str:
+    """How near the kernels run to their bound, where shapes and the GPU's peaks are known."""
+    found = facts(attainable)
+    if found.attained_ratio is None or found.covered_ratio is None:
+        return ""
+    return (
+        f", with kernels at {share_text(found.attained_ratio)} of the attainable bound"
+        f" ({share_text(found.covered_ratio)} of kernel time has recorded shapes)"
+    )
 
 
 def _device_names(trace: Trace) -> list[tuple[int, int, str | None]]:

@@ -1,0 +1,163 @@
+"""Rows of one SQLite table as columns, fast where the table is sound and carefully where it is not.
+
+Fast: `adbc-driver-sqlite` over ranges of row ids, one thread and one connection each. It fixes a column's type from its
+first batch, so a value of another type further down ends the fast way. Careful: Python's `sqlite3`, cell by cell, which
+keeps what is sound, counts what is not, and keeps the rows before a damaged page.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from timesink.model.trace import ImportNote, NoteKind
+from timesink.readers.nsys.careful import careful_rows
+from timesink.readers.nsys.export import POLARS_TYPE, Kind, Source
+from timesink.readers.nsys.opened import PRAGMAS, TEXT_CHARACTERS, endless, most_rows_in, uri_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch as ArrowBatch
+
+_BATCH_ROWS = 65_536
+_ROWS_PER_RANGE = 250_000
+_MOST_RANGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """One query: the wanted columns of a table, in row-id order where it has row ids."""
+
+    path: Path
+    table: str
+    present: tuple[tuple[str, Kind], ...]
+    most_rows: int
+    has_row_ids: bool
+
+    def sql(self, bounds: tuple[int, int] | None) -> str:
+        wanted = ", ".join(_expression(name, kind) for name, kind in self.present)
+        where = "" if bounds is None else f" WHERE _rowid_ BETWEEN {bounds[0]} AND {bounds[1]}"
+        return f'SELECT {wanted} FROM "{self.table}" NOT INDEXED{where}'
+
+
+class _Irregular(Exception):
+    """The fast way cannot tell what a column holds."""
+
+
+def read_table(path: Path, source: Source, columns: frozenset[str], notes: list[ImportNote]) -> pl.DataFrame:
+    """All sound rows of `source`, in the order of the file; absent columns are null. What is lost becomes a note."""
+    present = tuple((name, kind) for name, kind in source.columns.items() if name in columns)
+    if not present or any(name not in columns for name in source.required):
+        if columns:
+            lacking = ", ".join(name for name in source.required if name not in columns)
+            message = f"table {source.name} has no column {lacking}, so it was not read"
+            notes.append(ImportNote(NoteKind.DATA_LOSS, message, 0, source.name))
+        return pl.DataFrame(schema=_schema(source))
+    row_ids = "_rowid_" not in {name.lower() for name in columns}  # a column of that name would hide them
+    scan = _Scan(path, source.name, present, most_rows_in(path), row_ids)
+    try:
+        frame = _fast(scan)
+    except _Irregular:
+        frame = careful_rows(path, source, present, scan.most_rows, notes)
+    frame = frame.with_columns(
+        pl.lit(None, dtype=POLARS_TYPE[kind]).alias(name)
+        for name, kind in source.columns.items()
+        if name not in columns
+    ).select(*source.columns)
+    return _without_damaged(frame, source, notes)
+
+
+def _fast(scan: _Scan) -> pl.DataFrame:
+    ranges = _ranges(scan)
+    with ThreadPoolExecutor(max_workers=len(ranges)) as pool:
+        parts = [part for result in pool.map(lambda bounds: _scan_range(scan, bounds), ranges) for part in result]
+    if sum(part.height for part in parts) > scan.most_rows:
+        raise endless(scan.path, scan.table)
+    schema = {name: POLARS_TYPE[kind] for name, kind in scan.present}
+    return pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema=schema)
+
+
+def _ranges(scan: _Scan) -> list[tuple[int, int] | None]:
+    """Bounds of row ids that share the table out; `None` reads it whole."""
+    if not scan.has_row_ids:
+        return [None]
+    try:
+        with closing(sqlite3.connect(uri_of(scan.path), uri=True)) as connection:
+            low, high = connection.execute(
+                f'SELECT (SELECT _rowid_ FROM "{scan.table}" ORDER BY _rowid_ LIMIT 1), '
+                f'(SELECT _rowid_ FROM "{scan.table}" ORDER BY _rowid_ DESC LIMIT 1)'
+            ).fetchone()
+    except sqlite3.Error:
+        return [None]
+    if not isinstance(low, int) or not isinstance(high, int):
+        return [None]
+    count = min(_MOST_RANGES, os.cpu_count() or 1, (high - low) // _ROWS_PER_RANGE + 1)
+    cuts = [low + (high - low + 1) * part // count for part in range(count)] + [high + 1]
+    return [(first, after - 1) for first, after in pairwise(cuts)] if count > 1 else [None]
+
+
+def _scan_range(scan: _Scan, bounds: tuple[int, int] | None) -> list[pl.DataFrame]:
+    import adbc_driver_manager
+    import pyarrow
+    from adbc_driver_sqlite import StatementOptions, dbapi
+
+    parts: list[pl.DataFrame] = []
+    rows = 0
+    try:
+        with dbapi.connect(uri_of(scan.path), autocommit=True) as connection, connection.cursor() as cursor:
+            for pragma in PRAGMAS:
+                cursor.execute(pragma)
+            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)})
+            cursor.execute(scan.sql(bounds))
+            for batch in cursor.fetch_record_batch():
+                batch.validate(full=True)
+                parts.append(_typed(batch, scan))
+                rows += batch.num_rows
+                if rows > scan.most_rows:
+                    raise endless(scan.path, scan.table)
+    except (adbc_driver_manager.Error, pyarrow.ArrowException, OSError) as error:
+        raise _Irregular from error
+    return parts
+
+
+def _typed(batch: ArrowBatch, scan: _Scan) -> pl.DataFrame:
+    """The batch with the types we want; `_Irregular` where the driver saw others."""
+    frame = pl.DataFrame(batch)
+    for name, kind in scan.present:
+        seen = frame.schema[name]
+        if seen not in {POLARS_TYPE[kind], pl.Int64 if kind != "text" else pl.String}:
+            raise _Irregular
+    try:
+        return frame.cast({name: POLARS_TYPE[kind] for name, kind in scan.present})
+    except pl.exceptions.InvalidOperationError as error:
+        raise _Irregular from error
+
+
+def _expression(name: str, kind: Kind) -> str:
+    """Text is never null here: a first batch of nulls would make the driver take the column for integers."""
+    if kind == "text":
+        return f'COALESCE(substr(CAST("{name}" AS TEXT), 1, {TEXT_CHARACTERS}), \'\') AS "{name}"'
+    if kind == "real":
+        return f'CASE WHEN typeof("{name}") IN (\'integer\', \'real\') THEN CAST("{name}" AS REAL) END AS "{name}"'
+    return f'"{name}"'
+
+
+def _without_damaged(frame: pl.DataFrame, source: Source, notes: list[ImportNote]) -> pl.DataFrame:
+    if not source.required or not frame.height:
+        return frame
+    kept = frame.drop_nulls(source.required)
+    if lost := frame.height - kept.height:
+        message = f"rows of {source.name} without a usable {' or '.join(source.required)}"
+        notes.append(ImportNote(NoteKind.DATA_LOSS, message, lost, source.name))
+    return kept
+
+
+def _schema(source: Source) -> dict[str, type[pl.DataType]]:
+    return {name: POLARS_TYPE[kind] for name, kind in source.columns.items()}

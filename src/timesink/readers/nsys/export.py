@@ -1,0 +1,224 @@
+"""What is read from an Nsight Systems export, and how a reader is asked for it.
+
+The column names are those of NVIDIA's export schema, 2021 to 2026. Any table and any column may be missing: tables are
+created when their first event is, and every release adds columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+import polars as pl
+
+from timesink.model.trace import ImportNote, NoteKind
+
+Kind = Literal["int64", "int32", "real", "text"]
+
+POLARS_TYPE: Mapping[Kind, type[pl.DataType]] = MappingProxyType(
+    {"int64": pl.Int64, "int32": pl.Int32, "real": pl.Float64, "text": pl.String}
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """One table of the export and the columns wanted of it. Rows in which a `required` column is null are damaged."""
+
+    name: str
+    columns: Mapping[str, Kind]
+    required: tuple[str, ...] = ()
+
+
+class Export(Protocol):
+    """A readable export. `notes` collects what was lost; it grows while tables are read."""
+
+    @property
+    def path(self) -> Path:
+        """The file or folder, as it was named."""
+
+    @property
+    def tables(self) -> Mapping[str, frozenset[str]]:
+        """Names of the readable tables, with the columns that each has."""
+
+    @property
+    def notes(self) -> list[ImportNote]:
+        """What could not be read."""
+
+    def read(self, source: Source) -> pl.DataFrame:
+        """All rows, with exactly the wanted columns: those that the export lacks are null."""
+
+
+def _source(name: str, *, required: str = "", **columns: str) -> Source:
+    """`int64=`, `int32=`, `real=` and `text=` list column names, separated by blanks."""
+    kinds: dict[str, Kind] = {}
+    for kind in POLARS_TYPE:
+        kinds.update(dict.fromkeys(columns.get(kind, "").split(), kind))
+    return Source(name, MappingProxyType(kinds), tuple(required.split()))
+
+
+_SPAN = "start end"
+_ON_DEVICE = "start end contextId streamId correlationId globalPid"
+
+STRINGS = _source("StringIds", int64="id", text="value", required="id")
+KERNELS = _source(
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    int64=f"{_ON_DEVICE} demangledName shortName staticSharedMemory dynamicSharedMemory graphNodeId graphId",
+    int32="deviceId registersPerThread gridX gridY gridZ blockX blockY blockZ",
+    required=_SPAN,
+)
+COPIES = _source(
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    int64=f"{_ON_DEVICE} bytes copyKind srcKind dstKind graphNodeId",
+    int32="deviceId",
+    required=_SPAN,
+)
+SETS = _source(
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    int64=f"{_ON_DEVICE} bytes memKind graphNodeId",
+    int32="deviceId",
+    required=_SPAN,
+)
+GRAPHS = _source(
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    int64=f"{_ON_DEVICE} graphId graphExecId",
+    int32="deviceId",
+    required=_SPAN,
+)
+SYNCHRONISATIONS = _source(
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    int64=f"{_ON_DEVICE} syncType deprecatedSyncType eventId eventSyncId",
+    int32="deviceId",
+    required=_SPAN,
+)
+CUDA_EVENTS = _source(
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+    int64="contextId streamId correlationId globalPid eventId eventSyncId",
+    int32="deviceId",
+    required="eventId streamId",
+)
+CALLS = _source(
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    int64="start end globalTid correlationId nameId",
+    int32="eventClass",
+    required=_SPAN,
+)
+OS_RUNTIME = _source("OSRT_API", int64="start end globalTid nameId", required=_SPAN)
+CUBLAS = _source("CUBLAS_EVENTS", int64="start end globalTid nameId", required=_SPAN)
+CUDNN = _source("CUDNN_EVENTS", int64="start end globalTid nameId", required=_SPAN)
+OVERHEAD = _source("PROFILER_OVERHEAD", int64="start end globalTid nameId", required=_SPAN)
+CUDA_OVERHEAD = _source(
+    "CUPTI_ACTIVITY_KIND_OVERHEAD",
+    int64="start end globalTid correlationId nameId overheadType",
+    required=_SPAN,
+)
+NVTX = _source(
+    "NVTX_EVENTS",
+    int64="start end globalTid textId domainId",
+    int32="eventType",
+    text="text",
+    required="start eventType",
+)
+MPI = tuple(
+    _source(name, int64="start end globalTid textId", required="start")
+    for name in ("MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS")
+)
+MPI_RANKS = _source("MPI_RANKS", int64="globalTid", int32="rank", required="globalTid rank")
+SCHEDULING = _source(
+    "SCHED_EVENTS",
+    int64="start globalTid threadState",
+    int32="isSchedIn",
+    required="start globalTid isSchedIn",
+)
+THREAD_NAMES = _source("ThreadNames", int64="globalTid nameId priority", required="globalTid")
+MEMORY_USAGE = _source(
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    int64="start globalPid address bytes memKind memoryOperationType streamId",
+    int32="deviceId",
+    required="start bytes",
+)
+GPUS = _source(
+    "TARGET_INFO_GPU",
+    int64="l2CacheSize totalMemory memoryBandwidth clockRate",
+    int32="id cuDevice smCount computeMajor computeMinor",
+    text="name",
+    required="id",
+)
+CUDA_DEVICES = _source("TARGET_INFO_CUDA_DEVICE", int64="pid", int32="gpuId cudaId", required="gpuId cudaId pid")
+METRIC_NAMES = _source(
+    "TARGET_INFO_GPU_METRICS", int64="typeId metricId", text="metricName", required="typeId metricId"
+)
+METRICS = _source(
+    "GPU_METRICS",
+    int64="timestamp typeId metricId",
+    real="value",
+    required="timestamp typeId metricId value",
+)
+SESSION_START = _source("TARGET_INFO_SESSION_START_TIME", int64="utcEpochNs")
+DIAGNOSTICS = _source("DIAGNOSTIC_EVENT", int64="severity", text="text")
+EXPORT_META = tuple(
+    _source(name, text="name value", required="name") for name in ("META_DATA_EXPORT", "EXPORT_META_DATA")
+)
+CAPTURE_META = _source("META_DATA_CAPTURE", text="name value", required="name")
+SYSTEM_INFO = _source("TARGET_INFO_SYSTEM_ENV", text="name value", required="name")
+
+
+def enum_source(name: str) -> Source:
+    """An `ENUM_*` table: number, symbol and label."""
+    return _source(name, int64="id", text="name label", required="id")
+
+
+DEVICE_WORK = (KERNELS, COPIES, SETS, GRAPHS)
+EVENT_SOURCES = (
+    *DEVICE_WORK,
+    SYNCHRONISATIONS,
+    CUDA_EVENTS,
+    CALLS,
+    OS_RUNTIME,
+    CUBLAS,
+    CUDNN,
+    OVERHEAD,
+    CUDA_OVERHEAD,
+    NVTX,
+    *MPI,
+    SCHEDULING,
+    MEMORY_USAGE,
+    METRICS,
+)
+OTHER_SOURCES = (
+    STRINGS,
+    MPI_RANKS,
+    THREAD_NAMES,
+    GPUS,
+    CUDA_DEVICES,
+    METRIC_NAMES,
+    SESSION_START,
+    DIAGNOSTICS,
+    *EXPORT_META,
+    CAPTURE_META,
+    SYSTEM_INFO,
+)
+ENUMS = (
+    "ENUM_CUDA_MEM_KIND",
+    "ENUM_CUDA_MEMCPY_OPER",
+    "ENUM_CUPTI_SYNC_TYPE",
+    "ENUM_CUPTI_OVERHEAD_TYPE",
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER",
+    "ENUM_SAMPLING_THREAD_STATE",
+    "ENUM_NSYS_EVENT_TYPE",
+)
+KNOWN = frozenset((*(source.name for source in (*EVENT_SOURCES, *OTHER_SOURCES)), *ENUMS))
+
+# Tables of events by their names; descriptions of the machine, call stacks and enumerations are none.
+EVENT_TABLE = re.compile(r"(?!ENUM_|TARGET_INFO_|META_)[A-Za-z0-9_]*(?:_EVENTS?|_API|_METRICS?|_WORKLOAD|_TRACE|_JIT)")
+
+
+def unread_note(tables: Sequence[str]) -> list[ImportNote]:
+    """One note that names the event tables which hold rows and have no place in the canonical tables."""
+    if not tables:
+        return []
+    shown = ", ".join(tables[:8]) + (f" and {len(tables) - 8} more" if len(tables) > 8 else "")
+    return [ImportNote(NoteKind.SKIPPED, f"tables with events that are not read: {shown}", len(tables))]

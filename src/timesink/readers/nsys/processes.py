@@ -1,0 +1,113 @@
+"""Who ran: process and thread numbers out of serialized ids, and the rank of each process.
+
+A serialized id packs hardware id, virtual machine, process and thread: the process is in bits 24 to 47, the thread in
+bits 0 to 23 (NVIDIA's export documentation, "Serialized process and thread identifiers").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.model.trace import ImportNote, NoteKind
+from timesink.readers.nsys.export import CAPTURE_META, MPI_RANKS, THREAD_NAMES, Export
+from timesink.readers.nsys.strings import Strings
+
+_BITS = 24
+_MASK = (1 << _BITS) - 1
+_MPI_THREAD = re.compile(r"MPI Rank (\d{1,6})")
+_RANK_VARIABLE = re.compile(r"(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=\"?(\d{1,6})\"?")
+_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
+Ints = npt.NDArray[np.int64]
+
+
+def process_of(ids: pl.Series) -> pl.Series:
+    """Process of each serialized id; 0 where it is missing."""
+    return pl.Series("process", (_numbers(ids) >> _BITS) & _MASK)
+
+
+def thread_of(ids: pl.Series) -> pl.Series:
+    """Thread of each serialized id; 0 where it is missing."""
+    return pl.Series("thread", _numbers(ids) & _MASK)
+
+
+def _numbers(ids: pl.Series) -> Ints:
+    numbers: Ints = ids.fill_null(0).to_numpy()
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The rank of each process that used a GPU. Other processes stand under the lowest rank."""
+
+    of_process: Mapping[int, int]
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """Every rank, ascending; 0 where no process used a GPU."""
+        return tuple(sorted(set(self.of_process.values()))) or (0,)
+
+    def of(self, processes: pl.Series) -> pl.Series:
+        """Rank of each process."""
+        if len(self.all) == 1:
+            return pl.Series("rank", [self.all[0]], dtype=pl.Int32).new_from_index(0, len(processes))
+        known = np.array(sorted(self.of_process), dtype=np.int64)
+        ranks = np.array([self.of_process[int(process)] for process in known], dtype=np.int32)
+        values = processes.to_numpy()
+        at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+        return pl.Series("rank", np.where(known[at] == values, ranks[at], np.int32(self.all[0])).astype(np.int32))
+
+
+def ranks_of(export: Export, strings: Strings, gpu_users: Sequence[tuple[int, int]], notes: list[ImportNote]) -> Ranks:
+    """Ranks of the processes that used GPUs; `gpu_users` holds (process, lowest device it used).
+
+    In this order: MPI's own table, the names MPI threads carry, for a single process its captured environment (only
+    the number is taken), else the order of first device and process number, which a note states.
+    """
+    processes = [process for process, _ in sorted(gpu_users, key=lambda user: (user[1], user[0]))]
+    told = _told_by_mpi(export, strings)
+    if processes and all(process in told for process in processes):
+        chosen = {process: told[process] for process in processes}
+        if len(set(chosen.values())) == len(chosen):
+            return Ranks(MappingProxyType(chosen))
+    if len(processes) == 1:
+        rank, variable = _told_by_environment(export)
+        if variable:
+            message = f"rank {rank} is what {variable} said in the environment nsys was started in"
+            notes.append(ImportNote(NoteKind.ASSUMED, message, 1))
+        return Ranks(MappingProxyType({processes[0]: rank}))
+    if processes:
+        listed = ", ".join(f"process {process} is rank {rank}" for rank, process in enumerate(processes))
+        message = f"{len(processes)} processes used GPUs and the file names no ranks: {listed}, by first device"
+        notes.append(ImportNote(NoteKind.ASSUMED, message, len(processes)))
+    return Ranks(MappingProxyType({process: rank for rank, process in enumerate(processes)}))
+
+
+def _told_by_mpi(export: Export, strings: Strings) -> dict[int, int]:
+    table = export.read(MPI_RANKS)
+    told = dict(zip(process_of(table["globalTid"]), table["rank"], strict=True))
+    if told:
+        return told
+    names = export.read(THREAD_NAMES)
+    texts = strings.of(names["nameId"])
+    for process, text in zip(process_of(names["globalTid"]), texts, strict=True):
+        if text and (found := _MPI_THREAD.fullmatch(text)):
+            told[process] = int(found[1])
+    return told
+
+
+def _told_by_environment(export: Export) -> tuple[int, str]:
+    """Rank and the variable that says it, or 0 and nothing. No other variable is kept."""
+    found: dict[str, int] = {}
+    meta = export.read(CAPTURE_META)
+    for name, value in meta.iter_rows():
+        if name.endswith(":ENVIRONMENT_VARIABLE") and (match := _RANK_VARIABLE.fullmatch(value or "")):
+            found.setdefault(match[1], int(match[2]))
+    return next(((found[variable], variable) for variable in _VARIABLES if variable in found), (0, ""))

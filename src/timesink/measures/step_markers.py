@@ -37,7 +37,8 @@ class Marker(StrEnum):
 class MarkedSteps:
     """Steps of one process: `frame` has label, thread, host_start_ns, host_end_ns, in order of start.
 
-    A step lasts from its mark to the next; the last one to the end of its own range. `name` is the mark's stem.
+    A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases that
+    fill less than half of the period, for the median period. `name` is the mark's stem.
     """
 
     rank: int
@@ -133,11 +134,14 @@ def _launches_inside(rows: pl.DataFrame, launches: pl.DataFrame, thread: int, st
 
 def _marked(steps: pl.DataFrame, rank: int, process: int, mark: tuple[Marker, str]) -> MarkedSteps:
     ordered = steps.sort("start_ns", "end_ns", "name").unique("start_ns", keep="last", maintain_order=True)
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    period, length = start.diff().median(), (end - start).median()
+    last_end = pl.when(2 * length < period).then(start + period.cast(pl.Int64)).otherwise(end)
     frame = ordered.select(
         pl.col("name").alias("label"),
         "thread",
-        pl.col("start_ns").alias("host_start_ns"),
-        pl.col("start_ns").shift(-1).fill_null(pl.col("end_ns")).alias("host_end_ns"),
+        start.alias("host_start_ns"),
+        start.shift(-1).fill_null(last_end).alias("host_end_ns"),
     )
     return MarkedSteps(rank=rank, process=process, marker=mark[0], name=mark[1], frame=frame)
 

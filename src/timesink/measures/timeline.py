@@ -23,7 +23,7 @@ class DeviceTimeline:
     """One GPU. Its span runs from its first op's start to its last op's end; busy + idle = span, to the nanosecond.
 
     The four unions cover all streams: idle here means that nothing at all ran on the device; a quiet stream is not
-    idle. Time before the first and after the last op is not counted, since the trace does not say the GPU was free then.
+    idle. Time before the first and after the last op is not counted: the trace does not say the GPU was free then.
     """
 
     rank: int

@@ -13,12 +13,6 @@ from typing import Any
 NAME_CHARACTERS = 200
 SENTENCE_CHARACTERS = 2_000
 
-# C0 with newline and tab, DEL and C1; bidirectional marks, embeddings and isolates; zero-width characters; line and
-# paragraph separators; lone surrogates; interlinear and tag characters, which no screen shows.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f]"
-)
 # Continuous-integration logs obey `##[error]`, `##vso[...]` and `##teamcity[...]` anywhere in a line.
 _LOG_COMMAND = re.compile(r"#(?=#\w*\[)")
 # ... and `::error::` where it begins a line, white space and terminal styling apart.
@@ -27,7 +21,9 @@ _LINE_COMMAND = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*):(?=:[A-Za-z])", re.MULTIL
 
 def scrub(text: str, limit: int = NAME_CHARACTERS) -> str:
     """The text on one line, control characters as visible escapes, its middle left out beyond `limit` characters."""
-    return _LOG_COMMAND.sub(r"\\x23", _UNSAFE.sub(_escape, shortened(text, limit)))
+    short = shortened(text, limit)
+    visible = short if short.isprintable() else "".join(map(_visible, short))
+    return _LOG_COMMAND.sub(r"\\x23", visible)
 
 
 def scrub_sentence(text: str) -> str:
@@ -59,8 +55,12 @@ def defuse_lines(text: str) -> str:
     return _LINE_COMMAND.sub(r"\1\\x3a", text)
 
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
+def _visible(character: str) -> str:
+    """The character, or its escape where Unicode calls it no printable one: controls (C0, C1), format characters
+    (bidirectional, zero-width, tags), lone surrogates, separators other than the space, unassigned code points."""
+    if character.isprintable():
+        return character
+    code = ord(character)
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

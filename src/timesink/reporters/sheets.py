@@ -93,7 +93,7 @@ def rich_table(sheet: Sheet) -> RichTable:
         is_number = bool(column.unit)
         overflow = "ellipsis" if column.is_name else "fold"
         table.add_column(
-            Text(column.head),
+            Text(scrub(column.head)),
             justify="right" if is_number else "left",
             no_wrap=is_number or column.is_name,
             overflow=overflow,  # type: ignore[arg-type]

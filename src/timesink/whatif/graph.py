@@ -1,0 +1,70 @@
+"""The dependency graph of one rank's trace, and its replay with one thing changed.
+
+Daydream (ATC'20) and Lumos (MLSys'25) replay such graphs; here every edge carries an intrinsic cost, waiting re-emerges
+from the maximum over predecessors, and what the maximum leaves unexplained stays with its node as a residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.model.schema import Table
+from timesink.model.trace import Trace
+from timesink.whatif.network import EdgeKind, Network, Replay
+from timesink.whatif.program import Program
+
+if TYPE_CHECKING:
+    from timesink.whatif.changes import Change
+
+Times = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A rank's program with its network. `graph.replay()` reproduces every observed time of an unchanged graph exactly.
+
+    `kappa` is the factor that calibration put on profiled host time: 1 where none was made (R15).
+    """
+
+    tables: Mapping[Table, pl.DataFrame]
+    program: Program
+    network: Network
+    kappa: float = 1.0
+
+    @classmethod
+    def from_trace(cls, trace: Trace, rank: int | None = None) -> Graph:
+        """The graph of one rank; `rank` may be left out where the trace has only one."""
+        return cls.of(Program.read(trace, rank), trace.tables)
+
+    @classmethod
+    def of(cls, program: Program, tables: Mapping[Table, pl.DataFrame]) -> Graph:
+        """The graph of a program that was read before; `tables` are those of its trace, for the names in changes."""
+        return cls(tables, program, Network.build(program.observed_ns, program.edges()))
+
+    def replay(self) -> Replay:
+        """When every node happens."""
+        return self.network.replay()
+
+    def apply(self, change: Change) -> Graph:
+        """The graph with one thing changed; this one stays as it is. Changes may be applied one after another."""
+        return change.rewrite(self)
+
+    def edges_of(self, *kinds: EdgeKind) -> Rows:
+        """Numbers of the edges of these kinds."""
+        return np.flatnonzero(np.isin(self.network.edges.kind, np.array(kinds, np.int8)))
+
+    def block_of(self, node: Rows) -> Rows:
+        """The block whose start or end a node is; negative for host points."""
+        return (node - len(self.program.points)) // 2
+
+    def with_network(self, network: Network) -> Graph:
+        """The same program with other costs or edges."""
+        return replace(self, network=network)

@@ -1,0 +1,137 @@
+"""The host side of the graph: the threads' CUDA calls as points, and the threads that work on another's behalf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.model.tables import API_CALLS
+from timesink.model.trace import Trace
+from timesink.whatif.calls import call_kinds
+from timesink.whatif.handovers import Bursts, find_bursts
+
+Times = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """CUDA calls of one rank, in the order of `api_calls`. `thread` numbers (process, thread) pairs from 0.
+
+    `row` is the row of `api_calls`; `correlation` is -1 where none was recorded.
+    """
+
+    row: Rows
+    thread: Rows
+    process: Rows
+    kind: npt.NDArray[np.int8]
+    start_ns: Times
+    end_ns: Times
+    correlation: Rows
+    threads: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        return int(self.row.size)
+
+    @property
+    def lengths_ns(self) -> Times:
+        """How long each call took."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostPoints:
+    """Every begin and end of a call, and every fork and join of a burst, sorted by thread and time: host nodes.
+
+    `call` is the call's number, or -1 - burst for a mark; `ends` tells an end (or a join) from a begin (or a fork).
+    `begin_of` and `end_of` are the points of each call. `cut` marks points before which the thread was only waiting
+    for a fork, so that no work links them to the point before.
+    """
+
+    thread: Rows
+    time_ns: Times
+    call: Rows
+    ends: Flags
+    begin_of: Rows
+    end_of: Rows
+    fork_of: Rows
+    join_of: Rows
+    cut: Flags
+
+    def __len__(self) -> int:
+        return int(self.time_ns.size)
+
+
+def read_calls(trace: Trace, rank: int) -> Calls:
+    """The calls of a rank, with what each of them can make the host do."""
+    frame = trace.get(API_CALLS).with_row_index("row").filter(pl.col("rank") == rank)
+    threads = tuple(frame.select("process", "thread").unique().sort("process", "thread").rows())
+    code = {pair: number for number, pair in enumerate(threads)}
+    runs = frame.select(pl.struct("process", "thread").rle().alias("run")).unnest("run")
+    codes = np.array([code[v["process"], v["thread"]] for v in runs["value"].to_list()], np.int64)
+    return Calls(
+        row=frame["row"].cast(pl.Int64).to_numpy(),
+        thread=np.repeat(codes, runs["len"].to_numpy()) if frame.height else np.empty(0, np.int64),
+        process=frame["process"].to_numpy(),
+        kind=call_kinds(frame["name"]),
+        start_ns=frame["start_ns"].to_numpy(),
+        end_ns=frame["end_ns"].to_numpy(),
+        correlation=frame["correlation"].fill_null(-1).to_numpy(),
+        threads=threads,
+    )
+
+
+def host_points(trace: Trace, rank: int, calls: Calls) -> tuple[HostPoints, Bursts]:
+    """Points of all threads, threads that only work while another waits tied to it by forks and joins (R1, R6)."""
+    bursts = find_bursts(trace, rank, calls.threads)
+    count, marks = len(calls), len(bursts)
+    time = np.concatenate((calls.start_ns, calls.end_ns, bursts.fork_ns, bursts.join_ns))
+    thread = np.concatenate((calls.thread, calls.thread, bursts.owner, bursts.owner))
+    call = np.concatenate((np.arange(count), np.arange(count), -1 - np.arange(marks), -1 - np.arange(marks)))
+    ends = np.repeat([False, True, False, True], [count, count, marks, marks])
+    order = _order(thread, time, ends, count)
+    place = np.empty(order.size, np.int64)
+    place[order] = np.arange(order.size)
+    begin, end, fork, join = np.split(place, np.cumsum([count, count, marks]))
+    points = HostPoints(thread[order], time[order], call[order], ends[order], begin, end, fork, join, np.empty(0, bool))
+    return _with_cuts(points, bursts), bursts
+
+
+def _order(thread: Rows, time: Times, ends: Flags, count: int) -> Rows:
+    """By thread, time; at one instant a call's end comes before the next begin, but never before its own begin."""
+    full = np.zeros(time.size, bool)
+    full[: 2 * count] = np.tile(time[count : 2 * count] > time[:count], 2)
+    rank = np.where(ends, np.where(full, 0, 2), np.where(full, 5, 1))
+    rank[2 * count :] = np.where(
+        ends[2 * count :], 4, 3
+    )  # a fork closes what was done before it, a join opens the rest
+    return np.lexsort((rank, time, thread))
+
+
+def _with_cuts(points: HostPoints, bursts: Bursts) -> HostPoints:
+    """Between two bursts a worker waits, and during one its owner does: no work links those points."""
+    cut = np.zeros(len(points), bool)
+    if len(points):
+        cut[0] = True
+        cut[1:] = points.thread[1:] != points.thread[:-1]
+    for number in range(len(bursts)):
+        low, high = burst_points(points, bursts, number)
+        if high > low:
+            cut[low] = True
+    joins = points.join_of
+    before = joins - 1
+    cut[joins[~((points.call[before] < 0) & points.ends[before])]] = True
+    return replace(points, cut=cut)
+
+
+def burst_points(points: HostPoints, bursts: Bursts, number: int) -> tuple[int, int]:
+    """The worker's points of one burst: first, and one past the last."""
+    worker = int(bursts.worker[number])
+    low, high = np.searchsorted(points.thread, [worker, worker + 1])
+    window = (int(bursts.fork_ns[number]), int(bursts.join_ns[number]))
+    first, last = low + np.searchsorted(points.time_ns[low:high], window, side="left")
+    return int(first), int(last)

@@ -1,0 +1,133 @@
+"""Nodes, edges and their max-plus replay. It knows no CUDA: a node happens when its last predecessor allows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from timesink import _native
+
+Times = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Kinds = npt.NDArray[np.int8]
+
+DISABLED = _native.DISABLED
+
+
+class EdgeKind(IntEnum):
+    """What an edge stands for. Its weight is that thing's intrinsic cost; waiting re-emerges from the maximum."""
+
+    HOST = 0
+    FORK = 1
+    JOIN = 2
+    LAUNCH = 3
+    RUN = 4
+    STREAM = 5
+    EVENT = 6
+    RELEASE = 7
+    QUEUE = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """Edges of one kind or many: dst happens no earlier than `weight_ns` after src."""
+
+    src: Rows
+    dst: Rows
+    weight_ns: Times
+    kind: Kinds
+
+    def __len__(self) -> int:
+        return int(self.src.size)
+
+    @classmethod
+    def of(cls, kind: EdgeKind, src: Rows, dst: Rows, weight_ns: Times | int) -> Edges:
+        """Edges of one kind; one weight may stand for all."""
+        weight = np.broadcast_to(np.asarray(weight_ns, np.int64), src.shape)
+        return cls(src, dst, weight, np.full(src.size, kind, np.int8))
+
+    @classmethod
+    def joined(cls, parts: list[Edges]) -> Edges:
+        """All parts, one after another."""
+        return cls(
+            np.concatenate([p.src for p in parts]).astype(np.int64),
+            np.concatenate([p.dst for p in parts]).astype(np.int64),
+            np.concatenate([p.weight_ns for p in parts]).astype(np.int64),
+            np.concatenate([p.kind for p in parts]),
+        )
+
+    def taken(self, rows: Rows) -> Edges:
+        """The chosen edges, in that order."""
+        return Edges(self.src[rows], self.dst[rows], self.weight_ns[rows], self.kind[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """When each node happens, and the edge that bound it (-1 where none did)."""
+
+    time_ns: Times
+    binding: Rows
+
+    def path_to(self, node: int, network: Network, until_ns: int) -> Rows:
+        """The edges that bound a node, back to a time, latest first."""
+        return _native.path_back(network.edges.src, self.binding, self.time_ns, node, until_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A graph ready for replay: edges grouped by the node they enter, nodes in topological order.
+
+    `residual_ns` is what no edge explains of a node's delay; with it the unchanged replay gives the observed times
+    exactly. `dropped` counts edges that contradicted others and were left out.
+    """
+
+    observed_ns: Times
+    residual_ns: Times
+    edges: Edges
+    order: Rows
+    first: Rows
+    dropped: int
+
+    @classmethod
+    def build(cls, observed_ns: Times, edges: Edges) -> Network:
+        """Weights above what was observed are lowered to it, so that no residual is negative."""
+        seen = observed_ns[edges.dst] - observed_ns[edges.src]
+        lowered = replace(edges, weight_ns=np.minimum(edges.weight_ns, seen))
+        order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, observed_ns)
+        network = cls(observed_ns, np.zeros_like(observed_ns), lowered.taken(in_edges), order, first, int(dropped.size))
+        bare = network._demand()
+        return replace(network, residual_ns=np.where(bare == DISABLED, 0, observed_ns - bare))
+
+    def _demand(self) -> Times:
+        """The largest demand on each node at observed times; `DISABLED` where it has none."""
+        demand = np.full(self.observed_ns.size, DISABLED, np.int64)
+        filled = np.flatnonzero(np.diff(self.first))
+        if filled.size:
+            arrivals = self.observed_ns[self.edges.src] + self.edges.weight_ns
+            demand[self.order[filled]] = np.maximum.reduceat(arrivals, self.first[:-1][filled])
+        return demand
+
+    def replay(self) -> Replay:
+        """The time of every node: one pass over the edges."""
+        edges = self.edges
+        time, binding = _native.replay(
+            self.order, self.first, edges.src, edges.weight_ns, self.residual_ns, self.observed_ns
+        )
+        return Replay(time, binding)
+
+    def rewritten(self, weight_ns: Times, residual_ns: Times) -> Network:
+        """The same edges with other costs."""
+        return replace(self, edges=replace(self.edges, weight_ns=weight_ns), residual_ns=residual_ns)
+
+    def with_more(self, more: Edges) -> Network:
+        """The same nodes and residuals with further edges, whose weights are taken as they are."""
+        if not len(more):
+            return self
+        edges = Edges.joined([self.edges, more])
+        order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, self.observed_ns)
+        return replace(
+            self, edges=edges.taken(in_edges), order=order, first=first, dropped=self.dropped + int(dropped.size)
+        )

@@ -1,0 +1,211 @@
+"""What each blocking call waited for (R3): the device work whose end let it go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.model.tables import DEVICE_OPS, SYNCS
+from timesink.model.trace import Trace
+from timesink.whatif.calls import CallKind
+from timesink.whatif.device import Blocks, Ops
+from timesink.whatif.host import Calls
+
+Times = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+# Device and host stamps of one instant differ by this much at most; a release may seem to follow the return it caused.
+_CLOCK_SLACK_NS: Final = 5_000
+# A call returns this soon after its release. An inferred release further back is not taken for the cause.
+_RETURN_WITHIN_NS: Final = 100_000
+# Below this a pageable copy is staged and the call returns at once (CUDA: API synchronization behavior).
+_STAGED_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Releases:
+    """Pairs (call, block): the call returned no earlier than the block's end. `inferred` says the stream was deduced.
+
+    `blocking` marks every call that can wait for the device, whether or not a release was found for it.
+    """
+
+    call: Rows
+    block: Rows
+    inferred: Flags
+    blocking: Flags
+
+
+def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> Releases:
+    """Releases of device, stream and event synchronisations, of blocking copies and of calls that free memory."""
+    launches = Launches.of(calls, ops, blocks)
+    kind = calls.kind
+    parts = [
+        _device_syncs(np.flatnonzero(kind == CallKind.DEVICE_SYNC), calls, blocks, launches),
+        _freeing(np.flatnonzero(kind == CallKind.FREE), calls, blocks, launches),
+        _stream_syncs(trace, rank, calls, ops, blocks, launches),
+        _nearest(np.flatnonzero(kind == CallKind.EVENT_SYNC), calls, blocks, launches),
+    ]
+    copies = _blocking_copies(trace, calls, ops, blocks)
+    call = np.concatenate([*(p[0] for p in parts), copies[0]])
+    block = np.concatenate([*(p[1] for p in parts), copies[1]])
+    inferred = np.concatenate([*(p[2] for p in parts), np.zeros(copies[0].size, bool)])
+    blocking = np.isin(kind, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])
+    blocking[call] = True
+    return Releases(call, block, inferred, blocking)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launches:
+    """Launched blocks in order of launch, and per stream the blocks on it in that order."""
+
+    block: Rows
+    at_ns: Times
+    call: Rows
+    on_stream: dict[int, tuple[Times, Rows]]
+
+    @classmethod
+    def of(cls, calls: Calls, ops: Ops, blocks: Blocks) -> Launches:
+        """Sort what was launched."""
+        launched = np.flatnonzero(blocks.call >= 0)
+        at = calls.start_ns[blocks.call[launched]] if launched.size else np.empty(0, np.int64)
+        order = np.argsort(at, kind="stable")
+        own_time = (
+            np.where(ops.call >= 0, calls.start_ns[np.maximum(ops.call, 0)], ops.start_ns)
+            if len(calls)
+            else ops.start_ns
+        )
+        by_stream = np.lexsort((ops.start_ns, own_time, ops.stream))
+        cuts = np.flatnonzero(np.diff(ops.stream[by_stream])) + 1
+        on_stream = {
+            int(ops.stream[part[0]]): (own_time[part], ops.block[part])
+            for part in np.split(by_stream, cuts)
+            if part.size
+        }
+        return cls(launched[order], at[order], blocks.call[launched][order], on_stream)
+
+    def last_on(self, stream: int, before_ns: Times) -> Rows:
+        """The last block launched on a stream before each time, -1 where none was."""
+        if stream not in self.on_stream:
+            return np.full(before_ns.size, -1, np.int64)
+        at, block = self.on_stream[stream]
+        place = np.searchsorted(at, before_ns, side="left") - 1
+        return np.where(place >= 0, block[np.maximum(place, 0)], -1)
+
+
+Pairs = tuple[Rows, Rows, Flags]
+
+
+def _pairs(call: Rows, block: Rows, inferred: Flags | bool = False) -> Pairs:
+    found = block >= 0
+    flags = np.broadcast_to(np.asarray(inferred, bool), call.shape)
+    return call[found], block[found], flags[found]
+
+
+def _device_syncs(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+    """The last block launched on each stream before the call. Streams idle since the call before need no edge."""
+    start = calls.start_ns[chosen]
+    order = np.argsort(start, kind="stable")
+    chosen, start = chosen[order], start[order]
+    since = np.concatenate(([np.iinfo(np.int64).min], start[:-1]))
+    parts: list[Pairs] = []
+    for at, block in launches.on_stream.values():
+        place = np.searchsorted(at, start, side="left") - 1
+        fresh = (place >= 0) & (at[np.maximum(place, 0)] >= since)
+        fresh &= blocks.end_ns[block[np.maximum(place, 0)]] <= calls.end_ns[chosen] + _CLOCK_SLACK_NS
+        parts.append(_pairs(chosen[fresh], block[place[fresh]]))
+    if not parts:
+        return _pairs(np.empty(0, np.int64), np.empty(0, np.int64))
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def _freeing(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+    """cudaFree and its like drain the device: taken so only where the call is seen to outlast running work (R4)."""
+    call, block, inferred = _nearest(chosen, calls, blocks, launches)
+    waited = blocks.end_ns[block] > calls.start_ns[call]
+    return call[waited], block[waited], inferred[waited]
+
+
+def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks, launches: Launches) -> Pairs:
+    """The last block launched on the stream that `syncs` names, else on the thread's latest, else the nearest."""
+    chosen = np.flatnonzero(calls.kind == CallKind.STREAM_SYNC)
+    stream = _recorded_streams(trace, rank, calls, ops)[chosen]
+    known = stream >= 0
+    stream = np.where(known, stream, _stream_used_last(chosen, calls, ops, launches, blocks))
+    block = np.full(chosen.size, -1, np.int64)
+    for number in np.unique(stream[stream >= 0]):
+        mine = stream == number
+        block[mine] = launches.last_on(int(number), calls.start_ns[chosen[mine]])
+    end = np.where(block >= 0, blocks.end_ns[np.maximum(block, 0)], np.iinfo(np.int64).max) if len(blocks) else block
+    held = (block >= 0) & (end <= calls.end_ns[chosen] + _CLOCK_SLACK_NS)
+    long_wait = calls.lengths_ns[chosen] > _RETURN_WITHIN_NS
+    explained = held & (~long_wait | (calls.end_ns[chosen] - end <= _RETURN_WITHIN_NS))
+    direct = _pairs(chosen[explained], block[explained], ~known[explained])
+    guessed = _nearest(chosen[~explained & ~(known & held)], calls, blocks, launches)
+    kept = _pairs(chosen[known & held & ~explained], block[known & held & ~explained])
+    return tuple(np.concatenate(columns) for columns in zip(direct, guessed, kept, strict=True))  # type: ignore[return-value]
+
+
+def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> Rows:
+    """Per call, the number of the stream that its row of `syncs` names, or -1."""
+    answer = np.full(len(calls), -1, np.int64)
+    rows = trace.get(SYNCS).filter(
+        (pl.col("rank") == rank)
+        & (pl.col("kind") == "stream")
+        & (pl.col("stream") >= 0)
+        & pl.col("correlation").is_not_null()
+    )
+    if not rows.height or not len(calls):
+        return answer
+    number = {(device, stream): n for n, (device, _, stream) in reversed(list(enumerate(ops.streams)))}
+    any_device = {stream: n for n, (_, _, stream) in reversed(list(enumerate(ops.streams)))}
+    place = {int(c): n for n, c in enumerate(calls.correlation) if c >= 0 and calls.kind[n] == CallKind.STREAM_SYNC}
+    for device, stream, correlation in rows.select("device", "stream", "correlation").iter_rows():
+        if correlation in place:
+            answer[place[correlation]] = number.get((device, stream), any_device.get(stream, -1))
+    return answer
+
+
+def _stream_used_last(chosen: Rows, calls: Calls, ops: Ops, launches: Launches, blocks: Blocks) -> Rows:
+    """The stream of the last block that the calling thread launched before the call, or -1."""
+    thread = calls.thread[launches.call]
+    order = np.lexsort((launches.at_ns, thread))
+    ordered_thread, ordered_at, block = thread[order], launches.at_ns[order], launches.block[order]
+    answer = np.full(chosen.size, -1, np.int64)
+    for number in np.unique(calls.thread[chosen]):
+        low, high = np.searchsorted(ordered_thread, [number, number + 1])
+        mine = calls.thread[chosen] == number
+        place = low + np.searchsorted(ordered_at[low:high], calls.start_ns[chosen[mine]], side="left") - 1
+        answer[mine] = (
+            np.where(place >= low, ops.stream[blocks.op[block[np.maximum(place, 0)]]], -1) if high > low else -1
+        )
+    return answer
+
+
+def _nearest(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+    """The block, launched before the call, whose end came last before the return: only if the return followed soon."""
+    if not chosen.size or not launches.block.size:
+        return _pairs(np.empty(0, np.int64), np.empty(0, np.int64))
+    end = blocks.end_ns[launches.block]
+    order = np.argsort(end, kind="stable")
+    place = np.searchsorted(end[order], calls.end_ns[chosen], side="right") - 1
+    candidate = order[np.maximum(place, 0)]
+    near = (place >= 0) & (calls.end_ns[chosen] - end[candidate] <= _RETURN_WITHIN_NS)
+    near &= (launches.at_ns[candidate] < calls.start_ns[chosen]) & (end[candidate] > calls.start_ns[chosen])
+    return _pairs(chosen[near], launches.block[candidate[near]], True)
+
+
+def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> tuple[Rows, Rows]:
+    """Copies whose call waits for the copy: synchronous ones, device to pageable, long ones pageable to device."""
+    copies = np.flatnonzero((blocks.call >= 0) & (ops.op_class[blocks.op] == 2)) if len(ops) else np.empty(0, np.int64)
+    call = blocks.call[copies]
+    frame = trace.get(DEVICE_OPS)[ops.row[blocks.op[copies]]].select("copy_kind", "src_memory", "dst_memory", "bytes")
+    pageable_out = ((frame["copy_kind"] == "d2h") & (frame["dst_memory"] == "pageable")).fill_null(False).to_numpy()
+    pageable_in = (frame["copy_kind"] == "h2d") & (frame["src_memory"] == "pageable") & (frame["bytes"] > _STAGED_BYTES)
+    waits = (calls.kind[call] == CallKind.COPY_BLOCKING) | pageable_out | pageable_in.fill_null(False).to_numpy()
+    waits &= blocks.end_ns[copies] <= calls.end_ns[call] + _CLOCK_SLACK_NS
+    return call[waits], copies[waits]

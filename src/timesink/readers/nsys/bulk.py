@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from timesink.model.trace import ImportNote, NoteKind
+from timesink.model.trace import ImportNote
 from timesink.readers.nsys.careful import careful_rows
 from timesink.readers.nsys.export import POLARS_TYPE, Kind, Source
 from timesink.readers.nsys.opened import PRAGMAS, TEXT_CHARACTERS, endless, most_rows_in, uri_of
+from timesink.readers.nsys.sound import completed, nothing, readable
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch as ArrowBatch
@@ -53,25 +54,16 @@ class _Irregular(Exception):
 
 def read_table(path: Path, source: Source, columns: frozenset[str], notes: list[ImportNote]) -> pl.DataFrame:
     """All sound rows of `source`, in the order of the file; absent columns are null. What is lost becomes a note."""
+    if not readable(path, source, columns, notes):
+        return nothing(source)
     present = tuple((name, kind) for name, kind in source.columns.items() if name in columns)
-    if not present or any(name not in columns for name in source.required):
-        if columns:
-            lacking = ", ".join(name for name in source.required if name not in columns)
-            message = f"table {source.name} has no column {lacking}, so it was not read"
-            notes.append(ImportNote(NoteKind.DATA_LOSS, message, 0, source.name))
-        return pl.DataFrame(schema=_schema(source))
     row_ids = "_rowid_" not in {name.lower() for name in columns}  # a column of that name would hide them
     scan = _Scan(path, source.name, present, most_rows_in(path), row_ids)
     try:
         frame = _fast(scan)
     except _Irregular:
         frame = careful_rows(path, source, present, scan.most_rows, notes)
-    frame = frame.with_columns(
-        pl.lit(None, dtype=POLARS_TYPE[kind]).alias(name)
-        for name, kind in source.columns.items()
-        if name not in columns
-    ).select(*source.columns)
-    return _without_damaged(frame, source, notes)
+    return completed(frame, source, notes)
 
 
 def _fast(scan: _Scan) -> pl.DataFrame:
@@ -147,17 +139,3 @@ def _expression(name: str, kind: Kind) -> str:
     if kind == "real":
         return f'CASE WHEN typeof("{name}") IN (\'integer\', \'real\') THEN CAST("{name}" AS REAL) END AS "{name}"'
     return f'"{name}"'
-
-
-def _without_damaged(frame: pl.DataFrame, source: Source, notes: list[ImportNote]) -> pl.DataFrame:
-    if not source.required or not frame.height:
-        return frame
-    kept = frame.drop_nulls(source.required)
-    if lost := frame.height - kept.height:
-        message = f"rows of {source.name} without a usable {' or '.join(source.required)}"
-        notes.append(ImportNote(NoteKind.DATA_LOSS, message, lost, source.name))
-    return kept
-
-
-def _schema(source: Source) -> dict[str, type[pl.DataType]]:
-    return {name: POLARS_TYPE[kind] for name, kind in source.columns.items()}

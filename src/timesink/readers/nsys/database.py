@@ -21,6 +21,7 @@ from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.bulk import read_table
 from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, Source, unread_note
 from timesink.readers.nsys.opened import EXPORT_AGAIN, PRAGMAS, uri_of
+from timesink.readers.nsys.sound import INDISPENSABLE
 
 MAGIC = b"SQLite format 3\x00"
 _SECONDS_TO_LOOK = 60.0
@@ -54,6 +55,8 @@ def open_database(path: Path) -> Database:
     except sqlite3.Error as error:
         raise UnreadableTrace(path, f"SQLite cannot read the schema ({error})", remedy=EXPORT_AGAIN) from error
     for name in refused:
+        if name in INDISPENSABLE:
+            raise UnreadableTrace(path, "not a plain table, so it is not read", place=name, remedy=EXPORT_AGAIN)
         tables.pop(name, None)
         notes.append(ImportNote(NoteKind.DATA_LOSS, f"{name} is not a plain table, so it was not read", 0, name))
     if not tables:

@@ -1,0 +1,140 @@
+"""An export folder: one Parquet or Arrow file per table (`nsys export --type parquetdir` or `arrowdir`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from timesink.errors import UnreadableTrace
+from timesink.model.trace import ImportNote
+from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, POLARS_TYPE, Source, unread_note
+from timesink.readers.nsys.opened import TEXT_CHARACTERS
+from timesink.readers.nsys.sound import completed, nothing, readable
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SUFFIXES = (".parquet", ".arrow")
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """An export folder. `files` names the file of each known table, `tables` its columns."""
+
+    path: Path
+    files: Mapping[str, Path]
+    tables: Mapping[str, frozenset[str]]
+    most_bytes: int
+    notes: list[ImportNote] = field(default_factory=list)
+
+    def read(self, source: Source) -> pl.DataFrame:
+        """All rows of the table; damaged rows become notes, a damaged file `UnreadableTrace`."""
+        columns = self.tables.get(source.name, frozenset())
+        if not readable(self.path, source, columns, self.notes):
+            return nothing(source)
+        wanted = [name for name in source.columns if name in columns]
+        parts, size = [], 0
+        with _blamed(self.files[source.name]):
+            for batch in _batches(self.files[source.name], wanted):
+                batch.validate(full=True)
+                size += batch.nbytes
+                if size > self.most_bytes:
+                    raise UnreadableTrace(
+                        self.files[source.name],
+                        f"it unpacks to more than {self.most_bytes} bytes",
+                        remedy="raise the limit if you trust the file",
+                    )
+                parts.append(_typed(pl.DataFrame(batch), source))
+        return completed(pl.concat(parts, rechunk=True) if parts else nothing(source), source, self.notes)
+
+
+def table_files(path: Path) -> dict[str, Path]:
+    """The file of each table in a folder, whether we know the table or not."""
+    return {file.stem: file for file in sorted(path.iterdir()) if file.suffix in SUFFIXES and file.is_file()}
+
+
+def is_export_folder(path: Path) -> bool:
+    """Whether the folder holds at least one table that only Nsight Systems writes."""
+    return path.is_dir() and bool(KNOWN & set(table_files(path)))
+
+
+def open_folder(path: Path, most_bytes: int) -> Folder:
+    """Look at the schema of every known table. `UnreadableTrace` where a file is damaged."""
+    every = table_files(path)
+    files = {name: file for name, file in every.items() if name in KNOWN}
+    if not files:
+        raise UnreadableTrace(
+            path,
+            "no table of an Nsight Systems export in this folder",
+            remedy="export the report: nsys export --type parquetdir REPORT.nsys-rep",
+        )
+    tables = {name: _columns(file) for name, file in files.items()}
+    unread = [name for name in every if name not in KNOWN and EVENT_TABLE.fullmatch(name)]
+    return Folder(path, files, tables, most_bytes, unread_note(unread))
+
+
+def _columns(file: Path) -> frozenset[str]:
+    import pyarrow.parquet
+
+    with _blamed(file):
+        if file.suffix == ".parquet":
+            return frozenset(pyarrow.parquet.read_schema(file).names)
+        with file.open("rb") as stream:
+            return frozenset(_arrow_reader(stream).schema.names)
+
+
+def _batches(file: Path, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow.parquet
+
+    if file.suffix == ".parquet":
+        with pyarrow.parquet.ParquetFile(file) as parquet:
+            yield from parquet.iter_batches(_BATCH_ROWS, columns=columns)
+        return
+    with file.open("rb") as stream:
+        reader = _arrow_reader(stream)
+        if isinstance(reader, pyarrow.ipc.RecordBatchStreamReader):
+            yield from (batch.select(columns) for batch in reader)
+        else:
+            yield from (reader.get_batch(at).select(columns) for at in range(reader.num_record_batches))
+
+
+def _arrow_reader(stream: object) -> pyarrow.ipc.RecordBatchFileReader | pyarrow.ipc.RecordBatchStreamReader:
+    """A reader of either Arrow layout: the file one begins with its magic word."""
+    import pyarrow
+
+    source = pyarrow.PythonFile(stream, mode="r")
+    is_file = source.read(6) == b"ARROW1"
+    source.seek(0)
+    return pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
+
+
+def _typed(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
+    """Our types. A number that does not fit, or a word where a number belongs, becomes null."""
+    return frame.select(_as(name, frame.schema[name], source) for name in frame.columns)
+
+
+def _as(name: str, dtype: pl.DataType, source: Source) -> pl.Expr:
+    wanted = POLARS_TYPE[source.columns[name]]
+    if wanted == pl.String:
+        return pl.col(name).cast(pl.String, strict=False).str.slice(0, TEXT_CHARACTERS)
+    if dtype == pl.UInt64 and wanted == pl.Int64:
+        return pl.col(name).reinterpret(signed=True)  # serialized ids and addresses use the top bit
+    return pl.col(name).cast(wanted, strict=False)
+
+
+@contextmanager
+def _blamed(file: Path) -> Iterator[None]:
+    """Turn what the Arrow library says of a damaged file into an error that names it."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UnreadableTrace(file, f"damaged: {reason[:200]}", remedy="export the report again") from error

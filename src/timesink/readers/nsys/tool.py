@@ -1,0 +1,122 @@
+"""Finding `nsys`, and having it export a report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from timesink.errors import MissingTool, ToolFailed
+
+_SECONDS_TO_EXPORT = 3600.0
+_INSTALLED = (
+    "usr/local/cuda*/bin/nsys",
+    "opt/nvidia/nsight-systems/*/bin/nsys",
+    "opt/nvidia/nsight-systems-cli/*/bin/nsys",
+    "opt/nvidia/nsight-systems/*/target-linux-x64/nsys",
+)
+_WITH_NSIGHT_COMPUTE = "opt/nvidia/nsight-compute/*/host/target-linux-*/nsys"
+_PART = re.compile(r"\d+")
+_LAST_LINES = 3
+
+
+def find_nsys(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Path | None:
+    """The `nsys` to use: on the PATH, in CUDA_HOME or CUDA_PATH, else the newest installed; Nsight Compute's own last."""
+    return next(_candidates(os.environ if environment is None else environment, root), None)
+
+
+def _candidates(environment: Mapping[str, str], root: Path) -> Iterator[Path]:
+    on_path = shutil.which("nsys", path=environment.get("PATH", ""))
+    if on_path:
+        yield Path(on_path)
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if home := environment.get(variable):
+            yield from _runnable([Path(home) / "bin" / "nsys"])
+    for pattern in (*_INSTALLED, _WITH_NSIGHT_COMPUTE):
+        yield from _runnable(sorted(root.glob(pattern), key=_version, reverse=True))
+
+
+def _runnable(paths: list[Path]) -> Iterator[Path]:
+    yield from (path for path in paths if path.is_file() and os.access(path, os.X_OK))
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Numbers in a path, so that 2025.10 is newer than 2025.9."""
+    return tuple(int(part) for part in _PART.findall(str(path)))
+
+
+def export_sqlite(nsys: Path | None, report: Path, folder: Path) -> Path:
+    """The report as SQLite in `folder`, which nsys runs in: its file names expand `%`, so ours has none.
+
+    Raises
+    ------
+    MissingTool
+        No `nsys`: the message has the command to run elsewhere.
+    ToolFailed
+        `nsys` could not export it, for instance because a newer one wrote it.
+    """
+    if nsys is None:
+        raise MissingTool(
+            f"reading {report} needs Nsight Systems' nsys, which is not on this machine",
+            remedy=f"run `{_by_hand(report)}` where it is installed, and give timesink the .sqlite file",
+        )
+    target = folder / "export.sqlite"
+    command = [str(nsys), "export", "--type", "sqlite", "--force-overwrite", "true", "--output", target.name]
+    status, words = _run([*command, str(report.resolve())], folder)
+    if status == 0 and target.is_file() and target.stat().st_size:
+        return target
+    said = "; ".join(words[-_LAST_LINES:]) or "it said nothing"
+    raise ToolFailed(
+        f"nsys ({nsys}) ended with status {status} on {report}: {said}", remedy=_remedy(nsys, words, report)
+    )
+
+
+def _run(command: list[str], folder: Path) -> tuple[int, list[str]]:
+    """Exit status and lines of a program in a process group of its own, all of which ends with it."""
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolFailed(f"{command[0]} does not start: {error.strerror}", remedy="check the installation") from error
+    try:
+        output, _ = process.communicate(timeout=_SECONDS_TO_EXPORT)
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailed(
+            f"nsys took more than {_SECONDS_TO_EXPORT:.0f} s to export", remedy="export the report by hand"
+        ) from error
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    text = output.decode(sys.getfilesystemencoding(), errors="replace")
+    return process.returncode, [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _remedy(nsys: Path, words: list[str], report: Path) -> str:
+    said = " ".join(words).lower()
+    if "importer" in said and "nsight-compute" in str(nsys):
+        host = nsys.parents[1]
+        return (
+            "Nsight Compute's nsys lacks a link to its importer; create it with "
+            f"`ln -sfn linux-desktop-glibc_2_11_3-x64 {host / 'host-linux-x64'}` and install libdw1"
+        )
+    if "version" in said or "newer" in said:
+        return f"use an Nsight Systems at least as new as the one that wrote the report: `{_by_hand(report)}`"
+    return f"try it by hand: `{_by_hand(report)}`"
+
+
+def _by_hand(report: Path) -> str:
+    return f"nsys export --type sqlite --output {report.stem}.sqlite {report.name}"

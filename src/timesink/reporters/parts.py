@@ -12,9 +12,9 @@ from timesink.findings import (
     Undecided,
     Where,
 )
-from timesink.reporters.quantities import limit_value_text
-from timesink.reporters.sheets import Column, Sheet
-from timesink.units import share_text, time_text
+from timesink.reporters.quantities import limit_value_text, quantity_text
+from timesink.reporters.sheets import Cell, Column, Sheet
+from timesink.units import time_text
 
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5
@@ -22,7 +22,7 @@ SHOWN_ROWS = 5
 
 def sources_text(diagnosis: Diagnosis) -> str:
     """The input files, the first two by name."""
-    paths = [str(source.get("path") or "?") for source in diagnosis.sources]
+    paths = list(dict.fromkeys(str(source.get("path") or "?") for source in diagnosis.sources))
     more = f" and {len(paths) - 2} more files" if len(paths) > 2 else ""
     return ", ".join(paths[:2]) + more
 
@@ -40,31 +40,21 @@ def steps_text(steps: StepFigures) -> str:
 
 
 def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
-    """Time budgets: times and shares of the span."""
-    heads = ("compute", "exposed communication", "exposed copies", "idle")
+    """Time budgets: the span, and the share of it that each part takes."""
     columns = (
         Column("rank", "rank", unit="1"),
         Column("device", "GPU", unit="1"),
         Column("name", "name", is_name=True),
         Column("span_ns", "span", unit="ns"),
-        *(Column(head, head, is_name=False) for head in heads),
-    )
-    rows = tuple(
-        (
-            item.rank,
-            item.device,
-            item.name or None,
-            item.span_ns,
-            *(
-                _part(value, item.span_ns)
-                for value in (item.compute_ns, item.exposed_comm_ns, item.exposed_copy_ns, item.idle_ns)
-            ),
-        )
-        for item in devices[:SHOWN_DEVICES]
+        Column("compute_ratio", "compute", unit="ratio"),
+        Column("exposed_comm_ratio", "exposed comm.", unit="ratio"),
+        Column("exposed_copy_ratio", "exposed copies", unit="ratio"),
+        Column("idle_ratio", "idle", unit="ratio"),
+        Column("idle_ns", "idle", unit="ns"),
     )
     left = len(devices) - SHOWN_DEVICES
-    note = f"{left} more devices are not shown; --rank chooses" if left > 0 else ""
-    return Sheet("devices", "Where each GPU's time goes (the four parts add up to the span)", columns, rows, note)
+    note = f"{left} more GPUs are not shown; --rank chooses" if left > 0 else ""
+    return Sheet("devices", "Where the time goes", columns, tuple(map(_device_row, devices[:SHOWN_DEVICES])), note)
 
 
 def place_text(where: Where) -> str:
@@ -75,6 +65,12 @@ def place_text(where: Where) -> str:
     if file is not None:
         places.append(f"{file}:{line}" if line is not None else str(file))
     return ", ".join(places)
+
+
+def evidence_text(fact: Evidence) -> str:
+    """A fact in one line: what, how much, against which limit, measured how, from which rows."""
+    limit = f" ({limit_text(fact)})" if fact.limit else ""
+    return f"{fact.label} {quantity_text(fact.measured)}{limit}: {origin_text(fact)}"
 
 
 def limit_text(fact: Evidence) -> str:
@@ -115,8 +111,10 @@ def undecided_parts(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     ]
 
 
-def _part(value_ns: int, span_ns: int) -> str:
-    return f"{time_text(value_ns)} ({share_text(value_ns / span_ns)})" if span_ns else time_text(value_ns)
+def _device_row(item: DeviceFigures) -> tuple[Cell, ...]:
+    parts_ns = (item.compute_ns, item.exposed_comm_ns, item.exposed_copy_ns, item.idle_ns)
+    shares = (part_ns / item.span_ns if item.span_ns else None for part_ns in parts_ns)
+    return (item.rank, item.device, item.name or None, item.span_ns, *shares, item.idle_ns)
 
 
 def _origin(steps: StepFigures) -> str:

@@ -88,18 +88,22 @@ def rich_table(sheet: Sheet) -> RichTable:
     from rich.table import Table
     from rich.text import Text
 
+    from timesink.reporters.terminal import tied
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in sheet.columns:
-        is_number = bool(column.unit)
-        overflow = "ellipsis" if column.is_name else "fold"
+    texts = [[cell_text(cell, column) for cell, column in zip(row, sheet.columns, strict=True)] for row in sheet.rows]
+    for at, column in enumerate(sheet.columns):
+        # Figures are never cut: where the table is too wide, names and sentences give way.
+        widest = max((len(row[at]) for row in texts), default=0) if column.unit else None
         table.add_column(
             Text(scrub(column.head)),
-            justify="right" if is_number else "left",
-            no_wrap=is_number or column.is_name,
-            overflow=overflow,  # type: ignore[arg-type]
+            justify="right" if column.unit else "left",
+            no_wrap=column.is_name,
+            overflow="ellipsis" if column.is_name else "fold",
+            min_width=widest,
         )
-    for row in sheet.rows:
-        table.add_row(*(Text(cell_text(cell, column)) for cell, column in zip(row, sheet.columns, strict=True)))
+    for row in texts:
+        table.add_row(*(Text(tied(text)) for text in row))
     return table
 
 

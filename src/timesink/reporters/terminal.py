@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from timesink.scrub import defuse_lines
+
+# Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
+_TIE = "\ue000"
+_FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +33,13 @@ def paper(width: int, colour: bool) -> Console:
     )
 
 
+def tied(text: str) -> str:
+    """The text with every figure tied to its unit, so that wrapping does not part them; `printed` unties."""
+    return _FIGURE.sub(_TIE, text)
+
+
 def printed(console: Console) -> str:
     """What was printed on `paper`, without trailing blanks, and with no line a log would obey."""
     assert isinstance(console.file, StringIO)
-    lines = (line.rstrip() for line in console.file.getvalue().split("\n"))
+    lines = (line.rstrip() for line in console.file.getvalue().replace(_TIE, " ").split("\n"))
     return defuse_lines("\n".join(lines))

@@ -7,22 +7,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from timesink.findings import Bottleneck, Card, Diagnosis, Evidence, Finding
+from timesink.findings import Bottleneck, Card, Diagnosis, Finding
 from timesink.reporters.formats import DEFAULT_WIDTH
 from timesink.reporters.parts import (
     clear_text,
     device_sheet,
-    limit_text,
+    evidence_text,
     not_applicable_text,
-    origin_text,
     place_text,
     sources_text,
     steps_text,
     undecided_parts,
 )
-from timesink.reporters.quantities import quantity_text, recoverable_text
+from timesink.reporters.quantities import recoverable_text
 from timesink.reporters.sheets import rich_table
-from timesink.reporters.terminal import paper, printed
+from timesink.reporters.terminal import paper, printed, tied
 from timesink.scrub import scrub_sentence
 
 INDENT = 4
@@ -67,25 +66,10 @@ def _finding(number: int, card: Card, finding: Finding) -> RenderableType:
         "  ",
         (scrub_sentence(recoverable_text(finding.recoverable)), "bold green"),
     )
-    lines = [("at", place_text(finding.where)), ("do", finding.advice), ("check", finding.verify)]
-    body = Group(
-        _sentence(finding.message),
-        _evidence(finding.evidence),
-        _labelled([(label, text) for label, text in lines if text]),
-    )
+    lines = [("because", evidence_text(fact)) for fact in finding.evidence]
+    lines += [("at", place_text(finding.where)), ("do", finding.advice), ("check", finding.verify)]
+    body = Group(_sentence(finding.message), _labelled([(label, text) for label, text in lines if text]))
     return Group(head, Padding(body, (0, 0, 0, INDENT)))
-
-
-def _evidence(facts: tuple[Evidence, ...]) -> RenderableType:
-    """One row per fact: what, how much, against which limit, measured how."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for style in ("dim", "", "bold", "", "dim"):
-        table.add_column(style=style, justify="right" if style == "bold" else "left", overflow="fold")
-    table.columns[0].width = LABEL_WIDTH - 2
-    for index, fact in enumerate(facts):
-        cells = ("because" if not index else "", fact.label, quantity_text(fact.measured), limit_text(fact))
-        table.add_row(*(_sentence(cell) for cell in (*cells, origin_text(fact))))
-    return table
 
 
 def _rest(console: Console, diagnosis: Diagnosis) -> None:
@@ -93,7 +77,7 @@ def _rest(console: Console, diagnosis: Diagnosis) -> None:
     if clear := clear_text(diagnosis):
         parts.append(("clear", ", ".join(clear)))
     if other := not_applicable_text(diagnosis):
-        parts.append(("no matter", ", ".join(other)))
+        parts.append(("n/a", ", ".join(other)))
     parts += [("undecided", f"{rule}: {why}. To decide: {how}") for rule, why, how in undecided_parts(diagnosis)]
     parts += [("note", note) for note in diagnosis.notes]
     if parts:
@@ -113,4 +97,4 @@ def _labelled(parts: list[tuple[str, str]]) -> RenderableType:
 
 
 def _sentence(text: str, style: str = "") -> Text:
-    return Text(scrub_sentence(text), style=style, overflow="fold")
+    return Text(tied(scrub_sentence(text)), style=style, overflow="fold")

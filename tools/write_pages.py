@@ -1,0 +1,106 @@
+"""Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases.
+
+python tools/write_pages.py            write them
+python tools/write_pages.py --check    fail where a page is not what would be written
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from timesink.model.schema import Column, Table
+from timesink.model.tables import ALL
+from timesink.registry import all_rules
+from timesink.reporters.markup import code, escaped
+from timesink.reporters.rule_page import rule_markdown
+from timesink.rule import Rule
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+MARK = "<!-- Written by tools/write_pages.py: change the source, not this page. -->"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
+    wanted = {DOCS / name: f"{MARK}\n\n{text.rstrip()}\n" for name, text in pages()}
+    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    orphans = [path for folder in ("tables", "rules") for path in (DOCS / folder).glob("*.md") if path not in wanted]
+    if parser.parse_args().check:
+        for path in [*stale, *orphans]:
+            print(f"stale: {path.relative_to(DOCS.parent)}; run python tools/write_pages.py", file=sys.stderr)
+        return 1 if stale or orphans else 0
+    for path in orphans:
+        path.unlink()
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path], encoding="utf-8")
+    print(f"{len(wanted)} pages, {len(stale)} written, {len(orphans)} removed")
+    return 0
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every page: its path under docs/, and its text."""
+    yield "tables/index.md", tables_index()
+    for table in ALL:
+        yield f"tables/{table.name}.md", table_page(table)
+    yield "rules/index.md", rules_index()
+    for rule in all_rules():
+        yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))
+
+
+def tables_index() -> str:
+    rows = [f"| [{table.name}]({table.name}.md) | {escaped(table.doc)} |" for table in ALL]
+    intro = (
+        "Readers fill these tables, and measures read nothing else. A table that is absent was not recorded; an empty "
+        "table recorded that nothing happened. Times are int64 nanoseconds on one clock, intervals are half-open."
+    )
+    return "\n".join(["# Tables", "", intro, "", "| table | holds |", "|---|---|", *rows])
+
+
+def table_page(table: Table) -> str:
+    order = ", ".join(f"`{name}`" for name in table.sorted_by)
+    lines = [
+        f"# {table.name}",
+        "",
+        table.doc,
+        "",
+        f"Rows are sorted by {order}." if order else "Rows keep their order.",
+    ]
+    lines += ["", "| column | type | unit | null | meaning |", "|---|---|---|---|---|"]
+    lines += [column_row(name, column) for name, column in table.columns.items()]
+    return "\n".join(lines)
+
+
+def column_row(name: str, column: Column) -> str:
+    refers = f"; refers to `{column.refers_to}`" if column.refers_to else ""
+    null = "yes" if column.nullable else ""
+    return f"| `{name}` | {type_text(column)} | {column.unit or ''} | {null} | {escaped(column.doc)}{refers} |"
+
+
+def type_text(column: Column) -> str:
+    dtype = column.dtype() if isinstance(column.dtype, type) else column.dtype
+    if isinstance(dtype, pl.Enum):
+        return f"one of {', '.join(code(category) for category in dtype.categories)}"
+    return code(str(dtype), in_table=True)
+
+
+def rules_index() -> str:
+    rows = [f"| [{r.card.code}]({r.card.code}.md) | `{r.card.name}` | {escaped(r.card.summary)} |" for r in all_rules()]
+    return "\n".join(["# Rules", "", "| code | name | finds |", "|---|---|---|", *rows])
+
+
+def cases_text(rule: Rule) -> str:
+    """The case file beside the rule; empty where there is none."""
+    path = Path(inspect.getfile(rule.check))
+    cases = path.with_name(f"{path.stem}.cases.md")
+    return cases.read_text(encoding="utf-8") if cases.is_file() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

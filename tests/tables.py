@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.rules.case_tables import Repeat, frames, parse_table
+
 from timesink.model.trace import ImportNote, Trace
 
 _DASHES = re.compile(r"[|:\- ]+")

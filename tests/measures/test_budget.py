@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import polars as pl
 from hypothesis import given
-
 from tests.strategies import traces
 from tests.tables import trace_of
+
 from timesink.measures.budget import linked_time_budget, step_budgets, time_budget
 from timesink.measures.steps import steps
 from timesink.model.op_class import op_class

@@ -3,9 +3,9 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.strategies import frame, shifted, traces
 from tests.tables import trace_of
+
 from timesink.measures.step_markers import Marker
 from timesink.measures.step_marks import step_of_ops
 from timesink.measures.steps import P99_NEEDS, step_times, steps

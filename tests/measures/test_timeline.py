@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.strategies import reordered, shifted, traces
 from tests.tables import trace_of
+
 from timesink.measures.timeline import DeviceTimeline, DeviceTimelines, device_timeline, linked_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

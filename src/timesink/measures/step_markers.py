@@ -18,9 +18,11 @@ from timesink.model.trace import Trace
 PROFILER_STEP = r"^ProfilerStep#\d+$"
 STEP_NAME = r"(?i)(^|[^a-z])(step|iter|iteration|batch|micro_?batch|execute_model)[^a-z]*$"
 NO_STEP_NAME = r"(?i)optim|sched|load|fetch|next|zero|copy|log"
-REPEATS = (
-    3  # a range must come back this often to mark steps: two occurrences show one period and no second to check it
+FRAMEWORK_NAME = (
+    r"^[A-Za-z_]\w*::|, (seq|op_id) = "  # aten::, FSDP:: and the ranges of emit_nvtx are operators, not steps
 )
+REPEATS = 3  # two occurrences show one period, and no second one to check it by
+STEADY_SHARE = 2 / 3  # of the distances between unnamed marks must lie within a factor of two of their median
 
 _THREAD = ("rank", "process", "thread")
 
@@ -37,8 +39,8 @@ class Marker(StrEnum):
 class MarkedSteps:
     """Steps of one process: `frame` has label, thread, host_start_ns, host_end_ns, in order of start.
 
-    A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases that
-    fill less than half of the period, for the median period. `name` is the mark's stem.
+    A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases
+    that fill less than half of the period, for the median period. `name` is the mark's stem.
     """
 
     rank: int
@@ -75,6 +77,7 @@ def _range_steps(trace: Trace) -> Iterator[MarkedSteps]:
     ranges = trace.get(RANGES)
     stems = mapped(ranges["name"], lambda names: names.str.replace_all(r"\d+", "#"), pl.String).alias("stem")
     rows = ranges.select(*_THREAD, "depth", "name", "start_ns", "end_ns").with_columns(stems)
+    rows = rows.filter(~pl.col("stem").str.contains(FRAMEWORK_NAME))
     launches = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")
     for (rank, process), mine in _by(_top_repeats(rows), "rank", "process"):
         calls = launches.filter((pl.col("rank") == rank) & (pl.col("process") == process))
@@ -95,15 +98,21 @@ def _top_repeats(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str] | None:
-    """(thread, stem) of the ranges that best mark steps: named like a step, else covering most time with launches."""
+    """(thread, stem) of the ranges that best mark steps: named like a step, else steady and covering most time.
+
+    Ranges in which nothing is launched mark no step by themselves; if those that do come in rounds of several, the
+    first of the round is the mark.
+    """
     families = (
         rows.group_by("thread", "stem")
         .agg(
             pl.len().alias("count"),
             pl.col("start_ns").min().alias("first"),
             (pl.col("end_ns") - pl.col("start_ns")).sum().alias("covered"),
+            _steady(pl.col("start_ns").sort().diff().drop_nulls()).alias("steady"),
         )
         .with_columns(_hinted(pl.col("stem")).alias("hinted"))
+        .filter(pl.col("hinted") | pl.col("steady"))
         .sort(["hinted", "covered", "thread", "stem"], descending=[True, True, False, False])
     )
     working = [f for f in families.iter_rows(named=True) if _launches_inside(rows, launches, f["thread"], f["stem"])]
@@ -116,6 +125,11 @@ def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str] 
         ).sort("first", "stem")
         best = alike.row(0, named=True)
     return best["thread"], best["stem"]
+
+
+def _steady(distance: pl.Expr) -> pl.Expr:
+    middle = distance.median()
+    return distance.is_between(middle / 2, 2 * middle).mean() >= STEADY_SHARE
 
 
 def _hinted(stem: pl.Expr) -> pl.Expr:

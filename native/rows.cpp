@@ -209,6 +209,7 @@ void Rows::add_device_op(const Event& event, Interval at, Category category) {
 void Rows::add_comm(const Event& event, Interval at, bool on_device) {
     comms.on_device.push(on_device);
     comms.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
+    comms.thread.push(thread_of(event));
     push(comms.stream, event, Int::stream);
     push32(comms.device, event.has(Int::device), event[Int::device]);
     comms.start.push(at.start);

@@ -89,7 +89,7 @@ struct Threads : Table {
 struct Comms : Table {
     Comms() : Table("comms") {}
     Column<uint8_t> on_device{*this, "on_device"};
-    Column<int64_t> process{*this, "process"}, stream{*this, "stream"};
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"}, stream{*this, "stream"};
     Column<int32_t> device{*this, "device"};
     Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
     Column<uint64_t> external{*this, "external_id"};

@@ -35,6 +35,7 @@ class ReadLimits:
     """What a reader may spend on one file before it refuses; a file somebody mailed may be a bomb."""
 
     unpacked_bytes: int = 64 << 30
+    unpacking_ratio: int = 300
 
 
 class Reader(Protocol):

@@ -1,0 +1,152 @@
+"""Collectives of one rank: NCCL and RCCL kernels, with what PyTorch says of the call that launched them.
+
+PyTorch writes a `record_param_comms` operator for every call; since 2.4 the kernels carry the same arguments. An older
+kernel is joined to its call by external id, else by the launch that lies inside the call on the same thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from timesink.model.names import matches
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.readers.kineto.decoded import Decoded, Rows
+
+Columns = dict[str, Any]
+
+_KERNEL = r"^(?:void )?(?:nccl|rccl|oneccl)(?:Dev|Sym)?Kernel"
+# Longer words first: "allreduce" holds "reduce", "sendrecv" holds "send".
+_KINDS = (
+    "reducescatter", "allreduce", "allgather", "alltoall", "broadcast", "sendrecv", "barrier",
+    "scatter", "gather", "reduce", "send", "recv",
+)  # fmt: skip
+# Calls that PyTorch reports the same way and that move nothing.
+_NO_TRANSFER = {"wait", "init", "destroy", "startcoalescing", "endcoalescing"}
+_ELEMENT_BYTES = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "short": 2, "char": 1, "byte": 1, "bool": 1,
+    "complexfloat": 8, "complexdouble": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+}  # fmt: skip
+
+_NUMBERS = (
+    "on_device", "process", "thread", "stream", "device", "start_ns", "end_ns", "correlation", "external_id",
+    "in_elements", "out_elements", "group_size", "sequence",
+)  # fmt: skip
+_TEXTS = ("collective", "dtype", "group", "description", "ranks")
+_SAID = ("collective", "dtype", "group", "ranks", "in_elements", "out_elements", "group_size", "sequence")
+
+
+def collective_kind(name: str) -> str:
+    """The operation a PyTorch collective name or an NCCL kernel name stands for, or the name where it says none."""
+    head = re.sub(r"^.*?Kernel_?", "", name.split("(", maxsplit=1)[0]) if re.match(_KERNEL, name) else name
+    compact = re.sub(r"[^a-z]", "", head.lower())
+    return next((kind for kind in _KINDS if kind in compact), compact or "unknown")
+
+
+def collectives(decoded: Decoded, process: int, tables: Mapping[Table, pl.DataFrame]) -> Columns | None:
+    """One row per collective. None where neither operators nor device work were recorded."""
+    if DEVICE_OPS not in tables and HOST_OPS not in tables:
+        return None
+    said = _said(decoded, decoded.tables["comms"])
+    calls = said.filter(pl.col("on_device") == 0).with_row_index("call")
+    kernels = _kernels(tables.get(DEVICE_OPS), said.filter(pl.col("on_device") == 1))
+    kernels = _with_calls(kernels, calls, tables.get(API_CALLS))
+    used = kernels["call"].drop_nulls()
+    alone = calls.filter(~pl.col("call").is_in(used.implode()) & ~pl.col("quiet"))
+    columns = ["device", "stream", "correlation", "start_ns", "end_ns", "external_id", *_SAID]
+    host_only = alone.with_columns(
+        device=pl.lit(None, pl.Int32), stream=pl.lit(None, pl.Int64), correlation=pl.lit(None, pl.Int64)
+    )
+    whole = pl.concat([kernels.select(columns), host_only.select(columns)])
+    return _columns(whole, process)
+
+
+def _columns(whole: pl.DataFrame, process: int) -> Columns:
+    """What was said, in the units and words of the table."""
+    names = whole["collective"].cast(pl.String)
+    kinds = {name: collective_kind(name) for name in names.unique().drop_nulls()}
+    kind = names.replace_strict(kinds, default="unknown", return_dtype=pl.String).cast(pl.Categorical())
+    dtypes = whole["dtype"].cast(pl.String)
+    sizes = {name: _ELEMENT_BYTES.get(name.lower().removeprefix("c10::")) for name in dtypes.unique().drop_nulls()}
+    width = dtypes.replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    kept = ("device", "stream", "correlation", "sequence", "dtype", "start_ns", "end_ns", "external_id", "group")
+    return {name: whole[name] for name in kept} | {
+        "process": process,
+        "kind": kind,
+        "group_ranks": whole["ranks"],
+        "group_size": whole["group_size"].cast(pl.Int32, strict=False),
+        "in_bytes": whole["in_elements"] * width,
+        "out_bytes": whole["out_elements"] * width,
+    }
+
+
+def _said(decoded: Decoded, rows: Rows) -> pl.DataFrame:
+    """What events say of collectives; `quiet` marks calls that move nothing."""
+    schema = dict.fromkeys(_NUMBERS, pl.Int64) | {
+        "external_id": pl.UInt64,
+        "device": pl.Int32,
+        "on_device": pl.UInt8,
+    }
+    columns = {}
+    for name in _NUMBERS:
+        column = rows.take(name)
+        columns[name] = _nulls(rows.height, schema[name]) if column is None else column
+    for name in _TEXTS:
+        text = decoded.named(rows.take(name))
+        columns[name] = _nulls(rows.height, pl.Categorical()) if text is None else text
+    frame = pl.DataFrame(columns)
+    compact = frame["collective"].cast(pl.String).str.to_lowercase().str.replace_all("[^a-z]", "")
+    return frame.with_columns(compact.is_in(list(_NO_TRANSFER)).fill_null(False).alias("quiet"))
+
+
+def _kernels(ops: pl.DataFrame | None, said: pl.DataFrame) -> pl.DataFrame:
+    """Device work of collectives, with what its own event says."""
+    wanted = ["device", "stream", "start_ns", "end_ns", "correlation", "external_id", "name"]
+    if ops is None:
+        ops = DEVICE_OPS.empty()
+    own = ["device", "stream", "start_ns", "end_ns", "correlation"]
+    by_name = ops.filter(matches(ops["name"], _KERNEL)).select(wanted)
+    if said.height:
+        told = ops.select(wanted).join(said.select(own), on=own, how="semi", nulls_equal=True, maintain_order="left")
+        by_name = pl.concat([by_name, told]).unique(maintain_order=True)
+    single = said.unique(own, keep="first", maintain_order=True).select(*own, *_SAID)
+    joined = by_name.join(single, on=own, how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(
+        pl.col("collective").is_not_null().alias("told"), collective=pl.coalesce("collective", "name")
+    )
+
+
+def _with_calls(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame | None) -> pl.DataFrame:
+    """Kernels with the call each belongs to, and with what only the call says."""
+    by_id = calls.drop_nulls("external_id").unique("external_id", keep="first", maintain_order=True)
+    kernels = kernels.join(by_id.select("external_id", "call"), on="external_id", how="left", maintain_order="left")
+    if launches is not None and calls.height and kernels["call"].null_count():
+        inside = _call_around(kernels, calls, launches)
+        kernels = kernels.with_columns(call=pl.coalesce("call", inside))
+    from_call = calls.select("call", *(pl.col(name).alias(f"call_{name}") for name in _SAID))
+    kernels = kernels.join(from_call, on="call", how="left", maintain_order="left")
+    return kernels.with_columns(
+        pl.when("told").then(name).otherwise(pl.coalesce(f"call_{name}", name)).alias(name) for name in _SAID
+    )
+
+
+def _call_around(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.Series:
+    """For each kernel the innermost collective call that its launch lies in, or null."""
+    starts = launches.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)
+    starts = starts.select("correlation", "thread", pl.col("start_ns").alias("launch_ns"))
+    placed = kernels.select("correlation").with_row_index("row")
+    placed = placed.join(starts, on="correlation", how="inner").sort("launch_ns")
+    begun = calls.select("thread", "call", pl.col("start_ns").alias("launch_ns"), "end_ns").sort("launch_ns")
+    found = placed.join_asof(begun, on="launch_ns", by="thread", strategy="backward", check_sortedness=False)
+    found = found.filter(pl.col("launch_ns") < pl.col("end_ns")).unique("row", keep="first", maintain_order=True)
+    rows = pl.DataFrame({"row": pl.int_range(kernels.height, dtype=pl.get_index_type(), eager=True)})
+    return rows.join(found.select("row", "call"), on="row", how="left", maintain_order="left")["call"]
+
+
+def _nulls(height: int, dtype: pl.DataType | type[pl.DataType]) -> pl.Series:
+    return pl.Series([None], dtype=dtype).new_from_index(0, height)

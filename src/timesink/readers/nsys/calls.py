@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, OS_CALLS, PROFILER_OVERHEAD, THREAD_STATES, THREADS
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import enums
@@ -11,21 +12,17 @@ from timesink.readers.nsys.export import CALLS, CUDA_OVERHEAD, OS_RUNTIME, OVERH
 from timesink.readers.nsys.processes import process_of
 from timesink.readers.nsys.session import Session, joined, unsorted
 
-# TRACE_PROCESS_EVENT_CUDA_RUNTIME and _DRIVER; other classes repeat a call for its back trace.
-_RUNTIME, _DRIVER = 0, 1
+# TRACE_PROCESS_EVENT_CUDA_RUNTIME and _DRIVER, and _OS_RUNTIME: rows of other classes are no calls. They repeat a call
+# for its back trace, or mark that profiling began and ended.
+_CUDA_CALLS = (0, 1)
+_OS_CALLS = (27,)
 # OVERHEAD_CUPTI_BUFFER_FLUSH, _INSTRUMENTATION and _RESOURCE; the other types are CUDA's own work.
 _PROFILERS_OWN = (3, 4, 5)
 
 
 def api_calls(session: Session) -> pl.DataFrame:
     """`api_calls`, named without CUPTI's version suffix."""
-    frame = session.rows(CALLS)
-    if "eventClass" in session.export.tables.get(CALLS.name, ()):
-        once = frame["eventClass"].is_in([_RUNTIME, _DRIVER]) | frame["eventClass"].is_null()
-        if not once.all():
-            message = "rows that repeat a CUDA call for its back trace"
-            session.notes.append(ImportNote(NoteKind.SKIPPED, message, int((~once).sum()), API_CALLS.name))
-            frame = frame.filter(once)
+    frame = _of_class(session, session.rows(CALLS), _CUDA_CALLS, API_CALLS)
     columns = {
         **session.whose(frame["globalTid"]),
         "name": session.strings.call_names(frame["nameId"]),
@@ -39,9 +36,19 @@ def api_calls(session: Session) -> pl.DataFrame:
 
 def os_calls(session: Session) -> pl.DataFrame:
     """`os_calls`."""
-    frame = session.rows(OS_RUNTIME)
+    frame = _of_class(session, session.rows(OS_RUNTIME), _OS_CALLS, OS_CALLS)
     columns = {**session.whose(frame["globalTid"]), "name": session.strings.names(frame["nameId"])}
     return joined(OS_CALLS, [unsorted(OS_CALLS, {**columns, "start_ns": frame["start"], "end_ns": frame["end"]})])
+
+
+def _of_class(session: Session, frame: pl.DataFrame, classes: tuple[int, ...], table: Table) -> pl.DataFrame:
+    """The rows of these event classes, and those without one."""
+    called = frame["eventClass"].is_in(classes).fill_null(True)
+    if called.all():
+        return frame
+    message = f"rows beside the {table} that are no calls: repeats for back traces, marks of the profiler"
+    session.notes.append(ImportNote(NoteKind.SKIPPED, message, int((~called).sum()), table.name))
+    return frame.filter(called)
 
 
 def profiler_overhead(session: Session) -> pl.DataFrame:

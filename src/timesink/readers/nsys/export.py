@@ -106,7 +106,7 @@ CALLS = _source(
     int32="eventClass",
     required=_SPAN,
 )
-OS_RUNTIME = _source("OSRT_API", int64="start end globalTid nameId", required=_SPAN)
+OS_RUNTIME = _source("OSRT_API", int64="start end globalTid nameId", int32="eventClass", required=_SPAN)
 CUBLAS = _source("CUBLAS_EVENTS", int64="start end globalTid nameId", required=_SPAN)
 CUDNN = _source("CUDNN_EVENTS", int64="start end globalTid nameId", required=_SPAN)
 OVERHEAD = _source("PROFILER_OVERHEAD", int64="start end globalTid nameId", required=_SPAN)

@@ -27,7 +27,7 @@ _LAST_LINES = 3
 
 
 def find_nsys(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Path | None:
-    """The `nsys` to use: on the PATH, in CUDA_HOME or CUDA_PATH, else the newest installed; Nsight Compute's own last."""
+    """The `nsys` to use: on the PATH, in CUDA_HOME or CUDA_PATH, else the newest; Nsight Compute's own comes last."""
     return next(_candidates(os.environ if environment is None else environment, root), None)
 
 
@@ -67,7 +67,18 @@ def export_sqlite(nsys: Path | None, report: Path, folder: Path) -> Path:
             remedy=f"run `{_by_hand(report)}` where it is installed, and give timesink the .sqlite file",
         )
     target = folder / "export.sqlite"
-    command = [str(nsys), "export", "--type", "sqlite", "--force-overwrite", "true", "--output", target.name]
+    command = [
+        str(nsys),
+        "export",
+        "--type",
+        "sqlite",
+        "--force-overwrite",
+        "true",
+        "--quiet",
+        "true",
+        "--output",
+        target.name,
+    ]
     status, words = _run([*command, str(report.resolve())], folder)
     if status == 0 and target.is_file() and target.stat().st_size:
         return target

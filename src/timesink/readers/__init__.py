@@ -27,6 +27,8 @@ MODULES = (
     "timesink.readers.nsys_report",
     "timesink.readers.nsys_arrow",
     "timesink.readers.kineto",
+    "timesink.readers.ncu.report",
+    "timesink.readers.ncu.csv_pages",
 )
 
 
@@ -148,7 +150,7 @@ def _workers() -> int:
 
 _KNOWN = (
     "give a PyTorch profiler trace (.json, .json.gz), an Nsight Systems report (.nsys-rep, .qdrep) or its export "
-    "(.sqlite, or a folder of Parquet or Arrow files)"
+    "(.sqlite, or a folder of Parquet or Arrow files), or an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV page"
 )
 
 

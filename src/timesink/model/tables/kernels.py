@@ -18,6 +18,7 @@ KERNEL_PROFILES = Table(
         "profile": Column(pl.Int32, "number of the launch in report order, from 0"),
         "rank": RANK,
         "process": PROCESS,
+        "device": optional(pl.Int32, "GPU ordinal as the profiled process numbers it"),
         "name": Column(pl.Categorical(), "demangled name with template arguments; untrusted text"),
         "function": optional(pl.Categorical(), "name without template arguments and parameters"),
         "context": optional(pl.Int64, "CUDA context id"),

@@ -1,0 +1,87 @@
+"""The cells of ncu's CSV pages: where the page begins, how its machine writes numbers, what a cell means."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+HEADER_START = '"ID","Process ID","Process Name"'
+_POINT = re.compile(r"\d\.\d{1,2}$|\d\.\d{4,}$|,\d{3}\.\d")
+_COMMA = re.compile(r"\d,\d{1,2}$|\d,\d{4,}$|\.\d{3},\d")
+_WITH_INSTANCES = re.compile(r"^(\S+) [({].*[)}]$", re.DOTALL)
+ABSENT = ("", "n/a", "(!) n/a", "N/A", "no data")
+
+
+def page_rows(text: str) -> tuple[list[str], list[list[str]], int]:
+    """Header, rows of as many or fewer cells that carry a kernel number or units, and how many other lines there were.
+
+    ncu prints a page amid its own ``==PROF==`` lines and the program's output, before the header and after it.
+    """
+    start = text.find(HEADER_START)
+    lines = csv.reader(io.StringIO(text[start:]))
+    header = next(lines)
+    rows: list[list[str]] = []
+    others = 0
+    for row in lines:
+        if len(row) > 1 and (row[0].isdigit() or (not rows and not row[0])):
+            rows.append(row)
+        else:
+            others += bool(row)
+    return header, rows, others
+
+
+def writes_decimal_comma(cells: Iterable[str]) -> bool:
+    """Whether the page's numbers use a comma for the decimal point, by the vote of the cells that leave no doubt."""
+    votes = 0
+    for cell in cells:
+        votes += bool(_COMMA.search(cell)) - bool(_POINT.search(cell))
+    return votes > 0
+
+
+def number(cell: str, decimal_comma: bool) -> float | None:
+    """The number in a cell, thousands separators removed; NaN for ``nan``; None where there is no number."""
+    if cell in ABSENT:
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        pass
+    with_instances = _WITH_INSTANCES.match(cell)
+    words = with_instances.group(1) if with_instances else cell
+    if not words[:1].isdigit() and words[:1] not in "+-.":
+        return math.nan if words.lower() in ("nan", "-nan") else None
+    plain = words.replace(".", "").replace(",", ".") if decimal_comma else words.replace(",", "")
+    try:
+        return float(plain)
+    except ValueError:
+        return None
+
+
+def three(cell: str) -> tuple[int, int, int] | None:
+    """Of ``(384, 1, 1)`` the three numbers."""
+    found = re.findall(r"\d+", cell)
+    return (int(found[0]), int(found[1]), int(found[2])) if len(found) == 3 else None
+
+
+def function_name(demangled: str) -> str:
+    """The bare name: without return type, namespaces, template arguments and parameters."""
+    name = demangled.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    bare = "".join(_outside_brackets(name)).strip()
+    last = re.split(r"\s|::", bare)
+    return last[-1] if last and last[-1] else demangled
+
+
+def _outside_brackets(name: str) -> Iterator[str]:
+    depth = 0
+    for letter in name:
+        if letter in "<(":
+            if depth == 0 and letter == "(":
+                return
+            depth += 1
+        elif letter in ">)":
+            depth -= 1
+        elif depth == 0:
+            yield letter

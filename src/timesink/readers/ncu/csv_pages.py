@@ -1,0 +1,228 @@
+"""ncu's CSV pages: ``--csv --page raw`` (one row per kernel) and ``--csv --page details`` (one row per metric or rule).
+
+Use a report where there is one: raw pages are rounded unless printed with ``--print-units base``, details pages always.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from timesink.errors import UnreadableTrace
+from timesink.model.metric_names.units import normalised
+from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.readers import ReadLimits
+from timesink.readers.ncu.csv_cells import (
+    ABSENT,
+    HEADER_START,
+    function_name,
+    number,
+    page_rows,
+    three,
+    writes_decimal_comma,
+)
+from timesink.readers.ncu.metric_columns import MetricColumns
+from timesink.readers.ncu.results import Launch, RuleMessage
+from timesink.readers.ncu.session import Session
+from timesink.readers.ncu.tables import Report, trace_of
+
+_FIXED = 11  # columns before the first metric: ID ... CC
+_SEARCHED_BYTES = 16 << 20
+_KINDS = {"INF": "ok", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
+_RECAPTURE = "export again with `ncu --import REPORT --csv --page raw --print-units base`"
+
+
+class NcuCsv:
+    """Reader of the raw and details pages."""
+
+    format = "ncu_csv"
+    version = 1
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """By the header line, which may stand after pages of program output."""
+        wanted = HEADER_START.encode()
+        if wanted in head:
+            return True
+        if path.suffix not in (".csv", ".txt", ".log", ".out") or not head:
+            return False
+        with path.open("rb") as stream:
+            return wanted in stream.read(_SEARCHED_BYTES)
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """The kernels of the page. `UnreadableTrace` where it holds none."""
+        if path.stat().st_size > limits.unpacked_bytes:
+            raise UnreadableTrace(path, f"larger than {limits.unpacked_bytes} bytes")
+        header, rows, others = page_rows(path.read_text(encoding="utf-8-sig", errors="replace"))
+        if header[_FIXED : _FIXED + 1] == ["Section Name"] and "Metric Name" in header:
+            pages = _details(header, rows)
+        elif "Invocations" in header:
+            raise UnreadableTrace(path, "a summary over launches, which names no single kernel", remedy=_RECAPTURE)
+        else:
+            pages = _raw(header, rows)
+        if not pages.launches:
+            raise UnreadableTrace(path, "the page holds no kernel", remedy=_RECAPTURE)
+        return trace_of(path, pages.report(others))
+
+
+READER = NcuCsv()
+
+
+@dataclass(slots=True)
+class _Pages:
+    """Kernels and their metrics as they are gathered from rows."""
+
+    launches: list[Launch] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    units: list[str | None] = field(default_factory=list)
+    session: Session = field(default_factory=Session)
+    profile: list[int] = field(default_factory=list)
+    name: list[int] = field(default_factory=list)
+    value: list[float | None] = field(default_factory=list)
+    texts: dict[int, str] = field(default_factory=dict)
+    unknown: int = 0
+
+    def add_metric(self, profile: int, metric: str, unit: str | None, value: float | None, cell: str) -> None:
+        number_of = self.names.setdefault(metric, len(self.names))
+        if number_of == len(self.units):
+            self.units.append(unit)
+        if value is None:
+            self.texts[len(self.value)] = cell
+        self.profile.append(profile)
+        self.name.append(number_of)
+        self.value.append(value)
+
+    def report(self, other_lines: int) -> Report:
+        values = np.array([np.nan if value is None else value for value in self.value], dtype=np.float64)
+        is_number = np.array([value is not None for value in self.value], dtype=np.bool_)
+        profile, name = np.array(self.profile, dtype=np.int32), np.array(self.name, dtype=np.int64)
+        metrics = MetricColumns(profile, name, values, is_number, self.texts)
+        notes = []
+        if other_lines:
+            notes.append(ImportNote(NoteKind.SKIPPED, "lines that belong to no page", other_lines, "kernel_metrics"))
+        if self.unknown:
+            why = "details rows whose label names no metric timesink knows"
+            notes.append(ImportNote(NoteKind.SKIPPED, why, self.unknown, "kernel_metrics"))
+        return Report(
+            NcuCsv.format, self.launches, list(self.names), metrics, self.session, units=self.units, notes=tuple(notes)
+        )
+
+
+def _launch(header: Sequence[str], row: Sequence[str], pages: _Pages) -> Launch:
+    cells = dict(zip(header[:_FIXED], row, strict=False))
+    name = cells.get("Kernel Name", "")
+    process, context, stream = (cells.get(key, "") for key in ("Process ID", "Context", "Stream"))
+    pages.session.host = cells.get("Host Name") or pages.session.host
+    return Launch(
+        process=int(process) if process.isdigit() else 0,
+        demangled=name,
+        function=function_name(name),
+        grid=three(cells.get("Grid Size", "")),
+        block=three(cells.get("Block Size", "")),
+        context=int(context) if context.isdigit() else None,
+        stream=int(stream) if stream.isdigit() else None,
+    )
+
+
+def _add_fixed(header: Sequence[str], row: Sequence[str], pages: _Pages, profile: int) -> None:
+    """Device and compute capability stand in columns of their own; a report has them as metrics."""
+    cells = dict(zip(header[:_FIXED], row, strict=False))
+    if cells.get("Device", "").isdigit():
+        pages.add_metric(profile, "launch__device_id", None, float(cells["Device"]), "")
+    major, point, minor = cells.get("CC", "").partition(".")
+    if point and major.isdigit() and minor.isdigit():
+        pages.add_metric(profile, "device__attribute_compute_capability_major", None, float(major), "")
+        pages.add_metric(profile, "device__attribute_compute_capability_minor", None, float(minor), "")
+
+
+def _raw(header: list[str], rows: list[list[str]]) -> _Pages:
+    pages = _Pages()
+    printed = rows.pop(0) if rows and not rows[0][0] else []
+    scales = [normalised(printed[column] if column < len(printed) else "") for column in range(len(header))]
+    comma = writes_decimal_comma(cell for row in rows[:64] for cell in row[_FIXED:])
+    taken = {"device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"}
+    for profile, row in enumerate(rows):
+        pages.launches.append(_launch(header, row, pages))
+        _add_fixed(header, row, pages, profile)
+        for column in range(_FIXED, min(len(header), len(row))):
+            cell = row[column]
+            if cell in ABSENT or header[column] in taken:
+                continue
+            unit, factor = scales[column]
+            value = number(cell, comma)
+            pages.add_metric(profile, header[column], unit, None if value is None else value * factor, cell)
+        _add_device(pages, header, row, comma)
+    return pages
+
+
+def _add_device(pages: _Pages, header: Sequence[str], row: Sequence[str], comma: bool) -> None:
+    device = row[9] if len(row) > 9 else ""
+    if not device.isdigit() or int(device) in pages.session.devices:
+        return
+    attributes: dict[str, float | str] = {}
+    for name, cell in zip(header[_FIXED:], row[_FIXED:], strict=False):
+        if name.startswith("device__attribute_") and cell:
+            value = number(cell, comma)
+            attributes[name] = cell if value is None else value
+    pages.session.devices[int(device)] = attributes
+
+
+def _details(header: list[str], rows: list[list[str]]) -> _Pages:
+    pages = _Pages()
+    place = {name: column for column, name in enumerate(header)}
+    comma = writes_decimal_comma(row[14] for row in rows if len(row) > 14)
+    profiles: dict[str, int] = {}
+    for row in rows:
+        profile = profiles.setdefault(row[0], len(profiles))
+        if profile == len(pages.launches):
+            pages.launches.append(_launch(header, row, pages))
+            _add_fixed(header, row, pages, profile)
+        cells = {name: row[column] for name, column in place.items() if column < len(row)}
+        if cells.get("Metric Name"):
+            _add_detail(pages, profile, cells, comma)
+        elif cells.get("Rule Name"):
+            pages.launches[profile].rules.append(_rule(cells, comma))
+    return pages
+
+
+def _add_detail(pages: _Pages, profile: int, cells: dict[str, str], comma: bool) -> None:
+    metric = metric_of(cells.get("Section Name", ""), cells["Metric Name"])
+    if metric is None:
+        pages.unknown += 1
+        return
+    cell = cells.get("Metric Value", "")
+    unit, factor = normalised(cells.get("Metric Unit", ""))
+    value = number(cell, comma)
+    pages.add_metric(profile, metric, unit, None if value is None else value * factor, cell)
+
+
+def _rule(cells: dict[str, str], comma: bool) -> RuleMessage:
+    percent = number(cells.get("Estimated Speedup", ""), comma)
+    return RuleMessage(
+        cells["Rule Name"],
+        cells.get("Section Name") or None,
+        _KINDS.get(cells.get("Rule Type", ""), "none"),
+        None,
+        cells.get("Rule Description", ""),
+        cells.get("Estimated Speedup Type") or None,
+        percent,
+    )
+
+
+def metric_of(section: str, label: str) -> str | None:
+    """The metric that a details page shows under that label; the label itself where it is a metric's name already."""
+    if "__" in label:
+        return label
+    return _labels().get(f"{section}|{label}") or _labels().get(f"|{label}")
+
+
+@cache
+def _labels() -> dict[str, str]:
+    text = files("timesink.model.metric_names").joinpath("labels.json").read_text(encoding="utf-8")
+    loaded: dict[str, str] = json.loads(text)
+    return loaded

@@ -1,0 +1,160 @@
+"""One profiled kernel: its launch, its NVTX ranges, the messages of the profiler's rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from timesink.readers.ncu.wire import BYTES, FIXED64, Field, fields, real, text
+
+# Field numbers of ProfileResult that are read here; metrics (13) are taken by `metric_columns`.
+METRIC_TAG = 13 << 3 | BYTES
+_RULE_KINDS = {0: "none", 1: "ok", 2: "warning", 3: "error", 4: "optimization"}
+_SPEEDUP_KINDS = {1: "local", 2: "global"}
+_MARKUP = re.compile(r"@(\w+):([^@:]*):([^@]*)@")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleMessage:
+    """One message of one of the profiler's own rules."""
+
+    rule: str
+    section: str | None
+    kind: str
+    title: str | None
+    message: str
+    speedup_kind: str | None
+    speedup_percent: float | None
+
+
+@dataclass(slots=True)
+class Launch:
+    """What the report says of a launch beside its metrics."""
+
+    process: int = 0
+    mangled: str = ""
+    function: str = ""
+    demangled: str = ""
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    context: int | None = None
+    stream: int | None = None
+    lock_requested: bool | None = None
+    lock_executed: bool | None = None
+    ranges: list[str] = field(default_factory=list)
+    rules: list[RuleMessage] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The most readable of the names the report gives."""
+        return self.demangled or self.function or self.mangled or "(no name)"
+
+
+def launch_of(data: bytes, spans: list[tuple[int, int]]) -> Launch:
+    """The launch that these fields of a result describe."""
+    launch = Launch()
+    for start, end in spans:
+        for part in fields(data, start, end):
+            _take(data, part, launch)
+    return launch
+
+
+def _take(data: bytes, part: Field, launch: Launch) -> None:
+    match part.number:
+        case 1:
+            launch.process = part.value
+        case 5:
+            launch.mangled = text(data, part)
+        case 6:
+            launch.function = text(data, part)
+        case 7:
+            launch.demangled = text(data, part)
+        case 10:
+            launch.grid = _three(data, part)
+        case 11:
+            launch.block = _three(data, part)
+        case 19:
+            launch.rules += _rule_messages(data, part)
+        case 21:
+            launch.ranges = _nvtx_ranges(data, part)
+        case 22:
+            launch.context = part.value
+        case 23:
+            launch.stream = part.value
+        case 25:
+            states = {one.number: bool(one.value) for one in fields(data, part.start, part.end)}
+            launch.lock_requested, launch.lock_executed = states.get(1, False), states.get(2, False)
+        case _:
+            pass
+
+
+def _three(data: bytes, part: Field) -> tuple[int, int, int]:
+    sizes = {one.number: one.value for one in fields(data, part.start, part.end)}
+    return sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0)
+
+
+def _nvtx_ranges(data: bytes, part: Field) -> list[str]:
+    """Names of the push/pop ranges around the launch: NvtxState{2: thread{2: domain{3: range{1: name}}}}."""
+    names = []
+    for thread in _messages(data, part, 2):
+        for domain in _messages(data, thread, 2):
+            for pushed in _messages(data, domain, 3):
+                names += [text(data, one) for one in _messages(data, pushed, 1)]
+    return names
+
+
+def _rule_messages(data: bytes, part: Field) -> list[RuleMessage]:
+    """RuleResult{1: id, 3: body{1: item{1: message{1 text, 2 kind, 4 title}, 10: speedup}}, 4: section}."""
+    rule, section, messages = "", None, []
+    items: list[Field] = []
+    for one in fields(data, part.start, part.end):
+        if one.wire != BYTES:
+            continue
+        if one.number == 1:
+            rule = text(data, one)
+        elif one.number == 4:
+            section = text(data, one) or None
+        elif one.number == 3:
+            items += _messages(data, one, 1)
+    for item in items:
+        message, kind, title = _message(data, item)
+        if message or title:
+            speedup_kind, percent = _speedup(data, item)
+            messages.append(RuleMessage(rule, section, kind, title, message, speedup_kind, percent))
+    return messages
+
+
+def _message(data: bytes, item: Field) -> tuple[str, str, str | None]:
+    words, kind, title = "", "none", None
+    for message in _messages(data, item, 1):
+        for one in fields(data, message.start, message.end):
+            if one.number == 1 and one.wire == BYTES:
+                words = _MARKUP.sub(_label, text(data, one))
+            elif one.number == 2:
+                kind = _RULE_KINDS.get(one.value, "none")
+            elif one.number == 4 and one.wire == BYTES:
+                title = text(data, one) or None
+    return words, kind, title
+
+
+def _label(found: re.Match[str]) -> str:
+    """Of ``@section:Occupancy:the section@`` and ``@url:the guide:https://...@``, the words a reader sees."""
+    return found.group(2) if found.group(1) == "url" else found.group(3)
+
+
+def _speedup(data: bytes, item: Field) -> tuple[str | None, float | None]:
+    for estimate in _messages(data, item, 10):
+        kind, percent = None, None
+        for one in fields(data, estimate.start, estimate.end):
+            if one.number == 1:
+                kind = _SPEEDUP_KINDS.get(one.value)
+            elif one.number == 2 and one.wire == FIXED64:
+                percent = real(data, one)
+        return kind, percent
+    return None, None
+
+
+def _messages(data: bytes, part: Field, number: int) -> list[Field]:
+    if part.wire != BYTES:
+        return []
+    return [one for one in fields(data, part.start, part.end) if one.number == number and one.wire == BYTES]

@@ -28,7 +28,7 @@ def command(
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Name the bottleneck of a trace, prove it, and say what its fix would win back.
+    """Name the bottleneck of a trace and price its fix.
 
     Several PATHs are the ranks of one job. Exits with 0 whenever it ran, whatever it found; `timesink gate` is for
     pass and fail.

@@ -32,4 +32,5 @@ def wants_json(arguments: Sequence[str]) -> bool:
     """Whether the command line asks for JSON; it may be too wrong to be parsed."""
     ours = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     pairs = zip(ours, [*ours[1:], ""], strict=True)
-    return any(option in ("--format", "-f") and value == "json" for option, value in pairs) or "--format=json" in ours
+    apart = any(option in ("--format", "-f") and value == "json" for option, value in pairs)
+    return apart or "--format=json" in ours or "-fjson" in ours

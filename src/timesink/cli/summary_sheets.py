@@ -46,7 +46,7 @@ def _budget(trace: Trace) -> Sheet:
         Column("compute_ns", "compute", unit="ns"),
         Column("exposed_comm_ns", "exposed comm.", unit="ns"),
         Column("exposed_copy_ns", "exposed copy", unit="ns"),
-        Column("idle_ns", "idle", unit="ns"),
+        Column("idle_ns", "idle time", unit="ns"),
         Column("idle_ratio", "idle", unit="ratio"),
     )
     rows = tuple(

@@ -15,7 +15,7 @@ def command(
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """List the tables a trace fills, their rows, and what was lost on the way."""
+    """List what a trace holds and what was lost on the way."""
     from timesink.model.tables import ALL
     from timesink.reporters.sheets import Column, Page, Sheet
 

@@ -50,7 +50,7 @@ def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
         Column("exposed_comm_ratio", "exposed comm.", unit="ratio"),
         Column("exposed_copy_ratio", "exposed copies", unit="ratio"),
         Column("idle_ratio", "idle", unit="ratio"),
-        Column("idle_ns", "idle", unit="ns"),
+        Column("idle_ns", "idle time", unit="ns"),
     )
     left = len(devices) - SHOWN_DEVICES
     note = f"{left} more GPUs are not shown; --rank chooses" if left > 0 else ""

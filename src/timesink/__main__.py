@@ -1,0 +1,5 @@
+"""`python -m timesink`: the same as the command."""
+
+from timesink.cli.app import main
+
+main()

@@ -1,0 +1,223 @@
+"""The command line as its user meets it: exit codes, formats, files, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from timesink.cli.app import COMMANDS, run
+from timesink.reporters.json import schema
+
+BEFORE = Path(str(files("timesink").joinpath("demo/gpt_before.json.gz")))
+HEAVY = ("polars", "numpy", "scipy", "pyarrow", "rich.console", "timesink.readers", "timesink.measures")
+
+
+def timesink(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as a shell would start it, without a terminal."""
+    plain = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    words = [sys.executable, "-m", "timesink", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, env={**plain, **environment}, check=False, timeout=120)
+
+
+def test_help_is_shown_within_200_ms() -> None:
+    """Best of five: the machine may be busy, the command may not be slow."""
+    times_s = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert timesink("--help").returncode == 0
+        times_s.append(time.perf_counter() - start)
+    assert min(times_s) < 0.2
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["diagnose", "--help"], ["summary", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    program = f"import sys; from timesink.cli.app import run; run({arguments!r}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stderr.split()) & set(HEAVY) == set()
+
+
+def test_every_command_is_listed_with_the_first_line_of_its_own_help() -> None:
+    shown = timesink("--help", COLUMNS="120").stdout
+    for name, summary in COMMANDS.items():
+        module = import_module(f"timesink.cli.{name.replace('-', '_')}")
+        if not hasattr(module, "app"):
+            assert (module.command.__doc__ or "").splitlines()[0] == summary
+        assert re.search(rf"^  {name} +{re.escape(summary)}$", shown, re.MULTILINE)
+
+
+def test_the_exit_codes_stand_in_the_help() -> None:
+    shown = " ".join(timesink("--help").stdout.split())
+    assert "0 success; 1 a gate failed" in shown
+    assert "130 interrupted" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["diagnoze"], "No such command 'diagnoze'"),
+        (["diagnose"], "Missing argument"),
+        (["diagnose", "--nonsense", "x"], "No such option"),
+        (["diagnose", "no/such/file.json"], "no/such/file.json"),
+        (["diagnose", str(BEFORE), "--limit", "abc"], "write it as CODE.name=value"),
+        (["diagnose", str(BEFORE), "--limit", "CPY101.nothing=1"], "no rule has the limit CPY101.nothing"),
+        (["diagnose", str(BEFORE), "--only", "XXX999"], "no rule is called 'XXX999'"),
+        (["diagnose", str(BEFORE), "--rank", "7"], "no rank 7"),
+        (["explain", "XXX999"], "choose one of"),
+        (["diagnose", str(BEFORE), "-o", "no/such/folder/x.txt"], "cannot write"),
+        (["diagnose", str(BEFORE), "-o", str(BEFORE)], "is an input of this command"),
+    ],
+)
+def test_a_wrong_request_exits_with_2_and_says_why(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in " ".join(shown.err.split())
+
+
+@pytest.mark.parametrize("form", [["--format", "json"], ["--format=json"], ["-f", "json"], ["-fjson"]])
+def test_errors_are_json_where_json_was_asked_for(form: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["diagnose", "no/such/file", *form], ["diagnose", "--nonsense", *form]):
+        assert run(arguments) == 2
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["exit_code"] == 2
+        assert error["message"]
+
+
+def test_a_hostile_file_name_acts_on_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a\x1b[2J\n::error::b.json"
+    path.write_text("not a trace", encoding="utf-8")
+    assert run(["diagnose", str(path)]) == 2
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown
+    assert not re.search(r"^\s*::", shown, re.MULTILINE)
+
+
+def test_the_diagnosis_is_json_that_obeys_the_shipped_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", str(BEFORE), "--format", "json", "--no-cache"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema())
+    assert document["verdict"]["bottleneck"] == "input_pipeline"
+    assert document["verdict"]["statement"] == document["findings"][0]["message"]
+    for device in document["devices"]:
+        parts = ("compute_ms", "exposed_comm_ms", "exposed_copy_ms", "idle_ms")
+        assert sum(device[part] for part in parts) == pytest.approx(device["span_ms"], abs=1e-6)
+
+
+def test_the_demo_names_the_input_pipeline_before_and_not_after(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--format", "json"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert both["gpt_before"]["verdict"]["bottleneck"] == "input_pipeline"
+    assert both["gpt_after"]["verdict"]["bottleneck"] != "input_pipeline"
+    assert not any(finding["bottleneck"] == "input_pipeline" for finding in both["gpt_after"]["findings"])
+
+
+def test_the_demo_is_the_same_text_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo"]) == 0
+    first = capsys.readouterr().out
+    assert run(["demo"]) == 0
+    assert capsys.readouterr().out == first
+    assert "\x1b" not in first
+    assert "bottleneck input_pipeline" in first
+
+
+@pytest.mark.parametrize("command", ["diagnose", "summary", "tables"])
+@pytest.mark.parametrize("form", ["text", "json", "md"])
+def test_every_reading_command_writes_every_format(
+    command: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report"
+    assert run([command, str(BEFORE), "--no-cache", "--format", form, "-o", str(path)]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == ""
+    assert text.endswith("\n")
+    if form == "json":
+        assert json.loads(text)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("arguments", [["rules"], ["doctor"], ["explain", "CPY101"]])
+@pytest.mark.parametrize("form", ["text", "json", "md"])
+def test_every_other_command_writes_every_format(
+    arguments: list[str], form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "--format", form]) == 0
+    text = capsys.readouterr().out
+    assert text.strip()
+    if form == "json":
+        assert json.loads(text)["schema_version"] == 1
+
+
+def test_the_budget_of_the_summary_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["summary", str(BEFORE), "--no-cache", "--format", "json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    (budget,) = page["budget"]
+    parts = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+    assert sum(budget[part] for part in parts) == budget["span_ns"]
+    assert page["steps"][0]["count"] > 0
+    assert page["kernels"]
+
+
+def test_a_limit_and_a_choice_of_rules_change_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    def findings(*options: str) -> list[str]:
+        assert run(["diagnose", str(BEFORE), "--no-cache", "--format", "json", *options]) == 0
+        return [finding["code"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+
+    assert "CPY101" in findings("--only", "cpy101", "--limit", "cpy101.exposed_ratio=0")
+    assert findings("--only", "CPY101", "--limit", "CPY101.exposed_ratio=1") == []
+    assert "CPY101" not in findings("--skip", "copies-exposed", "--limit", "COM101.exposed_ratio=0")
+
+
+def test_output_names_its_own_format_and_replaces_a_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text("old", encoding="utf-8")
+    path.chmod(0o640)
+    assert run(["rules", "-o", str(path)]) == 0
+    assert json.loads(path.read_text(encoding="utf-8"))["rules"]
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rules.json"]
+
+
+def test_a_dash_is_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "-o", "-"]) == 0
+    assert "Rules of timesink" in capsys.readouterr().out
+
+
+def test_colour_is_for_terminals_unless_forced_and_never_where_refused() -> None:
+    assert "\x1b[" not in timesink("rules").stdout
+    assert "\x1b[" in timesink("rules", FORCE_COLOR="1").stdout
+    assert "\x1b[" not in timesink("rules", FORCE_COLOR="1", NO_COLOR="1").stdout
+    assert "\x1b[" not in timesink("rules", "--no-color", FORCE_COLOR="1").stdout
+
+
+def test_a_screen_without_unicode_gets_ascii() -> None:
+    done = timesink("rules", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert "-----" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    words = f"{sys.executable} -m timesink explain CPY101 --format md; echo exit $? >&2"
+    done = subprocess.run(["bash", "-c", f"({words}) | true"], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip() == "exit 0"
+
+
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("timesink.registry.all_rules", interrupted)
+    assert run(["rules"]) == 130
+    assert "interrupted" in capsys.readouterr().err

@@ -1,4 +1,8 @@
-"""Loading data on threads that launch GPU work: how long it takes, and how long a GPU idles meanwhile."""
+"""Loading data on threads that launch GPU work: how long it takes, and how long a GPU idles meanwhile.
+
+Loading is what says so by name: PyTorch's DataLoader ranges and frames, and ranges or operators called like it. Where
+no name of a rank does, the host work before the copy that brings each step's batch stands for it (`staging.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,12 @@ import polars as pl
 
 from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
+from timesink.measures.staging import staged_input
 from timesink.measures.steps import steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
 LOADING_NAME: Final = (
@@ -25,6 +30,7 @@ LOADING_NAME: Final = (
     r"(data|input|batch|sample)([^a-z]|s|$|loading)"
     r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$"
 )
+LOADING_FRAME: Final = r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)$"
 
 _THREAD = ("rank", "process", "thread")
 _SCHEMA = {
@@ -39,20 +45,26 @@ _SCHEMA = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankInput:
-    """One rank: `loading` is the union of its data-loading ranges on launching threads.
+    """One rank: `loading` is the union of its data loading on launching threads.
 
-    `count` ranges make it up; `name` and `thread` are those with the most time. `per_step_ns` is loading time inside
-    the host intervals of kept steps, per step; None without steps. `idle` is, per device, the idle time inside loading:
-    a bound on what faster loading could win back, since the GPU may have had another reason to wait.
+    `count` ranges or stretches make it up. `name` is the range with the most time, None where loading carries no name
+    and is inferred from the copy that ends it; `thread` is the thread with the most. `per_step_ns` is loading
+    time inside the host intervals of kept steps, per step; None without steps. `idle` is, per device, the idle time
+    inside loading: a bound on what faster loading could win back, since the GPU may have had another reason to wait.
     """
 
     rank: int
-    name: str
+    name: str | None
     thread: int
     count: int
     loading: Intervals
     per_step_ns: float | None
     idle: Mapping[Device, Intervals]
+
+    @property
+    def inferred(self) -> bool:
+        """Whether no name says that this is loading."""
+        return self.name is None
 
     @property
     def loading_ns(self) -> int:
@@ -67,11 +79,11 @@ class RankInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputPipeline:
-    """Per rank with any data-loading range on a launching thread; `frame` lists those ranges.
+    """Per rank with any data loading on a launching thread; `frame` lists its ranges and stretches.
 
-    `elsewhere_count` counts loading ranges on threads that launch nothing (workers): they cost the GPU nothing
-    directly and are left out. Where the trace records no launches, every thread may be the launching one and
-    `threads_known` is false. Loading under a name that does not say so is not seen.
+    Columns: rank, process, thread, name (null where inferred), start_ns, end_ns. `elsewhere_count` counts named ranges
+    on threads that launch nothing (workers): they cost the GPU nothing directly and are left out. Where the trace
+    records no launches, every thread may be the launching one and `threads_known` is false.
     """
 
     by_rank: Mapping[int, RankInput]
@@ -88,28 +100,45 @@ class InputPipeline:
 
 @remembered
 def input_pipeline(trace: Trace) -> InputPipeline:
-    """Find data-loading ranges and operators, and the idle time they coincide with."""
-    found = _loading_rows(trace)
+    """Find data loading, and the idle time it coincides with."""
+    found = _named_rows(trace)
     launching = _launching_threads(trace)
-    here = found.join(launching, on=_THREAD, how="semi", maintain_order="left") if launching.height else found
+    named = found.join(launching, on=_THREAD, how="semi", maintain_order="left") if launching.height else found
+    rows = pl.concat([named, _inferred_rows(trace).join(named, on="rank", how="anti")]).sort(
+        *_THREAD, "start_ns", "end_ns", "name"
+    )
+    ranks = rows["rank"].unique().sort()
     return InputPipeline(
-        by_rank={
-            rank: _rank(trace, rank, here.filter(pl.col("rank") == rank)) for rank in here["rank"].unique().sort()
-        },
-        frame=here,
-        elsewhere_count=found.height - here.height,
+        by_rank={rank: _rank(trace, rank, rows.filter(pl.col("rank") == rank)) for rank in ranks},
+        frame=rows,
+        elsewhere_count=found.height - named.height,
         threads_known=bool(launching.height),
     )
 
 
-def _loading_rows(trace: Trace) -> pl.DataFrame:
+def _named_rows(trace: Trace) -> pl.DataFrame:
+    tables = ((RANGES, LOADING_NAME), (HOST_OPS, LOADING_NAME), (FRAMES, LOADING_FRAME))
+    frames = [(trace.get(table), pattern) for table, pattern in tables]
     parts = [
-        frame.filter(matches(frame["name"], LOADING_NAME)).select(
+        frame.filter(matches(frame["name"], pattern)).select(
             *_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"
         )
-        for frame in (trace.get(RANGES), trace.get(HOST_OPS))
+        for frame, pattern in frames
     ]
-    return pl.concat([pl.DataFrame(schema=_SCHEMA), *parts]).sort(*_THREAD, "start_ns", "end_ns", "name")
+    return pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
+
+
+def _inferred_rows(trace: Trace) -> pl.DataFrame:
+    parts = [
+        pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns}).select(
+            *(pl.lit(value, _SCHEMA[name]).alias(name) for name, value in zip(_THREAD, thread, strict=True)),
+            pl.lit(None, pl.String).alias("name"),
+            "start_ns",
+            "end_ns",
+        )
+        for thread, stretches in staged_input(trace).items()
+    ]
+    return pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
 
 
 def _launching_threads(trace: Trace) -> pl.DataFrame:
@@ -128,7 +157,7 @@ def _rank(trace: Trace, rank: int, rows: pl.DataFrame) -> RankInput:
     covered = loading.covered_ns(kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy())
     return RankInput(
         rank=rank,
-        name=str(longest["name"][0]),
+        name=longest["name"][0],
         thread=int(longest["thread"][0]),
         count=rows.height,
         loading=loading,

@@ -12,6 +12,7 @@ from timesink.measures.launches import launches
 from timesink.measures.quality import quality
 from timesink.measures.steps import steps
 from timesink.measures.synchronisations import synchronisations
+from timesink.model.names import mapped
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.reporters.sheets import Column, Page, Sheet
@@ -92,7 +93,6 @@ def _kernels(trace: Trace) -> Sheet:
         COUNT,
         Column("mean_ns", "mean", unit="ns"),
         Column("max_ns", "longest", unit="ns"),
-        Column("op_class", "class"),
         Column("name", "kernel", is_name=True),
     )
     note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
@@ -140,9 +140,11 @@ def _waits(trace: Trace) -> Sheet:
         Column("drain_ns", "GPU ran dry", unit="ns"),
         Column("range", "in range", is_name=True),
     )
+    calls = synchronisations(trace).calls
+    # A range per step is one place: the numbers in its name are left out.
+    places = mapped(calls["range"], lambda names: names.str.replace_all(r"\d+", ""), pl.String)
     frame = (
-        synchronisations(trace)
-        .calls.with_columns(pl.col("name", "range").cast(pl.String))
+        calls.with_columns(pl.col("name").cast(pl.String), places.alias("range"))
         .group_by("rank", "name", "range")
         .agg(pl.len().alias("count"), pl.col("blocked_ns", "drain_ns").sum())
         .sort(["drain_ns", "blocked_ns", "rank", "name", "range"], descending=[True, True, False, False, False])

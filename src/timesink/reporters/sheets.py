@@ -13,12 +13,14 @@ from timesink.reporters.formats import DEFAULT_WIDTH, Format
 from timesink.reporters.json import SCHEMA_VERSION, dumped
 from timesink.reporters.markup import code, escaped
 from timesink.reporters.quantities import number_text, value_text
-from timesink.scrub import defuse_lines, scrub, scrub_sentence
+from timesink.scrub import defuse_lines, scrub, scrub_sentence, shortened
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 Cell = str | int | float | bool | None
+
+_SENTENCE_WIDTH, _SHORTEST_NAME, _BETWEEN = 40, 12, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,10 @@ def cell_text(cell: Cell, column: Column) -> str:
             assert_never(cell)
 
 
-def rich_table(sheet: Sheet) -> RichTable:
-    """The sheet as a Rich table; its cells are finished text without markup."""
+def rich_table(sheet: Sheet, width: int) -> RichTable:
+    """The sheet as a Rich table of that width: figures are whole, sentences wrap, names lose their middle."""
+    from textwrap import fill
+
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -92,19 +96,41 @@ def rich_table(sheet: Sheet) -> RichTable:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     texts = [[cell_text(cell, column) for cell, column in zip(row, sheet.columns, strict=True)] for row in sheet.rows]
-    for at, column in enumerate(sheet.columns):
-        # Figures are never cut: where the table is too wide, names and sentences give way.
-        widest = max((len(row[at]) for row in texts), default=0) if column.unit else None
+    widths = [
+        max([len(row[at]) for row in texts] + [_longest_word(column.head)]) for at, column in enumerate(sheet.columns)
+    ]
+    name_width = _name_width(sheet.columns, widths, width)
+    for column, widest in zip(sheet.columns, widths, strict=True):
+        is_figure = bool(column.unit)
         table.add_column(
-            Text(scrub(column.head)),
-            justify="right" if column.unit else "left",
-            no_wrap=column.is_name,
-            overflow="ellipsis" if column.is_name else "fold",
-            min_width=widest,
+            Text(fill(scrub(column.head), widest) if is_figure else scrub(column.head)),
+            justify="right" if is_figure else "left",
+            no_wrap=is_figure or column.is_name,
+            overflow="fold",
+            min_width=widest if is_figure else None,
         )
     for row in texts:
-        table.add_row(*(Text(tied(text)) for text in row))
+        cells = (
+            shortened(text, name_width) if c.is_name else tied(text) for text, c in zip(row, sheet.columns, strict=True)
+        )
+        table.add_row(*map(Text, cells))
     return table
+
+
+def _name_width(columns: tuple[Column, ...], widths: list[int], width: int) -> int:
+    """What figures, sentences and the space between columns leave to each name."""
+    names = sum(column.is_name for column in columns)
+    others = [
+        widest if column.unit else min(widest, _SENTENCE_WIDTH)
+        for column, widest in zip(columns, widths, strict=True)
+        if not column.is_name
+    ]
+    left = width - sum(others) - _BETWEEN * (len(columns) - 1)
+    return max(left // names, _SHORTEST_NAME) if names else width
+
+
+def _longest_word(text: str) -> int:
+    return max((len(word) for word in text.split()), default=0)
 
 
 def markdown_table(sheet: Sheet) -> list[str]:
@@ -132,7 +158,7 @@ def _text(page: Page, width: int, colour: bool) -> str:
     for sheet in page.sheets:
         console.print()
         console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
-        console.print(rich_table(sheet) if sheet.rows else Text("nothing"))
+        console.print(rich_table(sheet, width) if sheet.rows else Text("nothing"))
         if sheet.note:
             console.print(Text(scrub_sentence(sheet.note), style="dim"))
     for note in page.notes:

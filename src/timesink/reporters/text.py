@@ -54,7 +54,7 @@ def _figures(console: Console, diagnosis: Diagnosis) -> None:
         return
     sheet = device_sheet(diagnosis.devices)
     console.print()
-    console.print(rich_table(sheet))
+    console.print(rich_table(sheet, console.width))
     if sheet.note:
         console.print(_sentence(sheet.note, "dim"))
 

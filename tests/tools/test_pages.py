@@ -1,0 +1,62 @@
+"""The generated pages are current, and a scaffolded rule obeys every law but the words left to fill in."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from tests.rules import rule_laws as laws
+from tests.rules.cases import Case, read_cases
+
+from timesink.rule import Rule
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, str(ROOT / "tools" / name), *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_the_reference_pages_are_current() -> None:
+    done = tool("write_pages.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def scaffolded(into: Path) -> tuple[Rule, ModuleType, tuple[Case, ...]]:
+    """A new rule as the tool writes it, its module, and its cases."""
+    done = tool("new_rule.py", "ZZZ999", "never-used", "--topic", "example", "--into", str(into))
+    assert done.returncode == 0, done.stderr
+    path = into / "example" / "never_used.py"
+    spec = importlib.util.spec_from_file_location("never_used", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["never_used"] = module
+    spec.loader.exec_module(module)
+    return module.RULE, module, read_cases(path.with_suffix(".cases.md"))
+
+
+def test_a_new_rule_runs_and_passes_its_cases(tmp_path: Path) -> None:
+    rule, module, cases = scaffolded(tmp_path)
+    kinds = [type(laws.rule_on(rule, case.trace(), {})) for case in cases]
+    assert kinds == [case.expected.verdict for case in cases]
+    assert laws.verdict_faults(rule, module, cases) == []
+    assert laws.near_miss_faults(rule, cases) == []
+
+
+def test_what_is_left_to_fill_in_does_not_pass_for_done(tmp_path: Path) -> None:
+    rule, module, _ = scaffolded(tmp_path)
+    assert len(laws.card_faults(rule)) == 1
+    assert len(laws.limit_faults(rule.limits)) == 1
+    assert len(laws.page_faults(rule, module)) == len(laws.HEADINGS)
+
+
+def test_a_code_is_never_given_twice(tmp_path: Path) -> None:
+    assert tool("new_rule.py", "ZZZ999", "first", "--topic", "example", "--into", str(tmp_path)).returncode == 0
+    done = tool("new_rule.py", "ZZZ999", "second", "--topic", "example", "--into", str(tmp_path))
+    assert done.returncode == 2
+    assert "already there" in done.stderr

@@ -65,9 +65,11 @@ def _ordered(frame: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
     leading = by[: len(by) - len(times)]
     if not leading or by != (*leading, *times):
         return frame.sort(by, maintain_order=True)
+    if all(frame[name].min() == frame[name].max() for name in leading):
+        return _by_time(frame, times)
     parts = frame.partition_by(leading, maintain_order=True)
     parts.sort(key=lambda part: part.select(leading).row(0))
-    return pl.concat([_by_time(part, times) for part in parts], rechunk=True) if parts else frame
+    return pl.concat([_by_time(part, times) for part in parts], rechunk=True)
 
 
 def _by_time(part: pl.DataFrame, times: tuple[str, ...]) -> pl.DataFrame:

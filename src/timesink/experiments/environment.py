@@ -1,0 +1,167 @@
+"""Where a measurement was made: hard facts that must agree before two are compared, soft ones that are listed.
+
+Environment variables are taken from an allow-list and never where the name hints at a secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from timesink.experiments.processes import Command
+
+_GPU_FIELDS = ("name", "memory.total", "mig.mode.current", "power.limit", "driver_version", "compute_cap")
+_PACKAGES = (
+    "torch",
+    "triton",
+    "jax",
+    "nvidia-cudnn",
+    "nvidia-nccl",
+    "nvidia-cublas",
+    "transformer-engine",
+    "flash-attn",
+)
+_KEPT = re.compile(r"^(CUDA|NCCL|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|OMP|CUBLAS)_")
+_SECRET = re.compile(r"token|secret|key|password|cookie", re.IGNORECASE)
+_ANSWER_S = 20.0
+_ASK_PACKAGES = (
+    "import importlib.metadata as m, json, sys; "
+    "print(json.dumps({'python': '%d.%d' % sys.version_info[:2], **{(d.metadata['Name'] or '').lower(): d.version "
+    "for d in m.distributions()}}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Hard facts (a difference forbids a comparison) and soft ones (a difference is reported)."""
+
+    hard: Mapping[str, str]
+    soft: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        """Short hash of the hard facts: the name of baselines and calibrations made here."""
+        return short_hash(dict(sorted(self.hard.items())))
+
+
+def environment(command: Command | None = None) -> Environment:
+    """Where a command would run: this machine's GPUs, and the packages of the command's own interpreter."""
+    variables = {**os.environ, **(command.environment if command else {})}
+    packages = _packages(command)
+    gpus, driver = _gpus(variables.get("CUDA_VISIBLE_DEVICES"))
+    hard = {"arch": platform.machine(), "driver major": driver.partition(".")[0], **gpus}
+    hard |= {f"package {name}": version for name, version in packages.items() if name.startswith(_PACKAGES)}
+    if "python" in packages:
+        hard["python"] = packages["python"]
+    soft = {"driver": driver, "kernel": platform.release(), "cpu": _cpu(), "governor": _governor()}
+    soft |= {
+        f"variable {name}": value
+        for name, value in sorted(variables.items())
+        if _KEPT.match(name) and not _SECRET.search(name)
+    }
+    return Environment(dict(sorted(hard.items())), {name: value for name, value in sorted(soft.items()) if value})
+
+
+def workload(command: Command, files: Iterable[Path] = (), declared: Mapping[str, str] | None = None) -> str:
+    """Short hash of what is run: arguments, configuration files, declared facts such as shapes or world size."""
+    contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return short_hash(
+        [
+            list(command.argv),
+            dict(sorted(command.environment.items())),
+            contents,
+            dict(sorted((declared or {}).items())),
+        ]
+    )
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Facts whose values differ, with both values; a fact on one side only differs from "absent"."""
+    names = sorted({*one, *other})
+    pairs = {name: (one.get(name, "absent"), other.get(name, "absent")) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def short_hash(content: object) -> str:
+    """Twelve hexadecimal digits of the content's canonical JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _gpus(visible: str | None) -> tuple[dict[str, str], str]:
+    """Hard facts of the visible GPUs, and the driver's version; no GPU is a fact too."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None or visible == "":
+        return {"gpu": "none"}, ""
+    chosen = ["-i", visible] if visible else []
+    asked = [tool, *chosen, f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {"gpu": "unknown: nvidia-smi does not answer"}, ""
+    return parse_gpus(answer.stdout if answer.returncode == 0 else "")
+
+
+def parse_gpus(text: str) -> tuple[dict[str, str], str]:
+    """Facts from nvidia-smi's answer, one line per GPU."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    rows = [row for row in rows if len(row) == len(_GPU_FIELDS)]
+    if not rows:
+        return {"gpu": "none"}, ""
+    facts = {"gpu": 0, "gpu memory MiB": 1, "gpu MIG": 2, "gpu power limit W": 3, "gpu compute capability": 5}
+    found = {name: " + ".join(sorted({row[column] for row in rows})) for name, column in facts.items()}
+    return {**found, "gpu count": str(len(rows))}, rows[0][4]
+
+
+def _packages(command: Command | None) -> dict[str, str]:
+    """Versions in the interpreter that will run the command; nothing where it is no Python program."""
+    interpreter = sys.executable if command is None else _interpreter(command.argv[0])
+    if not interpreter:
+        return {}
+    try:
+        answer = subprocess.run(
+            [interpreter, "-c", _ASK_PACKAGES], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
+        found: dict[str, str] = json.loads(answer.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return {}
+    return found
+
+
+def _interpreter(program: str) -> str:
+    """The Python that runs a program: the program itself, or the one in its first line (torchrun, console scripts)."""
+    path = shutil.which(program)
+    if path is None:
+        return ""
+    if Path(path).name.startswith("python"):
+        return path
+    with Path(path).open("rb") as file:
+        first = file.readline(300).decode("utf-8", "replace")
+    words = first[2:].split() if first.startswith("#!") else []
+    named = [word for word in words if Path(word).name.startswith("python")]
+    return (shutil.which(named[0]) or "") if named else ""
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+def _governor() -> str:
+    try:
+        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text("utf-8").strip()
+    except OSError:
+        return ""

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.reporters.diagnoses import diagnosis, healthy
+from tests.reporters.diagnoses import card, diagnosis, healthy
 
-from timesink.findings import DeviceFigures, Quantity, StepFigures
+from timesink.findings import DeviceFigures, Quantity, Ruling, StepFigures, Undecided
 from timesink.reporters import Format, render
 from timesink.reporters.quantities import limit_value_text, quantity_text, recoverable_text, value_text
 
@@ -34,7 +34,7 @@ def test_the_verdict_is_one_sentence_to_paste() -> None:
 def test_evidence_names_value_limit_origin_and_rows() -> None:
     text = flat(render(diagnosis(), Format.TEXT, width=100))
     fact = (
-        "GPU idle in data_load 19.5 % (limit 10 %): gaps under the range (device_ops rows 1, 5, 9, 13, 17 and 2 more)"
+        "GPU idle in data_load: 19.5 % (limit 10 %); gaps under the range (device_ops rows 1, 5, 9, 13, 17 and 2 more)"
     )
     assert fact in text
 
@@ -42,6 +42,12 @@ def test_evidence_names_value_limit_origin_and_rows() -> None:
 def test_what_could_not_be_told_says_what_would_decide_it() -> None:
     text = flat(render(diagnosis(), Format.TEXT, width=100))
     assert "undecided SYN101 host-sync: no table api_calls in data_load. To decide: timesink capture data_load" in text
+
+
+def test_rules_that_wait_for_the_same_capture_share_a_line() -> None:
+    waiting = tuple(Ruling(card(f"SYN{n}", f"rule-{n}"), Undecided("no api_calls", "capture it")) for n in (101, 102))
+    text = flat(render(replace(diagnosis(), rulings=waiting), Format.TEXT))
+    assert "undecided SYN101 rule-101, SYN102 rule-102: no api_calls. To decide: capture it" in text
 
 
 def test_a_percentile_that_the_sample_is_too_small_for_is_not_shown() -> None:

@@ -6,12 +6,14 @@ import ctypes.util
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from timesink.readers.nsys.tool import find_nsys
+
 PATIENCE_S = 20
 NSIGHT_COMPUTE = Path("/opt/nvidia/nsight-compute")
-SYSTEMS_FOLDERS = (Path("/opt/nvidia/nsight-systems"), Path("/usr/lib/nsight-systems"), Path("/usr/local/cuda/bin"))
 NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
 PARANOIA = Path("/proc/sys/kernel/perf_event_paranoid")
 _VERSION = re.compile(r"\d+\.\d+[\w.\-]*")
@@ -41,33 +43,23 @@ def tool_probes() -> tuple[Probe, ...]:
     )
 
 
-def nsys_probe() -> Probe:
-    """The nsys on the PATH, in its usual folders, else the one that Nsight Compute carries."""
-    on_path = (
-        shutil.which("nsys") or _newest("target-linux-*/nsys", SYSTEMS_FOLDERS[:2]) or _newest("nsys", SYSTEMS_FOLDERS)
-    )
-    if on_path:
-        return Probe("nsys", _version(on_path), on_path, _loss_remedy(_version(on_path)))
-    bundled = bundled_nsys()
-    if bundled is None:
-        return Probe(
-            "nsys", "", remedy="install Nsight Systems (package nsight-systems), or Nsight Compute, which carries one"
-        )
-    return Probe("nsys", _version(str(bundled)), str(bundled), "; ".join(bundled_remedies(bundled)))
+def nsys_probe(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Probe:
+    """The nsys that the readers would use; where it is the one Nsight Compute carries, what it still lacks."""
+    nsys = find_nsys(environment, root)
+    if nsys is None:
+        remedy = "install Nsight Systems (package nsight-systems), or Nsight Compute, which carries one"
+        return Probe("nsys", "", remedy=remedy)
+    version = _version(str(nsys))
+    lacks = bundled_remedies(nsys) if "nsight-compute" in nsys.parts else _loss_remedies(version)
+    return Probe("nsys", version, str(nsys), "; ".join(lacks))
 
 
 def ncu_probe() -> Probe:
     """The ncu on the PATH, else the newest under Nsight Compute's folder."""
-    place = shutil.which("ncu") or _newest("ncu", (NSIGHT_COMPUTE,))
+    place = shutil.which("ncu") or _newest("*/ncu", NSIGHT_COMPUTE)
     if not place:
         return Probe("ncu", "", remedy="install Nsight Compute (package nsight-compute)")
     return Probe("ncu", _version(place), place, counter_remedy())
-
-
-def bundled_nsys(root: Path = NSIGHT_COMPUTE) -> Path | None:
-    """The newest nsys inside Nsight Compute: `<version>/host/target-linux-x64/nsys`."""
-    found = sorted(root.glob("*/host/target-linux-*/nsys"), key=lambda path: _numbers(path.parts[len(root.parts)]))
-    return found[-1] if found else None
 
 
 def bundled_remedies(nsys: Path) -> list[str]:
@@ -123,14 +115,14 @@ def _program(name: str, remedy: str) -> Probe:
     return Probe(name, _version(place), place) if place else Probe(name, "", remedy=remedy)
 
 
-def _loss_remedy(version: str) -> str:
+def _loss_remedies(version: str) -> list[str]:
     if version and _numbers(version) < (2024,):
-        return f"nsys {version} loses most kernels of CUDA 13 programs: use Nsight Systems 2025.1 or later for them"
-    return ""
+        return [f"nsys {version} loses most kernels of CUDA 13 programs: use Nsight Systems 2025.1 or later for them"]
+    return []
 
 
-def _newest(pattern: str, folders: tuple[Path, ...]) -> str:
-    found = [path for folder in folders for deep in (pattern, f"*/{pattern}") for path in folder.glob(deep)]
+def _newest(pattern: str, folder: Path) -> str:
+    found = list(folder.glob(pattern))
     return str(max(found, key=lambda path: _numbers(str(path)))) if found else ""
 
 

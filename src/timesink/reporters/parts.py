@@ -14,10 +14,12 @@ from timesink.findings import (
 )
 from timesink.reporters.quantities import limit_value_text, quantity_text
 from timesink.reporters.sheets import Cell, Column, Sheet
+from timesink.scrub import shortened
 from timesink.units import time_text
 
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5
+SHOWN_MARKER = 60
 
 
 def sources_text(diagnosis: Diagnosis) -> str:
@@ -70,7 +72,7 @@ def place_text(where: Where) -> str:
 def evidence_text(fact: Evidence) -> str:
     """A fact in one line: what, how much, against which limit, measured how, from which rows."""
     limit = f" ({limit_text(fact)})" if fact.limit else ""
-    return f"{fact.label} {quantity_text(fact.measured)}{limit}: {origin_text(fact)}"
+    return f"{fact.label}: {quantity_text(fact.measured)}{limit}; {origin_text(fact)}"
 
 
 def limit_text(fact: Evidence) -> str:
@@ -103,12 +105,13 @@ def not_applicable_text(diagnosis: Diagnosis) -> list[str]:
 
 
 def undecided_parts(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """Rule, why it could not look, and what would decide it."""
-    return [
-        (f"{ruling.card.code} {ruling.card.name}", ruling.verdict.why, ruling.verdict.to_decide)
-        for ruling in diagnosis.rulings
-        if isinstance(ruling.verdict, Undecided)
-    ]
+    """Rules, why they could not look, and what would decide them; rules with one reason stand together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for ruling in diagnosis.rulings:
+        if isinstance(ruling.verdict, Undecided):
+            reason = (ruling.verdict.why, ruling.verdict.to_decide)
+            together.setdefault(reason, []).append(f"{ruling.card.code} {ruling.card.name}")
+    return [(", ".join(rules), why, to_decide) for (why, to_decide), rules in together.items()]
 
 
 def _device_row(item: DeviceFigures) -> tuple[Cell, ...]:
@@ -118,7 +121,7 @@ def _device_row(item: DeviceFigures) -> tuple[Cell, ...]:
 
 
 def _origin(steps: StepFigures) -> str:
-    return f" ({steps.source})" if steps.source else ""
+    return f" ({shortened(steps.source, SHOWN_MARKER)})" if steps.source else ""
 
 
 def _dropped(steps: StepFigures) -> str:

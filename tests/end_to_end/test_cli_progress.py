@@ -1,0 +1,53 @@
+"""A sign of life for whoever watches, and silence for logs and pipes."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+
+from timesink.cli import progress
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_long_work_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    with progress.working("reading [red]run"):
+        time.sleep(0.4)
+    assert "reading [red]run" in screen.getvalue()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_short_work_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    with progress.working("reading"):
+        pass
+    time.sleep(0.1)
+    assert "reading" not in screen.getvalue()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_logs_and_pipes_see_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.working("reading"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_error_ends_the_sign_and_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Screen())
+    with pytest.raises(ValueError, match="boom"), progress.working("reading"):
+        raise ValueError("boom")

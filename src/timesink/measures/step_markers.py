@@ -37,10 +37,11 @@ class Marker(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarkedSteps:
-    """Steps of one process: `frame` has label, thread, host_start_ns, host_end_ns, in order of start.
+    """Steps of one process: `frame` has label, thread, host_start_ns, host_end_ns, mark_end_ns, in order of start.
 
     A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases
-    that fill less than half of the period, for the median period. `name` is the mark's stem.
+    that fill less than half of the period, for the median period. `mark_end_ns` is the end of the step's own range,
+    which may leave a stretch before the next mark. `name` is the mark's stem.
     """
 
     rank: int
@@ -156,6 +157,7 @@ def _marked(steps: pl.DataFrame, rank: int, process: int, mark: tuple[Marker, st
         "thread",
         start.alias("host_start_ns"),
         start.shift(-1).fill_null(last_end).alias("host_end_ns"),
+        end.alias("mark_end_ns"),
     )
     return MarkedSteps(rank=rank, process=process, marker=mark[0], name=mark[1], frame=frame)
 

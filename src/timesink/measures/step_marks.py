@@ -25,6 +25,7 @@ STEP_COLUMNS = pl.Schema(
         "thread": pl.Int64(),
         "host_start_ns": pl.Int64(),
         "host_end_ns": pl.Int64(),
+        "mark_end_ns": pl.Int64(),
     }
 )
 
@@ -53,7 +54,7 @@ def found_steps(trace: Trace) -> FoundSteps:
             pl.lit(part.rank, pl.Int32).alias("rank"),
             pl.lit(part.process, pl.Int64).alias("process"),
             pl.int_range(pl.len(), dtype=pl.Int32).alias("step"),
-            *("label", "thread", "host_start_ns", "host_end_ns"),
+            *("label", "thread", "host_start_ns", "host_end_ns", "mark_end_ns"),
         )
         for part in marked
     ]
@@ -131,5 +132,5 @@ def _pattern(trace: Trace, marks: pl.DataFrame, process: tuple[int, int], on_dev
         "thread",
         "host_start_ns",
         pl.col("host_start_ns").shift(-1).fill_null(pl.col("host_start_ns").max() + 1).alias("host_end_ns"),
-    )
+    ).with_columns(pl.col("host_end_ns").alias("mark_end_ns"))
     return MarkedSteps(rank=process[0], process=process[1], marker=Marker.KERNEL_PATTERN, name=name, frame=frame)

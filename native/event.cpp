@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "strings.h"
+#include "texts.h"
 
 namespace timesink {
 
@@ -75,7 +75,7 @@ const Words CATEGORIES{
 
 // The number of a key or category; one written with escapes is looked up unescaped, in a padded copy.
 uint8_t find_word(const Words& words, const Text& text) {
-    if (!std::memchr(text.at, '\\', text.size)) return words.find(text.at, text.size);
+    if (!text.escaped) return words.find(text.at, text.size);
     if (text.size > 400) return Words::ABSENT;
     TextDamage ignored;
     std::string plain = unescape({text.at, text.size}, ignored);
@@ -120,6 +120,9 @@ Scan read_int(Cursor& c, Event& event, Int field) {
     return Scan::ok;
 }
 
+// Arrows between events restate what correlation ids say.
+bool is_flow(char phase) { return phase == 's' || phase == 'f' || phase == 't'; }
+
 Scan read_member(Cursor& c, Event& event, uint8_t key);
 
 // The members of an object, each handed to read_member under the number its key has in `keys`.
@@ -141,6 +144,7 @@ Scan read_object(Cursor& c, Event& event, const Words& keys) {
         ++c.p;
         skip_space(c);
         if (Scan s = read_member(c, event, find_word(keys, key)); s != Scan::ok) return s;
+        if (is_flow(event.phase) && &keys == &EVENT_KEYS) return skip_members(c);  // nothing else of it is kept
         skip_space(c);
         if (*c.p == ',')
             ++c.p;
@@ -179,13 +183,14 @@ Scan read_member(Cursor& c, Event& event, uint8_t key) {
 }  // namespace
 
 Words::Words(std::initializer_list<Word> words) {
-    slots_.fill({{}, ABSENT});
     for (const Word& word : words) {
-        char padded[PAD] = {};
-        std::memcpy(padded, word.text.data(), word.text.size());
-        size_t slot = hash(padded, word.text.size());
+        char padded[2 * PAD] = {};
+        const size_t size = word.text.size();
+        std::memcpy(padded, word.text.data(), size);
+        const uint64_t head = head_of(padded, size), tail = size >= 8 ? load8(padded + size - 8) : 0;
+        size_t slot = hash(head, tail, size);
         while (slots_[slot].number != ABSENT) slot = (slot + 1) & (SLOTS - 1);
-        slots_[slot] = word;
+        slots_[slot] = {head, tail, word.text.data(), static_cast<uint32_t>(size), word.number};
     }
 }
 

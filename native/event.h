@@ -60,7 +60,7 @@ struct Event {
     }
 };
 
-// A fixed set of words, each with a number; one hash, one comparison.
+// A fixed set of words of at most PAD bytes, each with a number; one hash, one comparison of words of eight bytes.
 class Words {
 public:
     struct Word {
@@ -71,21 +71,31 @@ public:
     explicit Words(std::initializer_list<Word> words);
     // The text must be padded as the scanner's is.
     uint8_t find(const char* at, size_t size) const {
-        for (size_t slot = hash(at, size);; slot = (slot + 1) & (SLOTS - 1)) {
-            const Word& word = slots_[slot];
+        const uint64_t head = head_of(at, size), tail = size >= 8 ? load8(at + size - 8) : 0;
+        for (size_t slot = hash(head, tail, size);; slot = (slot + 1) & (SLOTS - 1)) {
+            const Slot& word = slots_[slot];
             if (word.number == ABSENT) return ABSENT;
-            if (word.text.size() == size && std::memcmp(word.text.data(), at, size) == 0) return word.number;
+            if (word.head == head && word.tail == tail && word.size == size &&
+                (size <= 16 || std::memcmp(word.text, at, size) == 0))
+                return word.number;
         }
     }
 
 private:
+    struct Slot {
+        uint64_t head = 0, tail = 0;
+        const char* text = nullptr;
+        uint32_t size = 0;
+        uint8_t number = ABSENT;
+    };
     static constexpr size_t SLOTS = 512;
-    static size_t hash(const char* at, size_t size) {
-        const uint64_t head = size >= 8 ? load8(at) : load8(at) & ((uint64_t{1} << (8 * size)) - 1);
-        const uint64_t tail = size >= 8 ? load8(at + size - 8) : 0;
+    static uint64_t head_of(const char* at, size_t size) {
+        return size >= 8 ? load8(at) : load8(at) & ((uint64_t{1} << (8 * size)) - 1);
+    }
+    static size_t hash(uint64_t head, uint64_t tail, size_t size) {
         return ((head + 3 * tail + size) * 0x9e3779b97f4a7c15ull) >> 55;
     }
-    std::array<Word, SLOTS> slots_;
+    std::array<Slot, SLOTS> slots_;
 };
 
 // Reads the object at the cursor. On `ok` the cursor stands behind it; else it has moved no further than the trouble.

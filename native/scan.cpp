@@ -6,24 +6,10 @@ namespace timesink {
 
 namespace {
 
-constexpr uint64_t ONES = 0x0101010101010101ull, HIGHS = 0x8080808080808080ull;
-
-inline uint64_t zero_bytes(uint64_t word) { return (word - ONES) & ~word & HIGHS; }
-
-// First quote, backslash or zero at or behind p.
-inline const char* string_stop(const char* p) {
-    for (;; p += 8) {
-        const uint64_t word = load8(p);
-        const uint64_t stop =
-            zero_bytes(word) | zero_bytes(word ^ (ONES * '"')) | zero_bytes(word ^ (ONES * '\\'));
-        if (stop) return p + (std::countr_zero(stop) >> 3);
-    }
-}
-
 inline bool ends_scalar(char c) { return c == ',' || c == '}' || c == ']' || is_space(c) || c == '\0'; }
 
-Scan skip_nested(Cursor& c) {
-    int depth = 0;
+// To behind the bracket that closes the innermost `depth` ones that are open.
+Scan skip_nested(Cursor& c, int depth) {
     for (;;) {
         switch (*c.p) {
             case '{':
@@ -67,7 +53,7 @@ struct Digits {
     bool well_formed = false;
 };
 
-Digits read_digits(const char* p, const char* end) {
+Digits parse_digits(const char* p, const char* end) {
     Digits d;
     if (p < end && (*p == '-' || *p == '+')) d.negative = *p++ == '-';
     bool any = false, fraction = false;
@@ -120,23 +106,23 @@ Scan take_decimal(Cursor& c, Digits& digits, bool& null) {
     Text text;
     if (Scan s = take_value(c, text); s != Scan::ok) return s;
     null = is_null(text);
-    digits = read_digits(text.at, text.at + text.size);
+    digits = parse_digits(text.at, text.at + text.size);
     return Scan::ok;
 }
 
 }  // namespace
 
-Scan scan_string(Cursor& c, Text& text) {
-    const char* p = c.p;
-    for (;;) {
-        p = string_stop(p);
+Scan scan_odd_string(Cursor& c, const char* begin, const char* p, Text& text) {
+    bool escaped = false;
+    for (;; p = string_stop(p)) {
         if (p >= c.end) return Scan::more;
         if (*p == '"') break;
+        escaped = escaped || *p == '\\';
         p += *p == '\\' ? 2 : 1;
         if (p >= c.end) return Scan::more;
     }
-    if (p - c.p > std::numeric_limits<int32_t>::max()) return Scan::bad;
-    text = {c.p, static_cast<uint32_t>(p - c.p), false};
+    if (p - begin > std::numeric_limits<int32_t>::max()) return Scan::bad;
+    text = {begin, static_cast<uint32_t>(p - begin), false, escaped};
     c.p = p + 1;
     return Scan::ok;
 }
@@ -147,8 +133,10 @@ Scan skip_value(Cursor& c) {
         ++c.p;
         return scan_string(c, ignored);
     }
-    return *c.p == '{' || *c.p == '[' ? skip_nested(c) : skip_scalar(c);
+    return *c.p == '{' || *c.p == '[' ? skip_nested(c, 0) : skip_scalar(c);
 }
+
+Scan skip_members(Cursor& c) { return skip_nested(c, 1); }
 
 Scan take_value(Cursor& c, Text& text) {
     if (*c.p == '"') {
@@ -158,7 +146,7 @@ Scan take_value(Cursor& c, Text& text) {
     const char* begin = c.p;
     if (Scan s = skip_value(c); s != Scan::ok) return s;
     if (c.p - begin > std::numeric_limits<int32_t>::max()) return Scan::bad;
-    text = {begin, static_cast<uint32_t>(c.p - begin), true};
+    text = {begin, static_cast<uint32_t>(c.p - begin), true, false};
     return Scan::ok;
 }
 
@@ -169,8 +157,8 @@ Scan take_number(Cursor& c, int power, Number& number) {
     p += negative;
     uint64_t value = 0;
     const char* begin = p;
-    while (is_digit(*p)) value = value * 10 + static_cast<uint64_t>(*p++ - '0');
-    bool plain = p > begin && p - begin <= 15;  // 15 digits times 1000 cannot overflow
+    p = read_digits(p, value);
+    bool plain = p > begin && p - begin <= 16;  // 16 digits times 1000 fit into 64 bits
     int left = power;
     if (plain && *p == '.') {
         const char* point = ++p;
@@ -184,6 +172,11 @@ Scan take_number(Cursor& c, int power, Number& number) {
     if (p >= c.end) return Scan::more;
     if (plain && ends_scalar(*p) && *p != '\0' && power <= 3) {
         value *= TENS[left];
+        plain = value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    } else {
+        plain = false;
+    }
+    if (plain) {
         number = {negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value), true, false};
         c.p = p;
         return Scan::ok;
@@ -202,7 +195,7 @@ Scan take_number(Cursor& c, int power, Number& number) {
 Scan take_unsigned(Cursor& c, uint64_t& value, bool& found) {
     const char* p = c.p;
     uint64_t plain = 0;
-    while (is_digit(*p)) plain = plain * 10 + static_cast<uint64_t>(*p++ - '0');
+    p = read_digits(p, plain);
     if (p > c.p && p - c.p <= 18 && p < c.end && ends_scalar(*p) && *p != '\0') {
         value = plain;
         found = true;

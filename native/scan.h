@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 
@@ -26,6 +27,7 @@ struct Text {
     const char* at = nullptr;
     uint32_t size = 0;
     bool is_json = false;
+    bool escaped = false;  // holds a backslash
 };
 
 inline uint64_t load8(const char* p) {
@@ -40,10 +42,55 @@ inline void skip_space(Cursor& c) {
     while (is_space(*c.p)) ++c.p;
 }
 
+constexpr uint64_t ONES = 0x0101010101010101ull, HIGHS = 0x8080808080808080ull;
+
+// The highest bit of each byte that is zero, exact up to the first such byte.
+inline uint64_t zero_bytes(uint64_t word) { return (word - ONES) & ~word & HIGHS; }
+
+// First quote, backslash or zero at or behind p.
+inline const char* string_stop(const char* p) {
+    for (;; p += 8) {
+        const uint64_t word = load8(p);
+        const uint64_t stop = zero_bytes(word) | zero_bytes(word ^ (ONES * '"')) | zero_bytes(word ^ (ONES * '\\'));
+        if (stop) return p + (std::countr_zero(stop) >> 3);
+    }
+}
+
+// The rest of a string from its first backslash or zero on; `begin` is behind the opening quote.
+Scan scan_odd_string(Cursor& c, const char* begin, const char* p, Text& text);
+
 // From behind the opening quote to behind the closing one.
-Scan scan_string(Cursor& c, Text& text);
+inline Scan scan_string(Cursor& c, Text& text) {
+    const char* p = string_stop(c.p);
+    if (*p != '"' || p >= c.end || p - c.p > INT32_MAX) return scan_odd_string(c, c.p, p, text);
+    text = {c.p, static_cast<uint32_t>(p - c.p), false, false};
+    c.p = p + 1;
+    return Scan::ok;
+}
+
+// Eight ASCII digits at once, where the next eight bytes are digits.
+inline bool eight_digits(uint64_t word) {
+    return (((word & 0xf0f0f0f0f0f0f0f0ull) | (((word + 0x0606060606060606ull) & 0xf0f0f0f0f0f0f0f0ull) >> 4)) ==
+            0x3333333333333333ull);
+}
+inline uint64_t eight_digits_value(uint64_t word) {
+    word = (word & 0x0f0f0f0f0f0f0f0full) * 2561 >> 8;
+    word = (word & 0x00ff00ff00ff00ffull) * 6553601 >> 16;
+    return (word & 0x0000ffff0000ffffull) * 42949672960001 >> 32;
+}
+inline const char* read_digits(const char* p, uint64_t& value) {
+    while (eight_digits(load8(p))) {
+        value = value * 100'000'000 + eight_digits_value(load8(p));
+        p += 8;
+    }
+    while (is_digit(*p)) value = value * 10 + static_cast<uint64_t>(*p++ - '0');
+    return p;
+}
+
 // Any value, nested ones included, up to MAX_DEPTH.
 Scan skip_value(Cursor& c);
+// The rest of an object, from behind one of its values to behind its brace.
+Scan skip_members(Cursor& c);
 // Any value, with its text.
 Scan take_value(Cursor& c, Text& text);
 

@@ -4,7 +4,7 @@
 
 #include "columns.h"
 #include "event.h"
-#include "strings.h"
+#include "texts.h"
 
 namespace timesink {
 

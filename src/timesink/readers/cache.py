@@ -1,15 +1,163 @@
-"""Tables read before, kept as Parquet in the user's cache folder."""
+"""Tables read before, kept as Parquet in the user's cache folder.
+
+An entry is a folder named after the reader, its version, and the size and digest of the file's bytes. It is written
+beside its place and moved there whole; each table carries a checksum, and an entry that does not hold what it should is
+thrown away and the file read again. The least recently used entries go once the folder exceeds its bound.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from timesink.errors import SchemaViolation
+from timesink.model.tables import ALL, SOURCES
+from timesink.model.trace import ImportNote, NoteKind, Trace
 
 if TYPE_CHECKING:
-    from timesink.model.trace import Trace
     from timesink.readers import Reader, ReadLimits
+
+# Changes with the tables' declarations and with this file's layout.
+LAYOUT = 1
+# A smaller file is read anew in less time than its entry would be worth.
+WORTH_BYTES = 8 << 20
+BOUND_BYTES = 8 << 30
+_MANIFEST = "manifest.json"
+
+
+def folder() -> Path:
+    """Where entries live: `TIMESINK_CACHE_DIR`, or the user's cache folder."""
+    if chosen := os.environ.get("TIMESINK_CACHE_DIR"):
+        return Path(chosen)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("timesink") / "tables"
 
 
 def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
     """The trace of a file, from the cache where the same bytes were read before by the same reader."""
-    return reader.read(path, limits)
+    if not path.is_file():
+        return reader.read(path, limits)
+    size = path.stat().st_size
+    if size < WORTH_BYTES:
+        return _with_digest(reader.read(path, limits), digest_of(path))
+    root = folder()
+    prefix = f"{reader.format}-{reader.version}-{LAYOUT}-{size}-"
+    if any(root.glob(prefix + "*")):  # only then can the digest save the reading
+        digest = digest_of(path)
+        found = load(root / (prefix + digest), path)
+        if found is not None:
+            return found
+        trace = _with_digest(reader.read(path, limits), digest)
+    else:
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            waiting = pool.submit(digest_of, path)
+            trace = reader.read(path, limits)
+            digest = waiting.result()
+        trace = _with_digest(trace, digest)
+    store(root / (prefix + digest), trace)
+    return trace
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of the file's bytes, hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def load(entry: Path, path: Path) -> Trace | None:
+    """The trace an entry holds, under the name the file has now; None, and no entry any more, if it is damaged."""
+    if not entry.is_dir():
+        return None
+    try:
+        manifest = json.loads((entry / _MANIFEST).read_text("utf-8"))
+        by_name = {table.name: table for table in ALL}
+        tables = {}
+        for name, checksum in manifest["tables"].items():
+            content = (entry / f"{name}.parquet").read_bytes()
+            if _checksum(content) != checksum:
+                raise ValueError(f"table {name} is not what was written")
+            tables[by_name[name]] = by_name[name].check(pl.read_parquet(BytesIO(content)))
+        notes = tuple(ImportNote(NoteKind(kind), *rest) for kind, *rest in manifest["notes"])
+        sources = tables[SOURCES].with_columns(path=pl.lit(str(path)))
+        os.utime(entry)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pl.exceptions.PolarsError, SchemaViolation):
+        shutil.rmtree(entry, ignore_errors=True)
+        return None
+    return Trace(str(path), {**tables, SOURCES: sources}, notes)
+
+
+def store(entry: Path, trace: Trace, *, bound_bytes: int | None = None) -> None:
+    """Keep a trace under `entry`. A folder that cannot be written is no error: the cache is a convenience."""
+    try:
+        entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=entry.parent) as made:
+            whole = Path(made) / "entry"
+            whole.mkdir(mode=0o700)
+            _write(whole, trace)
+            whole.rename(entry)
+        _prune(entry.parent, _bound() if bound_bytes is None else bound_bytes)
+    except OSError:
+        return
+
+
+def _write(entry: Path, trace: Trace) -> None:
+    checksums = {}
+    for table, frame in trace.tables.items():
+        file = entry / f"{table.name}.parquet"
+        frame.write_parquet(file, compression="lz4", statistics=False)
+        checksums[table.name] = _checksum(file.read_bytes())
+    notes = [(note.kind.value, note.message, note.count, note.table) for note in trace.notes]
+    manifest: dict[str, Any] = {"tables": checksums, "notes": notes}
+    (entry / _MANIFEST).write_text(json.dumps(manifest), "utf-8")
+
+
+def _prune(root: Path, bound_bytes: int) -> None:
+    """Remove the entries used longest ago until the rest fits."""
+    entries = []
+    for entry in root.iterdir():
+        try:
+            if not entry.name.startswith("."):
+                entries.append((entry.stat().st_mtime_ns, entry.name, _size(entry.iterdir())))
+        except OSError:
+            continue  # another process removed it
+    total = sum(size for _, _, size in entries)
+    for _, name, size in sorted(entries):
+        if total <= bound_bytes:
+            return
+        shutil.rmtree(root / name, ignore_errors=True)
+        total -= size
+
+
+def _size(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def _bound() -> int:
+    """`TIMESINK_CACHE_BYTES`, or the default."""
+    chosen = os.environ.get("TIMESINK_CACHE_BYTES", "")
+    return int(chosen) if chosen.isascii() and chosen.isdigit() else BOUND_BYTES
+
+
+def _checksum(content: bytes) -> int:
+    from isal import isal_zlib
+
+    return int(isal_zlib.crc32(content))
+
+
+def _with_digest(trace: Trace, digest: str) -> Trace:
+    if SOURCES not in trace:
+        return trace
+    sources = trace[SOURCES].with_columns(sha256=pl.lit(digest))
+    return replace(trace, tables={**trace.tables, SOURCES: sources})

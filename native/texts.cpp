@@ -1,4 +1,4 @@
-#include "strings.h"
+#include "texts.h"
 
 #include <random>
 

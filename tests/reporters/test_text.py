@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.reporters.diagnoses import card, diagnosis, healthy
 
-from timesink.findings import DeviceFigures, Quantity, Ruling, StepFigures, Undecided
+from timesink.findings import DeviceFigures, Quantity, Ruling, StepFigures, Undecided, Where
 from timesink.reporters import Format, render
 from timesink.reporters.quantities import limit_value_text, quantity_text, recoverable_text, value_text
 
@@ -76,6 +76,29 @@ def test_a_job_of_many_gpus_shows_the_first_sixteen_and_counts_the_rest() -> Non
     text = render(replace(diagnosis(), devices=devices), Format.TEXT, width=100)
     assert "984 more GPUs are not shown" in text
     assert text.count("H200") == 16
+
+
+def test_one_rule_on_a_thousand_ranks_is_one_finding_with_the_others_beneath() -> None:
+    (entry, *_) = diagnosis().findings
+    places = tuple((entry[0], replace(entry[1], where=Where(rank=rank, device=0))) for rank in range(1000))
+    text = flat(render(replace(diagnosis(), findings=places), Format.TEXT))
+    assert text.count("INP101 starved-by-input") == 1
+    assert text.count("Prefetch what data_load makes.") == 1
+    assert "also rank 1, device 0: 2.10 ms (500 us to 2.40 ms) per step" in text
+    assert "995 more places (--format json lists them)" in text
+
+
+def test_two_findings_at_one_device_are_told_apart_by_their_messages() -> None:
+    (entry, *_) = diagnosis().findings
+    other = (entry[0], replace(entry[1], message="transform takes 1.00 ms"))
+    text = flat(render(replace(diagnosis(), findings=(entry, other)), Format.TEXT))
+    assert "also transform takes 1.00 ms: 2.10 ms (500 us to 2.40 ms) per step" in text
+
+
+def test_steps_that_were_all_left_out_are_not_called_missing() -> None:
+    cut = StepFigures(0, None, None, None, source="ProfilerStep", dropped=("1 cut off",))
+    text = flat(render(replace(diagnosis(), steps=cut), Format.TEXT))
+    assert "no steady step (ProfilerStep); left out: 1 cut off" in text
 
 
 def test_one_step_is_singular() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from timesink.findings import Card, Diagnosis, Evidence, Finding
+from timesink.findings import Diagnosis, Evidence
 from timesink.reporters.markup import code, escaped
 from timesink.reporters.parts import (
+    Group,
     clear_text,
     device_sheet,
+    grouped,
     limit_text,
     not_applicable_text,
     origin_text,
@@ -28,17 +30,18 @@ def render(diagnosis: Diagnosis) -> str:
     if diagnosis.devices:
         sheet = device_sheet(diagnosis.devices)
         lines += [*markdown_table(sheet), "", *([escaped(sheet.note), ""] if sheet.note else [])]
-    for number, (card, finding) in enumerate(diagnosis.findings, start=1):
-        lines += _finding(number, card, finding)
+    for group in grouped(diagnosis):
+        lines += _finding(group)
     lines += _rest(diagnosis)
     return defuse_lines("\n".join(lines).rstrip("\n") + "\n")
 
 
-def _finding(number: int, card: Card, finding: Finding) -> list[str]:
+def _finding(group: Group) -> list[str]:
+    finding = group.first
     recoverable = escaped(recoverable_text(finding.recoverable))
     places = ", ".join(f"{name} {code(str(value))}" for name, value in finding.where.known().items())
     return [
-        f"### {number}. {card.code} {escaped(card.name)}: {recoverable}",
+        f"### {group.number}. {group.card.code} {escaped(group.card.name)}: {recoverable}",
         "",
         escaped(finding.message),
         "",
@@ -47,6 +50,7 @@ def _finding(number: int, card: Card, finding: Finding) -> list[str]:
         *([f"- **At:** {places}"] if places else []),
         f"- **Do:** {escaped(finding.advice)}",
         f"- **Check:** {escaped(finding.verify)}",
+        *(f"- **Also:** {escaped(other)}" for other in group.others),
         "",
     ]
 

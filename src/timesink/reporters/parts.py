@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from timesink.findings import (
+    Card,
     Clear,
     DeviceFigures,
     Diagnosis,
     Evidence,
+    Finding,
     NotApplicable,
     StepFigures,
     Undecided,
     Where,
 )
-from timesink.reporters.quantities import limit_value_text, quantity_text
+from timesink.reporters.quantities import limit_value_text, quantity_text, recoverable_text
 from timesink.reporters.sheets import Cell, Column, Sheet
 from timesink.scrub import shortened
 from timesink.units import time_text
@@ -20,6 +24,40 @@ from timesink.units import time_text
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5
 SHOWN_MARKER = 60
+SHOWN_OTHERS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The findings of one rule that call for the same: the costliest is shown in full, the others by their place."""
+
+    number: int
+    card: Card
+    first: Finding
+    others: tuple[str, ...]
+
+
+def grouped(diagnosis: Diagnosis) -> list[Group]:
+    """Findings by rule and advice, in the order of the costliest of each; a thousand ranks make one group."""
+    members: dict[tuple[str, str], list[tuple[Card, Finding]]] = {}
+    for card, finding in diagnosis.findings:
+        members.setdefault((card.code, finding.advice), []).append((card, finding))
+    return [
+        Group(number, same[0][0], same[0][1], _others(same[0][1], [finding for _, finding in same[1:]]))
+        for number, same in enumerate(members.values(), start=1)
+    ]
+
+
+def _others(first: Finding, findings: list[Finding]) -> tuple[str, ...]:
+    shown = tuple(f"{_short(finding, first)}: {recoverable_text(finding.recoverable)}" for finding in findings)
+    left = len(shown) - SHOWN_OTHERS
+    return (*shown[:SHOWN_OTHERS], f"{left} more places (--format json lists them)") if left > 0 else shown
+
+
+def _short(finding: Finding, first: Finding) -> str:
+    """The device of another finding, or its message where the device tells it not from the first."""
+    here, there = (Where(rank=item.where.rank, device=item.where.device) for item in (finding, first))
+    return place_text(here) if here != there else finding.message
 
 
 def sources_text(diagnosis: Diagnosis) -> str:
@@ -32,7 +70,9 @@ def sources_text(diagnosis: Diagnosis) -> str:
 def steps_text(steps: StepFigures) -> str:
     """Step times in one line; what the sample is too small for is left out, and said."""
     if not steps.count:
-        return f"no steps found{_origin(steps)}"
+        return (
+            f"no steady step{_origin(steps)}{_dropped(steps)}" if steps.dropped else f"no steps found{_origin(steps)}"
+        )
     known = [("p50", steps.p50_ms), ("p90", steps.p90_ms), ("p99", steps.p99_ms)]
     figures = ", ".join(f"{name} {time_text(value * 1e6)}" for name, value in known if value is not None)
     missing = [name for name, value in known if value is None]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
+from rich.console import Group as Together
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from timesink.findings import Bottleneck, Card, Diagnosis, Finding
+from timesink.findings import Bottleneck, Diagnosis
 from timesink.reporters.formats import DEFAULT_WIDTH
 from timesink.reporters.parts import (
+    Group,
     clear_text,
     device_sheet,
     evidence_text,
+    grouped,
     not_applicable_text,
     place_text,
     sources_text,
@@ -33,9 +36,9 @@ def render(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, colour: bool = F
     console = paper(width, colour)
     _verdict(console, diagnosis)
     _figures(console, diagnosis)
-    for number, (card, finding) in enumerate(diagnosis.findings, start=1):
+    for group in grouped(diagnosis):
         console.print()
-        console.print(_finding(number, card, finding))
+        console.print(_finding(group))
     _rest(console, diagnosis)
     return printed(console)
 
@@ -43,7 +46,7 @@ def render(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, colour: bool = F
 def _verdict(console: Console, diagnosis: Diagnosis) -> None:
     colour = "green" if diagnosis.bottleneck is Bottleneck.NONE else "red"
     head = Text.assemble(("bottleneck ", "bold"), (diagnosis.bottleneck.value, f"bold {colour}"))
-    console.print(Group(head, _sentence(diagnosis.statement, "bold")))
+    console.print(Together(head, _sentence(diagnosis.statement, "bold")))
     console.print()
 
 
@@ -59,17 +62,19 @@ def _figures(console: Console, diagnosis: Diagnosis) -> None:
         console.print(_sentence(sheet.note, "dim"))
 
 
-def _finding(number: int, card: Card, finding: Finding) -> RenderableType:
+def _finding(group: Group) -> RenderableType:
+    finding = group.first
     head = Text.assemble(
-        (f"{number}. ".ljust(INDENT), "bold"),
-        (f"{card.code} {card.name}", "bold cyan"),
+        (f"{group.number}. ".ljust(INDENT), "bold"),
+        (f"{group.card.code} {group.card.name}", "bold cyan"),
         "  ",
         (scrub_sentence(recoverable_text(finding.recoverable)), "bold green"),
     )
     lines = [("because", evidence_text(fact)) for fact in finding.evidence]
     lines += [("at", place_text(finding.where)), ("do", finding.advice), ("check", finding.verify)]
-    body = Group(_sentence(finding.message), _labelled([(label, text) for label, text in lines if text]))
-    return Group(head, Padding(body, (0, 0, 0, INDENT)))
+    lines += [("also", other) for other in group.others]
+    body = Together(_sentence(finding.message), _labelled([(label, text) for label, text in lines if text]))
+    return Together(head, Padding(body, (0, 0, 0, INDENT)))
 
 
 def _rest(console: Console, diagnosis: Diagnosis) -> None:

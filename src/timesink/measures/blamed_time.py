@@ -1,0 +1,91 @@
+"""Idle time of the steady steps by cause, with the place that accounts for most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from timesink.measures.idle_blame import idle_blame, intervals_of
+from timesink.measures.input_pipeline import input_pipeline
+from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlamedTime:
+    """Idle time of one device for a set of causes: its intervals, its mean per step, and its share of the step.
+
+    `thread`, `call`, `host_op`, `range`, `frame` name the place with the most of that time (None where no name was
+    recorded); `place_ratio` is that place's share of it. Names are untrusted text. `rows` are rows of `device_ops`
+    that ended the longest stretches.
+    """
+
+    device: Device
+    intervals: Intervals
+    per_step_ns: float
+    step_ns: float
+    thread: int | None
+    call: str | None
+    host_op: str | None
+    range: str | None
+    frame: str | None
+    place_ratio: float
+    rows: tuple[int, ...]
+
+    @property
+    def share(self) -> float:
+        """Share of the step, 0 to 1."""
+        return self.per_step_ns / self.step_ns if self.step_ns else 0.0
+
+
+def blamed_time(trace: Trace, causes: Collection[str], *, preparing: bool | None = None) -> tuple[BlamedTime, ...]:
+    """Per device that did any work, in order: the idle stretches of these causes.
+
+    `preparing` keeps only the part inside (True) or outside (False) the preparation of input.
+    """
+    stretches = idle_blame(trace).of(*causes)
+    claimed = intervals_of(stretches)
+    found = []
+    for key in device_timeline(trace).by_device:
+        intervals = claimed.get(key, Intervals.none())
+        if preparing is not None:
+            wait = input_pipeline(trace).by_rank.get(key[0])
+            prepared = wait.loading if wait else Intervals.none()
+            intervals = intervals & prepared if preparing else intervals - prepared
+        found.append(_blamed(trace, key, stretches, intervals))
+    return tuple(found)
+
+
+def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
+    mine = stretches.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
+    length = intervals.covered_ns(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
+    mine = mine.with_columns(pl.Series("length", length)).filter(pl.col("length") > 0)
+    longest = mine.sort("length", "start_ns", descending=[True, False])["op_row"].head(5)
+    names = ["thread", "call", "host_op", "range", "frame"]
+    place = (
+        mine.group_by(names)
+        .agg(pl.col("length").sum())
+        .with_columns(pl.col(name).cast(pl.String) for name in names[1:])
+        .sort("length", *names, descending=[True, *([False] * len(names))], nulls_last=True)
+        .head(1)
+    )
+    top: dict[str, Any] = dict.fromkeys(names) if not place.height else place.row(0, named=True)
+    held = int(place["length"].sum())
+    return BlamedTime(
+        device=key,
+        intervals=intervals,
+        per_step_ns=per_step_ns(trace, key, intervals),
+        step_ns=period_ns(trace, key),
+        thread=top["thread"],
+        call=top["call"],
+        host_op=top["host_op"],
+        range=top["range"],
+        frame=top["frame"],
+        place_ratio=held / max(int(length.sum()), 1),
+        rows=tuple(longest.to_list()),
+    )

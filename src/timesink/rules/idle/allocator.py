@@ -1,0 +1,66 @@
+"""The device waits for memory to be allocated or released.
+
+## What it detects
+Idle time of a device during `cudaMalloc`, `cudaFree`, `cudaHostAlloc` and their kin within the steady steps.
+
+## Why it matters
+PyTorch's allocator keeps memory so that a steady step makes none of these calls. They take tens of microseconds to
+milliseconds, and several of them wait for the whole device.
+
+## How it is measured
+Idle stretches inside such a call on the launching thread, over the steady steps.
+
+## What to do
+Remove `torch.cuda.empty_cache()` from the step; keep workspaces; set `expandable_segments:True` where sizes vary;
+lower the batch where the allocator frees and retries because memory is full.
+
+## When it misleads
+The first steps of any program allocate. A step in which sizes grow for the last time allocates once, and not again.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Limit, Verdict
+from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = IdlePattern(
+    causes=("allocator",),
+    outside_input=False,
+    bottleneck=Bottleneck.ALLOCATOR,
+    label="idle time in allocator calls",
+    how="idle stretches inside a call that allocates or frees device or pinned memory, over the steady steps",
+    subject="memory to be allocated or released",
+    advice="Keep memory across steps: no empty_cache in the loop, workspaces allocated once, expandable segments for "
+    "sizes that vary.",
+    verify="Capture again: the steady steps make no cudaMalloc and no cudaFree.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    return pattern_verdict(PATTERN, facts, limits["idle_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="IDL106",
+        name="allocator-calls",
+        summary="the device waits for memory to be allocated or released",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
+    check=check,
+    limits={
+        "idle_ratio": Limit(
+            default=0.02,
+            unit="ratio",
+            why="a steady step of a caching allocator makes no such call",
+            source="benchmarks/faults: healthy programs make none",
+        )
+    },
+)

@@ -1,0 +1,67 @@
+"""The device waits while Python collects garbage.
+
+## What it detects
+Idle time of a device during a collection of Python's cyclic garbage collector on the launching thread.
+
+## Why it matters
+A collection stops all Python threads. It strikes at irregular steps, and on other steps in other ranks, so that with
+many ranks some rank is late at every step.
+
+## How it is measured
+Idle stretches inside an event that names the collector ("Python GC" of the profiler, `gc.collect`), over the steady
+steps.
+
+## What to do
+`gc.freeze()` after start-up, `gc.disable()` with `gc.collect()` every few hundred steps on all ranks at once, and
+fewer long-lived containers.
+
+## When it misleads
+The profiler records collections only where it is asked to, or where stacks are on; a pause without such an event shows
+as Python. One collection in a short capture says little about its rate.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Limit, Verdict
+from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = IdlePattern(
+    causes=("garbage_collection",),
+    outside_input=False,
+    bottleneck=Bottleneck.GARBAGE_COLLECTION,
+    label="idle time in garbage collection",
+    how="idle stretches inside a garbage collection, over the steady steps",
+    subject="the garbage collector",
+    advice="Freeze the heap after start-up (gc.freeze) and collect every few hundred steps on all ranks at once.",
+    verify="Run with gc.disable(): the step shortens by at most this time.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    return pattern_verdict(PATTERN, facts, limits["idle_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="IDL105",
+        name="garbage-collection",
+        summary="the device waits while Python collects garbage",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.python.org/3/library/gc.html",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
+    check=check,
+    limits={
+        "idle_ratio": Limit(
+            default=0.02,
+            unit="ratio",
+            why="collections of the youngest generation cost less than 2 % of a step",
+            source="benchmarks/faults: healthy programs stay under it",
+        )
+    },
+)

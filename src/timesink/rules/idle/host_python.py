@@ -1,0 +1,68 @@
+"""The device waits for Python that launches nothing.
+
+## What it detects
+Idle time of a device while the launching thread runs code that is neither a framework operator nor a CUDA call: Python
+between operators, logging, a metric computed on the host.
+
+## Why it matters
+Python runs one thread at a time and hundreds of times slower than the device; what it computes between launches
+lengthens the step by its full time unless the device has work queued.
+
+## How it is measured
+Idle stretches in which the launching thread was in a Python frame, in a logging call, or in nothing the profiler
+traced, over the steady steps; not after a blocking wait, and not while input is prepared, which other rules name.
+
+## What to do
+Move the work out of the step (every k steps, another process), vectorise it with NumPy or put it on the device. A
+capture with Python stacks names the line.
+
+## When it misleads
+Without stacks, time in which nothing was traced may be a lock, another thread's Python, or the operating system rather
+than code of this thread. A profiler with stacks makes Python itself several times slower.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Limit, Verdict
+from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = IdlePattern(
+    causes=("python", "untraced", "logging", "checkpoint"),
+    outside_input=True,
+    bottleneck=Bottleneck.HOST_PYTHON,
+    label="idle time in Python",
+    how="idle stretches in Python, logging or untraced host time, over the steady steps",
+    subject="Python on the launching thread",
+    advice="Compute it once every so many steps, on the device, or vectorised; a capture with stacks names the line.",
+    verify="Skip the work for a few steps: the step shortens by at most this time.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    return pattern_verdict(PATTERN, facts, limits["idle_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="IDL104",
+        name="host-python",
+        summary="the device waits for Python that launches nothing",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
+    check=check,
+    limits={
+        "idle_ratio": Limit(
+            default=0.04,
+            unit="ratio",
+            why="a step has up to 4 % of ordinary Python between its operators",
+            source="benchmarks/faults: healthy programs stay under it",
+        )
+    },
+)

@@ -1,0 +1,109 @@
+"""The host launches kernels more slowly than the device runs them.
+
+## What it detects
+A device that waits, between kernels, for the framework to reach the next launch: operator dispatch, CUDA calls and the
+latency of the launch itself, in steps of many short kernels.
+
+## Why it matters
+The device then runs at the host's pace. Faster kernels gain nothing; fewer launches, or cheaper ones, gain everything.
+
+## How it is measured
+Idle stretches blamed on dispatch, CUDA calls and launch latency, over the steady steps, outside the preparation of
+input. The verdict also asks that at least half of the launches find an empty queue and that the median kernel is
+shorter than the median interval between launches: a long restart after one wait is not a launch-bound step.
+
+## What to do
+Capture the step in a CUDA graph (`torch.compile(mode="reduce-overhead")`, `torch.cuda.make_graphed_callables`), fuse
+small operators, or enlarge the batch until kernels outlast their launches.
+
+## When it misleads
+A profiler makes every operator slower, some by a factor of two, so a step that is launch-bound in the profile can be
+device-bound without it: compare with an unprofiled step time before believing a gain.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
+from timesink.idle_verdict import BLAME_READS, idle_verdict, place_of, waits
+from timesink.measures.blamed_time import BlamedTime, blamed_time
+from timesink.measures.kernels import small_kernels
+from timesink.measures.launches import DeviceLaunches, launches
+from timesink.measures.timeline import Device
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import share_text, time_text
+
+HOW = "idle stretches blamed on dispatch, CUDA calls and launch latency, over the steady steps"
+CAUSES = ("dispatch", "cuda_call", "launch_latency")
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit whose queue is empty at most launches."""
+    limit = limits["idle_ratio"]
+
+    def finding(part: BlamedTime, evidence: Evidence) -> Finding:
+        found = facts(launches)[part.device]
+        count = "" if found.launches_per_step is None else f"{found.launches_per_step:.0f} launches per step, "
+        return Finding(
+            message=f"{waits(part, limit)} for the next launch: {count}one every {time_text(found.interval.p50_ns)}, "
+            f"{share_text(found.empty_queue_ratio)} of them find an empty queue",
+            bottleneck=Bottleneck.LAUNCH_BOUND,
+            where=place_of(part),
+            evidence=(evidence, _queue_fact(found, limits)),
+            advice="Capture the step in a CUDA graph (torch.compile with mode reduce-overhead, or "
+            "torch.cuda.make_graphed_callables), fuse small operators, or enlarge the batch.",
+            verify="Capture again: launches per step go down and the idle share with them.",
+            claim=Claim({part.device: part.intervals}),
+        )
+
+    blamed = blamed_time(facts.trace, CAUSES, preparing=False)
+    starved = [part for part in blamed if _starved(facts, part.device, limits)]
+    if not starved:
+        return Clear(tuple(_queue_fact(part, limits) for part in facts(launches)))
+    return idle_verdict(starved, limit, "idle time before launches", HOW, finding)
+
+
+def _starved(facts: Facts, device: Device, limits: Limits) -> bool:
+    """Most launches find an empty queue, and the median kernel is shorter than the interval between launches."""
+    found = facts(launches)[device]
+    median_ns = {(part.rank, part.device): part.median_ns for part in small_kernels(facts.trace, 0)}
+    empty = found.empty_queue_ratio > limits["empty_queue_ratio"]
+    return empty and median_ns.get(device, 0.0) < found.interval.p50_ns
+
+
+def _queue_fact(part: DeviceLaunches, limits: Limits) -> Evidence:
+    return Evidence(
+        f"launches of device {part.device} that find an empty queue",
+        Quantity(part.empty_queue_ratio, "ratio"),
+        "every earlier launch onto the stream had started",
+        limit=Quantity(limits["empty_queue_ratio"], "ratio"),
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="IDL103",
+        name="launch-bound",
+        summary="the host launches kernels more slowly than the device runs them",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
+    check=check,
+    limits={
+        "idle_ratio": Limit(
+            default=0.10,
+            unit="ratio",
+            why="a profiler alone makes the host late by several per cent of a step",
+            source="science: launch-bound where host-late gaps pass 10 % of the step; benchmarks/faults",
+        ),
+        "empty_queue_ratio": Limit(
+            default=0.50,
+            unit="ratio",
+            why="where most launches find work queued, the device is not waiting for launches",
+            source="queue depth 0 at most launches is the definition of launch-bound used by SKIP (arXiv 2504.11750)",
+        ),
+    },
+)

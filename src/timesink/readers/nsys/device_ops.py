@@ -70,7 +70,7 @@ def _common(session: Session, frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _kernels(session: Session, frame: pl.DataFrame) -> Mapping[str, Any]:
-    names = frame["demangledName"].fill_null(frame["shortName"])
+    names = frame["demangledName"]
     if lost := session.strings.unexplained(names):
         message = "kernels whose name the export does not hold"
         session.notes.append(ImportNote(NoteKind.DATA_LOSS, message, lost, DEVICE_OPS.name))

@@ -66,7 +66,7 @@ _ON_DEVICE = "start end contextId streamId correlationId globalPid"
 STRINGS = _source("StringIds", int64="id", text="value", required="id")
 KERNELS = _source(
     "CUPTI_ACTIVITY_KIND_KERNEL",
-    int64=f"{_ON_DEVICE} demangledName shortName staticSharedMemory dynamicSharedMemory graphNodeId graphId",
+    int64=f"{_ON_DEVICE} demangledName staticSharedMemory dynamicSharedMemory graphNodeId graphId",
     int32="deviceId registersPerThread gridX gridY gridZ blockX blockY blockZ",
     required=_SPAN,
 )

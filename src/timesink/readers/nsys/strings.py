@@ -54,9 +54,9 @@ class Strings:
             return np.zeros(len(values), dtype=np.uint32)
         largest = int(self.ids[-1])
         if self.ids[0] >= 0 and largest < _DENSE_UP_TO:
-            table = np.zeros(largest + 2, dtype=np.uint32)
-            table[self.ids] = self.positions
-            return table[np.where((values >= 0) & (values <= largest), values, largest + 1)]
+            table = np.zeros(largest + 3, dtype=np.uint32)  # one unknown place before the ids and one after
+            table[self.ids + 1] = self.positions
+            return table.take(values + 1, mode="clip")
         at = np.minimum(np.searchsorted(self.ids, values), len(self.ids) - 1)
         return np.where(self.ids[at] == values, self.positions[at], 0).astype(np.uint32)
 

@@ -111,13 +111,13 @@ def place_text(where: Where) -> str:
 
 def evidence_text(fact: Evidence) -> str:
     """A fact in one line: what, how much, against which limit, measured how, from which rows."""
-    limit = f" ({limit_text(fact)})" if fact.limit else ""
+    limit = f" (limit {limit_text(fact)})" if fact.limit else ""
     return f"{fact.label}: {quantity_text(fact.measured)}{limit}; {origin_text(fact)}"
 
 
 def limit_text(fact: Evidence) -> str:
     """What a fact was compared with."""
-    return "" if fact.limit is None else f"limit {limit_value_text(fact.limit.value, fact.limit.unit)}"
+    return "" if fact.limit is None else limit_value_text(fact.limit.value, fact.limit.unit)
 
 
 def origin_text(fact: Evidence) -> str:

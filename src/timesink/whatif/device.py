@@ -162,6 +162,14 @@ def same_stream_pairs(ops: Ops) -> tuple[Rows, Rows]:
     return order[:-1][same], order[1:][same]
 
 
+def stream_neighbours(ops: Ops) -> tuple[Rows, Rows]:
+    """For each op, the one before it and the one after it on its stream; -1 where there is none."""
+    earlier, later = same_stream_pairs(ops)
+    before, after = np.full(len(ops), -1, np.int64), np.full(len(ops), -1, np.int64)
+    before[later], after[earlier] = earlier, later
+    return before, after
+
+
 def measure_costs(ops: Ops, calls: Calls) -> Costs:
     """Launch latency per stream and kind of op, and the back-to-back gap, from where each shows undisturbed.
 

@@ -15,12 +15,13 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.model.schema import Table
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.network import EdgeKind, Network, Replay
 from timesink.whatif.program import Program
 
 if TYPE_CHECKING:
-    from timesink.whatif.changes import Change
+    from timesink.whatif.changes.case import Case, Change
 
 Times = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
@@ -53,9 +54,9 @@ class Graph:
         """When every node happens."""
         return self.network.replay()
 
-    def apply(self, change: Change) -> Graph:
+    def apply(self, change: Change, case: Case | None = None) -> Graph:
         """The graph with one thing changed; this one stays as it is. Changes may be applied one after another."""
-        return change.rewrite(self)
+        return change.rewrite(self) if case is None else change.rewrite(self, case)
 
     def edges_of(self, *kinds: EdgeKind) -> Rows:
         """Numbers of the edges of these kinds."""
@@ -64,6 +65,10 @@ class Graph:
     def block_of(self, node: Rows) -> Rows:
         """The block whose start or end a node is; negative for host points."""
         return (node - len(self.program.points)) // 2
+
+    def names_of_ops(self) -> pl.Series:
+        """The name of each op of the program, in its order; untrusted text."""
+        return self.tables[DEVICE_OPS]["name"].gather(self.program.ops.row)
 
     def with_network(self, network: Network) -> Graph:
         """The same program with other costs or edges."""

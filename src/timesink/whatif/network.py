@@ -94,19 +94,16 @@ class Network:
     @classmethod
     def build(cls, observed_ns: Times, edges: Edges) -> Network:
         """Weights above what was observed are lowered to it, so that no residual is negative."""
-        seen = observed_ns[edges.dst] - observed_ns[edges.src]
-        lowered = replace(edges, weight_ns=np.minimum(edges.weight_ns, seen))
         order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, observed_ns)
-        network = cls(observed_ns, np.zeros_like(observed_ns), lowered.taken(in_edges), order, first, int(dropped.size))
-        bare = network._demand()
-        return replace(network, residual_ns=np.where(bare == DISABLED, 0, observed_ns - bare))
+        network = cls(observed_ns, np.zeros_like(observed_ns), edges.taken(in_edges), order, first, int(dropped.size))
+        return network.reweighted(network.edges.weight_ns, observed_ns)
 
-    def _demand(self) -> Times:
-        """The largest demand on each node at observed times; `DISABLED` where it has none."""
-        demand = np.full(self.observed_ns.size, DISABLED, np.int64)
+    def _demand(self, times_ns: Times) -> Times:
+        """The largest demand on each node at these times; `DISABLED` where it has none."""
+        demand = np.full(times_ns.size, DISABLED, np.int64)
         filled = np.flatnonzero(np.diff(self.first))
         if filled.size:
-            arrivals = self.observed_ns[self.edges.src] + self.edges.weight_ns
+            arrivals = times_ns[self.edges.src] + self.edges.weight_ns
             demand[self.order[filled]] = np.maximum.reduceat(arrivals, self.first[:-1][filled])
         return demand
 
@@ -117,6 +114,13 @@ class Network:
             self.order, self.first, edges.src, edges.weight_ns, self.residual_ns, self.observed_ns
         )
         return Replay(time, binding)
+
+    def reweighted(self, weight_ns: Times, times_ns: Times) -> Network:
+        """Other intrinsic costs for the same times of all nodes: the residuals take up the difference."""
+        seen = times_ns[self.edges.dst] - times_ns[self.edges.src]
+        network = replace(self, edges=replace(self.edges, weight_ns=np.minimum(weight_ns, seen)))
+        bare = network._demand(times_ns)
+        return replace(network, residual_ns=np.where(bare == DISABLED, 0, times_ns - bare))
 
     def rewritten(self, weight_ns: Times, residual_ns: Times) -> Network:
         """The same edges with other costs."""

@@ -1,0 +1,64 @@
+"""What no change can win more than (science: bounds of a steady step).
+
+A step takes at least B, the time in which the busiest device runs anything, and at least H, the host's own time with
+every wait for the device removed. A fix of the host alone gains at most T - max(B, H'), a fix of kernels alone at most
+T - max(B', H), where primes are after the change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timesink.whatif.changes.case import Touches
+from timesink.whatif.graph import Graph
+from timesink.whatif.network import DISABLED, EdgeKind, Replay
+from timesink.whatif.periods import Anchors
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Per step, in ns, before and after a change: device busy time B and host time H."""
+
+    busy_ns: float
+    host_ns: float
+    busy_after_ns: float
+    host_after_ns: float
+
+    @classmethod
+    def of(cls, before: Graph, after: Graph, anchors: Anchors, replays: tuple[Replay, Replay]) -> Bounds:
+        """Measure them in two graphs and their replays."""
+        return cls(
+            anchors.busy_ns(replays[0]),
+            host_only_ns(before, anchors),
+            anchors.busy_ns(replays[1]),
+            host_only_ns(after, anchors),
+        )
+
+    def limit_ns(self, touches: Touches, step_ns: float) -> tuple[float, str]:
+        """The most the expected case can win, and what holds it there."""
+        busy = self.busy_ns if touches is Touches.HOST else self.busy_after_ns
+        host = self.host_ns if touches is Touches.DEVICE else self.host_after_ns
+        why = "the device is busy for the rest of the step" if busy >= host else "the host needs the rest of the step"
+        return max(step_ns - max(busy, host), 0.0), why
+
+    def most_ns(self, touches: Touches, step_ns: float) -> float:
+        """The most any case can win: a host fix leaves the device its work, a device fix leaves the host its own."""
+        match touches:
+            case Touches.HOST:
+                return max(step_ns - self.busy_ns, 0.0)
+            case Touches.DEVICE | Touches.COMMUNICATION:
+                return max(step_ns - self.host_ns, 0.0)
+            case Touches.BOTH:
+                return max(step_ns, 0.0)
+
+
+def host_only_ns(graph: Graph, anchors: Anchors) -> float:
+    """The host's time per step when nothing ever waits for the device."""
+    weight = graph.network.edges.weight_ns.copy()
+    weight[graph.edges_of(EdgeKind.RELEASE, EdgeKind.QUEUE)] = DISABLED
+    residual = graph.network.residual_ns.copy()
+    residual[graph.program.points.end_of[np.flatnonzero(graph.program.releases.blocking)]] = 0
+    found = anchors.host_ns(graph.with_network(graph.network.rewritten(weight, residual)).replay())
+    return float(np.mean(found[1] - found[0])) if found is not None else 0.0

@@ -1,0 +1,98 @@
+"""The critical path of a replay in words: what a step's time consists of, and so what limits it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.model.nesting import Nesting
+from timesink.model.tables import API_CALLS, HOST_OPS
+from timesink.whatif.graph import Graph
+from timesink.whatif.network import EdgeKind, Replay
+from timesink.whatif.periods import Anchors
+
+Rows = npt.NDArray[np.int64]
+
+_KINDS: Final = {
+    EdgeKind.HOST: "host", EdgeKind.FORK: "host", EdgeKind.JOIN: "host", EdgeKind.LAUNCH: "launch latency",
+    EdgeKind.RUN: "device", EdgeKind.STREAM: "gap behind the previous op", EdgeKind.EVENT: "event wait",
+    EdgeKind.RELEASE: "return from a wait", EdgeKind.QUEUE: "full launch queue",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PathShare:
+    """Part of the critical path: `kind` says on which side, `name` what (untrusted text), `ns` how long per step."""
+
+    kind: str
+    name: str
+    ns: float
+
+
+def path_shares(graph: Graph, replay: Replay, anchors: Anchors) -> tuple[PathShare, ...]:
+    """Shares of the path that bound the steps, longest first. Together they are the time of the path per step."""
+    if not len(anchors.windows):
+        return ()
+    last = anchors.last_node(replay)
+    path = replay.path_to(last, graph.network, anchors.first_ns(replay))
+    totals: dict[tuple[str, str], int] = defaultdict(int)
+    edges, residual = graph.network.edges, graph.network.residual_ns
+    for kind in EdgeKind:
+        mine = path[edges.kind[path] == kind]
+        if mine.size:
+            for name, length in zip(_names(graph, kind, mine), edges.weight_ns[mine].tolist(), strict=True):
+                totals[_KINDS[kind], name] += length
+    totals["unexplained", ""] += int(residual[edges.dst[path]].sum())
+    found = [PathShare(kind, name, ns / len(anchors.windows)) for (kind, name), ns in totals.items() if ns]
+    return tuple(sorted(found, key=lambda share: (-share.ns, share.kind, share.name)))
+
+
+def _names(graph: Graph, kind: EdgeKind, edges: Rows) -> list[str]:
+    """A name for each edge: the op that runs, or the operator or call the host is in."""
+    match kind:
+        case EdgeKind.RUN:
+            op = graph.program.blocks.op[graph.block_of(graph.network.edges.dst[edges])]
+            return _texts(graph.names_of_ops().gather(op))
+        case EdgeKind.HOST | EdgeKind.FORK | EdgeKind.JOIN:
+            return _host_names(graph, edges)
+        case _:
+            return [""] * edges.size
+
+
+def _host_names(graph: Graph, edges: Rows) -> list[str]:
+    """The outermost operator around the middle of each stretch, else the call it is, else `untraced`."""
+    points, calls = graph.program.points, graph.program.calls
+    src, dst = graph.network.edges.src[edges], graph.network.edges.dst[edges]
+    middle = (points.time_ns[src] + points.time_ns[dst]) // 2
+    thread = np.where(points.call[dst] >= 0, points.thread[dst], points.thread[src])
+    names = np.full(edges.size, "untraced", object)
+    own = (points.call[dst] >= 0) & points.ends[dst]
+    call_names = graph.tables[API_CALLS]["name"]
+    names[own] = _texts(call_names.gather(calls.row[points.call[dst[own]]]))
+    ops = graph.tables.get(HOST_OPS)
+    if ops is not None and ops.height:
+        nesting = Nesting.of(ops)
+        for number in np.unique(thread):
+            mine = np.flatnonzero(thread == number)
+            process, id_ = calls.threads[int(number)]
+            row = _outermost(nesting, nesting.innermost((graph.program.rank, process, id_), middle[mine]))
+            names[mine[row >= 0]] = _texts(ops["name"].gather(row[row >= 0]))
+    return [str(name) for name in names]
+
+
+def _outermost(nesting: Nesting, rows: Rows) -> Rows:
+    rows = rows.copy()
+    while ((rows >= 0) & (nesting.parent[np.maximum(rows, 0)] >= 0)).any():
+        rows = np.where(
+            (rows >= 0) & (nesting.parent[np.maximum(rows, 0)] >= 0), nesting.parent[np.maximum(rows, 0)], rows
+        )
+    return rows
+
+
+def _texts(names: pl.Series) -> list[str]:
+    return [str(name) for name in names.cast(pl.String).to_list()]

@@ -1,0 +1,176 @@
+"""The price of a change: how much shorter a step becomes, as low / value / high, and what limits it next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from timesink.whatif.bounds import Bounds
+from timesink.whatif.changes.case import Case, Change, Touches
+from timesink.whatif.critical import PathShare, path_shares
+from timesink.whatif.graph import Graph
+from timesink.whatif.network import EdgeKind, Replay
+from timesink.whatif.periods import Anchors, StepWindows
+
+Floats = npt.NDArray[np.float64]
+
+# Above this share of the step a replay explains too little to be trusted (R1 to R11: "reject what-if").
+RESIDUAL_LIMIT_RATIO: Final = 0.05
+# Below this factor the profiler dominates the host's time, and a gain in host time may be a gain in profiling (R15).
+KAPPA_LIMIT: Final = 0.6
+_RESAMPLES: Final = 400
+_SEED: Final = 20_260_401
+_LOW, _HIGH = 0.10, 0.90
+# Replays of this kind are off by this much of what they predict (standard deviation; section "accuracy" of the docs).
+_MODEL_ERROR_RATIO: Final = 0.08
+# How often each replay is drawn: (case, whether at usual instead of intrinsic launch costs, weight).
+_DRAWS: Final = (
+    (Case.EXPECTED, False, 0.4),
+    (Case.EXPECTED, True, 0.2),
+    (Case.CAUTIOUS, True, 0.2),
+    (Case.HOPEFUL, False, 0.2),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Price:
+    """What a change wins per step, in ns: `low_ns <= gain_ns <= high_ns`, p10 and p90 over steps and unknown figures.
+
+    `refused` is None, or why no gain can be stated; the gain is 0 then. `step_ns` is the mean step before, `new_step_ns`
+    after. `bounded` says what the gain was lowered to, where a bound held. `next` is the critical path after the change.
+    """
+
+    label: str
+    step_ns: float
+    gain_ns: float
+    low_ns: float
+    high_ns: float
+    residual_ratio: float
+    steps: int
+    kappa: float
+    next: tuple[PathShare, ...] = ()
+    bounded: str | None = None
+    refused: str | None = None
+
+    @property
+    def new_step_ns(self) -> float:
+        """Mean step after the change."""
+        return self.step_ns - self.gain_ns
+
+
+class Pricer:
+    """Prices changes to one rank's graph over its steady steps. What does not depend on the change is done once."""
+
+    def __init__(self, graph: Graph, windows: StepWindows) -> None:
+        self.graph = graph
+        self.anchors = Anchors(graph, windows)
+        self._base = graph.replay()
+        self.periods_ns = self.anchors.periods(self._base)
+        self._usual = _at_usual_costs(graph, self._base)
+        self._usual_periods = self.anchors.periods(self._usual.replay())
+
+    @property
+    def step_ns(self) -> float:
+        """Mean step of the graph as it is."""
+        return float(self.periods_ns.mean()) if self.periods_ns.size else 0.0
+
+    def residual_ratio(self) -> float:
+        """Share of the critical path through the steps that no edge explains."""
+        network = self.graph.network
+        if not len(self.anchors.windows):
+            return 0.0
+        last, first = self.anchors.last_node(self._base), self.anchors.first_ns(self._base)
+        path = self._base.path_to(last, network, first)
+        length = int(self._base.time_ns[last]) - first
+        return float(network.residual_ns[network.edges.dst[path]].sum() / length) if length > 0 else 0.0
+
+    def path(self) -> tuple[PathShare, ...]:
+        """What the critical path of the unchanged steps consists of, per step."""
+        return path_shares(self.graph, self._base, self.anchors)
+
+    def price(self, change: Change) -> Price:
+        """Replay the change at every case, resample steps, and hold the result against the bounds."""
+        residual = self.residual_ratio()
+        refused = self._refusal(change, residual)
+        if refused is not None:
+            return Price(
+                change.label,
+                self.step_ns,
+                0.0,
+                0.0,
+                0.0,
+                residual,
+                len(self.anchors.windows),
+                self.graph.kappa,
+                refused=refused,
+            )
+        gains: list[Floats] = []
+        for case, usual, _ in _DRAWS:
+            base, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
+            gains.append(before - self.anchors.periods(base.apply(change, case).replay()))
+        expected = self.graph.apply(change)
+        replay = expected.replay()
+        bounds = Bounds.of(self.graph, expected, self.anchors, (self._base, replay))
+        limit, why = bounds.limit_ns(change.touches, self.step_ns)
+        gain = float(gains[0].mean())
+        low, high = _interval(gains)
+        low, high = min(low, gain), max(high, gain)
+        return Price(
+            label=change.label,
+            step_ns=self.step_ns,
+            gain_ns=min(gain, limit),
+            low_ns=min(low, limit),
+            high_ns=min(high, bounds.most_ns(change.touches, self.step_ns)),
+            residual_ratio=residual,
+            steps=len(self.anchors.windows),
+            kappa=self.graph.kappa,
+            next=path_shares(expected, replay, self.anchors),
+            bounded=why if gain > limit else None,
+        )
+
+    def _refusal(self, change: Change, residual: float) -> str | None:
+        if not len(self.anchors.windows):
+            return "the trace has no complete step to replay"
+        if residual > RESIDUAL_LIMIT_RATIO:
+            return (
+                f"{100 * residual:.1f} % of the step is waiting that the trace does not explain "
+                f"(limit {100 * RESIDUAL_LIMIT_RATIO:.0f} %)"
+            )
+        if self.graph.kappa < KAPPA_LIMIT and change.touches in (Touches.HOST, Touches.BOTH):
+            return (
+                f"host time shrinks to {self.graph.kappa:.2f} of what was profiled to reach the unprofiled step "
+                f"(limit {KAPPA_LIMIT}): the profiler dominates; capture again without stacks and shapes"
+            )
+        return None
+
+
+def price(graph: Graph, change: Change, windows: StepWindows) -> Price:
+    """The price of one change. For several changes to one graph, make a `Pricer` once."""
+    return Pricer(graph, windows).price(change)
+
+
+def _at_usual_costs(graph: Graph, replay: Replay) -> Graph:
+    """The same observation read with usual instead of intrinsic costs for launches and gaps (R17)."""
+    network, program = graph.network, graph.program
+    weight = network.edges.weight_ns.copy()
+    launches = graph.edges_of(EdgeKind.LAUNCH)
+    op = program.blocks.op[graph.block_of(network.edges.dst[launches])]
+    weight[launches] = program.costs.latency_usual_ns[op]
+    streams = graph.edges_of(EdgeKind.STREAM)
+    weight[streams] = np.maximum(weight[streams], program.costs.gap_usual_ns)
+    return graph.with_network(network.reweighted(weight, replay.time_ns))
+
+
+def _interval(gains: list[Floats]) -> tuple[float, float]:
+    """p10 and p90 of the mean gain over resampled steps and drawn replays. The seed is fixed: one answer per trace."""
+    rng = np.random.default_rng(_SEED)
+    weights = np.array([share for _, _, share in _DRAWS])
+    which = rng.choice(len(gains), size=_RESAMPLES, p=weights / weights.sum())
+    steps = rng.integers(0, gains[0].size, size=(_RESAMPLES, gains[0].size))
+    means = np.stack(gains)[which[:, None], steps].mean(axis=1)
+    means *= rng.normal(1.0, _MODEL_ERROR_RATIO, size=_RESAMPLES)
+    low, high = np.quantile(means, [_LOW, _HIGH])
+    return float(low), float(high)

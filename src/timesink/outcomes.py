@@ -161,6 +161,32 @@ class Contribution:
         return self.after_ns - self.before_ns
 
 
+class Fate(StrEnum):
+    """What became of a finding between two captures."""
+
+    NEW = "new"
+    GONE = "gone"
+    CHANGED = "changed"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChange:
+    """One finding before and after, in recoverable milliseconds per step (None where it is absent or unpriced).
+
+    `file` and `line` are where the program causes it, as far as a capture shows it: untrusted text.
+    """
+
+    code: str
+    name: str
+    message: str
+    fate: Fate
+    before_ms: float | None = None
+    after_ms: float | None = None
+    file: str | None = None
+    line: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class GateResult:
     """Everything a gate has to say; every renderer works from this and nothing else.
@@ -174,6 +200,7 @@ class GateResult:
     rows: tuple[GateRow, ...]
     differences: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     contributions: tuple[Contribution, ...] = ()
+    findings: tuple[FindingChange, ...] = ()
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()
     artefact: str = ""

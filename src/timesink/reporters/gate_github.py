@@ -15,8 +15,8 @@ ANNOTATIONS = 5
 SUMMARY_BYTES = 900_000
 
 
-def annotations(result: GateResult) -> str:
-    """Workflow commands, one per line: errors for what fails, warnings for what cannot be said, notices for new findings."""
+def workflow_commands(result: GateResult) -> str:
+    """One command per line: errors for what fails, warnings for what cannot be said, notices for new findings."""
     ranked = [row for row in worst_first(result.rows) if row.gated]
     errors = [row for row in ranked if row.failed or row.verdict.outcome is Outcome.INVALID]
     warnings = [

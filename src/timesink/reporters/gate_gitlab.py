@@ -1,4 +1,4 @@
-"""GitLab: a Code Quality report of findings that name a source line, and the metrics of a Metrics Report (OpenMetrics)."""
+"""GitLab: a Code Quality report of findings that name a source line, and a Metrics Report (OpenMetrics)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """JUnit XML: one suite, one case per gated metric. Read by GitHub (through actions), GitLab and Jenkins.
 
-Slower is a failure, invalid an error, inconclusive skipped (a failure where strict). Numbers are properties of the suite,
-because the schema Jenkins validates against knows none on a case.
+Slower is a failure, invalid an error, inconclusive skipped (a failure where strict). Numbers are properties of the
+suite, because the schema Jenkins validates against knows none on a case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words and figures of a gate: one sentence per verdict, shared by every format so that none says something else."""
+"""The words and figures of a gate: one sentence per verdict, shared by every format so that all say the same."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ class StepTimes:
 class Steps:
     """Steps of every rank.
 
-    `frame`: rank, process, step, label, thread, host_start_ns, host_end_ns, mark_end_ns, status; every step found, dropped ones too.
+    `frame`: rank, process, step, label, thread, host_start_ns, host_end_ns, mark_end_ns, status; every step found,
+    dropped ones too.
     `windows`: rank, device, step, start_ns, end_ns, period_ns; the device windows of kept steps, which per-step figures
     divide by. On one device they do not overlap. `by_rank`: times per rank. `times`: those of the slowest rank, which
     sets the pace of a synchronous job. `dropped`: how many steps were left out, by reason, all ranks together.

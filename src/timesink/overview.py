@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import polars as pl
+
 from timesink.findings import DeviceFigures, StepFigures
 from timesink.measures.attainable import attainable
 from timesink.measures.budget import time_budget
+from timesink.measures.idle_blame import idle_blame
 from timesink.measures.steps import steps
-from timesink.model.tables import DEVICES, SOURCES
+from timesink.model.tables import API_CALLS, DEVICES, SOURCES
 from timesink.model.trace import Trace
 from timesink.rule import Facts
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -89,7 +92,32 @@ def no_bottleneck(facts: Facts, has_findings: bool) -> str:
     period = f" of a {time_text(step * NS_PER_MS)} step" if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     devices = "The device is" if len(budgets) == 1 else f"The {len(budgets)} devices are"
-    return f"{devices} busy {share_text(busy)}{period}{_attained(facts)}; {what}."
+    return f"{devices} busy {share_text(busy)}{period}{_attained(facts)}{_idle(facts)}; {what}."
+
+
+_CAUSES = {
+    "sync": "blocking waits",
+    "copy_staging": "staging of copies",
+    "loader": "loading of input",
+    "cuda_call": "CUDA calls",
+    "dispatch": "framework dispatch",
+    "untraced": "host time in which nothing was traced",
+    "python": "Python",
+    "kernel_gap": "ordinary gaps between queued kernels",
+    "graph_gap": "gaps inside CUDA graphs",
+}
+
+
+def _idle(facts: Facts) -> str:
+    """What most of the idle time is blamed on, where there is any and calls were recorded."""
+    if API_CALLS not in facts.trace:
+        return ""
+    totals = facts(idle_blame).totals.group_by("cause").agg(pl.col("idle_ns").sum())
+    idle_ns = int(totals["idle_ns"].sum())
+    if not idle_ns:
+        return ""
+    cause, most_ns = totals.sort("idle_ns", pl.col("cause").to_physical(), descending=[True, False]).row(0)
+    return f"; {share_text(most_ns / idle_ns)} of its idle time is {_CAUSES.get(cause, cause.replace('_', ' '))}"
 
 
 def _attained(facts: Facts) -> str:

@@ -10,7 +10,9 @@ from timesink.findings import DeviceFigures, StepFigures
 from timesink.measures.attainable import attainable
 from timesink.measures.budget import time_budget
 from timesink.measures.idle_blame import idle_blame
+from timesink.measures.per_step import share_of_step
 from timesink.measures.steps import steps
+from timesink.measures.timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICES, SOURCES
 from timesink.model.trace import Trace
 from timesink.rule import Facts
@@ -86,8 +88,8 @@ def no_bottleneck(facts: Facts, has_findings: bool) -> str:
     budgets = list(facts(time_budget))
     if not budgets:
         return "The trace holds no device work, so no bottleneck of the device can be named."
-    span = sum(part.span_ns for part in budgets)
-    busy = sum(part.busy_ns for part in budgets) / span if span else 0.0
+    lines = facts(device_timeline).by_device
+    busy = sum(share_of_step(facts.trace, key, line.busy) for key, line in lines.items()) / len(lines)
     step = step_ms(facts)
     period = f" of a {time_text(step * NS_PER_MS)} step" if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"

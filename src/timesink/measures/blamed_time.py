@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,10 @@ import polars as pl
 from timesink.measures.idle_blame import idle_blame, intervals_of
 from timesink.measures.input_pipeline import input_pipeline
 from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.steps import steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.trace import Trace
 
 
@@ -64,7 +67,8 @@ def blamed_time(trace: Trace, causes: Collection[str], *, preparing: bool | None
 def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
     mine = stretches.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
     length = intervals.covered_ns(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-    mine = mine.with_columns(pl.Series("length", length)).filter(pl.col("length") > 0)
+    mine = mine.with_columns(pl.Series("length", length), _place_range(trace, mine["range"]))
+    mine = mine.filter(pl.col("length") > 0)
     longest = mine.sort("length", "start_ns", descending=[True, False])["op_row"].head(5)
     names = ["thread", "call", "host_op", "range", "frame"]
     place = (
@@ -89,3 +93,12 @@ def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Inter
         place_ratio=held / max(int(length.sum()), 1),
         rows=tuple(longest.to_list()),
     )
+
+
+def _place_range(trace: Trace, ranges: pl.Series) -> pl.Series:
+    """Range names as places in the program: the one that marks steps is none."""
+    marker = steps(trace).marker_name
+    if not marker:
+        return ranges
+    is_step = matches(ranges, rf"^{re.escape(marker)}#?\d*$")
+    return pl.select(pl.when(~is_step).then(ranges).alias("range")).to_series()

@@ -217,7 +217,9 @@ def test_ranks_follow_the_first_device_of_each_process_and_a_note_says_so(export
     trace = export(TWO_PROCESSES)
     assert columns(trace, DEVICE_OPS, "rank", "device", "process") == [(0, 0, 8), (1, 1, 7)]
     assert columns(trace, SOURCES, "rank") == [(0,), (1,)]
-    assert any("process 8 is rank 0, process 7 is rank 1" in message for message, _ in messages(trace, NoteKind.ASSUMED))
+    assert any(
+        "process 8 is rank 0, process 7 is rank 1" in message for message, _ in messages(trace, NoteKind.ASSUMED)
+    )
 
 
 def test_processes_that_each_see_one_gpu_as_device_0_stay_apart_by_rank(export):
@@ -299,7 +301,15 @@ def test_ranges_have_their_text_domain_kind_and_depth(export):
 
 
 def test_mpi_tables_are_ranges_of_the_mpi_domain(export):
-    mpi = 'StringIds\nid value\n1 "MPI_Allreduce"\n\nMPI_COLLECTIVES_EVENTS\nstart end globalTid textId size\n5 9 7:7 1 64'
+    mpi = """
+StringIds
+id value
+1 "MPI_Allreduce"
+
+MPI_COLLECTIVES_EVENTS
+start end globalTid textId size
+5 9 7:7 1 64
+"""
     assert columns(export(mpi), RANGES, "domain", "name", "start_ns", "end_ns") == [("MPI", "MPI_Allreduce", 5, 9)]
 
 
@@ -371,7 +381,9 @@ deviceId contextId streamId correlationId globalPid eventId eventSyncId
 0 1 23 1 8: 5 -
 0 1 24 1 7: 6 -
 """
-    waits = columns(export(STRINGS, SYNC, SYNC_CALLS, records), EVENT_WAITS, "stream", "waited_stream", "record_correlation")
+    waits = columns(
+        export(STRINGS, SYNC, SYNC_CALLS, records), EVENT_WAITS, "stream", "waited_stream", "record_correlation"
+    )
     assert waits == [(8, 20, 1)]
 
 
@@ -443,7 +455,10 @@ start end eventClass globalTid correlationId nameId overheadType
 10 19 1 7:9 5 2 8
 """
     trace = export(overhead)
-    assert columns(trace, PROFILER_OVERHEAD, "name", "start_ns") == [("CUPTI Buffer flush", 1), ("CUPTI Buffer flush", 6)]
+    assert columns(trace, PROFILER_OVERHEAD, "name", "start_ns") == [
+        ("CUPTI Buffer flush", 1),
+        ("CUPTI Buffer flush", 6),
+    ]
     assert ("overhead of CUDA itself, not of the profiler: Command Buffer Full", 1) in messages(trace, NoteKind.SKIPPED)
 
 

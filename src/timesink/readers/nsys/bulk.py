@@ -21,7 +21,7 @@ import polars as pl
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys.careful import careful_rows
 from timesink.readers.nsys.export import POLARS_TYPE, Kind, Source
-from timesink.readers.nsys.opened import PRAGMAS, TEXT_CHARACTERS, endless, most_rows_in, uri_of
+from timesink.readers.nsys.opened import TEXT_CHARACTERS, endless, most_rows_in, pragmas_for, uri_of
 from timesink.readers.nsys.sound import completed, nothing, readable
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _scan_range(scan: _Scan, bounds: tuple[int, int] | None) -> list[pl.DataFram
     rows = 0
     try:
         with dbapi.connect(uri_of(scan.path), autocommit=True) as connection, connection.cursor() as cursor:
-            for pragma in PRAGMAS:
+            for pragma in pragmas_for(scan.path):
                 cursor.execute(pragma)
             cursor.adbc_statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)})
             cursor.execute(scan.sql(bounds))

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import polars as pl
 
+from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import POLARS_TYPE, Kind, Source
-from timesink.readers.nsys.opened import PRAGMAS, TEXT_CHARACTERS, endless, uri_of
+from timesink.readers.nsys.opened import EXPORT_AGAIN, TEXT_CHARACTERS, endless, pragmas_for, uri_of
+from timesink.readers.nsys.sound import INDISPENSABLE
 
 _FETCH_ROWS = 4096
 _LARGEST = {"int64": 1 << 63, "int32": 1 << 31}
@@ -30,7 +32,7 @@ def careful_rows(
     try:
         with closing(sqlite3.connect(uri_of(path), uri=True)) as connection:
             connection.text_factory = bytes
-            for pragma in PRAGMAS:
+            for pragma in pragmas_for(path):
                 connection.execute(pragma)
             for row in connection.execute(f'SELECT {wanted} FROM "{source.name}" NOT INDEXED'):
                 rows += 1
@@ -42,6 +44,8 @@ def careful_rows(
                     column.append(value)
     except sqlite3.DatabaseError as error:
         broken = str(error)
+    if broken and not rows and source.name in INDISPENSABLE:
+        raise UnreadableTrace(path, f"damaged from its first row ({broken})", place=source.name, remedy=EXPORT_AGAIN)
     if broken:
         message = f"table {source.name} is damaged ({broken}): the {rows} rows before the damage were read"
         notes.append(ImportNote(NoteKind.DATA_LOSS, message, 0, source.name))

@@ -20,10 +20,9 @@ from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.bulk import read_table
 from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, Source, unread_note
-from timesink.readers.nsys.opened import EXPORT_AGAIN, PRAGMAS, uri_of
+from timesink.readers.nsys.opened import EXPORT_AGAIN, HEADER_BYTES, MAGIC, pragmas_for, size_of, uri_of
 from timesink.readers.nsys.sound import INDISPENSABLE
 
-MAGIC = b"SQLite format 3\x00"
 _SECONDS_TO_LOOK = 60.0
 _PLAIN_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
@@ -70,8 +69,8 @@ def open_database(path: Path) -> Database:
 
 def _check_file(path: Path, notes: list[ImportNote]) -> None:
     with path.open("rb") as stream:
-        head = stream.read(100)
-    if len(head) < 100 or not head.startswith(MAGIC):
+        head = stream.read(HEADER_BYTES)
+    if len(head) < HEADER_BYTES or not head.startswith(MAGIC):
         raise UnreadableTrace(path, f"not a SQLite database: it begins with {head[:16]!r}", remedy=EXPORT_AGAIN)
     for suffix, what in (("-wal", "write-ahead log"), ("-journal", "rollback journal")):
         beside = path.with_name(path.name + suffix)
@@ -82,9 +81,7 @@ def _check_file(path: Path, notes: list[ImportNote]) -> None:
                 remedy=f"close the program that writes it, run sqlite3 {path.name} 'PRAGMA wal_checkpoint(TRUNCATE)', "
                 "and try again",
             )
-    page_bytes = int.from_bytes(head[16:18], "big")
-    page_bytes = 65536 if page_bytes == 1 else page_bytes
-    stated, actual = page_bytes * int.from_bytes(head[28:32], "big"), path.stat().st_size
+    stated, actual = size_of(path)
     if actual < stated:
         message = f"the file is cut off: {actual} of {stated} bytes are there; rows on missing pages are lost"
         notes.append(ImportNote(NoteKind.DATA_LOSS, message))
@@ -93,7 +90,7 @@ def _check_file(path: Path, notes: list[ImportNote]) -> None:
 @contextmanager
 def _looking(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(uri_of(path), uri=True)) as connection:
-        for pragma in PRAGMAS:
+        for pragma in pragmas_for(path):
             connection.execute(pragma)
         connection.set_authorizer(_authorize)
         deadline = time.monotonic() + _SECONDS_TO_LOOK

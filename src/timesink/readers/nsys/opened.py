@@ -6,7 +6,8 @@ from pathlib import Path
 
 from timesink.errors import UnreadableTrace
 
-PRAGMAS = ("PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON")
+MAGIC = b"SQLite format 3\x00"
+HEADER_BYTES = 100
 TEXT_CHARACTERS = 65_536
 EXPORT_AGAIN = "export the report again: nsys export --type sqlite REPORT.nsys-rep"
 _SMALLEST_ROW_BYTES = 4  # two bytes of pointer and two of cell
@@ -15,6 +16,23 @@ _SMALLEST_ROW_BYTES = 4  # two bytes of pointer and two of cell
 def uri_of(path: Path) -> str:
     """Read-only and immutable: no lock, no journal, no write-ahead log is touched."""
     return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+
+
+def pragmas_for(path: Path) -> tuple[str, ...]:
+    """What to set first. SQLite opens a file that is cut off only where the schema counts as writable, which a
+    read-only connection makes harmless.
+    """
+    stated, actual = size_of(path)
+    cut = ("PRAGMA writable_schema=ON",) if actual < stated else ()
+    return ("PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON", *cut)
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Bytes that the header states, and bytes that are there."""
+    with path.open("rb") as stream:
+        head = stream.read(HEADER_BYTES)
+    page_bytes = int.from_bytes(head[16:18], "big")
+    return (65536 if page_bytes == 1 else page_bytes) * int.from_bytes(head[28:32], "big"), path.stat().st_size
 
 
 def most_rows_in(path: Path) -> int:

@@ -8,11 +8,11 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys.export import CALLS, DEVICE_WORK, POLARS_TYPE, Source
+from timesink.readers.nsys.export import CALLS, DEVICE_WORK, POLARS_TYPE, STRINGS, Source
 from timesink.readers.nsys.opened import EXPORT_AGAIN
 
-# Without these a trace would look idle where it is only unreadable.
-INDISPENSABLE = frozenset(source.name for source in (*DEVICE_WORK, CALLS))
+# Without these a trace would look idle, or its kernels nameless, where it is only unreadable.
+INDISPENSABLE = frozenset(source.name for source in (*DEVICE_WORK, CALLS, STRINGS))
 
 
 def readable(path: Path, source: Source, columns: frozenset[str], notes: list[ImportNote]) -> bool:

@@ -1,0 +1,167 @@
+"""Capture each case: with torch.profiler, one file a case, or as the program that Nsight Systems watches.
+
+    python -m benchmarks.faults.capture torch --only item_per_layer --out raw/
+    nsys profile … python -m benchmarks.faults.capture nsys --only item_per_layer --out raw/
+
+torch records shapes and synchronisation events, no stacks: a plain, affordable capture. Under nsys a case is an NVTX
+range "case fault/severity/variant"; `trim.py` cuts one report into one file a case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from benchmarks.faults import machine as machines
+from benchmarks.faults import suite
+from benchmarks.faults.machine import Machine, Ranges
+from benchmarks.faults.measure import WARMUPS, usable
+from benchmarks.faults.program import Program, Step
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+STEPS, SLOW_STEPS = 6, 3
+PROFILER_WARMUPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One capture: a case and which of its two variants runs."""
+
+    case: suite.Case
+    variant: str
+
+    def __str__(self) -> str:
+        return f"{self.case}/{self.variant}"
+
+    @property
+    def stem(self) -> str:
+        return f"{self.case.fault}.{self.case.severity}.{self.variant}"
+
+
+def shots(only: str) -> list[Shot]:
+    """The faults of all cases, and the fix of the highest severity where the registry asks for it."""
+    found = []
+    for case in suite.cases(only):
+        found.append(Shot(case, "fault"))
+        if suite.find(case.fault).fix_captured and case.severity == suite.PLANTED[0]:
+            found.append(Shot(case, "fix"))
+    return found
+
+
+@contextmanager
+def collections_marked(machine: Machine) -> Iterator[None]:
+    """Python's garbage collections as ranges "Python GC", which no profiler records by itself without stacks."""
+    opened: list[record_function] = []
+
+    def mark(phase: str, _: dict[str, int]) -> None:
+        if machine.ranges is Ranges.NVTX and machine.cuda:
+            if phase == "start":
+                torch.cuda.nvtx.range_push("Python GC")
+            else:
+                torch.cuda.nvtx.range_pop()
+        elif phase == "start":
+            opened.append(record_function("Python GC"))
+            opened[-1].__enter__()
+        elif opened:
+            opened.pop().__exit__(None, None, None)
+
+    gc.callbacks.append(mark)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(mark)
+
+
+def count(program: Program) -> int:
+    """How many steps to record: whole periods."""
+    wanted = SLOW_STEPS if program.slow else STEPS
+    return math.ceil(wanted / program.period) * program.period
+
+
+def warm(program: Program, step: Step, machine: Machine) -> None:
+    rounds = 1 if program.slow else WARMUPS + program.settle
+    for _ in range(math.ceil(rounds / program.period) * program.period):
+        step()
+    machine.synchronize()
+
+
+def with_torch(machine: Machine, program: Program, step: Step, stacks: bool, target: Path) -> None:
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if machine.cuda else [])
+    active = count(program)
+    config = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    with (
+        profile(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=PROFILER_WARMUPS, active=active, repeat=1),
+            on_trace_ready=lambda done: done.export_chrome_trace(str(target)),
+            record_shapes=True,
+            with_stack=stacks,
+            profile_memory=stacks,
+            experimental_config=config,
+        ) as profiler,
+        collections_marked(machine),
+    ):
+        for _ in range(PROFILER_WARMUPS + active):
+            step()
+            profiler.step()
+
+
+def with_ranges(machine: Machine, program: Program, step: Step, name: str) -> None:
+    with machine.phase(f"case {name}"), collections_marked(machine):
+        machine.synchronize()
+        for _ in range(count(program)):
+            with machine.phase("step"):
+                step()
+        machine.synchronize()
+
+
+def take(machine: Machine, shot: Shot, out: Path) -> None:
+    fault = suite.find(shot.case.fault)
+    program = fault.builder()(shot.case.severity, machine)
+    step = program.fault if shot.variant == "fault" else program.fix
+    try:
+        warm(program, step, machine)
+        if machine.ranges is Ranges.NVTX:
+            with_ranges(machine, program, step, str(shot))
+        else:
+            with_torch(machine, program, step, fault.stacks, out / f"{shot.stem}.json")
+    finally:
+        program.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tool", choices=("torch", "nsys"))
+    parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
+    parser.add_argument("--out", type=Path, required=True, help="folder of captures and of the log of what was taken")
+    parser.add_argument("--log", default="taken.json", help="name of that log")
+    parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
+    options = parser.parse_args()
+    machine = machines.choose(Ranges.NVTX if options.tool == "nsys" else Ranges.PROFILER, options.dry)
+    options.out.mkdir(parents=True, exist_ok=True)
+    taken: dict[str, str] = {}
+    for shot in shots(options.only):
+        begin = time.perf_counter()
+        try:
+            take(machine, shot, options.out)
+            taken[str(shot)] = "taken"
+        except Exception:  # noqa: BLE001 - any failure is this case's result
+            taken[str(shot)] = traceback.format_exc()[-2000:]
+        machines.reset()
+        (options.out / options.log).write_text(json.dumps(taken, indent=1))
+        print(shot, taken[str(shot)].splitlines()[-1], f"{time.perf_counter() - begin:.1f} s", flush=True)
+        if not usable(machine):
+            raise SystemExit(f"the device is lost after {shot}; start again with the rest")
+
+
+if __name__ == "__main__":
+    main()

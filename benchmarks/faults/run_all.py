@@ -1,0 +1,289 @@
+"""Measure and capture the whole suite on the GPUs of one machine, one process a GPU at a time, and pack the results.
+
+`run_all.sh` calls it. Stages, in the order given: `measure:K` (fresh process number K), `torch`, `nsys`. Programs go in
+groups; a group that dies is started again with the programs it had not reached, so that one failure costs one program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.faults import suite, trim
+
+GROUPS_PER_GPU = 2
+TASK_LIMIT_S = 240.0
+PACKING_S = 35.0
+PIECE_BYTES = 14_000_000
+NSYS = ("-t", "cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--resolve-symbols=false", "--force-overwrite=true")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    stage: str
+    group: int
+    cases: tuple[str, ...]
+    attempt: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.stage.replace(':', '')}.{self.group}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where things lie, and until when to work."""
+
+    scratch: Path
+    deadline: float
+    gpus: int
+    nsys: str
+    dry: bool
+
+    def remaining_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+
+def groups(cases: Sequence[suite.Case], count: int) -> list[tuple[str, ...]]:
+    """Programs in `count` groups of about the same cost, the severities of one together."""
+    by_fault: dict[str, list[str]] = {}
+    for case in cases:
+        by_fault.setdefault(case.fault, []).append(str(case))
+
+    def cost(name: str) -> int:
+        fault = suite.find(name)
+        return len(by_fault[name]) * (6 if fault.compiles else 3 if fault.topic == "loading" else 2)
+
+    loads, filled = [0] * count, [[] for _ in range(count)]
+    for name in sorted(by_fault, key=cost, reverse=True):
+        lightest = loads.index(min(loads))
+        loads[lightest] += cost(name)
+        filled[lightest].extend(by_fault[name])
+    return [tuple(names) for names in filled if names]
+
+
+def command(site: Site, task: Task) -> list[str]:
+    module = "measure" if task.stage.startswith("measure") else "capture"
+    python = [sys.executable, "-m", f"benchmarks.faults.{module}"]
+    only = ["--only", ",".join(task.cases), *(["--dry"] if site.dry else [])]
+    if module == "measure":
+        return [*python, *only, "--out", str(site.scratch / f"{task.name}.json")]
+    out = ["--out", str(site.scratch / task.stage), "--log", f"{task.name}.taken.json"]
+    run = [*python, task.stage, *only, *out]
+    report = str(site.scratch / task.name)
+    return [site.nsys, "profile", *NSYS, "-o", report, *run] if task.stage == "nsys" and not site.dry else run
+
+
+def environment(site: Site, gpu: int) -> dict[str, str]:
+    return {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": str(gpu),
+        "PYTHONUNBUFFERED": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(site.scratch / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "OMP_NUM_THREADS": "4",
+    }
+
+
+def pinned(site: Site, gpu: int) -> list[str]:
+    """A share of the cores for each GPU's process."""
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // site.gpus)
+    mine = cores[gpu * share % len(cores) :][:share]
+    return ["taskset", "-c", ",".join(map(str, mine))]
+
+
+def run(site: Site, task: Task, gpu: int) -> None:
+    """One process to its end, or to its limit; its output goes to a log."""
+    limit = min(TASK_LIMIT_S, site.remaining_s())
+    begin = time.monotonic()
+    with (site.scratch / f"{task.name}.log").open("w") as log:
+        process = subprocess.Popen(
+            [*pinned(site, gpu), *command(site, task)],
+            env=environment(site, gpu), stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            log.write(f"\nstopped after {limit:.0f} s\n")
+    if task.stage == "nsys":
+        export(site, task)
+    print(f"{task.name} on GPU {gpu}: exit {process.returncode}, {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def export(site: Site, task: Task) -> None:
+    report = site.scratch / f"{task.name}.nsys-rep"
+    if site.dry or not report.exists():
+        return
+    database = report.with_suffix(".sqlite")
+    with (site.scratch / f"{task.name}.export.log").open("w") as log:
+        line = [site.nsys, "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(database), str(report)]
+        subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, timeout=120, check=False)
+    if database.exists():
+        trim.trim_nsys(database, site.scratch / "nsys")
+
+
+def unreached(site: Site, task: Task) -> tuple[str, ...]:
+    """The cases after the one a dead process was at; that one is not tried again."""
+    measured = task.stage.startswith("measure")
+    path = site.scratch / f"{task.name}.json" if measured else site.scratch / task.stage / f"{task.name}.taken.json"
+    done = (
+        {name.rsplit("/", 1)[0] if name.count("/") > 1 else name for name in json.loads(path.read_text())}
+        if path.exists()
+        else set()
+    )
+    return tuple(case for case in task.cases if case not in done)[1:]
+
+
+def work(site: Site, tasks: queue.PriorityQueue[tuple[int, int, Task]], gpu: int) -> None:
+    while site.remaining_s() > 20:
+        try:
+            priority, order, task = tasks.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            run(site, task, gpu)
+        except (OSError, subprocess.SubprocessError, ValueError, trim.sqlite3.Error) as problem:
+            print(f"{task.name}: {problem}", flush=True)
+        rest = unreached(site, task)
+        if rest and task.attempt < 3:
+            tasks.put((priority, order, replace(task, cases=rest, attempt=task.attempt + 1)))
+
+
+def merged(site: Site) -> dict[str, dict[str, object]]:
+    """Every case's step times, one number per process, and whether the receipts agreed in all."""
+    found: dict[str, dict[str, object]] = {}
+    for path in sorted(site.scratch.glob("measure[0-9]*.json")):
+        for name, result in json.loads(path.read_text()).items():
+            case = found.setdefault(name, {"fault_ms": [], "fix_ms": [], "receipts_equal": [], "failed": []})
+            if "failed" in result:
+                case["failed"].append(result["failed"])
+                continue
+            case["fault_ms"].append(round(result["fault_ms"], 5))
+            case["fix_ms"].append(round(result["fix_ms"], 5))
+            case["receipts_equal"].append(result["receipts_equal"])
+            case["receipts"] = result["receipts"]
+            case.setdefault("spread_ms", {})
+            for variant, values in result["blocks_ms"].items():
+                case["spread_ms"].setdefault(variant, []).append(round(max(values) - min(values), 5))
+    for case in found.values():
+        if case["fault_ms"]:
+            fault, fix = statistics.median(case["fault_ms"]), statistics.median(case["fix_ms"])
+            case["gain_share"] = round(1 - fix / fault, 5)
+    return found
+
+
+def fault_archive(site: Site, tool: str, name: str) -> Path | None:
+    """The captures of one program by one tool in one solid archive: its severities share most of their text."""
+    suffix = "json" if tool == "torch" else "sqlite"
+    raw = sorted((site.scratch / tool).glob(f"{name}.*.{suffix}"))
+    target = site.scratch / "packed" / f"{name}.{tool}.tar.xz"
+    if not raw:
+        return None
+    with tarfile.open(target, "w:xz", preset=6) as archive:
+        for path in raw:
+            small = path
+            if tool == "torch":
+                small = site.scratch / "trimmed" / path.name
+                trim.trim_torch(path, small, steps=6)
+            info = archive.gettarinfo(small, arcname=path.name)
+            info.uid = info.gid = info.mtime = 0
+            info.uname = info.gname = ""
+            with small.open("rb") as content:
+                archive.addfile(info, content)
+    return target
+
+
+def archived(job: tuple[Site, str, str]) -> Path | None:
+    try:
+        return fault_archive(*job)
+    except (OSError, ValueError, KeyError, SystemExit) as problem:
+        print(f"{job[1]} {job[2]}: not packed: {problem}", flush=True)
+        return None
+
+
+def pack(site: Site, out: Path, label: str) -> None:
+    """`out`/faults.<label>.N.tar, each below the size limit, holding the archives, the measurements, the logs."""
+    for folder in ("packed", "trimmed"):
+        (site.scratch / folder).mkdir(exist_ok=True)
+    jobs = [(site, tool, fault.name) for tool in ("torch", "nsys") for fault in suite.FAULTS]
+    with ProcessPoolExecutor(min(48, os.cpu_count() or 1)) as pool:
+        archives = [path for path in pool.map(archived, jobs) if path]
+    measured = site.scratch / f"measured.{label}.json"
+    measured.write_text(json.dumps(merged(site), indent=1, sort_keys=True))
+    logs = site.scratch / f"logs.{label}.tar.xz"
+    with tarfile.open(logs, "w:xz") as archive:
+        for path in sorted(
+            [
+                *site.scratch.glob("*.log"),
+                *site.scratch.glob("*/*.taken.json"),
+                *site.scratch.glob("measure[0-9]*.json"),
+            ]
+        ):
+            archive.add(path, arcname=path.name)
+    pieces: list[list[Path]] = [[measured, logs]]
+    size = sum(path.stat().st_size for path in pieces[0])
+    for path in archives:
+        if size + path.stat().st_size > PIECE_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(path)
+        size += path.stat().st_size
+    for number, paths in enumerate(pieces):
+        with tarfile.open(out / f"faults.{label}.{number}.tar", "w") as archive:
+            for path in paths:
+                archive.add(path, arcname=path.name)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--gpus", type=int, default=4)
+    parser.add_argument("--stages", default="measure:0,torch,measure:1,measure:2")
+    parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
+    parser.add_argument("--seconds", type=float, default=540, help="wall-clock limit of the whole call")
+    parser.add_argument("--scratch", type=Path, default=Path("/tmp/fault-suite"))
+    parser.add_argument("--nsys", default=os.environ.get("NSYS") or shutil.which("nsys") or "nsys")
+    parser.add_argument("--label", default="all", help="part of the names of the results")
+    parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    begin = time.monotonic()
+    shutil.rmtree(options.scratch, ignore_errors=True)
+    (options.scratch / "inductor").mkdir(parents=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    site = Site(options.scratch, begin + options.seconds - PACKING_S, options.gpus, options.nsys, options.dry)
+    tasks: queue.PriorityQueue[tuple[int, int, Task]] = queue.PriorityQueue()
+    for priority, stage in enumerate(options.stages.split(",")):
+        for group, names in enumerate(groups(suite.cases(options.only), options.gpus * GROUPS_PER_GPU)):
+            tasks.put((priority, group, Task(stage, group, names)))
+    threads = [threading.Thread(target=work, args=(site, tasks, gpu)) for gpu in range(options.gpus)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pack(site, options.out, options.label)
+    failed = {name: case["failed"][-1].splitlines()[-1] for name, case in merged(site).items() if case["failed"]}
+    print(json.dumps({"seconds": round(time.monotonic() - begin), "left": tasks.qsize(), "failed": failed}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

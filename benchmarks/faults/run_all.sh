@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# run_all.sh OUTDIR [--gpus N] [--stages measure:0,torch,measure:1,measure:2 | nsys] [--only …] [--dry]
+# Everything the suite needs from a GPU machine, in one call. See README.md for the two calls that make the captures.
+# DEBS: a folder of Debian packages with libdw1 and libelf1, where the machine lacks them and nsys needs them.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+if [[ -n "${DEBS:-}" ]]; then
+    libraries=$(mktemp -d)
+    for package in "$DEBS"/*.deb; do dpkg -x "$package" "$libraries"; done
+    LD_LIBRARY_PATH=$(find "$libraries" -name '*.so.*' -printf '%h\n' | sort -u | paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LD_LIBRARY_PATH
+fi
+if [[ -z "${NSYS:-}" ]] && ! command -v nsys >/dev/null; then
+    # Nsight Compute ships an nsys whose importer lies beside it under another name: give it the name it looks for.
+    for host in /opt/nvidia/nsight-compute/*/host; do
+        if [[ -x "$host/target-linux-x64/nsys" ]]; then
+            [[ -e "$host/host-linux-x64" ]] || ln -sfn linux-desktop-glibc_2_11_3-x64 "$host/host-linux-x64"
+            export NSYS="$host/target-linux-x64/nsys"
+        fi
+    done
+fi
+exec python3 -m benchmarks.faults.run_all "$@"

@@ -1,0 +1,151 @@
+"""The registry of planted faults and healthy programs. It imports no framework, so that scoring needs none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from benchmarks.faults.machine import Machine
+    from benchmarks.faults.program import Program
+
+PLANTED = ("high", "low", "harmless")
+SIZES = ("large", "medium", "small")
+HEALTHY = "none"
+SPLIT_SEED = "timesink faults 1"
+
+Split = Literal["tune", "evaluate"]
+Builder = Callable[[str, "Machine"], "Program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One program: its name is its builder in `benchmarks.faults.<topic>`, `bottleneck` the verdict it is owed.
+
+    `stacks`: captured with Python stacks and memory, the fault being the capture. `fix_captured`: the fixed program is
+    captured too, at the highest severity, to see that the finding goes away. `compiles`: costs seconds at first.
+    """
+
+    name: str
+    topic: str
+    bottleneck: str
+    severities: tuple[str, ...] = PLANTED
+    fix_captured: bool = False
+    compiles: bool = False
+    stacks: bool = False
+
+    @property
+    def healthy(self) -> bool:
+        return self.bottleneck == HEALTHY
+
+    @property
+    def split(self) -> Split:
+        """`evaluate` for the third of all names whose seeded hash says so; thresholds are set on the others."""
+        digest = hashlib.sha256(f"{SPLIT_SEED}:{self.name}".encode()).digest()
+        return "evaluate" if digest[0] % 3 == 0 else "tune"
+
+    def builder(self) -> Builder:
+        built: Builder = getattr(import_module(f"benchmarks.faults.{self.topic}"), self.name)
+        return built
+
+    def summary(self) -> str:
+        """The first line of the builder's docstring: fault; fixed, what."""
+        return (self.builder().__doc__ or "").splitlines()[0]
+
+
+def healthy(name: str, compiles: bool = False) -> Fault:
+    return Fault(name, "controls", HEALTHY, SIZES, compiles=compiles)
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("item_per_layer", "syncs", "host_sync", fix_captured=True),
+    Fault("synchronize_per_layer", "syncs", "host_sync"),
+    Fault("boolean_mask", "syncs", "host_sync"),
+    Fault("tensor_from_list", "syncs", "host_sync"),
+    Fault("printed_loss", "syncs", "host_sync"),
+    Fault("norm_per_parameter", "syncs", "host_sync"),
+    Fault("end_check_per_token", "syncs", "host_sync"),
+    Fault("final_loss_read", "syncs", "host_sync"),
+    Fault("pageable_batch", "copies", "host_to_device_copy", fix_captured=True),
+    Fault("copy_on_compute_stream", "copies", "host_to_device_copy"),
+    Fault("constant_sent_again", "copies", "host_to_device_copy"),
+    Fault("outputs_to_host", "copies", "device_to_host_copy", fix_captured=True),
+    Fault("checkpoint_in_line", "copies", "device_to_host_copy"),
+    Fault("loader_in_main", "loading", "input_pipeline", fix_captured=True),
+    Fault("too_few_workers", "loading", "input_pipeline"),
+    Fault("workers_started_anew", "loading", "input_pipeline"),
+    Fault("batch_prepared_in_line", "loading", "input_pipeline"),
+    Fault("metrics_in_python", "host", "host_python", fix_captured=True),
+    Fault("python_in_every_layer", "host", "host_python"),
+    Fault("collected_each_step", "host", "garbage_collection"),
+    Fault("eager_decode", "launches", "launch_bound", fix_captured=True),
+    Fault("loop_over_experts", "launches", "launch_bound"),
+    Fault("small_training_step", "launches", "launch_bound"),
+    Fault("adamw_one_by_one", "optimizers", "optimizer_unfused", fix_captured=True),
+    Fault("sgd_one_by_one", "optimizers", "optimizer_unfused"),
+    Fault("fp32_training", "precisions", "precision"),
+    Fault("tf32_off", "precisions", "precision", fix_captured=True),
+    Fault("float64_leak", "precisions", "precision"),
+    Fault("attention_written_out", "attention", "attention_unfused", fix_captured=True),
+    Fault("attention_weights_kept", "attention", "attention_unfused"),
+    Fault("gelu_written_out", "pointwise", "pointwise_unfused", fix_captured=True),
+    Fault("norm_written_out", "pointwise", "pointwise_unfused"),
+    Fault("gate_not_compiled", "pointwise", "pointwise_unfused", compiles=True),
+    Fault("channels_first", "conversions", "layout_conversion", fix_captured=True),
+    Fault("needless_contiguous", "conversions", "layout_conversion"),
+    Fault("cast_and_back", "conversions", "dtype_conversion"),
+    Fault("weights_cast_every_call", "conversions", "dtype_conversion", fix_captured=True),
+    Fault("logits_cast_up", "conversions", "dtype_conversion"),
+    Fault("odd_width", "conversions", "shape_alignment", fix_captured=True),
+    Fault("vocabulary_not_padded", "conversions", "shape_alignment"),
+    Fault("broken_in_pieces", "compiled", "graph_breaks", compiles=True, fix_captured=True),
+    Fault("compiled_again", "compiled", "recompilation", compiles=True),
+    Fault("cache_emptied", "devices", "allocator", fix_captured=True),
+    Fault("workspace_per_call", "devices", "allocator"),
+    Fault("streams_in_lockstep", "devices", "stream_serialization", fix_captured=True),
+    Fault("few_rows_scanned", "devices", "occupancy"),
+    Fault("profiled_with_stacks", "devices", "profiler_overhead", stacks=True),
+    healthy("compiled_gpt_training", compiles=True),
+    healthy("large_products"),
+    healthy("large_mlp_training"),
+    healthy("graph_decode"),
+    healthy("convolutions_channels_last"),
+    healthy("loader_keeping_up"),
+    healthy("one_pass_elementwise"),
+    healthy("flash_prefill"),
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """One fault at one severity."""
+
+    fault: str
+    severity: str
+
+    def __str__(self) -> str:
+        return f"{self.fault}/{self.severity}"
+
+
+def find(name: str) -> Fault:
+    for fault in FAULTS:
+        if fault.name == name:
+            return fault
+    raise SystemExit(f"no program is called {name!r}; there are {', '.join(fault.name for fault in FAULTS)}")
+
+
+def cases(only: str = "") -> list[Case]:
+    """All cases, or those of the comma-separated `only`: `fault`, `fault/severity` or `topic:`."""
+    wanted = [part.strip() for part in only.split(",") if part.strip()]
+    found = []
+    for fault in FAULTS:
+        for severity in fault.severities:
+            case = Case(fault.name, severity)
+            if not wanted or {fault.name, str(case), f"{fault.topic}:"} & set(wanted):
+                found.append(case)
+    if not found:
+        raise SystemExit(f"nothing matches {only!r}; names are {', '.join(fault.name for fault in FAULTS)}")
+    return found

@@ -53,10 +53,11 @@ class Attribution:
 def attribution(trace: Trace) -> Attribution:
     """Attribute every device op, whether kernel, copy, memset or whole graph."""
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
-    around = np.full(ops.height, -1, np.int64)
-    around[links.linked] = host_places(trace).host_op[links.call[links.linked]]
-    named = np.where(links.shared, -1, _by_external_id(trace))
-    host_op = np.where(around >= 0, around, named)
+    host_op = np.full(ops.height, -1, np.int64)
+    host_op[links.linked] = host_places(trace).host_op[links.call[links.linked]]
+    disagreements = _disagreements(trace, host_op)
+    nowhere = np.flatnonzero((host_op < 0) & ~links.shared)
+    host_op[nowhere] = _by_external_id(trace, nowhere)
     length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
     alone = host_op < 0
     return Attribution(
@@ -66,17 +67,25 @@ def attribution(trace: Trace) -> Attribution:
         unattributed_ns=int(length[alone].sum()),
         unattributed_count=int(np.count_nonzero(alone)),
         graph_ns=int(length[links.shared | (ops["kind"] == "graph").to_numpy()].sum()),
-        disagreements=int(np.count_nonzero((around >= 0) & (named >= 0) & (around != named))),
+        disagreements=disagreements,
     )
 
 
-def _by_external_id(trace: Trace) -> Rows:
-    """For each device op, the operator its external id names; -1 where it names none, or more than one."""
+def _disagreements(trace: Trace, around: Rows) -> int:
+    """How many ops, launched inside an operator with an id, carry the id of another."""
+    ops, host, inside = trace.get(DEVICE_OPS), trace.get(HOST_OPS), np.flatnonzero(around >= 0)
+    said = ops["external_id"].gather(inside).fill_null(0).to_numpy()
+    meant = host["external_id"].gather(around[inside]).fill_null(0).to_numpy()
+    return int(np.count_nonzero((said != meant) & (said != 0) & (meant != 0)))
+
+
+def _by_external_id(trace: Trace, rows: Rows) -> Rows:
+    """For these device ops, the operator their external id names; -1 where it names none, or more than one."""
     key = ["rank", "process", "external_id"]
-    ops, host = trace.get(DEVICE_OPS), trace.get(HOST_OPS)
+    ops, host = trace.get(DEVICE_OPS).select(key)[rows], trace.get(HOST_OPS)
     if ops["external_id"].null_count() == ops.height or not host.height:
         return np.full(ops.height, -1, np.int64)
-    wanted = ops.select(key).with_row_index("op").filter(pl.col("external_id").fill_null(0) != 0)
+    wanted = ops.with_row_index("op").filter(pl.col("external_id").fill_null(0) != 0)
     known = host.select(key).with_row_index("row").filter(pl.col("external_id").fill_null(0) != 0)
     known = known.join(wanted.select(key).unique(), on=key, how="semi")
     known = known.group_by(key).agg(pl.col("row").first().cast(pl.Int64), pl.len()).filter(pl.col("len") == 1)

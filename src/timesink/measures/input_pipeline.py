@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from timesink.measures.links import launch_links
@@ -20,6 +19,7 @@ from timesink.measures.steps import steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
@@ -142,8 +142,10 @@ def _inferred_rows(trace: Trace) -> pl.DataFrame:
 
 
 def _launching_threads(trace: Trace) -> pl.DataFrame:
-    links = launch_links(trace)
-    return trace.get(API_CALLS).select(_THREAD)[np.unique(links.call[links.linked])].unique()
+    calls = trace.get(API_CALLS)
+    launching = launch_links(trace).launching(calls.height)
+    threads = [key for key, first, last in thread_slices(calls) if launching[first:last].any()]
+    return pl.DataFrame(threads, schema={name: _SCHEMA[name] for name in _THREAD}, orient="row")
 
 
 def _rank(trace: Trace, rank: int, rows: pl.DataFrame) -> RankInput:

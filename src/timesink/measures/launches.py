@@ -102,25 +102,41 @@ def launch_units(trace: Trace) -> pl.DataFrame:
     Columns: rank, device, stream, call, op (its first op), op_count, call_start_ns, call_end_ns, op_start_ns,
     queue_depth (earlier launches onto the stream that had not started when the call began).
     """
-    links, ops, calls = launch_links(trace), trace.get(DEVICE_OPS), trace.get(API_CALLS)
-    units = (
-        ops.lazy()
-        .select("rank", "device", "stream", pl.col("start_ns").alias("op_start_ns"))
-        .with_columns(pl.Series("call", links.call), pl.int_range(pl.len()).alias("op"))
-        .filter(pl.col("call") >= 0)
-        .group_by("rank", "device", "call")
-        .agg(
-            pl.col("stream", "op", "op_start_ns").sort_by("op_start_ns", "op").first(),
-            pl.len().cast(pl.Int64).alias("op_count"),
+    ops, calls, (op, call, op_count) = trace.get(DEVICE_OPS), trace.get(API_CALLS), _first_ops(trace)
+    timed = (
+        ops.select("rank", "device", "stream", pl.col("start_ns").alias("op_start_ns"))[op]
+        .with_columns(
+            pl.Series("call", call),
+            pl.Series("op", op),
+            pl.Series("op_count", op_count),
+            pl.Series("call_start_ns", calls["start_ns"].to_numpy()[call]),
+            pl.Series("call_end_ns", calls["end_ns"].to_numpy()[call]),
         )
-        .collect()
+        .sort("rank", "device", "call_start_ns", "call")
     )
-    rows = units["call"].to_numpy()
-    timed = units.with_columns(
-        pl.Series("call_start_ns", calls["start_ns"].to_numpy()[rows]),
-        pl.Series("call_end_ns", calls["end_ns"].to_numpy()[rows]),
-    ).sort("rank", "device", "call_start_ns", "call")
     return timed.with_columns(pl.Series("queue_depth", _queue_depth(timed)))
+
+
+def _first_ops(trace: Trace) -> tuple[Array, Array, Array]:
+    """First device op of each (device, launching call), that call, and how many ops it launched there."""
+    call = launch_links(trace).call
+    firsts, owners, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    begin = 0
+    for line in device_timeline(trace):
+        mine = call[begin : begin + line.op_count]
+        linked = np.flatnonzero(mine >= 0)
+        if linked.size:
+            low = int(mine[linked].min())
+            shifted = mine[linked] - low
+            count = np.bincount(shifted)
+            first = np.full(count.size, -1, np.int64)
+            first[shifted[::-1]] = linked[::-1]
+            held = np.flatnonzero(count)
+            firsts.append(first[held] + begin)
+            owners.append(held + low)
+            counts.append(count[held])
+        begin += line.op_count
+    return np.concatenate(firsts), np.concatenate(owners), np.concatenate(counts)
 
 
 def _queue_depth(units: pl.DataFrame) -> Array:

@@ -39,6 +39,12 @@ class LaunchLinks:
         """How many ops have a launch record."""
         return int(np.count_nonzero(self.call >= 0))
 
+    def launching(self, height: int) -> Flags:
+        """Which of the `height` rows of `api_calls` launched any device op."""
+        flags = np.zeros(height, np.bool_)
+        flags[self.call[self.linked]] = True
+        return flags
+
 
 @remembered
 def launch_links(trace: Trace) -> LaunchLinks:

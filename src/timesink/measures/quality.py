@@ -59,8 +59,7 @@ def quality(trace: Trace) -> Quality:
     whole = (ops["kind"] == "graph").to_numpy()
     graphs = whole | _from_graph(trace)
     overhead = trace.get(PROFILER_OVERHEAD)
-    launched = np.zeros(calls.height, np.bool_)
-    launched[links.call[links.linked]] = True
+    launched = links.launching(calls.height)
     launching = matches(calls["name"], LAUNCH_CALL).to_numpy()
     total_ns = int(length.sum())
     return Quality(

@@ -44,13 +44,12 @@ def staged_input(trace: Trace) -> Mapping[tuple[int, int, int], Intervals]:
 
 def _launching_calls(trace: Trace) -> pl.DataFrame:
     """Calls that launched device work, by start; `brings` says that all of it was copied from host memory."""
-    ops, links = trace.get(DEVICE_OPS), launch_links(trace)
-    from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False)
-    owned = pl.DataFrame({"call": links.call[links.linked], "brings": from_host.to_numpy()[links.linked]})
-    owned = owned.group_by("call").agg(pl.col("brings").all()).sort("call")
-    rows = owned["call"].to_numpy()
-    calls = trace.get(API_CALLS).select(*_THREAD, "start_ns")[np.asarray(rows, np.int64)]
-    return calls.with_columns(owned["brings"]).sort("start_ns", maintain_order=True)
+    ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
+    from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
+    brings = np.ones(calls.height, np.bool_)
+    brings[links.call[links.linked & ~from_host]] = False
+    launching = calls.select(*_THREAD, "start_ns").with_columns(pl.Series("brings", brings))
+    return launching.filter(pl.Series(links.launching(calls.height))).sort("start_ns", maintain_order=True)
 
 
 def _heads(steps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

@@ -97,8 +97,10 @@ def linked_timeline(trace: Trace) -> DeviceTimelines:
 
     It leaves out work queued before the window opened, which `device_timeline` counts; the spans differ accordingly.
     """
-    ops = trace.get(DEVICE_OPS)
-    return DeviceTimelines(_timelines(_slim(ops).filter(pl.Series(launch_links(trace).linked))), linked_only=True)
+    linked = launch_links(trace).linked
+    if linked.all():
+        return DeviceTimelines(device_timeline(trace).by_device, linked_only=True)
+    return DeviceTimelines(_timelines(_slim(trace.get(DEVICE_OPS)).filter(pl.Series(linked))), linked_only=True)
 
 
 def _slim(ops: pl.DataFrame) -> pl.DataFrame:

@@ -76,8 +76,11 @@ class Nesting:
     def inclusive(self, own: npt.NDArray[np.int64]) -> Array:
         """Per row, the sum of `own` over the row and all that it encloses."""
         total = np.array(own, np.int64)
-        by_depth = np.argsort(self.depth, kind="stable")
-        edges = np.searchsorted(self.depth[by_depth], np.arange(1, int(self.depth.max(initial=0)) + 2))
+        deepest = int(self.depth.max(initial=0))
+        by_depth = np.argsort(
+            self.depth.astype(np.min_scalar_type(deepest)), kind="stable"
+        )  # small integers: radix sort
+        edges = np.searchsorted(self.depth[by_depth], np.arange(1, deepest + 2))
         for low, high in reversed(list(pairwise(edges))):
             rows = by_depth[low:high]
             np.add.at(total, self.parent[rows], total[rows])

@@ -311,13 +311,8 @@ def test_pages_that_refer_to_one_another_end(tmp_path):
         body[12 : 12 + len(pointers)] = pointers
         data[(page - 1) * 4096 : page * 4096] = body
     path.write_bytes(data)
-    try:
-        trace = read(path, cache=False)
-    except UnreadableTrace as error:
-        assert "more than the file can hold" in str(error) or "cannot read" in str(error)
-    else:
-        assert trace[DEVICE_OPS].height <= len(data) // 4 + 1
-        assert losses(trace)
+    with pytest.raises(UnreadableTrace, match="more than the file can hold"):
+        read(path, cache=False)
 
 
 @pytest.mark.parametrize("seed", range(30))

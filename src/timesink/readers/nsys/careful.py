@@ -12,7 +12,7 @@ from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import POLARS_TYPE, Kind, Source
 from timesink.readers.nsys.opened import EXPORT_AGAIN, TEXT_CHARACTERS, endless, pragmas_for, uri_of
-from timesink.readers.nsys.sound import INDISPENSABLE
+from timesink.readers.nsys.sound import INDISPENSABLE, spoiled_note
 
 _FETCH_ROWS = 4096
 _LARGEST = {"int64": 1 << 63, "int32": 1 << 31}
@@ -49,9 +49,7 @@ def careful_rows(
     if broken:
         message = f"table {source.name} is damaged ({broken}): the {rows} rows before the damage were read"
         notes.append(ImportNote(NoteKind.DATA_LOSS, message, 0, source.name))
-    if bad:
-        message = f"cells of {source.name} that do not hold what their column should, read as missing"
-        notes.append(ImportNote(NoteKind.DATA_LOSS, message, bad, source.name))
+    notes.extend(spoiled_note(source, bad))
     return pl.DataFrame(
         [
             pl.Series(name, column, dtype=POLARS_TYPE[kind])

@@ -14,7 +14,7 @@ from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, POLARS_TYPE, Source, unread_note
 from timesink.readers.nsys.opened import TEXT_CHARACTERS
-from timesink.readers.nsys.sound import completed, nothing, readable
+from timesink.readers.nsys.sound import completed, nothing, readable, spoiled_note
 
 if TYPE_CHECKING:
     import pyarrow
@@ -39,7 +39,7 @@ class Folder:
         if not readable(self.path, source, columns, self.notes):
             return nothing(source)
         wanted = [name for name in source.columns if name in columns]
-        parts, size = [], 0
+        parts, size, spoiled = [], 0, 0
         with _blamed(self.files[source.name]):
             for batch in _batches(self.files[source.name], wanted):
                 batch.validate(full=True)
@@ -50,7 +50,10 @@ class Folder:
                         f"it unpacks to more than {self.most_bytes} bytes",
                         remedy="raise the limit if you trust the file",
                     )
-                parts.append(_typed(pl.DataFrame(batch), source))
+                frame = pl.DataFrame(batch)
+                parts.append(_typed(frame, source))
+                spoiled += _nulls(parts[-1]) - _nulls(frame)
+        self.notes.extend(spoiled_note(source, spoiled))
         return completed(pl.concat(parts, rechunk=True) if parts else nothing(source), source, self.notes)
 
 
@@ -117,6 +120,10 @@ def _arrow_reader(stream: object) -> pyarrow.ipc.RecordBatchFileReader | pyarrow
 def _typed(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     """Our types. A number that does not fit, or a word where a number belongs, becomes null."""
     return frame.select(_as(name, frame.schema[name], source) for name in frame.columns)
+
+
+def _nulls(frame: pl.DataFrame) -> int:
+    return sum(frame.null_count().row(0))
 
 
 def _as(name: str, dtype: pl.DataType, source: Source) -> pl.Expr:

@@ -45,3 +45,9 @@ def completed(frame: pl.DataFrame, source: Source, notes: list[ImportNote]) -> p
         message = f"rows of {source.name} without a usable {' or '.join(source.required)}"
         notes.append(ImportNote(NoteKind.DATA_LOSS, message, lost, source.name))
     return kept
+
+
+def spoiled_note(source: Source, count: int) -> list[ImportNote]:
+    """The note for cells that hold something else than their column should."""
+    message = f"cells of {source.name} that do not hold what their column should, read as missing"
+    return [ImportNote(NoteKind.DATA_LOSS, message, count, source.name)] if count else []

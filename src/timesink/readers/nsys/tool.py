@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 
 from timesink.errors import MissingTool, ToolFailed
 
@@ -130,4 +131,4 @@ def _remedy(nsys: Path, words: list[str], report: Path) -> str:
 
 
 def _by_hand(report: Path) -> str:
-    return f"nsys export --type sqlite --output {report.stem}.sqlite {report.name}"
+    return f"nsys export --type sqlite --output {quote(report.stem + '.sqlite')} {quote(report.name)}"

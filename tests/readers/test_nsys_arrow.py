@@ -1,0 +1,124 @@
+"""A folder of Parquet or Arrow files gives the same trace as the SQLite export it stands beside."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.readers.nsys_exports import parsed
+
+from timesink.errors import UnreadableTrace
+from timesink.model.tables import DEVICE_OPS, RANGES, SOURCES
+from timesink.readers import ReadLimits, read
+from timesink.readers.nsys_arrow import READER
+
+OWN = Path(__file__).resolve().parents[1] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+def write_stream(frame: pl.DataFrame, path: Path) -> None:
+    frame.write_ipc_stream(path)
+
+
+WRITERS = {"parquet": pl.DataFrame.write_parquet, "arrow": pl.DataFrame.write_ipc, "stream": write_stream}
+
+
+def folder_of(path: Path, tables: dict[str, pl.DataFrame], kind: str) -> Path:
+    path.mkdir()
+    suffix = "parquet" if kind == "parquet" else "arrow"
+    for name, frame in tables.items():
+        WRITERS[kind](frame, path / f"{name}.{suffix}")
+    return path
+
+
+def own_tables() -> dict[str, pl.DataFrame]:
+    with closing(sqlite3.connect(OWN)) as db:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            name: pl.DataFrame(
+                db.execute(f'SELECT * FROM "{name}"').fetchall(),
+                schema=[row[1] for row in db.execute(f'PRAGMA table_info("{name}")')],
+                orient="row",
+                infer_schema_length=None,
+            )
+            for name in names
+        }
+
+
+def text_tables(text: str) -> dict[str, pl.DataFrame]:
+    return {name: pl.DataFrame(rows, schema=columns, orient="row") for name, (columns, rows) in parsed(text).items()}
+
+
+ONE = f"""
+StringIds
+id value
+1 "gemm"
+
+{KERNEL}
+start end deviceId streamId globalPid demangledName
+100 150 0 7 7: 1
+"""
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_folder_gives_the_trace_of_the_database(tmp_path, kind):
+    folder = folder_of(tmp_path / "run_pqtdir", own_tables(), kind)
+    there, here = read(folder, cache=False), read(OWN, cache=False)
+    assert set(there) == set(here)
+    for table in here:
+        if table is not SOURCES:
+            assert there[table].equals(here[table]), table
+    assert there.notes == here.notes
+    assert there[SOURCES].select("format", "tool_version").rows() == [("nsys_arrow", "2025.3.2.0")]
+
+
+def test_unsigned_ids_and_coded_text_are_read(tmp_path):
+    tables = text_tables(ONE)
+    tables[KERNEL] = tables[KERNEL].cast({"globalPid": pl.UInt64, "start": pl.UInt64, "deviceId": pl.UInt8})
+    tables["StringIds"] = tables["StringIds"].cast({"value": pl.Categorical(), "id": pl.UInt32})
+    trace = read(folder_of(tmp_path / "export", tables, "parquet"), cache=False)
+    assert trace[DEVICE_OPS].select("process", "start_ns", "name").rows() == [(7, 100, "gemm")]
+
+
+def test_a_column_of_words_where_numbers_belong_is_missing(tmp_path):
+    tables = text_tables(ONE)
+    tables[KERNEL] = tables[KERNEL].with_columns(pl.lit("seven").alias("streamId"))
+    trace = read(folder_of(tmp_path / "export", tables, "parquet"), cache=False)
+    assert trace[DEVICE_OPS]["stream"].to_list() == [-1]
+    message = f"cells of {KERNEL} that do not hold what their column should, read as missing"
+    assert [note.count for note in trace.notes if note.message == message] == [1]
+
+
+def test_only_a_folder_with_a_table_of_an_export_is_taken(tmp_path):
+    assert READER.recognises(folder_of(tmp_path / "export", text_tables(ONE), "parquet"), b"")
+    assert not READER.recognises(tmp_path, b"")
+    assert not READER.recognises(OWN, OWN.read_bytes()[:4096])
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_a_damaged_file_is_named(tmp_path, kind, share):
+    folder = folder_of(tmp_path / "export", own_tables(), kind)
+    (file,) = folder.glob(f"{KERNEL}.*")
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(UnreadableTrace, match=f"{KERNEL}.*export the report again"):
+        read(folder, cache=False)
+
+
+def test_a_folder_that_unpacks_beyond_the_limit_is_refused(tmp_path):
+    rows = {"start": [0] * 1_000_000, "end": [1] * 1_000_000, "eventType": [59] * 1_000_000}
+    folder = folder_of(tmp_path / "export", {"NVTX_EVENTS": pl.DataFrame(rows)}, "parquet")
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000
+    with pytest.raises(UnreadableTrace, match="unpacks to more than 1000000 bytes"):
+        READER.read(folder, ReadLimits(unpacked_bytes=1_000_000))
+
+
+def test_missing_tables_and_columns_are_missing_data_not_errors(tmp_path):
+    tables = {KERNEL: pl.DataFrame({"start": [1], "end": [2]})}
+    trace = read(folder_of(tmp_path / "export", tables, "arrow"), cache=False)
+    assert trace[DEVICE_OPS].select("name", "stream", "correlation").rows() == [("<unnamed>", -1, None)]
+    assert RANGES not in trace

@@ -73,7 +73,7 @@ def small_training_step(severity: str, machine: Machine) -> Program:
 
     def step_with(graph: bool) -> Step:
         model = place(machine, lambda: Mlp(width, layers))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=machine.cuda)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True, capturable=machine.cuda)
         batch, target = machine.random(tokens, width), machine.random(tokens, width, seed=1)
 
         def work() -> Tensor:

@@ -77,7 +77,7 @@ def place(machine: Machine, make: Callable[[], Model], dtype: torch.dtype = torc
         return make().to(machine.device, dtype)
 
 
-def adamw(parameters: Iterable[nn.Parameter], fused: bool = True, lr: float = 1e-4) -> torch.optim.AdamW:
+def adamw(parameters: Iterable[nn.Parameter], fused: bool = True, lr: float = 1e-3) -> torch.optim.AdamW:
     return (
         torch.optim.AdamW(parameters, lr=lr, fused=True)
         if fused

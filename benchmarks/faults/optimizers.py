@@ -41,7 +41,7 @@ def adamw_one_by_one(severity: str, machine: Machine) -> Program:
 
 
 def sgd_one_by_one(severity: str, machine: Machine) -> Program:
-    """SGD with momentum and weight decay, foreach=False, on a convolutional network; fixed, fused=True."""
+    """SGD with momentum and weight decay, foreach=False, on a convolutional network; fixed, foreach=True."""
     width, side, batch, layers = {"high": (128, 28, 64, 24), "low": (256, 28, 64, 16), "harmless": (512, 28, 64, 2)}[
         severity
     ]
@@ -55,9 +55,9 @@ def sgd_one_by_one(severity: str, machine: Machine) -> Program:
         return lambda: plain(images, target).float()
 
     def separate(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4, nesterov=True, foreach=False)
+        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.02, nesterov=True, foreach=False)
 
-    def fused(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4, nesterov=True, fused=True)
+    def together(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.02, nesterov=True, foreach=True)
 
-    return Program(step_with(separate), step_with(fused), tolerance=2e-2)
+    return Program(step_with(separate), step_with(together), tolerance=2e-2)

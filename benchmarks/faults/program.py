@@ -20,7 +20,7 @@ class Program:
 
     Each step returns a small device tensor, its receipt. After the same number of steps from the start, `fault` and
     `fix` owe equal receipts within the relative `tolerance`. `period` is the number of steps after which the work
-    repeats; `settle` steps are run untimed before each timed block, enough to use up what a loader prefetched meanwhile.
+    repeats; `settle` steps are run untimed before each timed block, enough to use up what a loader had prefetched.
     `slow` marks steps of a tenth of a second or more, of which fewer are timed.
     """
 

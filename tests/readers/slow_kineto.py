@@ -56,7 +56,7 @@ def nanoseconds(microseconds: Any) -> int:
     return int((Decimal(microseconds) * 1000).quantize(Decimal(1), rounding=ROUND_HALF_UP))
 
 
-def row_of(table: str, event: dict[str, Any], base_ns: int) -> tuple[Any, ...]:
+def row_of(table: str, event: dict[str, Any], base_ns: int) -> tuple[Any, ...]:  # noqa: PLR0911
     args = event.get("args", {})
     start = nanoseconds(event["ts"]) + base_ns
     end = start + nanoseconds(event.get("dur", 0))

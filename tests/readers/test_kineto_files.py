@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.readers.slow_kineto import COLUMNS, read_slowly
+
 from timesink.model.tables import ALL, DEVICE_OPS, SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers import read

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache as memoised
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -115,7 +114,7 @@ def trace_files(path: Path) -> list[Path]:
 @memoised
 def readers() -> tuple[Reader, ...]:
     """Every reader, in the order they are asked."""
-    return tuple(import_module(module).READER for module in MODULES if find_spec(module))
+    return tuple(import_module(module).READER for module in MODULES)
 
 
 def reader_of(path: Path) -> Reader:

@@ -129,7 +129,7 @@ def _refuse(
     after = f" ({gzip_problem})" if gzip_problem else ""
     match decoder.ending:
         case "empty":
-            raise UnreadableTrace(path, f"the file holds no text{after}", remedy=_EXPECTED)
+            raise UnreadableTrace(path, gzip_problem or "the file holds no text", remedy=_EXPECTED)
         case "no_json":
             raise UnreadableTrace(path, f"this is no JSON object or array{after}", place=place, remedy=_EXPECTED)
         case "no_array":

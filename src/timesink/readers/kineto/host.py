@@ -15,7 +15,7 @@ Columns = dict[str, Any]
 # c10::DeviceType of the host; every other type is a GPU with its own ordinal.
 CPU_DEVICE_TYPE = 0
 # "torch/nn/modules/module.py(1530): _wrapped_call_impl"
-_PLACE = r"^(.+)\((\d+)\): "
+_PLACE = r"^(.+?)\((\d+)\): "
 
 
 def host_ops(decoded: Decoded) -> Columns | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 WINDOW_BYTES = 4 << 20
-PACKED_BYTES = 1 << 20
+PACKED_BYTES = 256 << 10  # what a damaged stream may take with it
 # A bomb is told from a repetitive trace (52 to 1 was seen) once enough has come out; deflate's own maximum is 1,032.
 BOMB_FROM_BYTES = 64 << 20
 

@@ -39,8 +39,8 @@ _DRAWS: Final = (
 class Price:
     """What a change wins per step, in ns: `low_ns <= gain_ns <= high_ns`, p10 and p90 over steps and unknown figures.
 
-    `refused` is None, or why no gain can be stated; the gain is 0 then. `step_ns` is the mean step before, `new_step_ns`
-    after. `bounded` says what the gain was lowered to, where a bound held. `next` is the critical path after the change.
+    `refused` is None, or why no gain can be stated; the gain is 0 then. `step_ns` is the mean step before, and
+    `new_step_ns` after. `bounded` says which bound lowered the gain, if any. `next` is the critical path after it.
     """
 
     label: str

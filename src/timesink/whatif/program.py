@@ -91,11 +91,9 @@ class Program:
     def blocking_costs(self) -> tuple[Rows, Times]:
         """Calls that waited, and what each costs by itself: the median of its kind where none waited."""
         calls, releases = self.calls, self.releases
-        release = np.full(len(calls), np.iinfo(np.int64).min, np.int64)
-        np.maximum.at(release, releases.call, self.blocks.end_ns[releases.block])
         found = np.zeros(len(calls), bool)
         found[releases.call] = True
-        waited = releases.blocking & np.where(found, release > calls.start_ns, False)
+        waited = releases.blocking & (self._released_ns() > calls.start_ns)
         lengths = calls.lengths_ns
         cost = np.zeros(len(calls), np.int64)
         for kind in np.unique(calls.kind[releases.blocking]):
@@ -146,16 +144,21 @@ class Program:
         return Edges.of(EdgeKind.EVENT, self.end_node(self.events.source), self.start_node(self.events.sink), 0)
 
     def _releases(self) -> Edges:
+        """A call that waited returns the median tail of its kind after what released it last."""
         calls, releases = self.calls, self.releases
-        tail = calls.end_ns[releases.call] - self.blocks.end_ns[releases.block]
-        waited = self.blocks.end_ns[releases.block] > calls.start_ns[releases.call]
-        kind = calls.kind[releases.call]
-        weight = np.full(tail.size, _RETURN_IF_UNSEEN_NS, np.int64)
+        last = self._released_ns()
+        waited = np.flatnonzero(last > calls.start_ns)
+        tail, kind = calls.end_ns[waited] - last[waited], calls.kind[waited]
+        weight = np.full(releases.call.size, _RETURN_IF_UNSEEN_NS, np.int64)
         for number in np.unique(kind):
-            mine = (kind == number) & waited
-            if mine.any():
-                weight[kind == number] = max(0, int(np.median(tail[mine])))
+            weight[calls.kind[releases.call] == number] = max(0, int(np.median(tail[kind == number])))
         return Edges.of(EdgeKind.RELEASE, self.end_node(releases.block), self.points.end_of[releases.call], weight)
+
+    def _released_ns(self) -> Times:
+        """When what each call waited for was over; long ago where it waited for nothing known."""
+        released = np.full(len(self.calls), np.iinfo(np.int64).min, np.int64)
+        np.maximum.at(released, self.releases.call, self.blocks.end_ns[self.releases.block])
+        return released
 
     def _queue(self) -> Edges:
         """A launch that blocks on a full queue goes on when a slot frees: at the last completion before it returns."""

@@ -1,0 +1,118 @@
+"""Laws of the replay: without a change it is the observation, and a change predicts what a simulator then does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import shifted, traces
+from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simulate
+
+from timesink.model.trace import Trace
+from timesink.whatif.changes import Range, RemoveSyncs, ScaleHost, ScaleKernels
+from timesink.whatif.graph import Graph
+from timesink.whatif.program import ranks_of
+from timesink.whatif.selection import Target
+
+host_work = st.integers(0, 20_000).map(lambda n: Host(2 * n))
+launches = st.builds(Launch, st.integers(1, 40_000).map(lambda n: 2 * n), st.sampled_from([7, 20]))
+waits = st.builds(Wait, st.sampled_from([None, None, 7]))
+programs = st.lists(st.one_of(host_work, launches, launches, waits), min_size=1, max_size=25)
+
+
+def end_after(graph: Graph) -> int:
+    """When the replayed program is over."""
+    return int(graph.replay().time_ns.max())
+
+
+@settings(deadline=None)
+@given(traces())
+def test_replay_of_an_unchanged_graph_gives_every_observed_time(trace: Trace) -> None:
+    for rank in ranks_of(trace):
+        graph = Graph.from_trace(trace, rank)
+        assert np.array_equal(graph.replay().time_ns, graph.network.observed_ns)
+        assert (graph.network.residual_ns >= 0).all()
+
+
+@settings(deadline=None)
+@given(traces(), st.integers(-1000, 10**18))
+def test_a_shifted_clock_shifts_nothing_but_times(trace: Trace, by_ns: int) -> None:
+    for rank in ranks_of(trace):
+        here, there = Graph.from_trace(trace, rank), Graph.from_trace(shifted(trace, by_ns), rank)
+        assert np.array_equal(here.network.observed_ns + by_ns, there.network.observed_ns)
+        assert np.array_equal(here.network.edges.weight_ns, there.network.edges.weight_ns)
+        assert np.array_equal(here.network.residual_ns, there.network.residual_ns)
+
+
+@settings(deadline=None)
+@given(programs)
+def test_a_simulated_program_leaves_nothing_unexplained(program: list[Instruction]) -> None:
+    graph = Graph.from_trace(simulate(program).trace())
+    assert graph.network.residual_ns.sum() == 0
+
+
+@settings(deadline=None)
+@given(programs)
+def test_faster_kernels_end_when_the_simulator_says(program: list[Instruction]) -> None:
+    graph = Graph.from_trace(simulate(program).trace())
+    faster = [Launch(s.ns // 2, s.stream) if isinstance(s, Launch) else s for s in program]
+    changed = graph.apply(ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)))
+    assert end_after(changed) == simulate(faster).end_ns
+
+
+@settings(deadline=None)
+@given(programs)
+def test_a_faster_host_ends_when_the_simulator_says(program: list[Instruction]) -> None:
+    began = Launch(2)  # host work before the first call lies before the trace
+    graph = Graph.from_trace(simulate([began, *program, Wait()]).trace())
+    halved = simulate([_halved(step) for step in [began, *program, Wait()]])
+    last = graph.program.points.end_of[-2]
+    assert graph.apply(ScaleHost(Target(), 0.5)).replay().time_ns[last] == halved.calls[-2]["end_ns"]
+
+
+def _halved(step: Instruction) -> Instruction:
+    match step:
+        case Host(ns):
+            return Host(ns // 2)
+        case Launch(ns, stream, name, call_ns):
+            return Launch(ns, stream, name, call_ns // 2)
+        case Wait(stream, call_ns):
+            return Wait(stream, call_ns // 2)
+
+
+@settings(deadline=None)
+@given(programs, st.floats(0, 1), st.floats(0, 1))
+def test_a_larger_speed_up_never_predicts_a_longer_program(
+    program: list[Instruction], one: float, other: float
+) -> None:
+    graph = Graph.from_trace(simulate(program).trace())
+    slower, faster = max(one, other), min(one, other)
+    for change in (lambda f: ScaleKernels(Target("kernel", ""), Range.exact(f)), lambda f: ScaleHost(Target(), f)):
+        times = graph.apply(change(slower)).replay().time_ns
+        assert (graph.apply(change(faster)).replay().time_ns <= times).all()
+        assert (times <= graph.network.observed_ns).all()
+
+
+@settings(deadline=None)
+@given(programs)
+def test_removed_waits_end_no_later_and_no_earlier_than_host_or_device_alone(program: list[Instruction]) -> None:
+    graph = Graph.from_trace(simulate(program).trace())
+    changed = graph.apply(RemoveSyncs())
+    ops = graph.program.blocks
+    busiest = max((int((ops.end_ns - ops.start_ns)[graph.program.ops.stream == s].sum()) for s in (0, 1)), default=0)
+    first = int(graph.network.observed_ns.min())
+    assert busiest <= end_after(changed) - first <= end_after(graph) - first
+
+
+def test_the_intrinsic_gap_is_the_one_between_queued_kernels() -> None:
+    graph = Graph.from_trace(simulate([Launch(50_000) for _ in range(10)]).trace())
+    assert graph.program.costs.gap_ns == GAP_NS
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_trace_without_calls_replays_as_it_was(rows: int) -> None:
+    simulated = simulate([Launch(100)] * rows)
+    simulated.calls.clear()
+    graph = Graph.from_trace(simulated.trace())
+    assert np.array_equal(graph.replay().time_ns, graph.network.observed_ns)

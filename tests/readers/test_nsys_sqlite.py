@@ -197,6 +197,18 @@ def test_a_kernel_without_a_name_is_kept_and_counted(export):
     assert ("kernels whose name the export does not hold", 1) in messages(trace, NoteKind.DATA_LOSS)
 
 
+def test_rows_are_ordered_by_device_then_start_then_end(export):
+    rows = "\n".join(["1 9 1 7 7: 1", "5 9 0 7 7: 1", "5 6 0 8 7: 1", "1 2 0 7 7: 1", "5 7 0 7 7: 1"])
+    trace = export(STRINGS, f"{KERNEL}\nstart end deviceId streamId globalPid demangledName\n{rows}")
+    assert columns(trace, DEVICE_OPS, "device", "start_ns", "end_ns") == [
+        (0, 1, 2),
+        (0, 5, 6),
+        (0, 5, 7),
+        (0, 5, 9),
+        (1, 1, 9),
+    ]
+
+
 def test_without_owners_device_work_belongs_to_the_only_process_that_calls_cuda(export):
     kernels = f"{KERNEL}\nstart end deviceId streamId correlationId demangledName\n100 150 0 7 11 1"
     calls = f"{CALL}\nstart end globalTid correlationId nameId\n90 95 7:9 11 2"
@@ -341,10 +353,12 @@ start cpu isSchedIn globalTid threadState
 10 0 1 7:9 0
 30 0 0 7:9 0
 15 1 1 7:8 0
+5 0 0 7:9 0
 50 0 1 7:9 0
 70 0 0 7:9 5
 """
     assert columns(export(scheduling), THREAD_STATES, "thread", "state", "start_ns", "end_ns") == [
+        (9, "Unscheduled", 5, 10),
         (9, "Running", 10, 30),
         (9, "Unscheduled", 30, 50),
         (9, "Running", 50, 70),

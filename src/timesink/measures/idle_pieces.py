@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -203,7 +203,10 @@ def _device_parts(known: _Gaps, program: Program, host_end: Rows, sync_row: Rows
     late = np.where(linked, known.launch_ns + program.costs.latency_late_ns[known.op], known.start_ns)
     latency_end = np.clip(late, host_end, known.end_ns)
     source_end, source_class = _sources(known, program)
-    held_until = np.clip(source_end, latency_end, known.end_ns)
+    # a launch call that has not returned is still being made: it loads a module, or waits for a lock
+    call_end = program.calls.end_ns[np.maximum(known.call, 0)] if len(program.calls) else known.start_ns
+    made = np.clip(np.where(linked, call_end, known.start_ns), latency_end, known.end_ns)
+    held_until = np.clip(source_end, made, known.end_ns)
     dependency = np.array([CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
     graph = _inside_graph(known, program)
     ordinary = int(np.clip(program.costs.gap_late_ns, *_ORDINARY_GAP_NS))
@@ -224,9 +227,11 @@ def _device_parts(known: _Gaps, program: Program, host_end: Rows, sync_row: Rows
         every, host_end, latency_end, latency, known.timeline, known.thread, np.where(linked, launch_row, -1), sync_row,
         np.where(linked, known.launch_ns, host_end),
     )  # fmt: skip
+    in_call = np.full(every.size, CODE["cuda_call"], np.int64)
     return [
         launch,
-        parts(latency_end, held_until, dependency, none, none),
+        replace(launch, start_ns=latency_end, end_ns=made, cause=in_call),
+        parts(made, held_until, dependency, none, none),
         parts(held_until, known.end_ns, rest_cause, none, none),
     ]
 

@@ -22,6 +22,8 @@ Flags = npt.NDArray[np.bool_]
 _INTRINSIC_QUANTILE: Final = 0.10
 _USUAL_QUANTILE: Final = 0.50
 _LATE_QUANTILE: Final = 0.99
+# The first launch of a kernel loads its module: many times the usual latency is something else than latency.
+_LATE_AT_MOST: Final = 4
 _ENOUGH: Final = 5
 _GAP_IF_UNSEEN_NS: Final = 1_000
 _LATENCY_IF_UNSEEN_NS: Final = 4_000
@@ -185,7 +187,7 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
     group = ops.stream * 2 + (ops.op_class == _COPY)
     low = _quantile_by(group, latency, lone, _INTRINSIC_QUANTILE)
     usual = _quantile_by(group, latency, lone, _USUAL_QUANTILE)
-    late = _quantile_by(group, latency, lone, _LATE_QUANTILE)
+    late = np.minimum(_quantile_by(group, latency, lone, _LATE_QUANTILE), _LATE_AT_MOST * usual)
     queued = (ops.call[later] >= 0) & (launch[later] + low[later] < ops.end_ns[earlier])
     gaps = np.maximum(ops.start_ns[later] - ops.end_ns[earlier], 0)[queued]
     if gaps.size < _ENOUGH:

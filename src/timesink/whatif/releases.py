@@ -20,7 +20,7 @@ Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 # Device and host stamps of one instant differ by this much at most; a release may seem to follow the return it caused.
-_CLOCK_SLACK_NS: Final = 5_000
+_CLOCK_SLACK_NS: Final = 20_000
 # A call returns this soon after its release. An inferred release further back is not taken for the cause.
 _RETURN_WITHIN_NS: Final = 100_000
 # Below this a pageable copy is staged and the call returns at once (CUDA: API synchronization behavior).

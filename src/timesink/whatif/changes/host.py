@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from timesink.model.intervals import Intervals
 from timesink.units import NS_PER_US
@@ -14,8 +15,12 @@ from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 from timesink.whatif.selection import Target, calls_within, chosen_ops, host_windows
 
+Flags = npt.NDArray[np.bool_]
+
 ANY: Final = Target()
 # An operator that exists to hand a value to the host goes with its wait.
+# Launches further apart than this have something between them that is no launching.
+_CAPTURED_WITHIN_US: Final = 500
 _READS_A_VALUE: Final = Target("op", r"^aten::(item|_local_scalar_dense|is_nonzero)$")
 LOADER: Final = Target("range", r"(?i)enumerate\(DataLoader\)#.*__next__|^data(loading|_time)?$|data_?load")
 _LEFT: Final = Range(0.10, 0.03, 0.0)
@@ -175,29 +180,32 @@ class CaptureGraph:
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         edit = Edit(graph)
-        windows = {n: self._uninterrupted(graph, n, part) for n, part in host_windows(graph, self.target).items()}
-        calls = graph.program.calls
+        calls, ops = graph.program.calls, graph.program.ops
         launching = np.zeros(len(calls), bool)
-        launching[graph.program.ops.call[graph.program.ops.call >= 0]] = True
+        launching[ops.call[ops.call >= 0]] = True
+        windows = {n: _launching(graph, n, part, launching) for n, part in host_windows(graph, self.target).items()}
         for thread, part in windows.items():
             starts = np.sort(calls.start_ns[launching & (calls.thread == thread)])
             count = np.searchsorted(starts, part.end_ns) - np.searchsorted(starts, part.start_ns)
             cost = (self.fixed_us.at(case) + count * self.per_kernel_us.at(case)) * NS_PER_US
             share = np.where(count > 1, 1.0 - np.minimum(cost / np.maximum(part.lengths_ns, 1), 1.0), 0.0)
             edit.save_host_parts(thread, part.start_ns, part.end_ns, share)
-        captured = calls_within(graph, windows) & launching
-        ops = (
-            (graph.program.ops.call >= 0) & captured[np.maximum(graph.program.ops.call, 0)] if len(calls) else captured
-        )
-        edit.close_gaps(ops, int(self.gap_us.at(case) * NS_PER_US))
+        captured = np.append(calls_within(graph, windows) & launching, False)
+        edit.close_gaps(captured[ops.call], int(self.gap_us.at(case) * NS_PER_US))
         return edit.done()
 
-    def _uninterrupted(self, graph: Graph, thread: int, windows: Intervals) -> Intervals:
-        """The windows within the thread's own calls, without the blocking ones."""
-        calls, blocking = graph.program.calls, graph.program.releases.blocking
-        mine = np.flatnonzero(calls.thread == thread)
-        if not mine.size:
-            return Intervals.none()
-        waits = mine[blocking[mine]]
-        span = windows.clip(int(calls.start_ns[mine].min()), int(calls.end_ns[mine].max()))
-        return span - Intervals.union_of(calls.start_ns[waits], calls.end_ns[waits])
+
+def _launching(graph: Graph, thread: int, windows: Intervals, launching: Flags) -> Intervals:
+    """The windows from launch to launch of a thread, without blocking calls and without what takes long in between.
+
+    Loading a batch or writing a checkpoint is not captured with the launches around it.
+    """
+    calls = graph.program.calls
+    mine = np.flatnonzero(launching & (calls.thread == thread))
+    if mine.size < 2:
+        return Intervals.none()
+    start, end = calls.start_ns[mine[:-1]], calls.end_ns[mine[1:]]
+    close = calls.start_ns[mine[1:]] - calls.end_ns[mine[:-1]] <= _CAPTURED_WITHIN_US * NS_PER_US
+    waits = np.flatnonzero(graph.program.releases.blocking & (calls.thread == thread))
+    stretches = Intervals.union_of(start[close], end[close])
+    return (windows & stretches) - Intervals.union_of(calls.start_ns[waits], calls.end_ns[waits])

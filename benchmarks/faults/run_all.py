@@ -92,7 +92,7 @@ def environment(site: Site, gpu: int) -> dict[str, str]:
         **os.environ,
         "CUDA_VISIBLE_DEVICES": str(gpu),
         "PYTHONUNBUFFERED": "1",
-        "TORCHINDUCTOR_CACHE_DIR": str(site.scratch / "inductor"),
+        "TORCHINDUCTOR_CACHE_DIR": f"{site.scratch}-inductor",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "OMP_NUM_THREADS": "4",
     }
@@ -268,7 +268,7 @@ def main() -> None:
     options = parsed()
     begin = time.monotonic()
     shutil.rmtree(options.scratch, ignore_errors=True)
-    (options.scratch / "inductor").mkdir(parents=True)
+    options.scratch.mkdir(parents=True)
     options.out.mkdir(parents=True, exist_ok=True)
     site = Site(options.scratch, begin + options.seconds - PACKING_S, options.gpus, options.nsys, options.dry)
     tasks: queue.PriorityQueue[tuple[int, int, Task]] = queue.PriorityQueue()

@@ -1,0 +1,223 @@
+"""Score diagnoses and prices against the measured truth; `make scoreboard` prints it.
+
+python -m benchmarks.faults.score [--tool torch] [--split tune] [--only item_per_layer] [--details] [--json OUT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import lzma
+import multiprocessing
+import os
+import statistics
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults import scoring, suite
+from benchmarks.faults.adopt import CAPTURES, MEASURED
+from benchmarks.faults.scoring import Figures, Foretold, Observation
+
+TOOLS = ("torch", "nsys")
+SPLITS = ("tune", "evaluate")
+HEADINGS = (
+    "split",
+    "tool",
+    "costly",
+    "top-1",
+    "top-3",
+    "healthy",
+    "false",
+    "priced",
+    "MAE",
+    "rel.",
+    "sign",
+    "coverage",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One archive to score: the captures of one program by one tool, and what was measured of it."""
+
+    fault: str
+    tool: str
+    measured: dict[str, dict[str, Any]]
+
+
+def truth(measured: dict[str, Any] | None) -> tuple[float, float, float] | None:
+    """Measured gain as a share, and the unprofiled steps of fault and fix in ms; None without equal receipts."""
+    if not measured or not measured["fault_ms"] or not all(measured["receipts_equal"]):
+        return None
+    fault, fix = statistics.median(measured["fault_ms"]), statistics.median(measured["fix_ms"])
+    return 1 - fix / fault, fault, fix
+
+
+def diagnosed(path: Path, unprofiled_ms: float) -> tuple[Any, Any, bool]:
+    """Trace, diagnosis, and whether the diagnosis was told the unprofiled step time."""
+    import timesink
+
+    trace = timesink.read(path)
+    told = "unprofiled_step_ms" in inspect.signature(timesink.diagnose).parameters
+    return trace, timesink.diagnose(trace, **({"unprofiled_step_ms": unprofiled_ms} if told else {})), told
+
+
+def foretold(findings: Sequence[tuple[str, Any]], owed: str, step_ms: float) -> Foretold | None:
+    """The sum of what the findings of the planted bottleneck promise, at most the whole step."""
+    promised = [worth for name, worth in findings if name == owed and worth is not None]
+    if not promised:
+        return None
+    value = sum(worth.value for worth in promised)
+    low = sum(worth.value if worth.low is None else worth.low for worth in promised)
+    high = sum(worth.value if worth.high is None else worth.high for worth in promised)
+    return Foretold(*(min(1.0, part / step_ms) for part in (value, low, high)))
+
+
+def observed(path: Path, tool: str, measured: dict[str, dict[str, Any]]) -> Observation | None:
+    """One capture diagnosed and held against the truth; None where there is no truth."""
+    from benchmarks.faults import formulas
+
+    name, severity, variant = path.stem.split(".")
+    fault = suite.find(name)
+    known = truth(measured.get(f"{name}/{severity}"))
+    if known is None:
+        return None
+    gain, fault_ms, fix_ms = known
+    unprofiled_ms = fault_ms if variant == "fault" else fix_ms
+    frame = Observation(name, severity, variant, tool, fault.split, fault.bottleneck, gain, "")
+    try:
+        trace, diagnosis, told = diagnosed(path, unprofiled_ms)
+    except Exception as problem:  # noqa: BLE001 - a crash is a miss, and is shown
+        return dataclasses.replace(frame, verdict="crashed", problem=f"{type(problem).__name__}: {problem}"[:200])
+    profiled_ms = diagnosis.steps.p50_ms
+    step_ms = unprofiled_ms if told or not profiled_ms else profiled_ms
+    findings = [(str(finding.bottleneck), finding.recoverable) for _, finding in diagnosis.findings]
+    return dataclasses.replace(
+        frame,
+        verdict=str(diagnosis.bottleneck),
+        findings=tuple((name, worth.value / step_ms if worth else 0.0) for name, worth in findings),
+        foretold=foretold(findings, fault.bottleneck, step_ms),
+        formulas=formulas.prices(trace, fault.bottleneck),
+        slowdown=profiled_ms / unprofiled_ms if profiled_ms else None,
+    )
+
+
+def archive_observed(job: Job) -> list[Observation]:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tarfile.open(CAPTURES / f"{job.fault}.{job.tool}.tar.xz") as archive:
+                archive.extractall(folder, filter="data")
+        except (OSError, lzma.LZMAError, tarfile.TarError) as problem:
+            raise SystemExit(f"{job.fault}.{job.tool}.tar.xz cannot be opened: {problem}") from problem
+        seen = [observed(path, job.tool, job.measured) for path in sorted(Path(folder).iterdir())]
+    return [observation for observation in seen if observation]
+
+
+def jobs(options: argparse.Namespace) -> list[Job]:
+    if not MEASURED.exists():
+        raise SystemExit(f"{MEASURED} is missing: make the captures on a GPU first (benchmarks/faults/README.md)")
+    measured = json.loads(MEASURED.read_text())
+    wanted = {case.fault for case in suite.cases(options.only)}
+    return [
+        Job(fault.name, tool, measured)
+        for fault in suite.FAULTS
+        for tool in TOOLS
+        if fault.name in wanted
+        and options.tool in ("", tool)
+        and options.split in ("", fault.split)
+        and (CAPTURES / f"{fault.name}.{tool}.tar.xz").exists()
+    ]
+
+
+def figure(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def row(split: str, tool: str, found: Figures) -> tuple[str, ...]:
+    return (
+        split, tool, str(found.costly), figure(found.top1, ".0%"), figure(found.top3, ".0%"), str(found.healthy),
+        figure(found.false_verdicts, ".0%"), str(found.priced), figure(found.mean_error_points, ".1f"),
+        figure(found.median_relative_error, ".0%"), figure(found.sign_right, ".0%"), figure(found.coverage, ".0%"),
+    )  # fmt: skip
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, its columns as wide as they need."""
+    widths = [max(len(line[column]) for line in (headings, *rows)) for column in range(len(headings))]
+    lines = [headings, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
+
+
+def groups(observations: Sequence[Observation]) -> Iterator[tuple[str, str, list[Observation]]]:
+    for split in SPLITS:
+        for tool in TOOLS:
+            part = [item for item in observations if item.tool == tool and item.split == split]
+            if part:
+                yield split, tool, part
+
+
+def peers(observations: Sequence[Observation]) -> str:
+    """The peers' formulas on the same captures, the fault being known to them."""
+    from benchmarks.faults import formulas
+
+    rows = []
+    for split, tool, part in groups(observations):
+        own = scoring.figures(part)
+        figures = {"timesink": (own.mean_error_points, own.median_relative_error, own.sign_right)}
+        figures |= {name: scoring.formula_figures(part, name) for name in formulas.NAMES}
+        for name, (points, relative, sign) in figures.items():
+            rows.append((split, tool, name, figure(points, ".1f"), figure(relative, ".0%"), figure(sign, ".0%")))
+    return table(("split", "tool", "price by", "MAE", "rel.", "sign"), rows)
+
+
+def details(observations: Sequence[Observation]) -> str:
+    rows = []
+    for item in observations:
+        says = (
+            f"{100 * item.foretold.value:.1f} ({100 * item.foretold.low:.1f}–{100 * item.foretold.high:.1f})"
+            if item.foretold
+            else "–"
+        )
+        found = ", ".join(f"{name} {100 * value:.0f}" for name, value in item.findings[:3]) or item.problem
+        mark = "ok" if item.verdict == item.owed else "miss" if item.costly else "FALSE" if item.healthy else ""
+        rows.append(
+            (f"{item.fault}/{item.severity}/{item.variant}", item.tool, item.split[0], item.owed, item.verdict, mark,
+             f"{100 * item.gain:.1f}", says, found)
+        )  # fmt: skip
+    return table(("case", "tool", "", "owed", "verdict", "", "gain %", "foretold %", "findings %"), rows)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tool", choices=("", *TOOLS), default="")
+    parser.add_argument("--split", choices=("", *SPLITS), default="")
+    parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
+    parser.add_argument("--details", action="store_true", help="every case: owed, verdict, measured and foretold gain")
+    parser.add_argument("--json", type=Path, help="write every observation there")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    # spawn: a forked child of a process that used Polars can hang
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        observations = [item for part in pool.map(archive_observed, jobs(options), chunksize=1) for item in part]
+    if options.json:
+        options.json.write_text(json.dumps([dataclasses.asdict(item) for item in observations], indent=1))
+    if options.details:
+        print(details(observations), end="\n\n")
+    print(table(HEADINGS, [row(split, tool, scoring.figures(part)) for split, tool, part in groups(observations)]))
+    print()
+    print(peers(observations))
+
+
+if __name__ == "__main__":
+    main()

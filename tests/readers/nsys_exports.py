@@ -42,7 +42,9 @@ def write_sqlite(path: Path, text: str) -> Path:
     with closing(sqlite3.connect(path)) as db, db:
         for name, (columns, rows) in parsed(text).items():
             texts = {at for row in rows for at, value in enumerate(row) if isinstance(value, str)}
-            declared = ", ".join(f'"{column}" {"TEXT" if at in texts else "INTEGER"}' for at, column in enumerate(columns))
+            declared = ", ".join(
+                f'"{column}" {"TEXT" if at in texts else "INTEGER"}' for at, column in enumerate(columns)
+            )
             db.execute(f"CREATE TABLE {name} ({declared})")
             db.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
     return path

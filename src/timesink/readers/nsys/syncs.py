@@ -99,22 +99,24 @@ def _last_records(session: Session, waits: pl.DataFrame) -> pl.DataFrame:
         pl.col("eventSyncId").replace([0, _NONE], None).alias("sync_id"), pl.col("correlation").alias("at")
     )
     waits = waits.sort("at", maintain_order=True)
-    exact, last = (
-        waits.join_asof(
-            records.with_columns(pl.col("record").alias("at")),
-            on="at",
-            by=by,
-            strategy="backward",
-            allow_exact_matches=False,
-            check_sortedness=False,
-        ).select("row", "recorded_stream", "record")
-        for by in (["process", "event_id", "sync_id"], ["process", "event_id"])
-    )
+    exact, last = (_latest_before(waits, records, by) for by in (["sync_id"], []))
     both = exact.join(last, on="row", how="left", suffix="_last").sort("row")
     return both.select(
         pl.col("recorded_stream").fill_null(pl.col("recorded_stream_last")),
         pl.col("record").fill_null(pl.col("record_last")),
     )
+
+
+def _latest_before(waits: pl.DataFrame, records: pl.DataFrame, also_by: list[str]) -> pl.DataFrame:
+    """For each wait the last record of the same event, and of what `also_by` names, with a smaller correlation."""
+    return waits.join_asof(
+        records.with_columns(pl.col("record").alias("at")),
+        on="at",
+        by=["process", "event_id", *also_by],
+        strategy="backward",
+        allow_exact_matches=False,
+        check_sortedness=False,
+    ).select("row", "recorded_stream", "record")
 
 
 _ANY_CALL = "|".join(_BY_CALL)

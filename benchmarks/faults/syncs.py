@@ -50,7 +50,7 @@ def item_per_layer(severity: str, machine: Machine) -> Program:
 
 
 def synchronize_per_layer(severity: str, machine: Machine) -> Program:
-    """Timers left in the model call torch.cuda.synchronize() after every layer."""
+    """Timers left in the model call torch.cuda.synchronize() after every layer; fixed, they are gone."""
 
     def wait(hidden: Tensor, total: Tensor) -> Tensor:
         machine.synchronize()

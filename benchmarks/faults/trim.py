@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 PATHS = re.compile(r"(?:/[^/\s\"]+)+?/(?=(?:site-packages|benchmarks|python3\.\d+)/)")
-ABSOLUTE = re.compile(r"/(?:tmp|home|root|work|opt|usr|mnt|var)/[^\s\"]*/")
+ABSOLUTE = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
 DROPPED_TOP = ("trace_id", "distributedInfo", "host_name", "hostname")
 EXACT_MICROSECONDS = 2**53 / 1000
 

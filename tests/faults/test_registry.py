@@ -1,0 +1,54 @@
+"""The registry of planted faults: what it promises of every program, without running one."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from benchmarks.faults import suite
+
+from timesink.findings import Bottleneck
+
+HOME = Path(suite.__file__).parent
+
+
+def builders(topic: str) -> dict[str, str]:
+    """The top-level functions of a topic's file and their docstrings."""
+    tree = ast.parse((HOME / f"{topic}.py").read_text())
+    return {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("fault", suite.FAULTS, ids=lambda fault: fault.name)
+def test_every_program_is_owed_a_bottleneck_and_has_a_builder_that_says_fault_and_fix(fault: suite.Fault) -> None:
+    assert fault.bottleneck in set(Bottleneck)
+    summary = builders(fault.topic)[fault.name].split("\n")[0]
+    assert fault.healthy or fault.stacks or "; fixed, " in summary or "\nFixed, " in builders(fault.topic)[fault.name]
+
+
+def test_names_are_used_once() -> None:
+    names = [fault.name for fault in suite.FAULTS]
+    assert len(names) == len(set(names))
+
+
+def test_there_are_as_many_programs_as_were_asked_for() -> None:
+    planted = [fault for fault in suite.FAULTS if not fault.healthy]
+    assert len(planted) >= 28
+    assert len(suite.FAULTS) - len(planted) >= 6
+
+
+def test_about_a_third_is_held_back_and_the_choice_depends_on_the_name_alone() -> None:
+    held_back = [fault.name for fault in suite.FAULTS if fault.split == "evaluate"]
+    assert 1 / 4 < len(held_back) / len(suite.FAULTS) < 5 / 12
+    assert suite.Fault("item_per_layer", "elsewhere", "none").split == suite.find("item_per_layer").split
+
+
+def test_cases_are_chosen_by_name_severity_and_topic() -> None:
+    assert suite.cases("item_per_layer/low") == [suite.Case("item_per_layer", "low")]
+    assert [case.severity for case in suite.cases("item_per_layer")] == ["high", "low", "harmless"]
+    assert {case.fault for case in suite.cases("optimizers:")} == {"adamw_one_by_one", "sgd_one_by_one"}
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(SystemExit, match="item_per_layer"):
+        suite.cases("no_such_program")

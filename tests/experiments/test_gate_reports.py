@@ -191,7 +191,7 @@ def test_markdown_links_nowhere_mentions_nobody_and_breaks_no_table(text: str) -
     prose = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", body)  # in a code span nothing acts
     assert not re.search(r"(?<!\\)<(?!!--|/?details|/?summary)", prose)
     assert "@everyone" not in prose
-    assert "](http" not in prose
+    assert not re.search(r"(?<!\\)\]\(", prose)
     assert not re.search(r"^\s*::", body, re.MULTILINE)
     table = [line for line in body.splitlines() if line.startswith("| ")]
     pipes = {len(re.findall(r"(?<!\\)\|", line)) for line in table[:4]}

@@ -148,7 +148,7 @@ def test_a_calibration_is_the_deviation_of_log_means_over_all_sessions(tmp_path:
 
 def test_calibration_discards_the_first_run() -> None:
     rows = calibrate.calibrate(lambda number: row(1.0 + number), 5)
-    assert [r.mean_s for r in rows] == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert [r.mean_s for r in rows] == [3.0, 4.0, 5.0, 6.0, 7.0]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 1, "environment": {}, "sessions": [{}]}',

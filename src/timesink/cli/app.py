@@ -24,6 +24,11 @@ COMMANDS = {
     "rules": "List the rules and their limits.",
     "explain": "Explain one rule: what it finds, how, what to do.",
     "tables": "List what a trace holds and what was lost on the way.",
+    "verify": "Say whether one change made the steps slower or faster.",
+    "gate": "Fail where a change makes the program slower, and only then.",
+    "calibrate": "Measure how much runs of one unchanged program differ here.",
+    "baseline": "Keep baselines: run summaries of the trunk.",
+    "ledger": "Keep predictions and what became of them.",
     "doctor": "Show versions and which profilers work here.",
     "demo": "Diagnose a bundled training run, before and after its fix.",
 }

@@ -58,11 +58,11 @@ def calibrate(
 ) -> list[RunRow]:
     """Run the same command `runs` times in fresh processes, after one that is discarded."""
     made = []
-    for number in range(runs + 1):
+    for number in range(1, runs + 2):
         row = launch(number)
         progress(
-            f"run {number + 1} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step"
-            + ("" if number else " (warm-up, discarded)")
+            f"run {number} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step"
+            + (" (warm-up, discarded)" if number == 1 else "")
         )
         made.append(row)
     return made[1:]

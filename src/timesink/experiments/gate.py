@@ -58,11 +58,13 @@ def against_baseline(
         threshold_ratio,
         Effect(float(np.exp(at.mean)), float(np.exp(at.low)), float(np.exp(at.high)), BASELINE_LEVEL.default),
         reason=Reason.TOO_NOISY if undecided else None,
-        explanation="the prediction interval crosses a threshold" if undecided else "",
+        explanation=f"{len(new)} new runs against {len(stored)} stored"
+        + ("; the prediction interval crosses a threshold" if undecided else ""),
         to_resolve="compare with the old build in the same job: timesink verify" if undecided else "",
-        pairs=len(new),
         run_sd_ratio=sd,
-        false_alarm_ratio=None if undecided else false_alarm(error, at.df, BASELINE_LEVEL.default, threshold_ratio),
+        false_alarm_ratio=false_alarm(error, at.df, BASELINE_LEVEL.default, threshold_ratio)
+        if outcome in (Outcome.SLOWER, Outcome.FASTER)
+        else None,
     )
 
 

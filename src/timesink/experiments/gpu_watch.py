@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+
+from timesink.experiments.processes import Command
 
 _FIELDS = ("timestamp", "index", "uuid", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 _REASON_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # renamed with driver 535
@@ -93,6 +98,15 @@ def condense(samples: list[GpuSample], foreign: tuple[str, ...] = ()) -> GpuStat
         tuple(sorted(reasons)),
         foreign,
     )
+
+
+def visible_devices(commands: Iterable[Command]) -> str | None:
+    """The GPUs the commands may use, as nvidia-smi's ``-i`` takes them; None where all, or where they differ."""
+    chosen = {
+        command.environment.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")) for command in commands
+    }
+    only = chosen.pop() if len(chosen) == 1 else None
+    return only if only and re.fullmatch(r"[A-Za-z0-9,/-]+", only) and not only.startswith("-") else None
 
 
 class GpuWatch:

@@ -37,7 +37,7 @@ class Verification:
 def verify(plan: Plan, launch: Launch, progress: Callable[[str], None] = lambda _: None) -> Verification:
     """Make runs until a look decides or the plan is exhausted; stop at once where results differ."""
     check_plan(plan)
-    number = 0
+    number = 1
     reference: RunRow | None = None
     pairs: list[Pair] = []
     for pair in range(-plan.warm_up_pairs, plan.looks[-1]):
@@ -45,7 +45,9 @@ def verify(plan: Plan, launch: Launch, progress: Callable[[str], None] = lambda 
         for side in pair_order(max(pair, 0)):
             row = launch(side, number)
             number += 1
-            progress(f"run {number}: {side} {row.mean_s * 1e3:.4g} ms per step over {row.steps - row.dropped} steps")
+            progress(
+                f"run {row.number}: {side} {row.mean_s * 1e3:.4g} ms per step over {row.steps - row.dropped} steps"
+            )
             reference = reference or row
             if wrong := receipt_mismatch(reference, row, plan.receipt_tolerance_ratio):
                 return Verification(
@@ -96,7 +98,7 @@ def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> 
     ):
         return ""
     said = ["nothing" if r.receipt is None else repr(r.receipt[:80]) for r in (reference, row)]
-    runs = [f"run {r.number + 1} ({r.side})" for r in (reference, row)]
+    runs = [f"run {r.number} ({r.side})" for r in (reference, row)]
     return f"{runs[0]} computed {said[0]}, {runs[1]} computed {said[1]}"
 
 
@@ -122,6 +124,16 @@ def to_result(verification: Verification, suite: str) -> GateResult:
             )
     runs = sorted((row for pair in pairs for row in pair), key=lambda row: row.number)
     return GateResult(suite, "same-job A/B", tuple(rows), runs=tuple(runs), notes=verification.notes)
+
+
+def gain_ms(verification: Verification) -> tuple[float, float, float] | None:
+    """Milliseconds won per step (value, low, high), from the mean before and the ratio; None without an effect."""
+    effect = verification.verdict.effect
+    before = _geometric([pair[0].mean_s for pair in verification.pairs])
+    if effect is None or before is None:
+        return None
+    value, low, high = (1e3 * before * (1 - ratio) for ratio in (effect.ratio, effect.high, effect.low))
+    return value, low, high
 
 
 def _beside(name: str, before: Sequence[float], after: Sequence[float], plan: Plan) -> GateRow:

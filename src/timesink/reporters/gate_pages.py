@@ -31,11 +31,13 @@ def page(result: GateResult) -> Page:
 def notes(result: GateResult) -> tuple[str, ...]:
     """How it was compared, the full sentence of each gated row, why where nothing can be said, and all warnings."""
     said = [f"procedure: {result.procedure}"]
+    first = headline(result)
     for row in worst_first(result.rows):
-        if row.gated and row.verdict.effect is not None:
-            said.append(f"{row.name}: {sentence(row)}")
-        if row.gated and why(row.verdict):
-            said.append(f"{row.name}: {why(row.verdict)}")
+        if not row.gated:
+            continue
+        told_parts = [sentence(row)] if row.verdict.effect is not None else []
+        told_parts += [why(row.verdict)] if why(row.verdict) else []
+        said += [f"{row.name}: {part}" for part in told_parts if part not in first]
         said += [f"{row.name}: {note}" for note in row.verdict.notes]
     return (*said, *result.notes, *((f"report: {result.artefact}",) if result.artefact else ()))
 
@@ -96,28 +98,31 @@ def findings(result: GateResult) -> Sheet:
 
 
 def runs(result: GateResult) -> Sheet:
-    """Every counted run in the order in which it was made."""
+    """Every counted run in the order in which it was made; what was seen of no run has no column."""
     columns = (
         Column("number", "run", "1"),
         Column("side", "side"),
-        Column("mean_s", "mean step", "s"),
+        Column("mean", "mean step"),
         Column("steps", "steps", "1"),
         Column("dropped", "warm-up", "1"),
         Column("sm_mhz", "SM MHz", "1"),
         Column("celsius", "°C", "1"),
         Column("remarks", "remarks"),
     )
-    rows = tuple(
+    rows = [
         (
             run.number,
             run.side,
-            run.mean_s,
+            figure(run.mean_s, "s"),
             run.steps,
             run.dropped,
             run.sm_mhz,
             run.celsius,
-            ", ".join([*(() if run.settled else ("not steady",)), *run.slowed_by, *run.foreign]),
+            ", ".join([*(() if run.settled else ("not steady",)), *run.slowed_by, *run.foreign]) or None,
         )
         for run in result.runs
+    ]
+    seen = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
+    return Sheet(
+        "runs", "Runs", tuple(columns[at] for at in seen), tuple(tuple(row[at] for at in seen) for row in rows)
     )
-    return Sheet("runs", "Runs", columns, rows)

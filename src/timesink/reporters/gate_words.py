@@ -57,6 +57,8 @@ def figure(value: float | None, unit: str) -> str:
     """A metric's value for people."""
     if value is None:
         return "–"
+    if unit == "s":
+        return _seconds(value)
     return value_text(value, unit) if unit else number_text(value)
 
 
@@ -109,6 +111,12 @@ def told(findings: tuple[FindingChange, ...]) -> list[FindingChange]:
     """Findings that are not the same on both sides: new ones first."""
     order = (Fate.NEW, Fate.CHANGED, Fate.GONE)
     return sorted((f for f in findings if f.fate in order), key=lambda f: (order.index(f.fate), f.code, f.message))
+
+
+def _seconds(value: float) -> str:
+    """Four digits, one more than elsewhere: two step times stand side by side here."""
+    scale, name = next(((s, n) for s, n in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if abs(value) >= s), (1e-9, "ns"))
+    return f"{value / scale:#.4g} {name}"
 
 
 def _size(row: GateRow) -> float:

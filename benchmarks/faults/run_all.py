@@ -11,23 +11,20 @@ import json
 import os
 import queue
 import shutil
-import statistics
+import sqlite3
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.faults import suite, trim
+from benchmarks.faults import pack, suite, trim
 
 GROUPS_PER_GPU = 2
 TASK_LIMIT_S = 240.0
 PACKING_S = 35.0
-PIECE_BYTES = 14_000_000
 NSYS = ("-t", "cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--resolve-symbols=false", "--force-overwrite=true")
 
 
@@ -83,8 +80,13 @@ def command(site: Site, task: Task) -> list[str]:
         return [*python, *only, "--out", str(site.scratch / f"{task.name}.json")]
     out = ["--out", str(site.scratch / task.stage), "--log", f"{task.name}.taken.json"]
     run = [*python, task.stage, *only, *out]
-    report = str(site.scratch / task.name)
+    report = str(report_of(site, task))
     return [site.nsys, "profile", *NSYS, "-o", report, *run] if task.stage == "nsys" and not site.dry else run
+
+
+def report_of(site: Site, task: Task) -> Path:
+    """The report's path without its ending, and without dots, which nsys would take for one."""
+    return site.scratch / task.name.replace(".", "-")
 
 
 def environment(site: Site, gpu: int) -> dict[str, str]:
@@ -127,7 +129,7 @@ def run(site: Site, task: Task, gpu: int) -> None:
 
 
 def export(site: Site, task: Task) -> None:
-    report = site.scratch / f"{task.name}.nsys-rep"
+    report = report_of(site, task).with_suffix(".nsys-rep")
     if site.dry or not report.exists():
         return
     database = report.with_suffix(".sqlite")
@@ -158,96 +160,11 @@ def work(site: Site, tasks: queue.PriorityQueue[tuple[int, int, Task]], gpu: int
             return
         try:
             run(site, task, gpu)
-        except (OSError, subprocess.SubprocessError, ValueError, trim.sqlite3.Error) as problem:
+        except (OSError, subprocess.SubprocessError, ValueError, sqlite3.Error) as problem:
             print(f"{task.name}: {problem}", flush=True)
         rest = unreached(site, task)
         if rest and task.attempt < 3:
             tasks.put((priority, order, replace(task, cases=rest, attempt=task.attempt + 1)))
-
-
-def merged(site: Site) -> dict[str, dict[str, object]]:
-    """Every case's step times, one number per process, and whether the receipts agreed in all."""
-    found: dict[str, dict[str, object]] = {}
-    for path in sorted(site.scratch.glob("measure[0-9]*.json")):
-        for name, result in json.loads(path.read_text()).items():
-            case = found.setdefault(name, {"fault_ms": [], "fix_ms": [], "receipts_equal": [], "failed": []})
-            if "failed" in result:
-                case["failed"].append(result["failed"])
-                continue
-            case["fault_ms"].append(round(result["fault_ms"], 5))
-            case["fix_ms"].append(round(result["fix_ms"], 5))
-            case["receipts_equal"].append(result["receipts_equal"])
-            case["receipts"] = result["receipts"]
-            case.setdefault("spread_ms", {})
-            for variant, values in result["blocks_ms"].items():
-                case["spread_ms"].setdefault(variant, []).append(round(max(values) - min(values), 5))
-    for case in found.values():
-        if case["fault_ms"]:
-            fault, fix = statistics.median(case["fault_ms"]), statistics.median(case["fix_ms"])
-            case["gain_share"] = round(1 - fix / fault, 5)
-    return found
-
-
-def fault_archive(site: Site, tool: str, name: str) -> Path | None:
-    """The captures of one program by one tool in one solid archive: its severities share most of their text."""
-    suffix = "json" if tool == "torch" else "sqlite"
-    raw = sorted((site.scratch / tool).glob(f"{name}.*.{suffix}"))
-    target = site.scratch / "packed" / f"{name}.{tool}.tar.xz"
-    if not raw:
-        return None
-    with tarfile.open(target, "w:xz", preset=6) as archive:
-        for path in raw:
-            small = path
-            if tool == "torch":
-                small = site.scratch / "trimmed" / path.name
-                trim.trim_torch(path, small, steps=6)
-            info = archive.gettarinfo(small, arcname=path.name)
-            info.uid = info.gid = info.mtime = 0
-            info.uname = info.gname = ""
-            with small.open("rb") as content:
-                archive.addfile(info, content)
-    return target
-
-
-def archived(job: tuple[Site, str, str]) -> Path | None:
-    try:
-        return fault_archive(*job)
-    except (OSError, ValueError, KeyError, SystemExit) as problem:
-        print(f"{job[1]} {job[2]}: not packed: {problem}", flush=True)
-        return None
-
-
-def pack(site: Site, out: Path, label: str) -> None:
-    """`out`/faults.<label>.N.tar, each below the size limit, holding the archives, the measurements, the logs."""
-    for folder in ("packed", "trimmed"):
-        (site.scratch / folder).mkdir(exist_ok=True)
-    jobs = [(site, tool, fault.name) for tool in ("torch", "nsys") for fault in suite.FAULTS]
-    with ProcessPoolExecutor(min(48, os.cpu_count() or 1)) as pool:
-        archives = [path for path in pool.map(archived, jobs) if path]
-    measured = site.scratch / f"measured.{label}.json"
-    measured.write_text(json.dumps(merged(site), indent=1, sort_keys=True))
-    logs = site.scratch / f"logs.{label}.tar.xz"
-    with tarfile.open(logs, "w:xz") as archive:
-        for path in sorted(
-            [
-                *site.scratch.glob("*.log"),
-                *site.scratch.glob("*/*.taken.json"),
-                *site.scratch.glob("measure[0-9]*.json"),
-            ]
-        ):
-            archive.add(path, arcname=path.name)
-    pieces: list[list[Path]] = [[measured, logs]]
-    size = sum(path.stat().st_size for path in pieces[0])
-    for path in archives:
-        if size + path.stat().st_size > PIECE_BYTES:
-            pieces.append([])
-            size = 0
-        pieces[-1].append(path)
-        size += path.stat().st_size
-    for number, paths in enumerate(pieces):
-        with tarfile.open(out / f"faults.{label}.{number}.tar", "w") as archive:
-            for path in paths:
-                archive.add(path, arcname=path.name)
 
 
 def parsed() -> argparse.Namespace:
@@ -280,8 +197,10 @@ def main() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    pack(site, options.out, options.label)
-    failed = {name: case["failed"][-1].splitlines()[-1] for name, case in merged(site).items() if case["failed"]}
+    pack.pack(site.scratch, options.out, options.label)
+    failed = {
+        name: case["failed"][-1].splitlines()[-1] for name, case in pack.merged(site.scratch).items() if case["failed"]
+    }
     print(json.dumps({"seconds": round(time.monotonic() - begin), "left": tasks.qsize(), "failed": failed}, indent=1))
 
 

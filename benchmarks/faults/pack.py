@@ -1,0 +1,99 @@
+"""Pack what the stages of `run_all.py` left in its scratch folder: archives of captures, merged measurements, logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tarfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from benchmarks.faults import suite, trim
+
+PIECE_BYTES = 14_000_000
+
+
+def merged(scratch: Path) -> dict[str, dict[str, object]]:
+    """Every case's step times, one number per process, and whether the receipts agreed in all."""
+    found: dict[str, dict[str, object]] = {}
+    for path in sorted(scratch.glob("measure[0-9]*.json")):
+        for name, result in json.loads(path.read_text()).items():
+            case = found.setdefault(name, {"fault_ms": [], "fix_ms": [], "receipts_equal": [], "failed": []})
+            if "failed" in result:
+                case["failed"].append(result["failed"])
+                continue
+            case["fault_ms"].append(round(result["fault_ms"], 5))
+            case["fix_ms"].append(round(result["fix_ms"], 5))
+            case["receipts_equal"].append(result["receipts_equal"])
+            case["receipts"] = result["receipts"]
+            case.setdefault("spread_ms", {})
+            for variant, values in result["blocks_ms"].items():
+                case["spread_ms"].setdefault(variant, []).append(round(max(values) - min(values), 5))
+    for case in found.values():
+        if case["fault_ms"]:
+            fault, fix = statistics.median(case["fault_ms"]), statistics.median(case["fix_ms"])
+            case["gain_share"] = round(1 - fix / fault, 5)
+    return found
+
+
+def fault_archive(scratch: Path, tool: str, name: str) -> Path | None:
+    """The captures of one program by one tool in one solid archive: its severities share most of their text."""
+    suffix = "json" if tool == "torch" else "sqlite"
+    raw = sorted((scratch / tool).glob(f"{name}.*.{suffix}"))
+    target = scratch / "packed" / f"{name}.{tool}.tar.xz"
+    if not raw:
+        return None
+    with tarfile.open(target, "w:xz", preset=6) as archive:
+        for path in raw:
+            small = path
+            if tool == "torch":
+                small = scratch / "trimmed" / path.name
+                trim.trim_torch(path, small, steps=6)
+            info = archive.gettarinfo(small, arcname=path.name)
+            info.uid = info.gid = info.mtime = 0
+            info.uname = info.gname = ""
+            with small.open("rb") as content:
+                archive.addfile(info, content)
+    return target
+
+
+def archived(job: tuple[Path, str, str]) -> Path | None:
+    try:
+        return fault_archive(*job)
+    except (OSError, ValueError, KeyError, SystemExit) as problem:
+        print(f"{job[1]} {job[2]}: not packed: {problem}", flush=True)
+        return None
+
+
+def pack(scratch: Path, out: Path, label: str) -> None:
+    """`out`/faults.<label>.N.tar, each below the size limit, holding the archives, the measurements, the logs."""
+    for folder in ("packed", "trimmed"):
+        (scratch / folder).mkdir(exist_ok=True)
+    jobs = [(scratch, tool, fault.name) for tool in ("torch", "nsys") for fault in suite.FAULTS]
+    with ProcessPoolExecutor(min(48, os.cpu_count() or 1)) as pool:
+        archives = [path for path in pool.map(archived, jobs) if path]
+    measured = scratch / f"measured.{label}.json"
+    measured.write_text(json.dumps(merged(scratch), indent=1, sort_keys=True))
+    logs = scratch / f"logs.{label}.tar.xz"
+    with tarfile.open(logs, "w:xz") as archive:
+        for path in sorted(
+            [
+                *scratch.glob("*.log"),
+                *scratch.glob("*/*.taken.json"),
+                *scratch.glob("measure[0-9]*.json"),
+            ]
+        ):
+            archive.add(path, arcname=path.name)
+    pieces: list[list[Path]] = [[measured, logs]]
+    size = sum(path.stat().st_size for path in pieces[0])
+    for path in archives:
+        if size + path.stat().st_size > PIECE_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(path)
+        size += path.stat().st_size
+    for number, paths in enumerate(pieces):
+        with tarfile.open(out / f"faults.{label}.{number}.tar", "w") as archive:
+            for path in paths:
+                archive.add(path, arcname=path.name)

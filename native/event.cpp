@@ -126,7 +126,8 @@ bool is_flow(char phase) { return phase == 's' || phase == 'f' || phase == 't'; 
 Scan read_member(Cursor& c, Event& event, uint8_t key);
 
 // The members of an object, each handed to read_member under the number its key has in `keys`.
-Scan read_object(Cursor& c, Event& event, const Words& keys) {
+Scan read_object(Cursor& c, Event& event, const Words& keys, Words::Order& expected) {
+    uint16_t last = 0;
     ++c.p;
     for (;;) {
         skip_space(c);
@@ -137,13 +138,23 @@ Scan read_object(Cursor& c, Event& event, const Words& keys) {
         if (c.p >= c.end) return Scan::more;
         if (*c.p != '"') return Scan::bad;
         ++c.p;
-        Text key;
-        if (Scan s = scan_string(c, key); s != Scan::ok) return s;
+        uint8_t number;
+        if (keys.follows(expected[last], c.p, c.end)) {  // events of a kind name their keys in the same order
+            last = expected[last];
+            number = keys.number(last);
+            c.p += keys.size(last) + 1;
+        } else {
+            Text key;
+            if (Scan s = scan_string(c, key); s != Scan::ok) return s;
+            const uint16_t slot = key.escaped ? Words::NOWHERE : keys.find_slot(key.at, key.size);
+            number = key.escaped ? find_word(keys, key) : slot == Words::NOWHERE ? Words::ABSENT : keys.number(slot);
+            if (slot != Words::NOWHERE) last = expected[last] = slot;
+        }
         skip_space(c);
         if (*c.p != ':') return c.p >= c.end ? Scan::more : Scan::bad;
         ++c.p;
         skip_space(c);
-        if (Scan s = read_member(c, event, find_word(keys, key)); s != Scan::ok) return s;
+        if (Scan s = read_member(c, event, number); s != Scan::ok) return s;
         if (is_flow(event.phase) && &keys == &EVENT_KEYS) return skip_members(c);  // nothing else of it is kept
         skip_space(c);
         if (*c.p == ',')
@@ -163,7 +174,7 @@ Scan read_member(Cursor& c, Event& event, uint8_t key) {
         return Scan::ok;
     }
     switch (static_cast<Key>(key)) {
-        case Key::args: return *c.p == '{' ? read_object(c, event, ARG_KEYS) : skip_value(c);
+        case Key::args: return *c.p == '{' ? read_object(c, event, ARG_KEYS, event.arg_order) : skip_value(c);
         case Key::external: return take_unsigned(c, event.external, event.has_external);
         case Key::grid: return read_triple(c, event.grid, event.has_grid);
         case Key::block: return read_triple(c, event.block, event.has_block);
@@ -202,7 +213,7 @@ Category category_of(const Text& text) {
 
 Scan read_event(Cursor& c, Event& event) {
     event.clear();
-    return read_object(c, event, EVENT_KEYS);
+    return read_object(c, event, EVENT_KEYS, event.key_order);
 }
 
 }  // namespace timesink

@@ -28,6 +28,60 @@ enum class Str : uint8_t {
 constexpr size_t INTS = static_cast<size_t>(Int::count), STRS = static_cast<size_t>(Str::count);
 static_assert(INTS <= 64 && STRS <= 32);
 
+// A fixed set of words of at most PAD bytes, each with a number; one hash, one comparison of words of eight bytes.
+class Words {
+public:
+    struct Word {
+        std::string_view text;
+        uint8_t number;
+    };
+    static constexpr uint8_t ABSENT = 0xff;
+    explicit Words(std::initializer_list<Word> words);
+    // Whether the text from `at` on is this slot's word and then a quote: a guess that saves looking for the quote.
+    bool follows(uint16_t slot, const char* at, const char* end) const {
+        const Slot& word = slots_[slot];
+        return word.size && word.size <= 16 && end - at > 16 && at[word.size] == '"' &&
+               word.head == head_of(at, word.size) && (word.size < 8 || word.tail == load8(at + word.size - 8));
+    }
+    uint8_t number(uint16_t slot) const { return slots_[slot].number; }
+    size_t size(uint16_t slot) const { return slots_[slot].size; }
+    // The text must be padded as the scanner's is; NOWHERE where it is none of the words.
+    static constexpr uint16_t NOWHERE = 0xffff;
+    uint8_t find(const char* at, size_t size) const {
+        const uint16_t slot = find_slot(at, size);
+        return slot == NOWHERE ? ABSENT : slots_[slot].number;
+    }
+    uint16_t find_slot(const char* at, size_t size) const {
+        const uint64_t head = head_of(at, size), tail = size >= 8 ? load8(at + size - 8) : 0;
+        for (size_t slot = hash(head, tail, size);; slot = (slot + 1) & (SLOTS - 1)) {
+            const Slot& word = slots_[slot];
+            if (word.number == ABSENT) return NOWHERE;
+            if (word.head == head && word.tail == tail && word.size == size &&
+                (size <= 16 || std::memcmp(word.text, at, size) == 0))
+                return static_cast<uint16_t>(slot);
+        }
+    }
+
+    static constexpr size_t SLOTS = 512;
+    // Which slot was last seen behind each slot.
+    using Order = std::array<uint16_t, SLOTS>;
+
+private:
+    struct Slot {
+        uint64_t head = 0, tail = 0;
+        const char* text = nullptr;
+        uint32_t size = 0;
+        uint8_t number = ABSENT;
+    };
+    static uint64_t head_of(const char* at, size_t size) {
+        return size >= 8 ? load8(at) : load8(at) & ((uint64_t{1} << (8 * size)) - 1);
+    }
+    static size_t hash(uint64_t head, uint64_t tail, size_t size) {
+        return ((head + 3 * tail + size) * 0x9e3779b97f4a7c15ull) >> 55;
+    }
+    std::array<Slot, SLOTS> slots_;
+};
+
 struct Event {
     uint64_t ints = 0;  // which of `value` are there
     uint32_t texts = 0;
@@ -38,6 +92,7 @@ struct Event {
     std::array<int64_t, INTS> value{};
     std::array<Text, STRS> text{};
     std::array<int64_t, 3> grid{}, block{};
+    Words::Order key_order{}, arg_order{};  // kept from event to event
 
     bool has(Int f) const { return ints >> static_cast<unsigned>(f) & 1; }
     bool has(Str f) const { return texts >> static_cast<unsigned>(f) & 1; }
@@ -58,44 +113,6 @@ struct Event {
         has_external = has_grid = has_block = damaged_time = false;
         category = Category::none;
     }
-};
-
-// A fixed set of words of at most PAD bytes, each with a number; one hash, one comparison of words of eight bytes.
-class Words {
-public:
-    struct Word {
-        std::string_view text;
-        uint8_t number;
-    };
-    static constexpr uint8_t ABSENT = 0xff;
-    explicit Words(std::initializer_list<Word> words);
-    // The text must be padded as the scanner's is.
-    uint8_t find(const char* at, size_t size) const {
-        const uint64_t head = head_of(at, size), tail = size >= 8 ? load8(at + size - 8) : 0;
-        for (size_t slot = hash(head, tail, size);; slot = (slot + 1) & (SLOTS - 1)) {
-            const Slot& word = slots_[slot];
-            if (word.number == ABSENT) return ABSENT;
-            if (word.head == head && word.tail == tail && word.size == size &&
-                (size <= 16 || std::memcmp(word.text, at, size) == 0))
-                return word.number;
-        }
-    }
-
-private:
-    struct Slot {
-        uint64_t head = 0, tail = 0;
-        const char* text = nullptr;
-        uint32_t size = 0;
-        uint8_t number = ABSENT;
-    };
-    static constexpr size_t SLOTS = 512;
-    static uint64_t head_of(const char* at, size_t size) {
-        return size >= 8 ? load8(at) : load8(at) & ((uint64_t{1} << (8 * size)) - 1);
-    }
-    static size_t hash(uint64_t head, uint64_t tail, size_t size) {
-        return ((head + 3 * tail + size) * 0x9e3779b97f4a7c15ull) >> 55;
-    }
-    std::array<Slot, SLOTS> slots_;
 };
 
 // Reads the object at the cursor. On `ok` the cursor stands behind it; else it has moved no further than the trouble.

@@ -183,3 +183,44 @@ _ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
     ),
     _amd(r"\bMI210\b", "Instinct MI210", 104, 1638, 8, _rates(22.6, 45.3, 22.6, None, 181, 181, None, None, 181)),
 )
+
+
+# Dense tensor operations per SM and clock, by compute capability and path (a fused multiply-add counts as two).
+# Hopper's mma.sync reaches two thirds of wgmma. Sources: `sm__ops_path_tensor_*.sum.peak_sustained` of A100 and H100
+# reports; V100 and T4 follow from their datasheet rates.
+_TENSOR_RATES: dict[tuple[int, int], dict[str, dict[Precision, float]]] = {
+    (7, 0): {"mma": {Precision.FP16: 1024}},
+    (7, 5): {"mma": {Precision.FP16: 1024, Precision.INT8: 2048}},
+    (8, 0): {
+        "mma": {
+            Precision.FP64_TENSOR: 128,
+            Precision.TF32: 1024,
+            Precision.FP16: 2048,
+            Precision.BF16: 2048,
+            Precision.INT8: 4096,
+        }
+    },
+    (9, 0): {
+        "mma": {
+            Precision.FP64_TENSOR: 256,
+            Precision.TF32: 4096 / 3,
+            Precision.FP16: 8192 / 3,
+            Precision.BF16: 8192 / 3,
+            Precision.INT8: 16384 / 3,
+        },
+        "wgmma": {
+            Precision.TF32: 2048,
+            Precision.FP16: 4096,
+            Precision.BF16: 4096,
+            Precision.FP8: 8192,
+            Precision.INT8: 8192,
+        },
+    },
+}
+
+
+def tensor_rate(capability: tuple[int, int] | None, precision: Precision, path: str) -> float | None:
+    """Dense tensor operations per SM and clock on that chip by ``mma`` or ``wgmma``; None where not known."""
+    if capability is None:
+        return None
+    return _TENSOR_RATES.get(capability, {}).get(path, {}).get(precision)

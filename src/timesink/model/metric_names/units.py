@@ -33,7 +33,7 @@ def base_unit(metric: str) -> str | None:
 
 
 def _counted(base: str) -> str | None:
-    counted = next((unit for pattern, unit in _COUNTED if re.search(pattern, base.split(".")[0])), None)
+    counted = next((unit for pattern, unit in _COUNTED if re.search(pattern, base.split(".", maxsplit=1)[0])), None)
     if counted is not None and ".per_second" in base:
         return "Hz" if counted == "cycle" else f"{counted}/s"
     if counted is not None and (".per_cycle" in base or base.endswith(".peak_sustained")):

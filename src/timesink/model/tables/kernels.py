@@ -15,8 +15,8 @@ KERNEL_PROFILES = Table(
     "kernel_profiles",
     "One row per profiled launch of a kernel, in report order.",
     {
-        "profile": Column(pl.Int32, "number of the launch in report order, from 0"),
         "rank": RANK,
+        "profile": Column(pl.Int32, "number of the launch in its report, from 0"),
         "process": PROCESS,
         "device": optional(pl.Int32, "GPU ordinal as the profiled process numbers it"),
         "name": Column(pl.Categorical(), "demangled name with template arguments; untrusted text"),
@@ -42,13 +42,14 @@ KERNEL_PROFILES = Table(
         "metrics": Column(pl.Int32, "metrics the report holds for the launch"),
         "failed_metrics": Column(pl.Int32, "of these, NaN: their pass failed"),
     },
-    sorted_by=("profile",),
+    sorted_by=("rank", "profile"),
 )
 
 KERNEL_METRICS = Table(
     "kernel_metrics",
     "One row per metric of a profiled launch, in the metric's base unit (ns, bytes, Hz, %).",
     {
+        "rank": RANK,
         "profile": PROFILE,
         "metric": NAME,
         "unit": optional(pl.Categorical(), "base unit as timesink spells it; null where the report states none"),
@@ -61,6 +62,7 @@ KERNEL_RULES = Table(
     "kernel_rules",
     "One row per message of the profiler's own rules.",
     {
+        "rank": RANK,
         "profile": PROFILE,
         "rule": Column(pl.Categorical(), "identifier of the rule, such as CPIStall"),
         "section": optional(pl.Categorical(), "identifier of the section it belongs to"),

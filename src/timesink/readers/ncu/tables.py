@@ -158,6 +158,7 @@ def _metrics(report: Report) -> pl.DataFrame:
     value = pl.Series(metrics.value).zip_with(pl.Series(metrics.is_number), pl.Series([None], dtype=pl.Float64))
     return KERNEL_METRICS.build(
         {
+            "rank": 0,
             "profile": pl.Series(metrics.profile),
             "metric": names.gather(number),
             "unit": unit_of.gather(number),
@@ -174,6 +175,7 @@ def _rules(launches: Sequence[Launch]) -> pl.DataFrame:
     percents = [message.speedup_percent for _, message in rows]
     columns = {name: pl.Series(name, values, dtype=pl.String) for name, values in {**words, **more}.items()}
     columns["profile"] = pl.Series([profile for profile, _ in rows], dtype=pl.Int32)
+    columns["rank"] = pl.Series([0] * len(rows), dtype=pl.Int32)
     columns["speedup_percent"] = pl.Series(percents, dtype=pl.Float64)
     return KERNEL_RULES.build(columns)
 

@@ -108,8 +108,8 @@ def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
 
 def _blame_rank(trace: Trace, rank: int, gaps: pl.DataFrame) -> pl.DataFrame:
     program = programs(trace)[rank]
-    late = Intervals.union_of(gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy())
-    activity = host_activity(trace, program, late)
+    late = gaps.filter(pl.col("launch_start_ns") > pl.col("start_ns"))
+    activity = host_activity(trace, program, Intervals.union_of(late["start_ns"].to_numpy(), late["end_ns"].to_numpy()))
     pieces = cut_gaps(gaps, program, activity)
     return _named(trace, program.calls.threads, gaps, pieces, activity)
 

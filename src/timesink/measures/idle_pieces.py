@@ -79,8 +79,7 @@ def cut_gaps(gaps: pl.DataFrame, program: Program, activity: HostActivity) -> Pi
         _host_parts(known, activity, np.maximum(sync_end, known.start_ns), host_end, sync_row),
         *_device_parts(known, program, host_end, sync_row),
     ]
-    pieces = Pieces.joined(parts)
-    return pieces.taken(pieces.end_ns > pieces.start_ns)
+    return Pieces.joined([part.taken(np.flatnonzero(part.end_ns > part.start_ns)) for part in parts])
 
 
 def _known(gaps: pl.DataFrame, program: Program, activity: HostActivity) -> _Gaps:

@@ -8,6 +8,7 @@ T - max(B', H), where primes are after the change.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 
@@ -18,28 +19,31 @@ from timesink.whatif.periods import Anchors
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Per step, in ns, before and after a change: device busy time B and host time H."""
+class Floor:
+    """Per step, in ns: B, the time the busiest device runs anything, and H, the host's time without any wait."""
 
     busy_ns: float
     host_ns: float
-    busy_after_ns: float
-    host_after_ns: float
 
     @classmethod
-    def of(cls, before: Graph, after: Graph, anchors: Anchors, replays: tuple[Replay, Replay]) -> Bounds:
-        """Measure them in two graphs and their replays."""
-        return cls(
-            anchors.busy_ns(replays[0]),
-            host_only_ns(before, anchors),
-            anchors.busy_ns(replays[1]),
-            host_only_ns(after, anchors),
-        )
+    def of(cls, graph: Graph, anchors: Anchors, replay: Replay) -> Floor:
+        """Measure both in a graph and its replay."""
+        if not len(anchors.windows):
+            return cls(0.0, 0.0)
+        return cls(anchors.busy_ns(replay), host_only_ns(graph, anchors))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The floors of a step before and after a change."""
+
+    before: Floor
+    after: Floor
 
     def limit_ns(self, touches: Touches, step_ns: float) -> tuple[float, str]:
         """The most the expected case can win, and what holds it there."""
-        busy = self.busy_ns if touches is Touches.HOST else self.busy_after_ns
-        host = self.host_ns if touches is Touches.DEVICE else self.host_after_ns
+        busy = self.before.busy_ns if touches is Touches.HOST else self.after.busy_ns
+        host = self.before.host_ns if touches is Touches.DEVICE else self.after.host_ns
         why = "the device is busy for the rest of the step" if busy >= host else "the host needs the rest of the step"
         return max(step_ns - max(busy, host), 0.0), why
 
@@ -47,11 +51,13 @@ class Bounds:
         """The most any case can win: a host fix leaves the device its work, a device fix leaves the host its own."""
         match touches:
             case Touches.HOST:
-                return max(step_ns - self.busy_ns, 0.0)
+                return max(step_ns - self.before.busy_ns, 0.0)
             case Touches.DEVICE | Touches.COMMUNICATION:
-                return max(step_ns - self.host_ns, 0.0)
+                return max(step_ns - self.before.host_ns, 0.0)
             case Touches.BOTH:
                 return max(step_ns, 0.0)
+            case _:
+                assert_never(touches)
 
 
 def host_only_ns(graph: Graph, anchors: Anchors) -> float:

@@ -127,7 +127,7 @@ def _coded(values: Rows, names: dict[int, int]) -> Rows:
 
 def _first_position(wanted: Rows, keys: Rows) -> Rows:
     low, high = int(keys[keys >= 0].min()), int(keys.max())
-    if high - low < 16 * (keys.size + wanted.size):
+    if high - low < 8 * (keys.size + wanted.size):
         table = np.full(high - low + 1, -1, np.int64)
         held = np.flatnonzero(keys >= 0)[::-1]
         table[keys[held] - low] = held

@@ -32,13 +32,15 @@ Flags = npt.NDArray[np.bool_]
 class Graph:
     """A rank's program with its network. `graph.replay()` reproduces every observed time of an unchanged graph exactly.
 
-    `kappa` is the factor that calibration put on profiled host time: 1 where none was made (R15).
+    `kappa` is the factor that calibration put on profiled host time: 1 where none was made (R15). `tables` are those of
+    the trace the program was read from; where that was an excerpt, `op_rows` leads back to rows of the whole trace.
     """
 
     tables: Mapping[Table, pl.DataFrame]
     program: Program
     network: Network
     kappa: float = 1.0
+    op_rows: Rows | None = None
 
     @classmethod
     def from_trace(cls, trace: Trace, rank: int | None = None) -> Graph:
@@ -46,9 +48,14 @@ class Graph:
         return cls.of(Program.read(trace, rank), trace.tables)
 
     @classmethod
-    def of(cls, program: Program, tables: Mapping[Table, pl.DataFrame]) -> Graph:
+    def of(cls, program: Program, tables: Mapping[Table, pl.DataFrame], op_rows: Rows | None = None) -> Graph:
         """The graph of a program that was read before; `tables` are those of its trace, for the names in changes."""
-        return cls(tables, program, Network.build(program.observed_ns, program.edges()))
+        return cls(tables, program, Network.build(program.observed_ns, program.edges()), op_rows=op_rows)
+
+    def rows_of_ops(self) -> Rows:
+        """The row of `device_ops`, in the whole trace, of each op of the program."""
+        row = self.program.ops.row
+        return row if self.op_rows is None else self.op_rows[row]
 
     def replay(self) -> Replay:
         """When every node happens."""
@@ -60,7 +67,10 @@ class Graph:
 
     def edges_of(self, *kinds: EdgeKind) -> Rows:
         """Numbers of the edges of these kinds."""
-        return np.flatnonzero(np.isin(self.network.edges.kind, np.array(kinds, np.int8)))
+        chosen = np.zeros(len(self.network.edges), bool)
+        for kind in kinds:
+            chosen |= self.network.edges.kind == kind
+        return np.flatnonzero(chosen)
 
     def block_of(self, node: Rows) -> Rows:
         """The block whose start or end a node is; negative for host points."""

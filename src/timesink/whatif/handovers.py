@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.model.trace import Trace
 
@@ -102,24 +102,25 @@ def _best_owner(
 def _activity(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> dict[int, Intervals]:
     """When each thread ran an operator or a CUDA call. Ranges and frames do not count: they enclose waiting."""
     number = {pair: n for n, pair in enumerate(threads)}
-    found: dict[int, list[Intervals]] = {}
+    found: dict[int, Intervals] = {}
     for table in (API_CALLS, HOST_OPS):
-        frame = trace.get(table).filter(pl.col("rank") == rank).select("process", "thread", "start_ns", "end_ns")
-        for (process, thread), rows in frame.group_by("process", "thread"):
-            code = number.get((int(process), int(thread)))
-            if code is not None:
-                found.setdefault(code, []).append(Intervals.of(rows))
-    return {code: Intervals.union_all(parts) for code, parts in found.items()}
+        frame = trace.get(table)
+        start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+        for (owner, process, thread), first, last in thread_slices(frame):
+            code = number.get((process, thread))
+            if owner == rank and code is not None:
+                part = Intervals.union_of(start[first:last], end[first:last])
+                found[code] = part | found[code] if code in found else part
+    return found
 
 
 def _autograd_threads(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> set[int]:
-    ops = trace.get(HOST_OPS)
-    if not ops.height:
-        return set()
-    rows = (
-        ops.filter(matches(ops["name"], AUTOGRAD) & (pl.col("rank") == rank))
-        .select("process", "thread")
-        .unique()
-        .rows()
-    )
-    return {n for n, pair in enumerate(threads) if pair in set(rows)}
+    number = {pair: n for n, pair in enumerate(threads)}
+    names = trace.get(HOST_OPS)["name"]
+    return {
+        number[process, thread]
+        for (owner, process, thread), first, last in thread_slices(trace.get(HOST_OPS))
+        if owner == rank
+        and (process, thread) in number
+        and matches(names.slice(first, last - first).unique(), AUTOGRAD).any()
+    }

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from timesink.whatif.bounds import Bounds
+from timesink.whatif.bounds import Bounds, Floor
 from timesink.whatif.changes.case import Case, Change, Touches
 from timesink.whatif.critical import PathShare, path_shares
 from timesink.whatif.graph import Graph
@@ -40,7 +40,7 @@ class Price:
     """What a change wins per step, in ns: `low_ns <= gain_ns <= high_ns`, p10 and p90 over steps and unknown figures.
 
     `refused` is None, or why no gain can be stated; the gain is 0 then. `step_ns` is the mean step before, and
-    `new_step_ns` after. `bounded` says which bound lowered the gain, if any. `next` is the critical path after it.
+    `new_step_ns` after. `bounded` says which bound lowered the gain, if any.
     """
 
     label: str
@@ -51,7 +51,6 @@ class Price:
     residual_ratio: float
     steps: int
     kappa: float
-    next: tuple[PathShare, ...] = ()
     bounded: str | None = None
     refused: str | None = None
 
@@ -71,13 +70,15 @@ class Pricer:
         self.periods_ns = self.anchors.periods(self._base)
         self._usual = _at_usual_costs(graph, self._base)
         self._usual_periods = self.anchors.periods(self._usual.replay())
+        self.residual_ratio = self._residual_ratio()
+        self._floor = Floor.of(graph, self.anchors, self._base)
 
     @property
     def step_ns(self) -> float:
         """Mean step of the graph as it is."""
         return float(self.periods_ns.mean()) if self.periods_ns.size else 0.0
 
-    def residual_ratio(self) -> float:
+    def _residual_ratio(self) -> float:
         """Share of the critical path through the steps that no edge explains."""
         network = self.graph.network
         if not len(self.anchors.windows):
@@ -93,50 +94,55 @@ class Pricer:
 
     def price(self, change: Change) -> Price:
         """Replay the change at every case, resample steps, and hold the result against the bounds."""
-        residual = self.residual_ratio()
-        refused = self._refusal(change, residual)
+        refused = self._refusal(change)
         if refused is not None:
-            return Price(
-                change.label,
-                self.step_ns,
-                0.0,
-                0.0,
-                0.0,
-                residual,
-                len(self.anchors.windows),
-                self.graph.kappa,
-                refused=refused,
-            )
+            return self._priced(change, (0.0, 0.0, 0.0), refused=refused)
         gains: list[Floats] = []
         for case, usual, _ in _DRAWS:
-            base, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
-            gains.append(before - self.anchors.periods(base.apply(change, case).replay()))
-        expected = self.graph.apply(change)
-        replay = expected.replay()
-        bounds = Bounds.of(self.graph, expected, self.anchors, (self._base, replay))
+            graph, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
+            changed = graph.apply(change, case)
+            replay = changed.replay()
+            gains.append(before - self.anchors.periods(replay))
+            if not gains[1:]:
+                bounds = Bounds(self._floor, Floor.of(changed, self.anchors, replay))
+        gain, (low, high) = float(gains[0].mean()), _interval(gains)
         limit, why = bounds.limit_ns(change.touches, self.step_ns)
-        gain = float(gains[0].mean())
-        low, high = _interval(gains)
-        low, high = min(low, gain), max(high, gain)
+        most = bounds.most_ns(change.touches, self.step_ns)
+        figures = (min(low, gain, limit), min(gain, limit), min(max(high, gain), most))
+        return self._priced(change, figures, bounded=why if gain > limit else None)
+
+    def next_path(self, change: Change) -> tuple[PathShare, ...]:
+        """What the critical path consists of, per step, once the change is made: what limits the step next."""
+        changed = self.graph.apply(change)
+        return path_shares(changed, changed.replay(), self.anchors)
+
+    def _priced(
+        self,
+        change: Change,
+        figures: tuple[float, float, float],
+        *,
+        bounded: str | None = None,
+        refused: str | None = None,
+    ) -> Price:
         return Price(
             label=change.label,
             step_ns=self.step_ns,
-            gain_ns=min(gain, limit),
-            low_ns=min(low, limit),
-            high_ns=min(high, bounds.most_ns(change.touches, self.step_ns)),
-            residual_ratio=residual,
+            gain_ns=figures[1],
+            low_ns=figures[0],
+            high_ns=figures[2],
+            residual_ratio=self.residual_ratio,
             steps=len(self.anchors.windows),
             kappa=self.graph.kappa,
-            next=path_shares(expected, replay, self.anchors),
-            bounded=why if gain > limit else None,
+            bounded=bounded,
+            refused=refused,
         )
 
-    def _refusal(self, change: Change, residual: float) -> str | None:
+    def _refusal(self, change: Change) -> str | None:
         if not len(self.anchors.windows):
             return "the trace has no complete step to replay"
-        if residual > RESIDUAL_LIMIT_RATIO:
+        if self.residual_ratio > RESIDUAL_LIMIT_RATIO:
             return (
-                f"{100 * residual:.1f} % of the step is waiting that the trace does not explain "
+                f"{100 * self.residual_ratio:.1f} % of the step is waiting that the trace does not explain "
                 f"(limit {100 * RESIDUAL_LIMIT_RATIO:.0f} %)"
             )
         if self.graph.kappa < KAPPA_LIMIT and change.touches in (Touches.HOST, Touches.BOTH):

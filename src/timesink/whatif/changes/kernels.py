@@ -56,7 +56,7 @@ class ScaleKernels:
             chosen_ops(graph, self.target) if self.target.kind != "any" or not self.by_row else np.zeros(len(ops), bool)
         )
         if self.by_row:
-            place = {int(row): n for n, row in enumerate(ops.row)}
+            place = {int(row): n for n, row in enumerate(graph.rows_of_ops())}
             for row, own in self.by_row.items():
                 if row in place:
                     factor[place[row]], chosen[place[row]] = own.at(case), True

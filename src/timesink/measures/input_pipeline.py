@@ -31,6 +31,7 @@ LOADING_NAME: Final = (
     r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$"
 )
 LOADING_FRAME: Final = r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)$"
+OPERATOR_NAME: Final = r"^[A-Za-z_]\w*::"  # aten::, c10d:: and their like: no operator of a framework loads data
 
 _THREAD = ("rank", "process", "thread")
 _SCHEMA = {
@@ -120,7 +121,7 @@ def _named_rows(trace: Trace) -> pl.DataFrame:
     tables = ((RANGES, LOADING_NAME), (HOST_OPS, LOADING_NAME), (FRAMES, LOADING_FRAME))
     frames = [(trace.get(table), pattern) for table, pattern in tables]
     parts = [
-        frame.filter(matches(frame["name"], pattern)).select(
+        frame.filter(matches(frame["name"], pattern) & ~matches(frame["name"], OPERATOR_NAME)).select(
             *_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"
         )
         for frame, pattern in frames

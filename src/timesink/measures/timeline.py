@@ -53,8 +53,11 @@ class DeviceTimeline:
 
     @property
     def idle(self) -> Intervals:
-        """The gaps between busy stretches."""
-        return Intervals(self.busy.end_ns[:-1], self.busy.start_ns[1:])
+        """The gaps between busy stretches; an op of no length at either end of the span leaves a gap beside it."""
+        start = np.concatenate(([self.span_start_ns], self.busy.end_ns))
+        end = np.concatenate((self.busy.start_ns, [self.span_end_ns]))
+        free = end > start
+        return Intervals(start[free], end[free])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

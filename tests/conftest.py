@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A law is about values, not about how busy the machine is: no deadline per example.
+settings.register_profile("laws", deadline=None)
+settings.load_profile("laws")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

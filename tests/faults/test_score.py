@@ -1,0 +1,48 @@
+"""A real capture with a known truth, scored from archive to figure."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from pathlib import Path
+
+import pytest
+from benchmarks.faults import score
+from benchmarks.faults.scoring import figures
+from benchmarks.faults.trim import trim_torch
+
+import timesink
+
+DEMO = Path(timesink.__file__).parent / "demo"
+# Unprofiled step of the demo program, whose batches are sorted on the host (fault) or kept on the GPU (fix).
+MEASURED = {"batch_prepared_in_line/high": {"fault_ms": [10.6], "fix_ms": [8.7], "receipts_equal": [True]}}
+
+
+@pytest.fixture
+def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo's two captures, trimmed to six steps and packed as the suite packs its own."""
+    with tarfile.open(tmp_path / "batch_prepared_in_line.torch.tar.xz", "w:xz") as archive:
+        for demo, variant in (("gpt_before", "fault"), ("gpt_after", "fix")):
+            raw, small = tmp_path / f"{demo}.json", tmp_path / f"batch_prepared_in_line.high.{variant}.json"
+            raw.write_bytes(gzip.decompress((DEMO / f"{demo}.json.gz").read_bytes()))
+            trim_torch(raw, small, steps=6)
+            archive.add(small, arcname=small.name)
+    monkeypatch.setattr(score, "CAPTURES", tmp_path)
+    return tmp_path
+
+
+def test_a_capture_is_diagnosed_and_held_against_the_measured_gain(captures: Path) -> None:
+    fault, fix = score.archive_observed(score.Job("batch_prepared_in_line", "torch", MEASURED))
+    assert (fault.variant, fix.variant) == ("fault", "fix")
+    assert fault.gain == pytest.approx(1.9 / 10.6)
+    assert fault.verdict == "input_pipeline"
+    assert fix.verdict != "input_pipeline"
+    assert fault.foretold is not None
+    assert 0 <= fault.foretold.low <= fault.foretold.value <= fault.foretold.high < 1
+    assert figures([fault, fix]).top1 == 1.0
+    assert all(0 <= price <= 1 for price in fault.formulas.values())
+
+
+def test_a_case_without_equal_receipts_is_not_scored(captures: Path) -> None:
+    unequal = {"batch_prepared_in_line/high": {**MEASURED["batch_prepared_in_line/high"], "receipts_equal": [False]}}
+    assert score.archive_observed(score.Job("batch_prepared_in_line", "torch", unequal)) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.readers.slow_kineto import COLUMNS, read_slowly
 
+from timesink.errors import UnreadableTrace
 from timesink.model.tables import ALL, DEVICE_OPS, SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers import read
@@ -59,3 +60,19 @@ def test_the_list_of_files_is_complete(shared_data: Path) -> None:
     assert {name for name in found if not name.startswith("dlrm_8rank/")} == {
         name for name in FILES if not name.startswith("dlrm_8rank/")
     }
+
+
+SEEDS = sorted((Path(__file__).parents[1] / "data" / "fuzz").glob("*.seed"))
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.stem)
+def test_every_fuzz_seed_ends_in_a_trace_or_a_clear_error(tmp_path: Path, seed: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(seed.read_bytes()[1:])  # the first byte only chooses the fuzzer's windows
+    try:
+        trace = read(file, cache=False)
+    except UnreadableTrace as refusal:
+        assert refusal.remedy
+    else:
+        for table in trace:
+            table.check(trace[table])

@@ -22,7 +22,7 @@ BY_NAME = {table.name: table for table in ALL}
 Drawn = st.SearchStrategy[dict[str, Any]]
 
 words = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
-ids = st.integers(0, 2**31)
+ids = st.integers(0, 2**31 - 1)
 digits = st.text("0123456789", max_size=5)
 
 

@@ -4,59 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from tests.readers.kineto_texts import KERNEL, OP, events, messages, op
 
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import (
     API_CALLS,
     DEVICE_OPS,
-    DEVICES,
-    EVENT_WAITS,
-    FRAMES,
     HOST_OPS,
-    MEMORY_EVENTS,
     RANGES,
     SOURCES,
-    SYNCS,
-    THREADS,
 )
-from timesink.model.trace import NoteKind, Trace
-from timesink.readers import ReadLimits, read, read_all
-
-OP = '{"ph":"X","cat":"cpu_op","name":"aten::add","pid":7,"tid":8,"ts":1,"dur":2,"args":{"External id":3}}'
-KERNEL = (
-    '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":5,"dur":2,'
-    '"args":{"device":0,"context":1,"stream":7,"correlation":9}}'
-)
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Any:
-    """Writes text or bytes as a trace file and reads it."""
-
-    def write(content: str | bytes, name: str = "trace.json", **options: Any) -> Trace:
-        file = tmp_path / name
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read(file, cache=False, **options)
-
-    return write
-
-
-def op(ts: str = "1", dur: str = "2", name: str = "a", cat: str = "cpu_op", args: str = "") -> str:
-    return f'{{"ph":"X","cat":"{cat}","name":"{name}","pid":7,"tid":8,"ts":{ts},"dur":{dur},"args":{{{args}}}}}'
-
-
-def events(*texts: str, **members: Any) -> str:
-    rest = "".join(f", {json.dumps(key)}: {json.dumps(value)}" for key, value in members.items())
-    return f'{{"traceEvents": [{", ".join(texts)}]{rest}}}'
-
-
-def messages(trace: Trace, kind: NoteKind) -> list[tuple[str, int]]:
-    return [(note.message, note.count) for note in trace.notes if note.kind is kind]
+from timesink.model.trace import NoteKind
+from timesink.readers import ReadLimits
 
 
 @pytest.mark.parametrize(
@@ -333,92 +296,3 @@ def test_a_trace_without_events_says_so(written: Any) -> None:
     trace = written('{"traceEvents": []}')
     assert list(trace) == [SOURCES]
     assert messages(trace, NoteKind.DATA_LOSS)[0][0] == "the file holds no events"
-
-
-def test_frames_have_file_and_line_where_the_name_has(written: Any) -> None:
-    names = [
-        "torch/nn/modules/module.py(1530): _call_impl",
-        "<built-in method numel of Parameter object at 0x7f>",
-        "nn.Module: Linear_0",
-        "a(1).py(2): f(3): g",
-    ]
-    texts = [
-        op(ts=str(place), cat="python_function", name=name, args=f'"Python id":{place},"Python parent id":null')
-        for place, name in enumerate(names)
-    ]
-    frames = written(events(*texts))[FRAMES]
-    assert frames.select("file", "line", "frame_id", "parent_id").rows() == [
-        ("torch/nn/modules/module.py", 1530, 0, None),
-        (None, None, 1, None),
-        (None, None, 2, None),
-        ("a(1).py", 2, 3, None),
-    ]
-
-
-def test_memory_events(written: Any) -> None:
-    text = (
-        '{{"ph":"i","s":"t","name":"[memory]","pid":7,"tid":8,"ts":{ts},"args":{{"Bytes":{size},"Addr":140654474690560,'
-        '"Device Type":{kind},"Device Id":{device},"Total Allocated":5,"Total Reserved":6}}}}'
-    )
-    trace = written(events(text.format(ts=2, size=-4, kind=1, device=1), text.format(ts=1, size=4, kind=0, device=-1)))
-    rows = (
-        trace[MEMORY_EVENTS].select("device", "action", "time_ns", "address", "bytes", "total_allocated_bytes").rows()
-    )
-    assert rows == [(-1, "alloc", 1000, 140654474690560, 4, 5), (1, "free", 2000, 140654474690560, -4, 5)]
-
-
-def test_synchronisations_and_the_edges_between_streams(written: Any) -> None:
-    text = (
-        '{{"ph":"X","cat":"cuda_sync","name":"{kind}","pid":0,"tid":1000007,"ts":{ts},"dur":1,"args":'
-        '{{"cuda_sync_kind":"{kind}","stream":{stream},"correlation":{corr},"device":0,"context":1{more}}}}}'
-    )
-    wait = ',"wait_on_stream":{},"wait_on_cuda_event_record_corr_id":{},"wait_on_cuda_event_id":3'
-    texts = [
-        text.format(kind="Context Sync", ts=1, stream=-1, corr=11, more=""),
-        text.format(kind="Stream Sync", ts=2, stream=7, corr=12, more=""),
-        text.format(kind="Stream Wait Event", ts=3, stream=7, corr=13, more=wait.format(20, 10)),
-        text.format(kind="Stream Wait Event", ts=4, stream=20, corr=14, more=wait.format(7, 15)),
-        text.format(kind="Stream Wait Event", ts=5, stream=20, corr=16, more=wait.format(-1, -1)),
-        op(ts="2.5", cat="cuda_runtime", name="cudaStreamWaitEvent", args='"correlation":13'),
-    ]
-    trace = written(events(*texts))
-    assert trace[SYNCS].select("kind", "stream", "correlation").rows() == [
-        ("device", None, 11), ("stream", 7, 12), ("stream_wait_event", 7, 13),
-        ("stream_wait_event", 20, 14), ("stream_wait_event", 20, 16),
-    ]  # fmt: skip
-    edges = trace[EVENT_WAITS].select("start_ns", "stream", "waited_stream", "record_correlation", "event_id").rows()
-    assert edges == [(2500, 7, 20, 10, 3), (4000, 20, 7, None, 3), (5000, 20, None, None, 3)]
-    lost = messages(trace, NoteKind.DATA_LOSS)
-    assert ("event waits name a record later than the wait; the record is left out", 1) in lost
-
-
-def test_threads_are_named_and_streams_are_not_threads(written: Any) -> None:
-    name = '{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}}'
-    trace = written(events(OP, name.format(pid=7, tid=8, name="main"), name.format(pid=0, tid=7, name="stream 7")))
-    assert trace[THREADS].select("process", "thread", "name").rows() == [(7, 8, "main")]
-
-
-def test_a_thread_called_by_a_word_gets_a_negative_number(written: Any) -> None:
-    threads = written(events(OP.replace('"tid":8', '"tid":"loader"'), OP))[HOST_OPS]["thread"].to_list()
-    assert threads[0] < 0
-    assert threads[1] == 8
-
-
-def test_devices_are_those_described_and_those_that_worked(written: Any) -> None:
-    described = [{"id": 1, "name": "G", "computeMajor": 9, "computeMinor": 0, "numSms": 132, "totalGlobalMem": 10**11}]
-    trace = written(events(KERNEL, deviceProperties=described))
-    rows = trace[DEVICES].select("device", "name", "compute_major", "sm_count", "memory_bytes").rows()
-    assert rows == [(0, None, None, None, None), (1, "G", 9, 132, 10**11)]
-
-
-def test_ranks_come_from_the_file_the_caller_or_the_file_names(tmp_path: Path) -> None:
-    for rank in (3, 1):
-        (tmp_path / f"own_{rank}.json").write_text(events(OP, distributedInfo={"rank": rank, "world_size": 4}))
-        (tmp_path / f"rank{rank}_silent.json").write_text(events(OP))
-    own = [tmp_path / "own_3.json", tmp_path / "own_1.json"]
-    assert read_all(own, cache=False)[HOST_OPS]["rank"].to_list() == [1, 3]
-    assert read(own[0], rank=9, cache=False)[SOURCES].select("rank", "world_size").rows() == [(9, 4)]
-    silent = read_all([tmp_path / "rank3_silent.json", tmp_path / "rank1_silent.json"], cache=False)
-    assert silent[HOST_OPS]["rank"].to_list() == [1, 3]
-    assert ("several files claim rank 0; ranks taken from the file names", 2) in messages(silent, NoteKind.ASSUMED)
-    assert read_all([tmp_path], cache=False)[SOURCES].height == 4

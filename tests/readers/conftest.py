@@ -1,0 +1,23 @@
+"""Fixtures of the readers' tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    """Writes text or bytes as a trace file and reads it."""
+
+    def write(content: str | bytes, name: str = "trace.json", **options: Any) -> Trace:
+        file = tmp_path / name
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return read(file, cache=False, **options)
+
+    return write

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -110,6 +111,8 @@ def choose(ranges: Ranges, dry: bool) -> Machine:
 def reset() -> None:
     """Undo what a program may have set for the whole process, and free its memory."""
     gc.unfreeze()
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()  # compiled code is kept by source, and severities share theirs
     gc.collect()
     torch.set_float32_matmul_precision("highest")
     if torch.cuda.is_available():

@@ -21,6 +21,12 @@ from timesink.errors import MissingTool, TimesinkError, ToolFailed
 COMMANDS = {
     "diagnose": "Name the bottleneck of a trace and price its fix.",
     "summary": "Show budget, steps, kernels, copies, waits and launches.",
+    "idle": "Show what each GPU waited for while it was idle.",
+    "what-if": "Price changes to a program before they are made.",
+    "kernels": "Show what limits each profiled kernel and the most it could gain.",
+    "roofline": "Draw the roofline of profiled kernels.",
+    "metrics": "Check names of profiler metrics against a chip.",
+    "next": "Print the ncu command for the kernels worth a closer look.",
     "rules": "List the rules and their limits.",
     "explain": "Explain one rule: what it finds, how, what to do.",
     "tables": "List what a trace holds and what was lost on the way.",

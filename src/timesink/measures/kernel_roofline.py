@@ -80,7 +80,7 @@ class KernelRoofline:
     @property
     def nearest(self) -> tuple[str, float] | None:
         """Name and share of the nearest roof; None where nothing was measured."""
-        shares = [(roof.share, roof.level.upper() if roof.level == "dram" else roof.level) for roof in self.memory]
+        shares = [(roof.share, roof.level.upper()) for roof in self.memory]
         shares += [(roof.share, roof.label) for roof in self.compute]
         best = max(shares, key=lambda one: one[0], default=None)
         return None if best is None else (best[1], best[0])

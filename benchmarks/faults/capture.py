@@ -28,7 +28,7 @@ from benchmarks.faults.measure import WARMUPS, usable
 from benchmarks.faults.program import Program, Step
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-STEPS, SLOW_STEPS = 6, 3
+STEPS = 6
 PROFILER_WARMUPS = 2
 
 
@@ -83,8 +83,7 @@ def collections_marked(machine: Machine) -> Iterator[None]:
 
 def count(program: Program) -> int:
     """How many steps to record: whole periods."""
-    wanted = SLOW_STEPS if program.slow else STEPS
-    return math.ceil(wanted / program.period) * program.period
+    return math.ceil(STEPS / program.period) * program.period
 
 
 def warm(program: Program, step: Step, machine: Machine) -> None:

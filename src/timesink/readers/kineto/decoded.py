@@ -139,7 +139,8 @@ def _refuse(
             known = ", ".join(repr(name) for name in sorted(properties)[:8]) or "none"
             message = f"JSON without traceEvents is no profiler trace (its members: {known})"
             raise UnreadableTrace(path, message, remedy=_EXPECTED)
-        message = f"the JSON breaks off before its traceEvents{after}"
+        how = "is damaged" if decoder.ending == "damaged" else "breaks off"
+        message = f"the JSON {how} before its traceEvents{after}"
         raise UnreadableTrace(path, message, place=place, remedy="copy or capture the file again")
     elements = counts["events"] + counts["no_object"] + counts["damaged_records"]
     if elements and counts["events"] == counts["other_phases"]:

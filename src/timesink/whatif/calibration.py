@@ -23,31 +23,31 @@ _HOST: Final = (EdgeKind.HOST, EdgeKind.FORK, EdgeKind.JOIN)
 
 
 def calibrated(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
-    """The graph with host time scaled by kappa, so that its mean step is the unprofiled `step_ns`.
+    """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`.
 
     A profiler pays per event it records, so time inside recorded operators, calls and frames shrinks first; only if all
     of it does not suffice does untraced host time shrink too. Device time is left alone. Kappa is the share of the
     inflated host time that is left; 1 where the trace is as fast as the unprofiled program.
     """
     anchors = Anchors(graph, windows)
-    if float(anchors.periods(graph.replay()).mean()) <= step_ns:
+    if not len(windows) or _typical(graph, anchors) <= step_ns:
         return graph
     recorded = _recorded_shares(graph)
     for inflated in (recorded, np.ones_like(recorded)):
-        if _mean(_scaled(graph, _LEAST, inflated), anchors) <= step_ns:
+        if _typical(_scaled(graph, _LEAST, inflated), anchors) <= step_ns:
             break
     low, high = _LEAST, 1.0
     for _ in range(_ROUNDS):
         kappa = (low + high) / 2
-        if _mean(_scaled(graph, kappa, inflated), anchors) > step_ns:
+        if _typical(_scaled(graph, kappa, inflated), anchors) > step_ns:
             high = kappa
         else:
             low = kappa
     return replace(_scaled(graph, low, inflated), kappa=low)
 
 
-def _mean(graph: Graph, anchors: Anchors) -> float:
-    return float(anchors.periods(graph.replay()).mean())
+def _typical(graph: Graph, anchors: Anchors) -> float:
+    return float(np.median(anchors.periods(graph.replay())))
 
 
 def _scaled(graph: Graph, kappa: float, inflated: Floats) -> Graph:

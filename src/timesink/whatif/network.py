@@ -126,6 +126,14 @@ class Network:
         """The same edges with other costs."""
         return replace(self, edges=replace(self.edges, weight_ns=weight_ns), residual_ns=residual_ns)
 
+    def costs_as(self, other: Network) -> bool:
+        """Whether another network has the same edges, costs and residuals."""
+        return (
+            len(self.edges) == len(other.edges)
+            and np.array_equal(self.edges.weight_ns, other.edges.weight_ns)
+            and np.array_equal(self.residual_ns, other.residual_ns)
+        )
+
     def with_more(self, more: Edges) -> Network:
         """The same nodes and residuals with further edges, whose weights are taken as they are."""
         if not len(more):

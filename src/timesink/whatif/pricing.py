@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -40,7 +40,8 @@ class Price:
     """What a change wins per step, in ns: `low_ns <= gain_ns <= high_ns`, p10 and p90 over steps and unknown figures.
 
     `refused` is None, or why no gain can be stated; the gain is 0 then. `step_ns` is the mean step before, and
-    `new_step_ns` after. `bounded` says which bound lowered the gain, if any.
+    `new_step_ns` after. `bounded` says which bound lowered the gain, if any. `matched` is False where the change found
+    nothing in these steps to change.
     """
 
     label: str
@@ -53,6 +54,7 @@ class Price:
     kappa: float
     bounded: str | None = None
     refused: str | None = None
+    matched: bool = True
 
     @property
     def new_step_ns(self) -> float:
@@ -96,7 +98,7 @@ class Pricer:
         """Replay the change at every case, resample steps, and hold the result against the bounds."""
         refused = self._refusal(change)
         if refused is not None:
-            return self._priced(change, (0.0, 0.0, 0.0), refused=refused)
+            return replace(self._priced(change, (0.0, 0.0, 0.0)), refused=refused)
         gains: list[Floats] = []
         for case, usual, _ in _DRAWS:
             graph, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
@@ -105,36 +107,29 @@ class Pricer:
             gains.append(before - self.anchors.periods(replay))
             if not gains[1:]:
                 bounds = Bounds(self._floor, Floor.of(changed, self.anchors, replay))
+                matched = not changed.network.costs_as(graph.network)
         gain, (low, high) = float(gains[0].mean()), _interval(gains)
         limit, why = bounds.limit_ns(change.touches, self.step_ns)
         most = bounds.most_ns(change.touches, self.step_ns)
         figures = (min(low, gain, limit), min(gain, limit), min(max(high, gain), most))
-        return self._priced(change, figures, bounded=why if gain > limit else None)
+        return replace(self._priced(change, figures), bounded=why if gain > limit else None, matched=matched)
 
     def next_path(self, change: Change) -> tuple[PathShare, ...]:
         """What the critical path consists of, per step, once the change is made: what limits the step next."""
         changed = self.graph.apply(change)
         return path_shares(changed, changed.replay(), self.anchors)
 
-    def _priced(
-        self,
-        change: Change,
-        figures: tuple[float, float, float],
-        *,
-        bounded: str | None = None,
-        refused: str | None = None,
-    ) -> Price:
+    def _priced(self, change: Change, figures: tuple[float, float, float]) -> Price:
+        low_ns, gain_ns, high_ns = figures
         return Price(
             label=change.label,
             step_ns=self.step_ns,
-            gain_ns=figures[1],
-            low_ns=figures[0],
-            high_ns=figures[2],
+            gain_ns=gain_ns,
+            low_ns=low_ns,
+            high_ns=high_ns,
             residual_ratio=self.residual_ratio,
             steps=len(self.anchors.windows),
             kappa=self.graph.kappa,
-            bounded=bounded,
-            refused=refused,
         )
 
     def _refusal(self, change: Change) -> str | None:

@@ -51,7 +51,8 @@ class Target:
         try:
             pl.Series([""]).str.contains(pattern)
         except ComputeError as error:
-            raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
+            reason = str(error).partition("\n\n")[0].strip().splitlines()[-1]
+            raise UsageError(f"{pattern!r} is no regular expression: {reason}") from error
         return next(cls(k, pattern) for k in get_args(Kind) if k == kind)
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from timesink.whatif.changes.communication import OverlapCollectives
 from timesink.whatif.changes.copies import PinCopies
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ChangePrecision, FuseOptimizer, FusePointwise, ScaleKernels
+from timesink.whatif.changes.together import Together
 
 __all__ = [
     "CaptureGraph",
@@ -23,5 +24,6 @@ __all__ = [
     "RemoveSyncs",
     "ScaleHost",
     "ScaleKernels",
+    "Together",
     "Touches",
 ]

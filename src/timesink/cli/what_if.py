@@ -1,0 +1,71 @@
+"""`timesink what-if`: price changes before they are made."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from timesink.cli import options
+from timesink.cli.output import sink
+from timesink.cli.progress import working
+from timesink.cli.reading import read_traces
+from timesink.errors import UsageError
+
+
+def command(
+    paths: options.Paths,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--change",
+            metavar="CHANGE",
+            help="What to change, such as 'scale kernel:.*gemm.* 0.5'; may be repeated. --changes lists them.",
+            show_default=False,
+        ),
+    ] = None,
+    list_changes: Annotated[bool, typer.Option("--changes", help="List what can be changed, and stop.")] = False,
+    unprofiled_step_ms: Annotated[
+        float | None,
+        typer.Option(
+            "--unprofiled-step-ms",
+            metavar="MS",
+            min=0.0,
+            help="The step without a profiler: host time is scaled to it before anything is priced.",
+            show_default=False,
+        ),
+    ] = None,
+    explain_cost: Annotated[
+        bool, typer.Option("--explain-cost", help="Show the path that bounds the step, before and after.")
+    ] = False,
+    form: options.Form = None,
+    output: options.Output = None,
+    ranks: options.Ranks = None,
+    no_cache: options.NoCache = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Price changes to a program before they are made.
+
+    The trace's dependency graph is replayed with each change and with all of them: old step, new step, what limits it
+    next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
+    """
+    target = sink(form, output, no_color, paths)
+    if list_changes:
+        from timesink.cli.what_if_sheets import grammar_page
+
+        target.page(grammar_page())
+        return 0
+    if not changes:
+        raise UsageError(
+            "there is no change to price", remedy="add --change 'remove-sync', or list them with --changes"
+        )
+    from timesink.whatif.changes.parse import parse_change
+
+    parsed = tuple(parse_change(text) for text in changes)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache)
+    with working("replaying"):
+        from timesink.cli.what_if_sheets import what_if_page
+
+        page = what_if_page(trace, parsed, unprofiled_step_ms, explain_cost)
+    target.page(page)
+    return 0

@@ -10,6 +10,7 @@ range "case fault/severity/variant"; `trim.py` cuts one report into one file a c
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import math
@@ -155,7 +156,8 @@ def main() -> None:
             taken[str(shot)] = "taken"
         except Exception:  # noqa: BLE001 - any failure is this case's result
             taken[str(shot)] = traceback.format_exc()[-2000:]
-        machines.reset()
+        with contextlib.suppress(RuntimeError):  # a lost context fails here too: `usable` says so below
+            machines.reset()
         (options.out / options.log).write_text(json.dumps(taken, indent=1))
         print(shot, taken[str(shot)].splitlines()[-1], f"{time.perf_counter() - begin:.1f} s", flush=True)
         if not usable(machine):

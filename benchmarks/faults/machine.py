@@ -92,8 +92,10 @@ class Machine:
         with torch.cuda.graph(graph):
             result = work()
 
+        held = (graph, work)  # the graph reads the weights that `work` holds: they must live as long as it does
+
         def replay() -> Tensor:
-            graph.replay()
+            held[0].replay()
             return result
 
         return replay

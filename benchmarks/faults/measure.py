@@ -8,6 +8,7 @@ One run of this module is one process; the truth is the median of at least three
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -110,7 +111,8 @@ def attempt(machine: Machine, case: suite.Case) -> dict[str, object]:
         result = measured(machine, case)
     except Exception:  # noqa: BLE001 - any failure is this case's result
         result = {"failed": traceback.format_exc()[-2000:]}
-    machines.reset()
+    with contextlib.suppress(RuntimeError):  # a lost context fails here too: `usable` says so after the result is kept
+        machines.reset()
     return {**result, "took_s": round(time.perf_counter() - begin, 2)}
 
 

@@ -163,6 +163,7 @@ def test_names_that_say_loading() -> None:
         "aten::batch_norm": False,
         "optimizer.step": False,
         "metadata_reload": False,
+        "## all2all_tw_data:wait ##": False,
         "aten::get_data_ptr": False,
     }
     rows = "\n".join(f"| r | {name} | {10 * i} | {10 * i + 5} |" for i, name in enumerate(names))

@@ -72,11 +72,12 @@ def attribution(trace: Trace) -> Attribution:
 
 
 def _disagreements(trace: Trace, around: Rows) -> int:
-    """How many ops, launched inside an operator with an id, carry the id of another."""
+    """How many ops, launched inside an operator with an id, carry the id of another one of the trace."""
     ops, host, inside = trace.get(DEVICE_OPS), trace.get(HOST_OPS), np.flatnonzero(around >= 0)
     said = ops["external_id"].gather(inside).fill_null(0).to_numpy()
     meant = host["external_id"].gather(around[inside]).fill_null(0).to_numpy()
-    return int(np.count_nonzero((said != meant) & (said != 0) & (meant != 0)))
+    others = said[(said != meant) & (said != 0) & (meant != 0)]
+    return int(np.isin(others, host["external_id"].drop_nulls().to_numpy()).sum()) if others.size else 0
 
 
 def _by_external_id(trace: Trace, rows: Rows) -> Rows:

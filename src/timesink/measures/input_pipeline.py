@@ -25,7 +25,7 @@ from timesink.model.trace import Trace
 
 LOADING_NAME: Final = (
     r"(?i)enumerate\(DataLoader\)|DataLoaderIter|data_?loader"
-    r"|(^|[^a-z])(data|input|batch|sample)s?[ _.:-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
+    r"|(^|[^a-z])(data|input|batch|sample)s?[ _.-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
     r"|(^|[^a-z])(load|fetch|next|get|read|prepare|prep|wait_?for)[ _.:-]?(next[ _.:-]?)?(a[ _])?"
     r"(data|input|batch|sample)([^a-z]|s|$|loading)"
     r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 # A law is about values, not about how busy the machine is: no deadline per example.
-settings.register_profile("laws", deadline=None)
+settings.register_profile("laws", deadline=None, max_examples=50)
 settings.load_profile("laws")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

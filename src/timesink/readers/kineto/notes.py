@@ -24,7 +24,11 @@ _COUNTED: tuple[tuple[str, NoteKind, str], ...] = (
     ("bad_escapes", NoteKind.ASSUMED, "distinct texts with a backslash that escapes nothing, kept as written"),
     ("missing_duration", NoteKind.ASSUMED, "complete events without a duration, kept as instants"),
     ("guessed_category", NoteKind.ASSUMED, "events without a category, placed by what they carry"),
-    ("no_device", NoteKind.ASSUMED, "device events without a usable GPU number, placed by their process number, else on GPU 0"),
+    (
+        "no_device",
+        NoteKind.ASSUMED,
+        "device events without a usable GPU number, placed by process number, else on GPU 0",
+    ),
     ("no_category", NoteKind.SKIPPED, "events without a category that nothing else places"),
     ("begin_end", NoteKind.SKIPPED, "begin and end events: the profiler writes complete events"),
     ("counters", NoteKind.SKIPPED, "counter samples"),

@@ -149,7 +149,8 @@ def _workers() -> int:
 
 _KNOWN = (
     "give a PyTorch profiler trace (.json, .json.gz), an Nsight Systems report (.nsys-rep, .qdrep) or its export "
-    "(.sqlite, or a folder of Parquet or Arrow files), or an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV page"
+    "(.sqlite, or a folder of Parquet or Arrow files), or an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV "
+    "page"
 )
 
 

@@ -1,6 +1,6 @@
 """Check verdicts on a real GPU: A/A verifications must stay quiet, planted slow-downs must be found.
 
-usage: PYTHONPATH=src python benchmarks/verify_on_gpu.py OUTDIR [--gpus N] [--minutes 7.5] [--threshold 0.01]
+usage: PYTHONPATH=src python benchmarks/verify_on_gpu.py OUTDIR [--gpus N] [--first-gpu I] [--minutes 7.5] [--threshold 0.01]
 
 Needs nvcc, NumPy and SciPy. Every run is a fresh process of a compiled program. Writes OUTDIR/results.json (one entry
 per verification), OUTDIR/steps.npz (raw step times in seconds: <job>_<run>_<side>) and OUTDIR/nvidia_smi.txt.
@@ -30,7 +30,7 @@ from timesink.experiments.verify import verify
 from timesink.outcomes import RunRow
 
 HERE = Path(__file__).resolve().parent
-STEPS = 200
+STEPS = 150
 JOBS = [0.0, 0.02, 0.0, 0.03, 0.0, 0.05, 0.0] * 3 + [0.02, 0.0, 0.03, 0.0] * 2 + [0.0] * 4  # 20 without a change
 
 
@@ -48,8 +48,8 @@ class Bench:
         """One verification on one GPU; raises OutOfTime past the deadline."""
         place = {"CUDA_VISIBLE_DEVICES": str(gpu), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         commands = {
-            "before": Command((str(self.program), str(STEPS), "1.0"), place),
-            "after": Command((str(self.program), str(STEPS), f"{1 + planted:.4f}"), place),
+            "before": Command((str(self.program), str(STEPS), "0"), place),
+            "after": Command((str(self.program), str(STEPS), f"{planted:.4f}"), place),
         }
         started = time.monotonic()
         with GpuWatch(folder, str(gpu)) as watch:
@@ -135,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("outdir", type=Path)
     parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--first-gpu", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=7.5)
     parser.add_argument("--threshold", type=float, default=0.01)
     parser.add_argument("--arch", default="sm_90")
@@ -159,7 +160,8 @@ def main() -> None:
     steps: dict[str, np.ndarray] = {}
     lock = threading.Lock()
     workers = [
-        threading.Thread(target=work, args=(bench, jobs, gpu, results, steps, lock)) for gpu in range(given.gpus)
+        threading.Thread(target=work, args=(bench, jobs, gpu, results, steps, lock))
+        for gpu in range(given.first_gpu, given.first_gpu + given.gpus)
     ]
     for worker in workers:
         worker.start()

@@ -1,5 +1,7 @@
-// A program of many equal steps, for checking verdicts: arithmetic, then memory traffic, both scaled by one factor.
-// usage: verify_workload STEPS SCALE; step times go to $TIMESINK_STEPS as JSON lines, with a checksum as the receipt.
+// A program of many equal steps, for checking verdicts: arithmetic, memory traffic, then a spin of a stated length.
+// usage: verify_workload STEPS EXTRA; the spin lasts EXTRA (0.02 for 2 %) of the step's own time, which is measured
+// first. Step times go to $TIMESINK_STEPS as JSON lines, with a checksum as the receipt.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,31 +26,46 @@ __global__ void stream_through(float* to, const float* from, long count) {
         to[i] = 3.0f * from[i] + 1.0f;
 }
 
+// Both sides launch it, so that they differ by its length alone.
+__global__ void spin(unsigned long long nanoseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - start < nanoseconds);
+}
+
 int main(int argc, char** argv) {
     const char* path = std::getenv("TIMESINK_STEPS");
     if (argc != 3 || path == nullptr) {
-        std::fprintf(stderr, "usage: TIMESINK_STEPS=FILE verify_workload STEPS SCALE\n");
+        std::fprintf(stderr, "usage: TIMESINK_STEPS=FILE verify_workload STEPS EXTRA\n");
         return 2;
     }
     const int steps = std::atoi(argv[1]);
-    const double scale = std::atof(argv[2]);
-    const long iterations = static_cast<long>(150000 * scale);
-    const long most = 160L << 20, count = static_cast<long>((128L << 20) * scale);
-    const int blocks = 132 * 8, threads = 256;
-    if (count > most) return 2;
+    const double extra = std::atof(argv[2]);
+    const long iterations = 150000, count = 128L << 20;
+    const int blocks = 132 * 8, threads = 256, first = 30;
 
     float *out, *to, *from;
     CHECK(cudaMalloc(&out, sizeof(float) * blocks * threads));
-    CHECK(cudaMalloc(&to, sizeof(float) * most));
-    CHECK(cudaMalloc(&from, sizeof(float) * most));
-    CHECK(cudaMemset(from, 0, sizeof(float) * most));
+    CHECK(cudaMalloc(&to, sizeof(float) * count));
+    CHECK(cudaMalloc(&from, sizeof(float) * count));
+    CHECK(cudaMemset(from, 0, sizeof(float) * count));
     CHECK(cudaDeviceSynchronize());
 
-    double* seconds = new double[steps];
-    for (int step = 0; step < steps; ++step) {
+    double* seconds = new double[first + steps];
+    unsigned long long spin_ns = 0;
+    for (int step = 0; step < first + steps; ++step) {
+        if (step == first) {
+            double own[first];
+            std::copy(seconds, seconds + first, own);
+            std::sort(own, own + first);
+            spin_ns = static_cast<unsigned long long>(own[first / 2] * 1e9 * extra);
+        }
         const auto start = std::chrono::steady_clock::now();
         multiply_add<<<blocks, threads>>>(out, iterations);
         stream_through<<<blocks, threads>>>(to, from, count);
+        spin<<<1, 1>>>(spin_ns);
         CHECK(cudaDeviceSynchronize());
         seconds[step] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
@@ -60,7 +77,7 @@ int main(int argc, char** argv) {
     FILE* file = std::fopen(path, "w");
     if (file == nullptr) return 3;
     for (int step = 0; step < steps; ++step)
-        std::fprintf(file, "{\"step\": %d, \"seconds\": %.9f, \"receipt\": \"%.6f\"}\n", step + 1, seconds[step], checksum);
+        std::fprintf(file, "{\"step\": %d, \"seconds\": %.9f, \"receipt\": \"%.6f\"}\n", step + 1, seconds[first + step], checksum);
     std::fclose(file);
     return 0;
 }

@@ -1,6 +1,6 @@
 """Check verdicts on a real GPU: A/A verifications must stay quiet, planted slow-downs must be found.
 
-usage: PYTHONPATH=src python benchmarks/verify_on_gpu.py OUTDIR [--gpus N] [--first-gpu I] [--minutes 7.5] [--threshold 0.01]
+usage: PYTHONPATH=src python benchmarks/verify_on_gpu.py OUTDIR [--gpus N] [--first-gpu I] [--minutes M] [--threshold T]
 
 Needs nvcc, NumPy and SciPy. Every run is a fresh process of a compiled program. Writes OUTDIR/results.json (one entry
 per verification), OUTDIR/steps.npz (raw step times in seconds: <job>_<run>_<side>) and OUTDIR/nvidia_smi.txt.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,3 +66,22 @@ def step(*, receipt: object = None, wait: Callable[[], object] | None = None) ->
             line["receipt"] = str(receipt)
         _clock.file.write(json.dumps(line) + "\n")
     _clock.last_ns = time.perf_counter_ns()
+
+
+def time_steps(body: Callable[[], object], steps: int) -> None:
+    """In the timed process: call `body` once per step, wait for the GPU, and hand the times over."""
+    wait = gpu_wait()
+    body()
+    step(wait=wait)
+    for _ in range(steps):
+        body()
+        step(wait=wait)
+
+
+def gpu_wait() -> Callable[[], object] | None:
+    """``torch.cuda.synchronize`` where the test has loaded torch and a GPU is there; nothing is imported for it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    wait: Callable[[], object] = torch.cuda.synchronize
+    return wait

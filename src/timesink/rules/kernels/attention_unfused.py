@@ -1,0 +1,70 @@
+"""Attention runs as separate products and a softmax, with the scores of all pairs of positions in memory.
+
+## What it detects
+A softmax that stands between two matrix products on a stream, with nothing but elementwise kernels, copies and masks
+between them: `softmax(QK^T)V` written out, `need_weights=True`, or a fallback to the math path.
+
+## Why it matters
+The scores grow with the square of the sequence length, and each of scale, mask, softmax and dropout reads and writes
+all of them. A fused kernel keeps them on the chip.
+
+## How it is measured
+By the order of kernels, so it needs names only. Expected: what lies between the products goes, and of the products'
+time three tenths stay (with short heads they are bound by writing and reading the scores); cautiously, four
+fifths of the products stay and a fifth of the rest. A mean over heads behind them belongs to weights asked for.
+
+## What to do
+Call `scaled_dot_product_attention` (with `is_causal=True` instead of a mask where that is the mask), ask for no
+attention weights, and see which backend it takes.
+
+## When it misleads
+A short sequence wins little. An additive bias that no fused kernel takes needs FlexAttention. Weights that are really
+read must be written by somebody.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Limit, Verdict
+from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.measures.attention_pieces import attention_pieces
+from timesink.model.tables import DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = KernelPattern(
+    bottleneck=Bottleneck.ATTENTION_UNFUSED,
+    subject="products and softmax of attention written out",
+    how="kernels between the products go, three tenths of the products' time stay; over the steady steps",
+    advice="Call scaled_dot_product_attention (is_causal instead of a causal mask), ask for no attention weights, and "
+    "check which backend it takes.",
+    verify="Capture again: one fused attention kernel stands where products and softmax stood.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device where such sequences pass the limit."""
+    return kernel_verdict(facts, PATTERN, facts(attention_pieces), limits["saved_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="KRN103",
+        name="attention-in-pieces",
+        summary="attention runs as separate products and a softmax",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=(
+            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+        ),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=KERNEL_READS,
+    check=check,
+    limits={
+        "saved_ratio": Limit(
+            default=0.01,
+            unit="ratio",
+            why="less than one step in a hundred is won back",
+            source="benchmarks/faults: healthy programs stay under it",
+        ),
+    },
+)

@@ -1,0 +1,69 @@
+"""Kernels that only move tensors into another memory layout take a share of the step.
+
+## What it detects
+Conversions between NCHW and NHWC around convolutions, and strided copies within one type: `.contiguous()`, `.clone()`,
+`.reshape()` of a transposed tensor.
+
+## Why it matters
+Such a kernel reads and writes the tensor and computes nothing, and a transposing copy does not reach the speed of
+memory. Tensor-core convolutions want channels last; matrix products take a transposed operand as it is.
+
+## How it is measured
+Kernels whose name is that of a conversion (`nchwToNhwc`, `nhwcToNchw`, transposes), and `elementwise_kernel` copies
+between equal types, which are not vectorised because strides differ. Expected: seven tenths of the
+conversions go (a network in the other layout has slower kernels elsewhere) and nine tenths of the copies; cautiously
+two fifths of either.
+
+## What to do
+Convert model and input once with `memory_format=torch.channels_last`; leave `.contiguous()` out where the consumer
+takes strides; choose shapes so that `view` suffices.
+
+## When it misleads
+A copy may be what makes a later kernel fast: then leaving it out moves the cost. The gain is what the device saves;
+where the host is late, less of it shows in the step.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Limit, Verdict
+from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.measures.copy_kernels import layout_kernels
+from timesink.model.tables import DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = KernelPattern(
+    bottleneck=Bottleneck.LAYOUT_CONVERSION,
+    subject="kernels that only change a layout",
+    how="conversions and strided copies within one type go; over the steady steps",
+    advice="Keep one layout: channels_last for model and input of a convolutional network, no contiguous() before an "
+    "operator that takes strides, shapes for which view suffices.",
+    verify="Capture again: the copying kernels are gone, and the kernels that read their results take no longer.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device where the conversions and copies pass the limit."""
+    return kernel_verdict(facts, PATTERN, facts(layout_kernels), limits["saved_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="KRN102",
+        name="layout-kernels",
+        summary="kernels that only move tensors into another memory layout",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=KERNEL_READS,
+    check=check,
+    limits={
+        "saved_ratio": Limit(
+            default=0.03,
+            unit="ratio",
+            why="fewer than three steps in a hundred are won back",
+            source="benchmarks/faults: healthy programs stay under it",
+        ),
+    },
+)

@@ -1,0 +1,119 @@
+"""The optimizer updates parameters in many passes over memory instead of one fused one.
+
+## What it detects
+Elementwise kernels launched inside an optimizer's step (`Optimizer.step#...`, a range called `optimizer`) that are not
+those of a fused optimizer: one by one for each parameter (`foreach=False`), or over lists of parameters (`foreach`).
+
+## Why it matters
+Fused AdamW moves each parameter's state once: 7 passes over memory. Operation by operation it takes about 20, and a
+launch for each of a dozen operations on each parameter.
+
+## How it is measured
+The kernels are taken from the ranges that launched them. A fused step keeps 35 % of their time (passes over passes);
+of idle time between the first and the last of them, what exceeds 0.15 ms per step goes too.
+
+## What to do
+`fused=True` for Adam, AdamW, SGD and Adagrad; `torch.compile` around `optimizer.step()` for others.
+
+## When it misleads
+A step that hides its optimizer behind communication wins less. Small models whose state lies in the L2 cache lose less
+by additional passes.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+)
+from timesink.kernel_verdict import KERNEL_READS, place_of
+from timesink.measures.optimizer_kernels import OptimizerKernels, optimizer_kernels
+from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.model.tables import DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.whatif.changes import FuseOptimizer
+from timesink.whatif.changes.case import Case
+
+_FUSED_HOST_NS = 150_000  # what one fused step costs the host: whatif.changes.FuseOptimizer
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device where fusing wins more than the limit."""
+    parts = facts(optimizer_kernels)
+    if not parts:
+        return NotApplicable("no range of an optimizer's step launched kernels")
+    judged = [_judge(facts, part, limits["saved_ratio"]) for part in parts]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+
+
+def _judge(facts: Facts, part: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
+    step_ns, worth = period_ns(facts.trace, part.device), _worth(facts, part)
+    share = worth.value * NS_PER_MS / step_ns if step_ns else 0.0
+    evidence = Evidence(
+        f"time saved in the optimizer's step on device {part.device[1]}",
+        Quantity(share, "ratio"),
+        "a fused step keeps 35 % of the kernel time and 0.15 ms of the gaps; over the steady steps",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+        rows=part.unfused.longest(facts.trace),
+    )
+    if share <= limit:
+        return None, evidence
+    whole_ns = per_step_ns(facts.trace, part.device, part.unfused.whole(facts.trace))
+    kind = f"{part.one_by_one:.0f} of them for one parameter each" if part.one_by_one else "over lists of parameters"
+    finding = Finding(
+        message=f"the optimizer runs {part.per_step:.0f} kernels per step, {kind}: {time_text(whole_ns)} of the "
+        f"{time_text(step_ns)} step on device {part.device[1]}; a fused one wins {share_text(share)} of the step "
+        f"(limit {share_text(limit)})",
+        bottleneck=Bottleneck.OPTIMIZER_UNFUSED,
+        where=place_of(facts, part.unfused),
+        evidence=(evidence, Evidence("unfused kernels per step", Quantity(part.per_step, "kernels"), "in its ranges")),
+        advice="Pass fused=True to Adam, AdamW, SGD or Adagrad; compile optimizer.step() of another.",
+        verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",
+        claim=Claim({part.device: part.unfused.saved(facts.trace, Case.HOPEFUL) | part.idle}),
+        change=FuseOptimizer(),
+        recoverable=worth,
+    )
+    return finding, evidence
+
+
+def _worth(facts: Facts, part: OptimizerKernels) -> Quantity:
+    """Kernel time by case; the gaps from the expected case on."""
+    low, usual, most = (part.unfused.saved_per_step_ns(facts.trace, case) for case in Case)
+    idle = per_step_ns(facts.trace, part.device, part.idle) if part.unfused.rows.size else 0.0
+    gaps = max(idle - _FUSED_HOST_NS, 0.0)
+    return Quantity((usual + gaps) / NS_PER_MS, "ms", low=low / NS_PER_MS, high=(most + idle) / NS_PER_MS)
+
+
+RULE = Rule(
+    card=Card(
+        code="KRN108",
+        name="optimizer-passes",
+        summary="the optimizer updates parameters in many passes over memory",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/optim.html",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=KERNEL_READS,
+    check=check,
+    limits={
+        "saved_ratio": Limit(
+            default=0.01,
+            unit="ratio",
+            why="less than one step in a hundred is won back",
+            source="benchmarks/faults: healthy programs stay under it",
+        ),
+    },
+)

@@ -1,0 +1,65 @@
+"""Chains of eager elementwise kernels read and write memory once per operation.
+
+## What it detects
+Runs of at least three neighbouring elementwise or reducing kernels of one size on a stream that no compiler generated:
+an activation or a norm written out operation by operation.
+
+## Why it matters
+Each kernel of such a chain is bound by memory. Fused, the chain reads its inputs and writes its result once.
+
+## How it is measured
+By names and order, so it needs no shapes. The longest member of a run stands for the fused kernel, since it moves at
+least what the run has to move; expected, a tenth of the others' time stays, cautiously half. Members of other causes
+are left out: casts, layout changes, optimizer steps, float64, attention written out.
+
+## What to do
+Use the fused operator where there is one (`F.gelu`, `F.layer_norm`, `F.silu`), or `torch.compile` the module.
+
+## When it misleads
+Neighbours on a stream need not depend on each other; then they fuse only horizontally. A step whose host is late wins
+from fewer launches, not from less memory traffic.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Limit, Verdict
+from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.measures.pointwise_chains import eager_chains
+from timesink.model.tables import DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = KernelPattern(
+    bottleneck=Bottleneck.POINTWISE_UNFUSED,
+    subject="eager elementwise kernels in chains, the longest of each aside,",
+    how="of each run the longest kernel and a tenth of the others' time stay; over the steady steps",
+    advice="Use the fused operator where there is one (gelu, layer_norm, silu), or torch.compile the module.",
+    verify="Capture again: one kernel stands where the chain stood, and takes about as long as the longest of it.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device where what fusing saves passes the limit."""
+    return kernel_verdict(facts, PATTERN, facts(eager_chains), limits["saved_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="KRN104",
+        name="pointwise-chains",
+        summary="chains of eager elementwise kernels",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/torch.compiler.html",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=KERNEL_READS,
+    check=check,
+    limits={
+        "saved_ratio": Limit(
+            default=0.05,
+            unit="ratio",
+            why="a step of well-written eager code has that much to fuse around its products",
+            source="benchmarks/faults: healthy eager programs stay under it",
+        ),
+    },
+)

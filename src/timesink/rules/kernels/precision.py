@@ -1,0 +1,95 @@
+"""Kernels compute in a wider type than the result needs.
+
+## What it detects
+fp32 products on plain multiply-add units where the device has tensor cores for TF32; TF32 products with fp32 around
+them where bf16 would do; kernels in float64, most often from one constant that made everything after it double.
+
+## Why it matters
+On an H200 the dense peaks are 67 TFLOP/s in fp32, 495 in TF32, 989 in bf16, and elements of half the size move in
+half the time.
+
+## How it is measured
+By kernel names. fp32 products are expected at the ratio of peaks over 0.65, which products of everyday sizes reach;
+TF32 ones at 55 %, fp32 kernels around them at 60 %; float64 kernels at 45 % of their time.
+
+## What to do
+`torch.set_float32_matmul_precision("high")` for TF32; bf16 with autocast or parameters in bf16; find the float64
+constant (NumPy's default) and give it a type.
+
+## When it misleads
+Some algorithms need the digits: say so and leave them. Where TF32 is the agreed precision, bf16 is a change of the
+model, not of its speed alone.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Clear, Found, Limit, NotApplicable, Verdict
+from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.measures.wide_products import wide_kernels
+from timesink.model.tables import DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+_HOW = "time kept by the ratio of peak rates or bytes; over the steady steps"
+_VERIFY = "Capture again: the kernels bear the narrower type in their names, and results agree within its tolerance."
+PATTERNS = {
+    "fp32": KernelPattern(
+        bottleneck=Bottleneck.PRECISION,
+        subject="fp32 products without tensor cores",
+        how=_HOW,
+        advice='Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast.',
+        verify=_VERIFY,
+    ),
+    "tf32": KernelPattern(
+        bottleneck=Bottleneck.PRECISION,
+        subject="TF32 products, and fp32 kernels around them,",
+        how=_HOW,
+        advice="Run in bf16: autocast, or parameters in bf16 where the optimizer keeps what it needs.",
+        verify=_VERIFY,
+    ),
+    "fp64": KernelPattern(
+        bottleneck=Bottleneck.PRECISION,
+        subject="kernels in float64",
+        how=_HOW,
+        advice="Find where float64 enters (a NumPy array, a Python constant made a tensor) and give it float32.",
+        verify=_VERIFY,
+    ),
+}
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device and kind over the limit."""
+    kinds = facts(wide_kernels)
+    if not kinds:
+        return NotApplicable("no kernel ran")
+    limit = limits["saved_ratio"]
+    verdicts = [
+        kernel_verdict(facts, pattern, [getattr(part, kind) for part in kinds], limit)
+        for kind, pattern in PATTERNS.items()
+    ]
+    found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
+    if found:
+        return Found(found)
+    return Clear(tuple(fact for verdict in verdicts if isinstance(verdict, Clear) for fact in verdict.evidence))
+
+
+RULE = Rule(
+    card=Card(
+        code="KRN106",
+        name="wide-types",
+        summary="kernels compute in a wider type than the result needs",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=KERNEL_READS,
+    check=check,
+    limits={
+        "saved_ratio": Limit(
+            default=0.01,
+            unit="ratio",
+            why="less than one step in a hundred is won back",
+            source="benchmarks/faults: healthy programs stay under it",
+        ),
+    },
+)

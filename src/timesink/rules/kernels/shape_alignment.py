@@ -1,0 +1,68 @@
+"""Matrix products whose rows are not aligned to 16 bytes run on slow kernels.
+
+## What it detects
+Products with a leading dimension that is no multiple of 16 bytes (8 elements of bf16): odd widths, a vocabulary of
+50,257.
+
+## Why it matters
+The fast kernels load 16 bytes at a time, on Hopper by TMA, and take no other operand. What remains loads element by
+element and can take three times as long.
+
+## How it is measured
+By recorded shapes and strides, else by the kernel's name (`align1`, `ldg4`). With shapes and a known GPU the aligned
+product is expected at four fifths of its attainable bound; by name alone at 45 % of the time.
+
+## What to do
+Pad the dimension to a multiple of 64: the vocabulary to 50,304, the width to 4,096. Added columns of zeros change no
+result; added classes are barred by their bias.
+
+## When it misleads
+A product too small to matter is aligned in vain. Padding costs memory and, in a fixed checkpoint, care.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Limit, Undecided, Verdict
+from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.measures.product_shapes import alignment_known, misaligned_products
+from timesink.model.tables import DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = KernelPattern(
+    bottleneck=Bottleneck.SHAPE_ALIGNMENT,
+    subject="products of operands not aligned to 16 bytes",
+    how="aligned products at four fifths of the attainable bound, or 45 % of the time by name; over the steady steps",
+    advice="Pad the dimension that is no multiple of 8 elements to a multiple of 64 (a vocabulary of 50257 to 50304).",
+    verify="Capture again: the products run on other kernels (nvjet or align8) and take less time.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device where aligning wins more than the limit."""
+    parts = facts(misaligned_products)
+    if parts and not facts(alignment_known):
+        return Undecided("neither names nor shapes tell how products are aligned", "torch.profiler, record_shapes=True")
+    return kernel_verdict(facts, PATTERN, parts, limits["saved_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="KRN105",
+        name="products-misaligned",
+        summary="matrix products whose rows are not aligned to 16 bytes",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=KERNEL_READS,
+    check=check,
+    limits={
+        "saved_ratio": Limit(
+            default=0.01,
+            unit="ratio",
+            why="less than one step in a hundred is won back",
+            source="benchmarks/faults: healthy programs stay under it",
+        ),
+    },
+)

@@ -1,0 +1,1 @@
+"""Rules about streams that wait for each other."""

@@ -1,0 +1,103 @@
+"""Streams that could run at once take turns.
+
+## What it detects
+Kernels of two or more streams that follow each other without overlap, while streams wait for events of each other, and
+whose grids leave room for both.
+
+## Why it matters
+A second stream is there so that kernels overlap. If each waits for the other it only adds the cost of the waits.
+
+## How it is measured
+Neighbouring kernels on different streams are paired. With f the share of multiprocessors a grid fills, a pair needs
+at least max(t_a, t_b, f_a t_a + f_b t_b); what it takes longer is the gain. Cautiously, two fifths of it. Kernels that
+fill the device leave nothing to win.
+
+## What to do
+Record one event where a result is really needed and wait for that one; take the waits in the loop away; keep work off
+the default stream, which waits for all others.
+
+## When it misleads
+The wait may be a real dependency: then the streams are one chain, and one stream would do. Two kernels that are
+bound by memory share its bandwidth and gain less.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
+from timesink.kernel_verdict import KernelPattern, kernel_verdict
+from timesink.measures.lockstep import lockstep
+from timesink.measures.shortened import Shortened
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
+from timesink.rule import Facts, Limits, Rule
+
+PATTERN = KernelPattern(
+    bottleneck=Bottleneck.STREAM_SERIALIZATION,
+    subject="kernels that wait for one on another stream",
+    how="of each pair of neighbours on two streams, what both take longer than at once; over the steady steps",
+    advice="Take the event waits between the streams out of the loop and wait once, where a result is needed; keep "
+    "work off the default stream.",
+    verify="Capture again: kernels of both streams overlap, and the step is shorter.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device where streams take turns, wait for events, and leave room."""
+    parts = facts(lockstep)
+    if not parts:
+        return NotApplicable("kernels ran on one stream only, or always overlapped")
+    waiting = [part for part in parts if part.waits > limits["waits"]]
+    by_device = {part.device: part for part in waiting}
+
+    def turns(part: Shortened) -> tuple[str, tuple[Evidence, ...]]:
+        mine = by_device[part.device]
+        fact = _waits(mine.device[1], mine.waits, limits)
+        streams = ", ".join(str(stream) for stream in mine.streams)
+        return f"streams {streams} take turns {mine.turns:.0f} times per step, with {mine.waits:.0f} event waits", (
+            fact,
+        )
+
+    if not waiting:
+        return Clear(
+            tuple(
+                Evidence(f"event waits per step on device {p.device[1]}", Quantity(p.waits, "waits"), "") for p in parts
+            )
+        )
+    return kernel_verdict(facts, PATTERN, [part.serial for part in waiting], limits["saved_ratio"], turns)
+
+
+def _waits(device: int, count: float, limits: Limits) -> Evidence:
+    return Evidence(
+        f"event waits per step on device {device}",
+        Quantity(count, "waits"),
+        "edges or calls that make a stream wait for an event",
+        limit=Quantity(limits["waits"], "waits"),
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="STR101",
+        name="streams-in-turns",
+        summary="streams that could run at once take turns",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#concurrent-kernel-execution",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, EVENT_WAITS),
+    check=check,
+    limits={
+        "saved_ratio": Limit(
+            default=0.03,
+            unit="ratio",
+            why="fewer than three steps in a hundred are won back",
+            source="benchmarks/faults: healthy programs stay under it",
+        ),
+        "waits": Limit(
+            default=4,
+            unit="waits",
+            why="a step that forks and joins two streams once needs that many waits",
+            source="fork and join of two streams: two waits each",
+        ),
+    },
+)

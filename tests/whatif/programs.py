@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 from tests.strategies import frame
 
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SYNCS
 from timesink.model.trace import Trace
+from timesink.whatif.periods import StepWindows
 
 LATENCY_NS = 4_000
 GAP_NS = 1_000
@@ -45,7 +47,12 @@ class Wait:
     call_ns: int = WAIT_NS
 
 
-Instruction = Host | Launch | Wait
+@dataclass(frozen=True)
+class Step:
+    """A step begins here."""
+
+
+Instruction = Host | Launch | Wait | Step
 
 
 @dataclass
@@ -55,7 +62,13 @@ class Simulated:
     calls: list[dict[str, object]] = field(default_factory=list)
     ops: list[dict[str, object]] = field(default_factory=list)
     syncs: list[dict[str, object]] = field(default_factory=list)
+    marks_ns: list[int] = field(default_factory=list)
     end_ns: int = 0
+
+    def windows(self) -> StepWindows:
+        """The steps, from mark to mark."""
+        marks = np.array(self.marks_ns, np.int64)
+        return StepWindows(marks[:-1], marks[1:])
 
     def trace(self) -> Trace:
         """The tables a profiler would have written."""
@@ -68,6 +81,8 @@ def simulate(program: list[Instruction], start_ns: int = 1_000_000) -> Simulated
     done, now, free = Simulated(), start_ns, dict[int, int]()
     for number, step in enumerate([*program, Wait()]):
         match step:
+            case Step():
+                done.marks_ns.append(now)
             case Host(ns):
                 now += ns
             case Launch(ns, stream, name, call_ns):

@@ -66,9 +66,6 @@ def _prices(found: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
     for rank, pricer in sorted(found.items()):
         for change in changes:
             price = pricer.price(change)
-            remark = (
-                f"refused: {price.refused}" if price.refused else f"bounded: {price.bounded}" if price.bounded else ""
-            )
             figures = (price.new_step_ns, price.gain_ns, price.low_ns, price.high_ns)
             shown = (None,) * 4 if price.refused else figures
             rows.append((rank, price.label, price.step_ns, *shown, _remark(price)))

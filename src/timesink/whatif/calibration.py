@@ -43,7 +43,7 @@ def calibrated(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
             high = kappa
         else:
             low = kappa
-    return replace(_scaled(graph, low, inflated), kappa=low)
+    return replace(_scaled(graph, low, inflated), kappa=low, slowdown=_typical(graph, anchors) / step_ns)
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:

@@ -61,6 +61,9 @@ class Edit:
         """Take ops away: they run for no time, start without delay, and leave no gap."""
         self.scale_ops(ops, 0.0)
         self.close_gaps(ops, 0)
+        launches = self.graph.edges_of(EdgeKind.LAUNCH)
+        gone = ops[self.graph.program.blocks.op[self.graph.block_of(self.graph.network.edges.dst[launches])]]
+        self._weight[launches[gone]] = np.minimum(self._weight[launches[gone]], 0)
 
     def close_gaps(self, ops: Flags, gap_ns: int) -> None:
         """Let ops follow their predecessors on the stream after at most `gap_ns`, without the jitter of a launch."""
@@ -122,7 +125,7 @@ class Edit:
         self._more.append(Edges.of(kind, src, dst, weight_ns))
 
     def _shorten(self, edges: Rows, share: Shares) -> None:
-        """Edges whose weight is disabled stay so; rounding is down, so that a larger saving is never a smaller one."""
+        """Edges whose weight is disabled stay so; rounding keeps the order of two savings."""
         weight = self._weight[edges]
-        kept = np.floor(weight * (1.0 - share)).astype(np.int64)
+        kept = np.rint(weight * (1.0 - share)).astype(np.int64)
         self._weight[edges] = np.where(weight > 0, kept, weight)

@@ -32,7 +32,8 @@ Flags = npt.NDArray[np.bool_]
 class Graph:
     """A rank's program with its network. `graph.replay()` reproduces every observed time of an unchanged graph exactly.
 
-    `kappa` is the factor that calibration put on profiled host time: 1 where none was made (R15). `tables` are those of
+    `kappa` is the factor that calibration put on profiled host time: 1 where none was made (R15); `slowdown` is the
+    profiled step over the unprofiled one. `tables` are those of
     the trace the program was read from; where that was an excerpt, `op_rows` leads back to rows of the whole trace.
     """
 
@@ -40,6 +41,7 @@ class Graph:
     program: Program
     network: Network
     kappa: float = 1.0
+    slowdown: float = 1.0
     op_rows: Rows | None = None
 
     @classmethod

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.model.tables import API_CALLS
+from timesink.model.nesting import thread_slices
+from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.calls import call_kinds
 from timesink.whatif.handovers import Bursts, find_bursts
@@ -47,7 +48,7 @@ class Calls:
 class HostPoints:
     """Every begin and end of a call, and every fork and join of a burst, sorted by thread and time: host nodes.
 
-    `call` is the call's number, or -1 - burst for a mark; `ends` tells an end (or a join) from a begin (or a fork).
+    `call` is the call's number, or negative for a mark; `ends` tells an end (or a join) from a begin (or a fork).
     `begin_of` and `end_of` are the points of each call. `cut` marks points before which the thread was only waiting
     for a fork, so that no work links them to the point before.
     """
@@ -88,27 +89,55 @@ def read_calls(trace: Trace, rank: int) -> Calls:
 def host_points(trace: Trace, rank: int, calls: Calls) -> tuple[HostPoints, Bursts]:
     """Points of all threads, threads that only work while another waits tied to it by forks and joins (R1, R6)."""
     bursts = find_bursts(trace, rank, calls.threads)
-    count, marks = len(calls), len(bursts)
-    time = np.concatenate((calls.start_ns, calls.end_ns, bursts.fork_ns, bursts.join_ns))
-    thread = np.concatenate((calls.thread, calls.thread, bursts.owner, bursts.owner))
-    call = np.concatenate((np.arange(count), np.arange(count), -1 - np.arange(marks), -1 - np.arange(marks)))
-    ends = np.repeat([False, True, False, True], [count, count, marks, marks])
+    outer_thread, outer_ns = _outer_points(trace, rank, calls)
+    count, marks, outer = len(calls), len(bursts), outer_ns.size
+    time = np.concatenate((calls.start_ns, calls.end_ns, bursts.fork_ns, bursts.join_ns, outer_ns))
+    thread = np.concatenate((calls.thread, calls.thread, bursts.owner, bursts.owner, outer_thread))
+    mark = -1 - np.arange(marks + outer)
+    call = np.concatenate((np.arange(count), np.arange(count), mark[:marks], mark))
+    ends = np.repeat([False, True, False, True, False], [count, count, marks, marks, outer])
     order = _order(thread, time, ends, count)
     place = np.empty(order.size, np.int64)
     place[order] = np.arange(order.size)
-    begin, end, fork, join = np.split(place, np.cumsum([count, count, marks]))
+    begin, end, fork, join, _ = np.split(place, np.cumsum([count, count, marks, marks]))
     points = HostPoints(thread[order], time[order], call[order], ends[order], begin, end, fork, join, np.empty(0, bool))
     return _with_cuts(points, bursts), bursts
 
 
+def _outer_points(trace: Trace, rank: int, calls: Calls) -> tuple[Rows, Times]:
+    """Where the records of each calling thread begin and end, if outside of its calls: work there counts too."""
+    number = {pair: n for n, pair in enumerate(calls.threads)}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for table in (HOST_OPS, RANGES):
+        frame = trace.get(table)
+        start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+        for (owner, process, thread), low, high in thread_slices(frame):
+            code = number.get((process, thread))
+            if owner == rank and code is not None:
+                first[code] = min(first.get(code, int(start[low])), int(start[low]))
+                latest = int(end[low:high].max())
+                last[code] = max(last.get(code, latest), latest)
+    found: list[tuple[int, int]] = []
+    for code in sorted(first):
+        mine = calls.thread == code
+        if first[code] < calls.start_ns[mine].min():
+            found.append((code, first[code]))
+        if last[code] > calls.end_ns[mine].max():
+            found.append((code, last[code]))
+    threads, times = np.array(found, np.int64).reshape(-1, 2).T
+    return threads, times
+
+
 def _order(thread: Rows, time: Times, ends: Flags, count: int) -> Rows:
-    """By thread, time; at one instant a call's end comes before the next begin, but never before its own begin."""
+    """By thread, time; at one instant a call's end comes before the next begin, but never before its own begin.
+
+    A fork closes what was done before it, a join opens what comes after.
+    """
     full = np.zeros(time.size, bool)
     full[: 2 * count] = np.tile(time[count : 2 * count] > time[:count], 2)
     rank = np.where(ends, np.where(full, 0, 2), np.where(full, 5, 1))
-    rank[2 * count :] = np.where(
-        ends[2 * count :], 4, 3
-    )  # a fork closes what was done before it, a join opens the rest
+    rank[2 * count :] = np.where(ends[2 * count :], 4, 3)
     return np.lexsort((rank, time, thread))
 
 

@@ -19,8 +19,10 @@ Floats = npt.NDArray[np.float64]
 
 # Above this share of the step a replay explains too little to be trusted (R1 to R11: "reject what-if").
 RESIDUAL_LIMIT_RATIO: Final = 0.05
-# Below this factor the profiler dominates the host's time, and a gain in host time may be a gain in profiling (R15).
-KAPPA_LIMIT: Final = 0.6
+# A step that the profiler makes more than twice as long is mostly profiling: a gain in host time may be a gain in that.
+# Kappa itself decides nothing: it scales host work alone, so it falls low where few host segments carry the step
+# (docs/decisions/0005-refusal-by-slow-down.md has the figures).
+SLOWDOWN_LIMIT: Final = 2.0
 _RESAMPLES: Final = 400
 _SEED: Final = 20_260_401
 _LOW, _HIGH = 0.10, 0.90
@@ -140,10 +142,10 @@ class Pricer:
                 f"{100 * self.residual_ratio:.1f} % of the step is waiting that the trace does not explain "
                 f"(limit {100 * RESIDUAL_LIMIT_RATIO:.0f} %)"
             )
-        if self.graph.kappa < KAPPA_LIMIT and change.touches in (Touches.HOST, Touches.BOTH):
+        if self.graph.slowdown > SLOWDOWN_LIMIT and change.touches in (Touches.HOST, Touches.BOTH):
             return (
-                f"host time shrinks to {self.graph.kappa:.2f} of what was profiled to reach the unprofiled step "
-                f"(limit {KAPPA_LIMIT}): the profiler dominates; capture again without stacks and shapes"
+                f"the profiler makes the step {self.graph.slowdown:.2f} times as long as it is (limit {SLOWDOWN_LIMIT:g}): "
+                "capture again without stacks and shapes"
             )
         return None
 

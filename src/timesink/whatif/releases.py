@@ -97,6 +97,7 @@ class Launches:
         return np.where(place >= 0, block[np.maximum(place, 0)], -1)
 
 
+_UNNAMED, _NO_WORK = -1, -2
 Pairs = tuple[Rows, Rows, Flags]
 
 
@@ -134,7 +135,7 @@ def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Block
     """The last block launched on the stream that `syncs` names, else on the thread's latest, else the nearest."""
     chosen = np.flatnonzero(calls.kind == CallKind.STREAM_SYNC)
     stream = _recorded_streams(trace, rank, calls, ops)[chosen]
-    known = stream >= 0
+    known = stream != _UNNAMED
     stream = np.where(known, stream, _stream_used_last(chosen, calls, ops, launches, blocks))
     block = np.full(chosen.size, -1, np.int64)
     for number in np.unique(stream[stream >= 0]):
@@ -145,13 +146,14 @@ def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Block
     long_wait = calls.lengths_ns[chosen] > _RETURN_WITHIN_NS
     explained = held & (~long_wait | (calls.end_ns[chosen] - end <= _RETURN_WITHIN_NS))
     direct = _pairs(chosen[explained], block[explained], ~known[explained])
-    guessed = _nearest(chosen[~explained & ~(known & held)], calls, blocks, launches)
+    refuted = ~explained & (block >= 0) & ~held
+    guessed = _nearest(chosen[~explained & (~known | refuted)], calls, blocks, launches)
     kept = _pairs(chosen[known & held & ~explained], block[known & held & ~explained])
     return tuple(np.concatenate(columns) for columns in zip(direct, guessed, kept, strict=True))  # type: ignore[return-value]
 
 
 def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> Rows:
-    """Per call, the number of the stream that its row of `syncs` names, or -1."""
+    """Per call, the number of the stream that its row of `syncs` names; -1 for no row, -2 for a stream without work."""
     answer = np.full(len(calls), -1, np.int64)
     rows = trace.get(SYNCS).filter(
         (pl.col("rank") == rank)
@@ -166,7 +168,7 @@ def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> Rows:
     place = {int(c): n for n, c in enumerate(calls.correlation) if c >= 0 and calls.kind[n] == CallKind.STREAM_SYNC}
     for device, stream, correlation in rows.select("device", "stream", "correlation").iter_rows():
         if correlation in place:
-            answer[place[correlation]] = number.get((device, stream), any_device.get(stream, -1))
+            answer[place[correlation]] = number.get((device, stream), any_device.get(stream, _NO_WORK))
     return answer
 
 

@@ -23,7 +23,9 @@ ANY: Final = Target()
 _CAPTURED_WITHIN_US: Final = 500
 _READS_A_VALUE: Final = Target("op", r"^aten::(item|_local_scalar_dense|is_nonzero)$")
 LOADER: Final = Target("range", r"(?i)enumerate\(DataLoader\)#.*__next__|^data(loading|_time)?$|data_?load")
-_LEFT: Final = Range(0.10, 0.03, 0.0)
+# Workers compete with the program for cores: on a public pair of captures (ResNet-50, 0 and 4 workers) a quarter of the
+# loading time came back as slower host work.
+_LEFT: Final = Range(0.30, 0.05, 0.0)
 _FIXED_US: Final = Range(20.0, 12.0, 8.0)
 _PER_KERNEL_US: Final = Range(1.0, 0.6, 0.2)
 _GAP_US: Final = Range(1.5, 1.0, 0.5)
@@ -98,7 +100,7 @@ class ScaleHost:
 class FeedLoader:
     """Batches come from workers: a fetch costs what is left of work / workers after the time since the last fetch.
 
-    Without `workers` they always keep up, and a fetch costs the share of its time that a queue hand-over is taken for.
+    Without `workers` they always keep up; the share of its time that `left` gives is what the program pays for them.
     """
 
     target: Target = LOADER

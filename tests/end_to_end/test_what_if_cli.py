@@ -1,0 +1,53 @@
+"""`timesink what-if` and `timesink idle` as their user meets them."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from timesink.cli.app import run
+
+BEFORE = str(Path(str(files("timesink").joinpath("demo/gpt_before.json.gz"))))
+
+
+def sheets(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, list[dict[str, object]]]:
+    """The tables that a command writes as JSON, by key."""
+    assert run([*arguments, "--format", "json"]) == 0
+    document: dict[str, list[dict[str, object]]] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_idle_shows_causes_that_sum_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    found = sheets(capsys, "idle", BEFORE)
+    assert sum(float(str(row["idle_ratio"])) for row in found["causes"]) == pytest.approx(1.0)
+    assert found["places"]
+
+
+def test_what_if_prices_each_change_and_all_together(capsys: pytest.CaptureFixture[str]) -> None:
+    found = sheets(
+        capsys, "what-if", BEFORE, "--change", "remove-sync", "--change", "scale kernel:. 0.5", "--explain-cost"
+    )
+    one, other, both = found["prices"]
+    assert float(str(both["gain_ns"])) >= max(float(str(one["gain_ns"])), float(str(other["gain_ns"])))
+    assert {"next", "path_before", "path_after", "trust"} <= set(found)
+
+
+def test_a_change_without_anything_to_change_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = sheets(capsys, "what-if", BEFORE, "--change", "drop op:^absent$")["prices"]
+    assert row["remark"] == "nothing in these steps matches"
+
+
+@pytest.mark.parametrize("arguments", [[BEFORE], [BEFORE, "--change", "speed-up everything"]])
+def test_what_makes_no_sense_exits_with_2_and_says_what_to_write(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["what-if", *arguments]) == 2
+    assert "--change" in capsys.readouterr().err or arguments[1:]
+
+
+def test_the_changes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["what-if", BEFORE, "--changes"]) == 0
+    assert "remove-sync" in capsys.readouterr().out

@@ -1,0 +1,66 @@
+"""Calibration takes the profiler's own time out of the host and leaves the device alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
+
+from timesink.whatif.calibration import calibrated
+from timesink.whatif.changes import Range, RemoveSyncs, ScaleKernels
+from timesink.whatif.graph import Graph
+from timesink.whatif.pricing import Pricer
+from timesink.whatif.selection import Target
+
+
+def host_bound(steps: int = 12) -> Simulated:
+    """Steps of 40 us of Python and ten launches of 6 us, for kernels of 0.5 us: 100 us."""
+    step = (Step(), Host(40_000), *(Launch(500) for _ in range(10)))
+    return simulate([part for _ in range(steps) for part in step] + [Step()])
+
+
+@pytest.mark.parametrize(("unprofiled_us", "kappa"), [(100, 1.0), (150, 1.0), (70, 0.5), (50, 0.167), (42, 0.42)])
+def test_the_step_takes_what_it_takes_without_a_profiler(unprofiled_us: int, kappa: float) -> None:
+    # what the launches take was recorded, 60 us; the Python between them was not, and shrinks only if it must
+    simulated = host_bound()
+    graph = Graph.from_trace(simulated.trace())
+    scaled = calibrated(graph, unprofiled_us * 1_000, simulated.windows())
+    assert scaled.kappa == pytest.approx(kappa, abs=0.01)
+    step = Pricer(scaled, simulated.windows()).step_ns
+    assert step == pytest.approx(min(unprofiled_us, 100) * 1_000, rel=0.01)
+
+
+def test_device_times_are_not_inflated_and_stay() -> None:
+    simulated = host_bound()
+    graph = Graph.from_trace(simulated.trace())
+    times = calibrated(graph, 70_000, simulated.windows()).replay().time_ns
+    blocks = np.arange(len(graph.program.blocks))
+    assert (times[graph.program.end_node(blocks)] - times[graph.program.start_node(blocks)] == 500).all()
+
+
+def test_a_trace_that_is_mostly_profiler_prices_no_host_time_but_still_the_device() -> None:
+    simulated = host_bound()
+    pricer = Pricer(calibrated(Graph.from_trace(simulated.trace()), 45_000, simulated.windows()), simulated.windows())
+    host, device = pricer.price(RemoveSyncs()), pricer.price(ScaleKernels(Target("kernel", ""), Range.exact(0.5)))
+    assert host.refused is not None
+    assert "profiler dominates" in host.refused
+    assert device.refused is None
+
+
+def test_unexplained_waiting_is_not_priced() -> None:
+    simulated = host_bound()
+    for number, op in enumerate(simulated.ops):  # every kernel starts 20 us later than anything explains
+        op["start_ns"] = int(str(op["start_ns"])) + 20_000 * (number + 1)
+        op["end_ns"] = int(str(op["end_ns"])) + 20_000 * (number + 1)
+    pricer = Pricer(Graph.from_trace(simulated.trace()), simulated.windows())
+    assert pricer.residual_ratio > 0.05
+    refused = pricer.price(ScaleKernels(Target("kernel", ""), Range.exact(0.5))).refused
+    assert refused is not None
+    assert "does not explain" in refused
+
+
+def test_a_change_that_finds_nothing_says_so() -> None:
+    simulated = host_bound()
+    pricer = Pricer(Graph.from_trace(simulated.trace()), simulated.windows())
+    price = pricer.price(ScaleKernels(Target("kernel", "absent"), Range.exact(0.5)))
+    assert (price.matched, price.gain_ns, price.refused) == (False, 0.0, None)

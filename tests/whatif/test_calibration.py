@@ -16,7 +16,7 @@ from timesink.whatif.selection import Target
 def host_bound(steps: int = 12) -> Simulated:
     """Steps of 40 us of Python and ten launches of 6 us, for kernels of 0.5 us: 100 us."""
     step = (Step(), Host(40_000), *(Launch(500) for _ in range(10)))
-    return simulate([part for _ in range(steps) for part in step] + [Step()])
+    return simulate([Launch(500), *(part for _ in range(steps) for part in step), Step()])
 
 
 @pytest.mark.parametrize(("unprofiled_us", "kappa"), [(100, 1.0), (150, 1.0), (70, 0.5), (50, 0.167), (42, 0.42)])

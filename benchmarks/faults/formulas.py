@@ -63,6 +63,12 @@ def window_ns(trace: Trace) -> tuple[int, int]:
     return (int(frame["start_ns"].min()), int(frame["end_ns"].max())) if frame.height else (0, 1)  # type: ignore[arg-type]
 
 
+def mean_step_ms(trace: Trace) -> float | None:
+    """Mean period of the steady steps, in which what happens every few steps counts; None without steps."""
+    period = steps(trace).windows["period_ns"].drop_nulls().mean()
+    return float(period) / 1e6 if isinstance(period, float) else None
+
+
 def covered(frame: pl.DataFrame, window: tuple[int, int]) -> float:
     """Share of the window that the union of the rows covers."""
     return Intervals.of(frame).clip(*window).total_ns / (window[1] - window[0])

@@ -25,7 +25,11 @@ class Foretold:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One capture diagnosed. `gain` is measured; `findings` are (bottleneck, share of the step), best first."""
+    """One capture diagnosed. `gain` is measured; `findings` are (bottleneck, share of the step), best first.
+
+    `slowdown` is the profiled over the unprofiled step. Not `settled`: the processes disagree on the truth, so that there
+    is no gain to foretell, though there is a fault to name.
+    """
 
     fault: str
     severity: str
@@ -39,6 +43,7 @@ class Observation:
     foretold: Foretold | None = None
     formulas: dict[str, float] = field(default_factory=dict)
     slowdown: float | None = None
+    settled: bool = True
     problem: str = ""
 
     @property
@@ -49,6 +54,11 @@ class Observation:
     def planted(self) -> bool:
         """Whether this is the capture of a fault, not of a healthy or mended program."""
         return not self.healthy and self.variant == "fault"
+
+    @property
+    def priced(self) -> bool:
+        """Whether there is a gain to foretell: a planted fault with a fix, measured alike by all processes."""
+        return self.planted and self.owed != ARTEFACT and self.settled
 
     @property
     def costly(self) -> bool:
@@ -87,8 +97,7 @@ def top(observation: Observation, count: int) -> bool:
 
 def gains(observations: Iterable[Observation], predict: Callable[[Observation], float]) -> list[tuple[float, float]]:
     """(foretold, measured) for every planted fault with a fix in the program; not found counts as a gain of nothing."""
-    rows = (item for item in observations if item.planted and item.owed != ARTEFACT)
-    return [(predict(item), item.gain) for item in rows]
+    return [(predict(item), item.gain) for item in observations if item.priced]
 
 
 def foretold_value(observation: Observation) -> float:
@@ -111,14 +120,9 @@ def sign_right(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 def coverage(observations: Iterable[Observation]) -> float | None:
     """How often the measured gain lies between low and high, where one was foretold; half a point is noise."""
-    priced = [item for item in observations if item.planted and item.owed != ARTEFACT and item.foretold]
     noise = 0.005
-    inside = (
-        item.foretold.low - noise <= item.gain <= item.foretold.high + noise
-        for item in priced
-        if item.foretold is not None
-    )
-    return share(inside)
+    told = ((item.foretold, item.gain) for item in observations if item.priced)
+    return share(found.low - noise <= gain <= found.high + noise for found, gain in told if found)
 
 
 def figures(observations: Sequence[Observation]) -> Figures:

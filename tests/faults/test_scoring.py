@@ -58,6 +58,11 @@ def test_an_artefact_is_owed_only_where_the_profiler_dominates_and_is_never_pric
     assert figures([replace(artefact, slowdown=1.1)]).costly == 0
 
 
+def test_what_processes_measure_differently_is_named_but_not_priced() -> None:
+    found = figures([replace(SYNC, settled=False)])
+    assert (found.top1, found.priced, found.mean_error_points) == (1.0, 0, None)
+
+
 def test_mended_programs_are_neither_priced_nor_owed_the_fault() -> None:
     found = figures([replace(SYNC, variant="fix", verdict="none")])
     assert (found.costly, found.priced) == (0, 0)

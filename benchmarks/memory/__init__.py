@@ -1,0 +1,1 @@
+"""Programs whose memory is measured on a GPU and planned without one."""

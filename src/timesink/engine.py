@@ -21,7 +21,7 @@ from timesink.findings import (
     Verdict,
 )
 from timesink.model.trace import Trace
-from timesink.price import Pricer, bound_price, shared
+from timesink.price import Pricer, ReplayPrices, shared
 from timesink.registry import all_rules
 from timesink.rule import Facts, Limits, Rule
 
@@ -37,18 +37,20 @@ def diagnose(
     trace: Trace,
     rules: Sequence[Rule] | None = None,
     overrides: Mapping[str, float] = MappingProxyType({}),
-    price: Pricer = bound_price,
+    unprofiled_step_ms: float | None = None,
+    price: Pricer | None = None,
 ) -> Diagnosis:
     """The diagnosis of a trace: one ruling per rule, findings priced and ranked, one sentence as verdict.
 
-    `overrides` maps ``"CODE.limit"`` to a value. Raises `UsageError` for a limit no rule has.
+    `overrides` maps ``"CODE.limit"`` to a value. `unprofiled_step_ms` is the step time without a profiler, which prices
+    of host work are held against. Raises `UsageError` for a limit no rule has.
     """
     rules = all_rules() if rules is None else rules
     known = _known_limits(rules, overrides)
     facts = Facts(trace)
     rulings = tuple(Ruling(rule.card, _verdict(rule, facts, known.get(rule.card.code, {}))) for rule in rules)
-    findings = _ranked(rulings, facts, price)
-    step_ms = overview.step_ms(facts)
+    findings = _ranked(rulings, facts, price or ReplayPrices(unprofiled_step_ms))
+    step_ms = unprofiled_step_ms or overview.step_ms(facts)
     bottleneck, statement = _conclusion(findings, step_ms, facts)
     return Diagnosis(
         sources=overview.sources(trace),
@@ -58,7 +60,7 @@ def diagnose(
         findings=findings,
         bottleneck=bottleneck,
         statement=statement,
-        notes=overview.notes(facts),
+        notes=overview.notes(facts, unprofiled_step_ms),
     )
 
 
@@ -73,7 +75,7 @@ def _verdict(rule: Rule, facts: Facts, overrides: Mapping[str, float]) -> Verdic
 def _ranked(rulings: Iterable[Ruling], facts: Facts, price: Pricer) -> tuple[tuple[Card, Finding], ...]:
     """Findings by value, those that claim the same device time sharing it; ties by code and message."""
     found = [
-        (ruling.card, replace(finding, recoverable=finding.recoverable or price(finding, facts)))
+        (ruling.card, replace(finding, recoverable=price(finding, facts)))
         for ruling in rulings
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings

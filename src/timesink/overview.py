@@ -72,7 +72,7 @@ def device_figures(facts: Facts) -> tuple[DeviceFigures, ...]:
     )
 
 
-def notes(facts: Facts) -> tuple[str, ...]:
+def notes(facts: Facts, unprofiled_step_ms: float | None = None) -> tuple[str, ...]:
     """What the reader said about the import, and what limits the figures."""
     said = tuple(
         f"{note.kind.value}: {note.message}" + (f" ({note.count} rows)" if note.count else "")
@@ -80,6 +80,12 @@ def notes(facts: Facts) -> tuple[str, ...]:
     )
     if facts(steps).times.count == 0 and len(facts(time_budget)):
         said += ("no steps found: figures per step are for the whole window",)
+    p50_ns = facts(steps).times.p50_ns
+    if unprofiled_step_ms and p50_ns:
+        ratio = p50_ns / NS_PER_MS / unprofiled_step_ms
+        said += (
+            f"the profiled step takes {ratio:.2f} times the unprofiled {time_text(unprofiled_step_ms * NS_PER_MS)}",
+        )
     return said
 
 

@@ -1,28 +1,87 @@
 """What a finding is worth: milliseconds per step, as low / value / high.
 
-Every price is a bound or a replay, never a guess. `bound_price` uses only the claim: the union of device intervals that
-the fix could at most remove (a fix of host work gains at most the device's idle time; one of copies or communication
-at most their exposed time). A replay of the finding's `change` takes its place where one exists.
+Every price is a bound or a replay, never a guess. A finding with a `change` is priced by replaying the trace's
+dependency graph with that change made (`whatif`). Without one, or where the replay is refused, the price is the bound
+of its claim: the union of device intervals the fix could at most remove. A rule may state its own price where it knows
+a tighter bound than its claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final, cast
+
+import numpy as np
 
 from timesink.findings import Card, Claim, Finding, Quantity
 from timesink.measures.per_step import largest_per_step_ns
+from timesink.measures.what_if import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
 from timesink.rule import Facts
 from timesink.units import NS_PER_MS
+from timesink.whatif import pricing
+from timesink.whatif.changes.case import Change, Touches
 
 Pricer = Callable[[Finding, Facts], Quantity]
+
+# Between these slow-downs by the profiler, trust moves from the uncalibrated replay to the calibrated one (decision 5).
+_TRUST_UNCALIBRATED: Final = 1.10
+_TRUST_CALIBRATED: Final = 1.60
 
 
 def bound_price(finding: Finding, facts: Facts) -> Quantity:
     """At most the claimed device time per step; at least nothing."""
     high = claimed_ms_per_step(finding.claim, facts)
     return Quantity(high, "ms", low=0.0, high=high)
+
+
+class ReplayPrices:
+    """Prices by replay, held against the unprofiled step where one is given."""
+
+    def __init__(self, unprofiled_step_ms: float | None = None) -> None:
+        self._unprofiled_ms = unprofiled_step_ms
+        self._calibrated: Mapping[int, pricing.Pricer] | None = None
+
+    def __call__(self, finding: Finding, facts: Facts) -> Quantity:
+        """The price of a finding: what the rule says, else a replay of its change, else the bound of its claim."""
+        if finding.recoverable is not None:
+            return finding.recoverable
+        rank = finding.where.rank or 0
+        plain = facts(pricers).get(rank)
+        bound = bound_price(finding, facts)
+        if plain is None:
+            return bound
+        bound = _scaled(bound, self._unprofiled_share(plain))
+        if finding.change is None:
+            return bound
+        return self._combined(cast("Change", finding.change), rank, plain, facts) or bound
+
+    def _unprofiled_share(self, plain: pricing.Pricer) -> float:
+        """The unprofiled step over the profiled one; 1 where it is not known or not shorter."""
+        if self._unprofiled_ms is None or not plain.step_ns:
+            return 1.0
+        return min(1.0, self._unprofiled_ms * NS_PER_MS / plain.step_ns)
+
+    def _combined(self, change: Change, rank: int, plain: pricing.Pricer, facts: Facts) -> Quantity | None:
+        """The uncalibrated replay's share of the unprofiled step and the calibrated replay, by the slow-down."""
+        priced = plain.price(change)
+        if priced.refused is not None:
+            return None
+        if self._unprofiled_ms is None or change.touches is Touches.DEVICE:
+            return _quantity(priced.gain_ns, priced.low_ns, priced.high_ns)
+        if self._calibrated is None:
+            self._calibrated = calibrated_pricers(facts.trace, self._unprofiled_ms * NS_PER_MS)
+        truer = self._calibrated[rank].price(change)
+        if truer.refused is not None:
+            return None
+        step_ns = self._unprofiled_ms * NS_PER_MS
+        scale = self._unprofiled_share(plain)
+        trust = float(np.interp(1 / scale, [_TRUST_UNCALIBRATED, _TRUST_CALIBRATED], [0.0, 1.0]))
+        gain = (1 - trust) * priced.gain_ns * scale + trust * truer.gain_ns
+        low = min(priced.low_ns * scale, truer.low_ns, gain)
+        high = max(priced.high_ns * scale, truer.high_ns, gain)
+        return _quantity(min(gain, step_ns), min(low, step_ns), min(high, step_ns))
 
 
 def claimed_ms_per_step(claim: Claim, facts: Facts) -> float:
@@ -46,6 +105,12 @@ def shared(ranked: Iterable[tuple[Card, Finding]], facts: Facts) -> list[tuple[C
         worth = finding.recoverable
         priced.append((card, replace(finding, recoverable=_scaled(worth, share) if worth else None)))
     return priced
+
+
+def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
+    return Quantity(
+        max(gain_ns, 0.0) / NS_PER_MS, "ms", low=max(low_ns, 0.0) / NS_PER_MS, high=max(high_ns, 0.0) / NS_PER_MS
+    )
 
 
 def _scaled(worth: Quantity, share: float) -> Quantity:

@@ -13,6 +13,7 @@ from timesink.measures.idle_blame import idle_blame, intervals_of
 from timesink.measures.input_pipeline import input_pipeline
 from timesink.measures.per_step import per_step_ns, period_ns
 from timesink.measures.steps import steps
+from timesink.measures.sync_gain import sync_gain
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -46,12 +47,35 @@ class BlamedTime:
         return self.per_step_ns / self.step_ns if self.step_ns else 0.0
 
 
+def drained_time(trace: Trace) -> tuple[BlamedTime, ...]:
+    """Per device: idle time that blocking waits are the root of, outside the preparation of input.
+
+    All of the gaps behind drains where a replay without the waits wins most of them back; else what the host lost by
+    waiting, no more.
+    """
+    frame = idle_blame(trace).frame
+    return _blamed_of(trace, frame.filter((pl.col("cause") == "sync") | _rooted(trace, frame)), preparing=False)
+
+
 def blamed_time(trace: Trace, causes: Collection[str], *, preparing: bool | None = None) -> tuple[BlamedTime, ...]:
     """Per device that did any work, in order: the idle stretches of these causes.
 
-    `preparing` keeps only the part inside (True) or outside (False) the preparation of input.
+    `preparing` keeps only the part inside (True) or outside (False) the preparation of input. Outside, stretches that
+    blocking waits are the root of (`drained_time`) are left out.
     """
     stretches = idle_blame(trace).of(*causes)
+    if preparing is False:
+        stretches = stretches.filter(~_rooted(trace, stretches))
+    return _blamed_of(trace, stretches, preparing)
+
+
+def _rooted(trace: Trace, stretches: pl.DataFrame) -> pl.Series:
+    """Whether each stretch lies behind a drain, on a rank whose waits are worth removing."""
+    effective = [rank for rank, found in sync_gain(trace).items() if found.effective]
+    return stretches["sync_row"].is_not_null() & stretches["rank"].is_in(effective)
+
+
+def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:
     claimed = intervals_of(stretches)
     found = []
     for key in device_timeline(trace).by_device:

@@ -167,3 +167,10 @@ def _rank(trace: Trace, rank: int, rows: pl.DataFrame) -> RankInput:
         per_step_ns=float(covered.mean()) if covered.size else None,
         idle={key: line.idle & loading for key, line in device_timeline(trace).by_device.items() if key[0] == rank},
     )
+
+
+def loading_windows(trace: Trace, rank: int) -> dict[tuple[int, int], Intervals]:
+    """Per (process, thread) of a rank, when it was loading: the host time that a fed input pipeline would not spend."""
+    rows = input_pipeline(trace).frame.filter(pl.col("rank") == rank)
+    parts = rows.sort("process", "thread").partition_by("process", "thread", as_dict=True, maintain_order=True)
+    return {(int(process), int(thread)): Intervals.of(part) for (process, thread), part in parts.items()}

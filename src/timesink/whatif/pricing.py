@@ -144,7 +144,7 @@ class Pricer:
             )
         if self.graph.slowdown > SLOWDOWN_LIMIT and change.touches in (Touches.HOST, Touches.BOTH):
             return (
-                f"the profiler makes the step {self.graph.slowdown:.2f} times as long as it is (limit {SLOWDOWN_LIMIT:g}): "
+                f"the profiler makes the step {self.graph.slowdown:.2f} times as long (limit {SLOWDOWN_LIMIT:g}): "
                 "capture again without stacks and shapes"
             )
         return None

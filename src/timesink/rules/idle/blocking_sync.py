@@ -29,11 +29,12 @@ import polars as pl
 
 from timesink.findings import Bottleneck, Card, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.idle_verdict import BLAME_READS, idle_verdict, named, place_of, waits
-from timesink.measures.blamed_time import BlamedTime, blamed_time
+from timesink.measures.blamed_time import BlamedTime, drained_time
 from timesink.measures.steps import steps
 from timesink.measures.synchronisations import synchronisations
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
+from timesink.whatif.changes.host import RemoveSyncs
 
 HOW = "idle stretches charged to a blocking call that had drained the device, over the steady steps"
 
@@ -57,10 +58,10 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             "pinned memory and read it a step later.",
             verify="Remove the wait: the blocking calls per step go down and the step shortens by at most this time.",
             claim=Claim({part.device: part.intervals}),
+            change=RemoveSyncs(),
         )
 
-    blamed = blamed_time(facts.trace, ("sync",), preparing=False)
-    return idle_verdict(blamed, limit, "idle time after blocking calls", HOW, finding)
+    return idle_verdict(drained_time(facts.trace), limit, "idle time after blocking calls", HOW, finding)
 
 
 def _per_step(facts: Facts, rank: int) -> float:

@@ -29,11 +29,13 @@ from timesink.findings import Bottleneck, Card, Claim, Evidence, Finding, Limit,
 from timesink.idle_verdict import BLAME_READS, idle_verdict, place_of, waits
 from timesink.measures.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle_causes import HOST_CAUSES
-from timesink.measures.input_pipeline import input_pipeline
+from timesink.measures.input_pipeline import input_pipeline, loading_windows
 from timesink.measures.per_step import per_step_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import time_text
+from timesink.whatif.changes.host import FeedLoader
+from timesink.whatif.selection import Target
 
 HOW = "idle stretches inside the preparation of input on a launching thread, over the steady steps"
 
@@ -59,6 +61,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             "persistent_workers, cheaper decoding, or the data kept on the device.",
             verify="Feed one batch that stays on the device: the step shortens by at most this time.",
             claim=Claim({part.device: part.intervals}),
+            change=FeedLoader(Target("windows", windows=loading_windows(facts.trace, rank))),
         )
 
     blamed = blamed_time(facts.trace, HOST_CAUSES, preparing=True)

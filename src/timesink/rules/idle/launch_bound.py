@@ -32,6 +32,7 @@ from timesink.measures.timeline import Device
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import share_text, time_text
+from timesink.whatif.changes.host import CaptureGraph
 
 HOW = "idle stretches blamed on dispatch, CUDA calls and launch latency, over the steady steps"
 CAUSES = ("dispatch", "cuda_call", "launch_latency")
@@ -54,6 +55,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             "torch.cuda.make_graphed_callables), fuse small operators, or enlarge the batch.",
             verify="Capture again: launches per step go down and the idle share with them.",
             claim=Claim({part.device: part.intervals}),
+            change=CaptureGraph(),
         )
 
     blamed = blamed_time(facts.trace, CAUSES, preparing=False)

@@ -12,8 +12,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults import suite
+
 CAPTURES = Path(__file__).parent / "captures"
 MEASURED = CAPTURES / "measured.json"
+ARCHIVES = frozenset(f"{fault.name}.{tool}.tar.xz" for fault in suite.FAULTS for tool in ("torch", "nsys"))
 LISTS = ("fault_ms", "fix_ms", "receipts_equal", "failed")
 
 
@@ -42,7 +45,7 @@ def unpacked(archive: Path) -> list[dict[str, dict[str, Any]]]:
                 raise SystemExit(f"{archive.name}: {member.name!r} is no plain file of a result")
             if member.name.startswith("measured."):
                 parts.append(json.loads(content.read()))
-            elif member.name.endswith((".torch.tar.xz", ".nsys.tar.xz")):
+            elif member.name in ARCHIVES:  # logs stay behind: they name folders
                 (CAPTURES / member.name).write_bytes(content.read())
     return parts
 

@@ -27,8 +27,8 @@ class Foretold:
 class Observation:
     """One capture diagnosed. `gain` is measured; `findings` are (bottleneck, share of the step), best first.
 
-    `slowdown` is the profiled over the unprofiled step. Not `settled`: the processes disagree on the truth, so that there
-    is no gain to foretell, though there is a fault to name.
+    `slowdown` is the profiled over the unprofiled step. Not `settled`: the processes disagree on the truth, so that
+    there is no gain to foretell, though there is a fault to name.
     """
 
     fault: str

@@ -143,6 +143,7 @@ def redact(database: sqlite3.Connection, tables: set[str], begin: int, end: int)
         copy_rows(database, "ThreadNames", "globalTid IN (SELECT globalTid FROM main.CUPTI_ACTIVITY_KIND_RUNTIME)")
     if "PROCESSES" in tables:
         copy_rows(database, "PROCESSES", "globalPid IN (SELECT globalPid FROM main.CUPTI_ACTIVITY_KIND_KERNEL)")
+        database.execute("UPDATE main.PROCESSES SET name = replace(name, rtrim(name, replace(name, '/', '')), '')")
 
 
 def cut(report: Path, target: Path, begin: int, end: int) -> None:

@@ -101,6 +101,7 @@ CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT);
 CREATE TABLE TARGET_INFO_GPU (name TEXT, uuid TEXT, busLocation TEXT);
 CREATE TABLE ANALYSIS_DETAILS (duration INT, startTime INT, stopTime INT);
 CREATE TABLE ProcessStreams (value TEXT);
+CREATE TABLE PROCESSES (globalPid INT, pid INT, name TEXT);
 INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel'), (2, 'gemm'), (3, 'warmup'),
   (4, 'case b/low/fault'), (5, 'secret');
 INSERT INTO NVTX_EVENTS VALUES (100, 200, 59, 'case a/high/fault', NULL, 9), (110, 150, 59, 'step', NULL, 9),
@@ -112,6 +113,7 @@ INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ARGUMENT_0', 'secret.py'), ('CA
 INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'secret'), ('NvDriverVersion', '580');
 INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H200', 'secret', '0000:00:06.0');
 INSERT INTO ANALYSIS_DETAILS VALUES (1000, 0, 1000);
+INSERT INTO PROCESSES VALUES (8, 80, '/secret/bin/python3'), (7, 70, 'secretd');
 INSERT INTO ProcessStreams VALUES ('secret output');
 """
 
@@ -138,5 +140,6 @@ def test_a_report_is_cut_into_its_cases(tmp_path: Path) -> None:
 def test_a_cut_report_says_nothing_of_the_machine(tmp_path: Path) -> None:
     for case in cases_of(tmp_path).values():
         assert "secret" not in "".join(case.iterdump())
+        assert case.execute("SELECT name FROM PROCESSES").fetchall() == [("python3",)]
         assert case.execute("SELECT * FROM META_DATA_CAPTURE").fetchall() == [("CAPTURE_EVENT_TYPE", "Cuda")]
         assert case.execute("SELECT * FROM TARGET_INFO_SYSTEM_ENV").fetchall() == [("NvDriverVersion", "580")]

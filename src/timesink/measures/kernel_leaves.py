@@ -38,7 +38,7 @@ _RESOURCES = tuple(
     (re.compile(pattern), resource)
     for pattern, resource in (
         (r"internal_activity", Resource.HIDDEN),
-        (r"^(gpu__)?(dram|fbpa)_", Resource.DRAM),
+        (r"^(gpu__)?(dram|fbpa)_|sectors_fill_device", Resource.DRAM),
         (r"^(lts|ltc)__|^l1tex__m_", Resource.L2),
         (r"^sm__pipe_(tensor|tc)|pipe_tensor|pipe_tc|mem_tensor", Resource.TENSOR),
         (r"pipe_fp64", Resource.FP64),

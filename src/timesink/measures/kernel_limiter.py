@@ -17,7 +17,7 @@ from timesink.measures.kernel_leaves import ARITHMETIC, MEMORY, Leaf, Resource, 
 from timesink.measures.kernel_occupancy import Occupancy, occupancy_of
 from timesink.measures.kernel_roofline import KernelRoofline, roofline_of
 from timesink.measures.kernel_stalls import FULL, HIDDEN_BY_WARPS, Stalls, stalls_of
-from timesink.measures.kernel_waste import Cause, Waste, waste_of
+from timesink.measures.kernel_waste import Cause, Waste, least_passes, waste_of
 from timesink.model.trace import Trace
 
 # The share of its nominal peak that a unit reaches at best. DRAM: the highest of 87 kernels on nine GPUs was 94.9 %.
@@ -27,6 +27,7 @@ _LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
 _SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
 # Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
 _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
+_BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
 _HALF_OF_FMA = ("fmaheavy", "fmalite")
 
 
@@ -163,11 +164,13 @@ def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
     match cause:
         case Cause.MEMORY | Cause.COMPUTE:
             return _kept_of_other_side(cause, leaf, waste, is_request)
-        case Cause.OCCUPANCY | Cause.LATENCY:
+        case Cause.OCCUPANCY:
             return 1.0
+        case Cause.LATENCY:
+            return 0.0 if _BARRIERS in leaf.name else 1.0
         case Cause.DIVERGENCE:
             lanes = 1.0 if waste.active_lanes is None else min(1.0, waste.active_lanes / 32)
-            return 1.0 if leaf.resource in (Resource.DRAM, Resource.L2) else lanes
+            return 1.0 if leaf.resource is Resource.DRAM else lanes
         case Cause.REGISTER_SPILLS:
             is_instruction = is_request or leaf.resource in (Resource.ALU, Resource.ISSUE, Resource.CONTROL)
             return 0.0 if is_instruction else 1 - waste.of(cause, leaf.resource)
@@ -190,6 +193,23 @@ def _kept_of_accesses(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) 
     """Coalescing and conflict-free layouts leave the number of requests as it is; combining atomics does not."""
     if is_request and cause is not Cause.ATOMICS:
         return 1.0
-    if cause is Cause.UNCOALESCED and leaf.resource is Resource.L1 and waste.access.excess_ratio is None:
-        return 0.0
+    if cause is Cause.UNCOALESCED and leaf.resource in (Resource.L1, Resource.L2):
+        return _kept_when_coalesced(leaf, waste)
     return 1 - waste.of(cause, leaf.resource)
+
+
+def _kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
+    """Passes shrink to one per 128 bytes, tag look-ups to one per four sectors, and each direction by its own
+    excess.
+    """
+    access = waste.access
+    if access.excess_ratio is None:
+        return 1.0 if leaf.resource is Resource.L2 else 0.0
+    if leaf.resource is Resource.L1:
+        return least_passes(access)
+    kept = 1 - waste.of(Cause.UNCOALESCED, Resource.L2)
+    if "tag_requests" in leaf.name:
+        return kept / 4
+    used = {"xbar2lts": access.used_of_stores, "l1tex2xbar": access.used_of_stores, "lts2xbar": access.used_of_loads}
+    direction = next((share for word, share in used.items() if word in leaf.name), 1.0)
+    return 0.0 if direction is None else min(kept, direction)

@@ -97,10 +97,14 @@ class KernelRoofline:
         return next((roof for roof in self.memory if roof.level == level), None)
 
     def intensity(self, level: str) -> float | None:
-        """Operations per byte of that level, over all formats; None without bytes or operations."""
+        """Operations per byte of that level, over all formats; None without bytes, or where the largest part of the
+        work was not counted as operations (tensor work in a set without its counters).
+        """
         roof = self.memory_of(level)
+        main = max(self.compute, key=lambda one: one.share, default=None)
         flops = sum(one.flops for one in self.compute if one.flops)
-        return flops / roof.bytes if roof is not None and roof.bytes and flops else None
+        is_counted = main is not None and main.flops is not None
+        return flops / roof.bytes if roof is not None and roof.bytes and flops and is_counted else None
 
 
 def kernel_rooflines(trace: Trace) -> tuple[KernelRoofline | None, ...]:

@@ -15,9 +15,10 @@ from timesink.measures.kernel_roofline import level_bytes
 
 _SECTOR_BYTES = 32
 _LANES = 32
-# Wavefronts of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
-_MOST_COALESCED_WAVEFRONTS = 4
-_LSU_REQUESTS_PER_CYCLE = 0.5
+_PASS_SECTORS = 4  # one pass through the L1 data pipe serves 128 bytes
+# Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
+_MOST_COALESCED_PASSES = 4
+_DRAM_ACCESS_SECTORS = 2  # HBM moves 64 bytes at a time: a lone sector brings another along
 _ISSUES = 4  # warp instructions an SM issues per cycle at most
 
 
@@ -52,6 +53,8 @@ class Access:
     local_wavefronts: float | None
     wavefronts_per_request: float | None
     uses_shared: bool
+    used_of_loads: float | None
+    used_of_stores: float | None
 
     @property
     def excess_ratio(self) -> float | None:
@@ -128,6 +131,8 @@ def access_of(kernel: KernelCounters) -> Access:
         local if local is not None else _local_instructions(kernel),
         _wavefronts_per_request(kernel),
         bool(static),
+        _used_bytes(kernel, "ld"),
+        _used_bytes(kernel, "st"),
     )
 
 
@@ -145,15 +150,19 @@ def _global_sectors(kernel: KernelCounters) -> tuple[float | None, float | None]
     )
     if sectors is not None and ideal is not None:
         return sectors, ideal
-    total = used = 0.0
+    total = ideal = 0.0
     for op in ("ld", "st"):
-        count = kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum")
-        per_sector = kernel.get(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio")
-        if count is None or per_sector is None:
+        count, used = kernel.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum"), _used_bytes(kernel, op)
+        if count is None or used is None:
             return None, None
         total += count
-        used += count * min(1.0, per_sector / _SECTOR_BYTES)
-    return total, used
+        ideal += count * used
+    return total, ideal
+
+
+def _used_bytes(kernel: KernelCounters, op: str) -> float | None:
+    per_sector = kernel.get(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio")
+    return None if per_sector is None else min(1.0, per_sector / _SECTOR_BYTES)
 
 
 def _wavefronts(kernel: KernelCounters) -> float | None:
@@ -166,7 +175,15 @@ def _wavefronts(kernel: KernelCounters) -> float | None:
 
 def _wavefronts_per_request(kernel: KernelCounters) -> float | None:
     pipe, requests = kernel.share("l1tex__data_pipe_lsu_wavefronts"), kernel.share("sm__inst_executed_pipe_lsu")
-    return None if pipe is None or not requests else pipe / (requests * _LSU_REQUESTS_PER_CYCLE)
+    return None if pipe is None or not requests else pipe / (requests * _requests_per_cycle(kernel))
+
+
+def _requests_per_cycle(kernel: KernelCounters) -> float:
+    """Load-store requests an SM takes per cycle: its data-centre chips (x.0) have 32 load-store lanes, the others
+    16.
+    """
+    capability = kernel.compute_capability
+    return 1.0 if capability is not None and capability[1] == 0 else 0.5
 
 
 def _local_instructions(kernel: KernelCounters) -> float:
@@ -194,9 +211,11 @@ def _atomic_requests(kernel: KernelCounters) -> float:
 
 
 def _memory_instructions(kernel: KernelCounters) -> float:
-    """Load-store instructions among all, from the utilisations of their issue: one in two cycles, and four a cycle."""
+    """Load-store instructions among all, from how busy their issue is and how many it takes per cycle."""
     requests, every = kernel.share("sm__inst_executed_pipe_lsu"), kernel.share("sm__inst_executed")
-    return 0.0 if requests is None or not every else min(1.0, requests * _LSU_REQUESTS_PER_CYCLE / (every * _ISSUES))
+    return (
+        0.0 if requests is None or not every else min(1.0, requests * _requests_per_cycle(kernel) / (every * _ISSUES))
+    )
 
 
 def _spills(kernel: KernelCounters, access: Access, local: float) -> dict[Resource, float]:
@@ -221,23 +240,44 @@ def _shared_conflicts(access: Access) -> float:
 
 
 def _uncoalesced(kernel: KernelCounters, access: Access) -> dict[Resource, float]:
+    """Atomics on scattered words touch excess sectors too: that part belongs to them, not to the loads and stores."""
     excess = access.excess_ratio
-    if excess is None:
+    if excess is None or not access.ideal_sectors:
         return _uncoalesced_by_wavefronts(access)
-    others = _ratio((access.shared_wavefronts or 0.0) + (access.local_wavefronts or 0.0), access.wavefronts)
+    mine = 1 - _atomic_requests(kernel)
+    within_dram = 1 - (1 - excess) / _DRAM_ACCESS_SECTORS if excess else 0.0
     return {
-        Resource.L1: excess * (1 - others),
-        Resource.L2: min(excess, _above(access.ideal_sectors, _l2_sectors(kernel), excess)),
-        Resource.DRAM: min(excess, _above(access.ideal_sectors, _dram_sectors(kernel), 0.0)),
+        Resource.L1: mine * _excess_passes(kernel, access),
+        Resource.L2: mine * min(excess, _above(access.ideal_sectors, _l2_sectors(kernel), excess)),
+        Resource.DRAM: mine * min(within_dram, _above(access.ideal_sectors, _dram_sectors(kernel), 0.0)),
     }
+
+
+def _excess_passes(kernel: KernelCounters, access: Access) -> float:
+    """Passes of global accesses beyond one per request and 128 bytes, as a share of all passes of the data pipe."""
+    base = "l1tex__t_requests_pipe_lsu_mem_global_op_"
+    requests = kernel.total(f"{base}ld.sum", f"{base}st.sum") or 0.0
+    others = (access.shared_wavefronts or 0.0) + (access.local_wavefronts or 0.0)
+    if access.wavefronts is None:
+        return access.excess_ratio or 0.0
+    needed = max((access.ideal_sectors or 0.0) / _PASS_SECTORS, requests)
+    return _ratio(access.wavefronts - others - needed, access.wavefronts) if access.excess_ratio else 0.0
+
+
+def least_passes(access: Access) -> float:
+    """The share of the data pipe's passes that would be left if global accesses were as wide as they can be."""
+    if access.wavefronts is None or access.ideal_sectors is None:
+        return 0.0
+    others = (access.shared_wavefronts or 0.0) + (access.local_wavefronts or 0.0)
+    return _ratio(others + access.ideal_sectors / _PASS_SECTORS, access.wavefronts)
 
 
 def _uncoalesced_by_wavefronts(access: Access) -> dict[Resource, float]:
     """Without sector counts: a kernel without shared memory whose requests take more passes than any coalesced one."""
     each = access.wavefronts_per_request
-    if each is None or access.uses_shared or each <= _MOST_COALESCED_WAVEFRONTS:
+    if each is None or access.uses_shared or each <= _MOST_COALESCED_PASSES:
         return {}
-    return {Resource.L1: 1 - _MOST_COALESCED_WAVEFRONTS / each}
+    return {Resource.L1: 1 - _MOST_COALESCED_PASSES / each}
 
 
 def _dram_sectors(kernel: KernelCounters) -> float | None:

@@ -13,7 +13,7 @@ _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 200, 30, 50
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
 _DASHES = {"DRAM": "", "L2": "6 3", "L1": "2 3"}
-_NAME_CHARACTERS = 28
+_NAME_CHARACTERS = 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,51 @@
+"""`timesink metrics check`: profiler metric names against a chip, before a run is spent on them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from timesink.cli import options
+from timesink.cli.output import sink
+from timesink.errors import UsageError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Check names of profiler metrics against a chip."""
+
+
+@app.command("check")
+def check(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAMES", help="Metric names; commas separate too.", show_default=False)
+    ],
+    chip: Annotated[str, typer.Option("--chip", metavar="SM", help="Compute capability, such as sm_90.")] = "sm_90",
+    form: options.Form = None,
+    output: options.Output = None,
+    no_color: options.NoColor = False,
+) -> int:
+    """Say which names exist on the chip, which do not, and what to use instead.
+
+    Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
+    """
+    from timesink.model.metric_names.check import CHIPS, Standing, checked
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    if chip not in CHIPS:
+        raise UsageError(f"no chip is called {chip!r}", remedy=f"choose one of: {', '.join(CHIPS)}")
+    asked = [name for part in names for name in part.split(",") if name]
+    verdicts = [checked(name, chip) for name in asked]
+    columns = (
+        Column("name", "name", is_name=True),
+        Column("standing", f"on {chip}"),
+        Column("why", "why"),
+        Column("known_on", "known on"),
+        Column("instead", "instead", is_name=True),
+    )
+    rows = tuple((one.name, one.standing.value, one.why, " ".join(one.known_on), one.instead) for one in verdicts)
+    sink(form, output, no_color).page(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
+    return 2 if any(one.standing in (Standing.WRONG, Standing.ABSENT) for one in verdicts) else 0

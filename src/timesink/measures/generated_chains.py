@@ -8,6 +8,7 @@ shapes are not recorded, half of what the shorter ones take is expected to stay.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -17,10 +18,12 @@ import polars as pl
 
 from timesink.measures.attainable import DRAM_SHARE
 from timesink.measures.compiled_regions import compiled_regions
+from timesink.measures.gaps import device_gaps
 from timesink.measures.kernel_facts import device_peaks, kernel_facts
 from timesink.measures.memo import remembered
 from timesink.measures.shortened import Shortened
 from timesink.measures.timeline import Device
+from timesink.model.intervals import Intervals
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.model.work.arguments import Operator
@@ -32,8 +35,23 @@ _SHORT_NS: Final = 6_000.0  # bound by latency: the fused kernel takes no longer
 _UNKNOWN_KEPT: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratedChains:
+    """One device: the kernels of runs, what they keep in one graph, and `idle` time that one of them ended. `pieces` is
+    how many kernels a run has on average."""
+
+    shortened: Shortened
+    idle: Intervals
+    pieces: float
+
+    @property
+    def device(self) -> Device:
+        """(rank, device)."""
+        return self.shortened.device
+
+
 @remembered
-def generated_chains(trace: Trace) -> tuple[Shortened, ...]:
+def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
     """Per device: runs of at least two generated pointwise kernels on a stream. Where compiled regions are recorded, a
     run is cut into calls, of as many kernels as there are graphs: calls of one function do not fuse with each other."""
     facts, gpus = kernel_facts(trace), device_peaks(trace)
@@ -51,8 +69,14 @@ def generated_chains(trace: Trace) -> tuple[Shortened, ...]:
         if runs.height:
             gpu = gpus.get(device)
             rate = gpu.dram_bytes_per_s * DRAM_SHARE if gpu else None
-            found.append(_shortened(device, runs, _memory_ns(trace, runs, rate)))
+            short = _shortened(device, runs, _memory_ns(trace, runs, rate))
+            found.append(GeneratedChains(short, _idle(trace, device, short), runs.height / runs["run"].n_unique()))
     return tuple(found)
+
+
+def _idle(trace: Trace, device: Device, short: Shortened) -> Intervals:
+    frame = device_gaps(trace).frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    return Intervals.of(frame.filter(pl.col("op").is_in(pl.Series(short.rows).implode())))
 
 
 def _memory_ns(trace: Trace, runs: pl.DataFrame, bytes_per_s: float | None) -> Floats:

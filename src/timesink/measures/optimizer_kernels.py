@@ -11,12 +11,13 @@ from typing import Final
 
 import polars as pl
 
+from timesink.measures.idle_blame import idle_blame
 from timesink.measures.kernel_facts import OPTIMIZER_RANGE, kernel_facts
 from timesink.measures.memo import remembered
 from timesink.measures.range_projection import range_projection
-from timesink.measures.shortened import Shortened, rows_of
+from timesink.measures.shortened import Rows, Shortened, rows_of
 from timesink.measures.steps import steps
-from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
@@ -25,14 +26,16 @@ from timesink.whatif.changes.case import Range
 
 FUSED: Final = r"(?i)FusedOptimizer|Fused\w*(?:Adam|Sgd|Lamb|Lion)|fused_(?:adam|sgd|lamb|lion)"
 _MEMBERS: Final = ("pointwise", "foreach", "fill", "copy", "reduction")
+# Causes of idle time that fewer launches take away.
+_HOST_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", "untraced", "optimizer")
 _KEPT: Final = Range(0.6, 0.35, 0.2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptimizerKernels:
-    """One device. `unfused` are the kernels that a fused step replaces; `idle` is idle time between the first and last
-    kernel of a step; `per_step` is how many unfused kernels a step runs, `one_by_one` how many of them update a single
-    parameter (the others update lists)."""
+    """One device. `unfused` are the kernels that a fused step replaces; `idle` is idle time in which the host was on
+    its way to launch one of them, blocking waits aside; `per_step` is how many of them a step runs, `one_by_one` how
+    many update a single parameter (the others update lists)."""
 
     device: Device
     unfused: Shortened
@@ -51,8 +54,9 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
         mine = facts.on(device).filter("optimizer")
         if not mine.height:
             continue
-        fused = matches(trace.get(DEVICE_OPS)["name"].gather(mine["row"]), FUSED)
-        loose = mine.filter(~fused & pl.col("family").is_in(_MEMBERS) & pl.col("fused").is_null())
+        fused = matches(trace.get(DEVICE_OPS)["name"].gather(mine["row"]), FUSED).any()
+        passes = pl.col("family").is_in(_MEMBERS) & pl.col("fused").is_null()
+        loose = mine.filter(passes & pl.lit(not fused))  # beside a fused step, others clip gradients or count
         rows = rows_of(loose)
         count = max(_steps(trace, device, spans), 1)
         single = loose.filter(pl.col("family") != "foreach").height
@@ -60,12 +64,19 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
             OptimizerKernels(
                 device,
                 Shortened.of(device, rows, (rows, _KEPT)),
-                spans.get(device, Intervals.none()) & device_timeline(trace)[device].idle,
+                _idle(trace, device, rows),
                 rows.size / count,
                 single / count,
             )
         )
     return tuple(found)
+
+
+def _idle(trace: Trace, device: Device, rows: Rows) -> Intervals:
+    """Idle time that one of the kernels ended, blamed on the host's own work."""
+    frame = idle_blame(trace).frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    mine = frame.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
+    return Intervals.of(mine.filter(pl.col("cause").cast(pl.String).is_in(_HOST_CAUSES)))
 
 
 def _spans(trace: Trace) -> dict[Device, Intervals]:

@@ -42,7 +42,7 @@ from timesink.findings import (
 from timesink.idle_verdict import BLAME_READS
 from timesink.kernel_verdict import place_of
 from timesink.measures.compiled_regions import CompiledRegions, compiled_regions
-from timesink.measures.generated_chains import generated_chains
+from timesink.measures.generated_chains import GeneratedChains, generated_chains
 from timesink.measures.kernel_facts import kernel_facts
 from timesink.measures.per_step import per_step_ns, period_ns
 from timesink.measures.shortened import Shortened
@@ -69,23 +69,24 @@ def check(facts: Facts, limits: Limits) -> Verdict:
 
 
 def _judge(
-    facts: Facts, device: Device, regions: CompiledRegions | None, chain: Shortened | None, limits: Limits
+    facts: Facts, device: Device, regions: CompiledRegions | None, chain: GeneratedChains | None, limits: Limits
 ) -> tuple[Finding | None, Evidence]:
     trace, step_ns, limit = facts.trace, period_ns(facts.trace, device), limits["saved_ratio"]
-    idle = regions.idle if regions is not None else Intervals.none()
-    idle_ns = per_step_ns(trace, device, idle) * (1.0 - 1.0 / max(regions.graphs, 1) if regions is not None else 0.0)
-    worth = [(chain.saved_per_step_ns(trace, case) if chain else 0.0) + _IDLE_GONE.at(case) * idle_ns for case in Case]
+    short = chain.shortened if chain else None
+    pieces, idle = _at_pieces(regions, chain)
+    idle_ns = per_step_ns(trace, device, idle) * (1.0 - 1.0 / pieces)
+    worth = [(short.saved_per_step_ns(trace, case) if short else 0.0) + _IDLE_GONE.at(case) * idle_ns for case in Case]
     share = worth[Case.EXPECTED.value] / step_ns if step_ns else 0.0
-    evidence = _evidence(device, share, limit, chain, facts)
+    evidence = _evidence(device, share, limit, short, facts)
     if share <= limit:
         return None, evidence
     low, value, high = (ns / NS_PER_MS for ns in worth)
-    gone = chain.saved(trace, Case.HOPEFUL) if chain else Intervals.none()
+    gone = short.saved(trace, Case.HOPEFUL) if short else Intervals.none()
     finding = Finding(
         message=f"{_pieces(regions, chain)} on device {device[1]}; one graph wins {time_text(worth[1])} of the "
         f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)})",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=place_of(facts, chain) if chain else Where(rank=device[0], device=device[1]),
+        where=place_of(facts, short) if short else Where(rank=device[0], device=device[1]),
         evidence=(evidence,),
         advice="Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error.",
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
@@ -106,10 +107,17 @@ def _evidence(device: Device, share: float, limit: float, chain: Shortened | Non
     )
 
 
-def _pieces(regions: CompiledRegions | None, chain: Shortened | None) -> str:
+def _at_pieces(regions: CompiledRegions | None, chain: GeneratedChains | None) -> tuple[float, Intervals]:
+    """How many pieces take turns, and the idle time at them: by regions where recorded, else by kernels in a row."""
+    if regions is not None:
+        return float(max(regions.graphs, 1)), regions.idle
+    return (chain.pieces, chain.idle) if chain is not None else (1.0, Intervals.none())
+
+
+def _pieces(regions: CompiledRegions | None, chain: GeneratedChains | None) -> str:
     if regions is not None:
         return f"{regions.per_step:.0f} compiled regions of {regions.graphs} graphs run per step"
-    return f"{chain.rows.size if chain else 0} generated pointwise kernels follow one another"
+    return f"{chain.shortened.rows.size if chain else 0} generated pointwise kernels follow one another"
 
 
 RULE = Rule(

@@ -10,7 +10,8 @@ launch for each of a dozen operations on each parameter.
 
 ## How it is measured
 The kernels are taken from the ranges that launched them. A fused step keeps 35 % of their time (passes over passes);
-of idle time between the first and the last of them, what exceeds 0.15 ms per step goes too.
+of the idle time that ends with one of them and is the host's own, what exceeds 0.15 ms per step goes too. Where
+the range holds a fused optimizer's kernel, the others are taken for gradient clipping and the like.
 
 ## What to do
 `fused=True` for Adam, AdamW, SGD and Adagrad; `torch.compile` around `optimizer.step()` for others.
@@ -35,10 +36,11 @@ from timesink.findings import (
     Quantity,
     Verdict,
 )
-from timesink.kernel_verdict import KERNEL_READS, place_of
+from timesink.idle_verdict import BLAME_READS
+from timesink.kernel_verdict import place_of
 from timesink.measures.optimizer_kernels import OptimizerKernels, optimizer_kernels
 from timesink.measures.per_step import per_step_ns, period_ns
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.changes import FuseOptimizer
@@ -106,7 +108,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/optim.html",),
     ),
     needs=(DEVICE_OPS,),
-    reads=KERNEL_READS,
+    reads=(*BLAME_READS, API_CALLS, DEVICES),
     check=check,
     limits={
         "saved_ratio": Limit(

@@ -141,15 +141,13 @@ def export(site: Site, task: Task) -> None:
 
 
 def unreached(site: Site, task: Task) -> tuple[str, ...]:
-    """The cases after the one a dead process was at; that one is not tried again."""
+    """The cases of programs that a dead process had not come to; the program it was at is not tried again."""
     measured = task.stage.startswith("measure")
     path = site.scratch / f"{task.name}.json" if measured else site.scratch / task.stage / f"{task.name}.taken.json"
-    done = (
-        {name.rsplit("/", 1)[0] if name.count("/") > 1 else name for name in json.loads(path.read_text())}
-        if path.exists()
-        else set()
-    )
-    return tuple(case for case in task.cases if case not in done)[1:]
+    names = json.loads(path.read_text()) if path.exists() else {}
+    done = {"/".join(name.split("/")[:2]) for name in names}
+    left = [case for case in task.cases if case not in done]
+    return tuple(case for case in left if case.split("/")[0] != left[0].split("/")[0])
 
 
 def work(site: Site, tasks: queue.PriorityQueue[tuple[int, int, Task]], gpu: int) -> None:

@@ -1,7 +1,7 @@
 // Max-plus replay of a dependency graph: a schedule made once, then one linear pass per what-if.
 //
-// An edge says "dst happens no earlier than weight after src". A node's time is the largest such demand plus its
-// residual, the part of the observed delay that no edge explains. A disabled edge has weight `disabled`.
+// An edge says "dst happens no earlier than weight after src". A node's time is the largest such demand. A disabled edge
+// has weight `disabled`.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -106,11 +106,11 @@ struct Schedule {
     }
 };
 
-// Times of all nodes, and for each the edge that bound it (-1: none, the node keeps its own time plus its residual).
-nb::tuple replay(Times order, Times first, Times src, Times weight, Times residual, Times own_time) {
+// Times of all nodes, and for each the edge that bound it (-1: none, the node keeps its own time).
+nb::tuple replay(Times order, Times first, Times src, Times weight, Times own_time) {
     const Schedule s(order, first, src, weight);
     const size_t n = order.shape(0);
-    if (residual.shape(0) != n || own_time.shape(0) != n) throw nb::value_error("residual and own_time need one value per node");
+    if (own_time.shape(0) != n) throw nb::value_error("own_time needs one value per node");
     std::vector<int64_t> time(n), binding(n, -1);
     {
         nb::gil_scoped_release released;
@@ -123,7 +123,7 @@ nb::tuple replay(Times order, Times first, Times src, Times weight, Times residu
                 const int64_t demand = time[from[e]] + w[e];
                 if (demand > best) { best = demand; edge = e; }
             }
-            time[v] = (edge < 0 ? own_time.data()[v] : best) + residual.data()[v];
+            time[v] = edge < 0 ? own_time.data()[v] : best;
             binding[v] = edge;
         }
     }
@@ -189,7 +189,7 @@ void bind_replay(nb::module_& m) {
     m.attr("DISABLED") = disabled;
     m.def("schedule", &schedule, nb::arg("src"), nb::arg("dst"), nb::arg("observed_ns"),
           "Topological order, offsets of in-edges, in-edges in that order, and edges dropped to break cycles.");
-    m.def("replay", &replay, nb::arg("order"), nb::arg("first"), nb::arg("src"), nb::arg("weight_ns"), nb::arg("residual_ns"), nb::arg("own_time_ns"),
+    m.def("replay", &replay, nb::arg("order"), nb::arg("first"), nb::arg("src"), nb::arg("weight_ns"), nb::arg("own_time_ns"),
           "Time and binding edge of every node.");
     m.def("path_back", &path_back, nb::arg("src"), nb::arg("binding"), nb::arg("time_ns"), nb::arg("last"), nb::arg("until_ns"),
           "Binding edges from a node back to a time, latest first.");

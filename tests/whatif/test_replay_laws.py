@@ -32,7 +32,7 @@ def test_replay_of_an_unchanged_graph_gives_every_observed_time(trace: Trace) ->
     for rank in ranks_of(trace):
         graph = Graph.from_trace(trace, rank)
         assert np.array_equal(graph.replay().time_ns, graph.network.observed_ns)
-        assert (graph.network.residual_ns >= 0).all()
+        assert (graph.network.edges.unexplained_ns >= 0).all()
 
 
 @settings(deadline=None)
@@ -42,14 +42,14 @@ def test_a_shifted_clock_shifts_nothing_but_times(trace: Trace, by_ns: int) -> N
         here, there = Graph.from_trace(trace, rank), Graph.from_trace(shifted(trace, by_ns), rank)
         assert np.array_equal(here.network.observed_ns + by_ns, there.network.observed_ns)
         assert np.array_equal(here.network.edges.weight_ns, there.network.edges.weight_ns)
-        assert np.array_equal(here.network.residual_ns, there.network.residual_ns)
+        assert np.array_equal(here.network.edges.unexplained_ns, there.network.edges.unexplained_ns)
 
 
 @settings(deadline=None)
 @given(programs)
 def test_a_simulated_program_leaves_nothing_unexplained(program: list[Instruction]) -> None:
     graph = Graph.from_trace(simulate(program).trace())
-    assert graph.network.residual_ns.sum() == 0
+    assert graph.network.edges.unexplained_ns.sum() == 0
 
 
 @settings(deadline=None)

@@ -62,9 +62,11 @@ class Bounds:
 
 def host_only_ns(graph: Graph, anchors: Anchors) -> float:
     """The host's time per step when nothing ever waits for the device."""
-    weight = graph.network.edges.weight_ns.copy()
+    edges = graph.network.edges
+    weight, unexplained = edges.weight_ns.copy(), edges.unexplained_ns.copy()
     weight[graph.edges_of(EdgeKind.RELEASE, EdgeKind.QUEUE)] = DISABLED
-    residual = graph.network.residual_ns.copy()
-    residual[graph.program.points.end_of[np.flatnonzero(graph.program.releases.blocking)]] = 0
-    found = anchors.host_ns(graph.with_network(graph.network.rewritten(weight, residual)).replay())
+    returns = np.zeros(graph.network.observed_ns.size, bool)
+    returns[graph.program.points.end_of[graph.program.releases.blocking]] = True
+    unexplained[returns[edges.dst]] = 0
+    found = anchors.host_ns(graph.with_network(graph.network.rewritten(weight, unexplained)).replay())
     return float(np.mean(found[1] - found[0])) if found is not None else 0.0

@@ -57,7 +57,7 @@ def _scaled(graph: Graph, kappa: float, inflated: Floats) -> Graph:
     weight = network.edges.weight_ns.copy()
     kept = 1.0 - (1.0 - kappa) * inflated
     weight[host] = np.where(weight[host] > 0, np.floor(weight[host] * kept).astype(np.int64), weight[host])
-    return graph.with_network(network.rewritten(weight, network.residual_ns))
+    return graph.with_network(network.rewritten(weight, network.edges.unexplained_ns))
 
 
 def _recorded_shares(graph: Graph) -> Floats:

@@ -41,13 +41,13 @@ def path_shares(graph: Graph, replay: Replay, anchors: Anchors) -> tuple[PathSha
     last = anchors.last_node(replay)
     path = replay.path_to(last, graph.network, anchors.first_ns(replay))
     totals: dict[tuple[str, str], int] = defaultdict(int)
-    edges, residual = graph.network.edges, graph.network.residual_ns
+    edges = graph.network.edges
     for kind in EdgeKind:
         mine = path[edges.kind[path] == kind]
         if mine.size:
             for name, length in zip(_names(graph, kind, mine), edges.weight_ns[mine].tolist(), strict=True):
                 totals[_KINDS[kind], name] += length
-    totals["unexplained", ""] += int(residual[edges.dst[path]].sum())
+    totals["unexplained", ""] += int(edges.unexplained_ns[path].sum())
     found = [PathShare(kind, name, ns / len(anchors.windows)) for (kind, name), ns in totals.items() if ns]
     return tuple(sorted(found, key=lambda share: (-share.ns, share.kind, share.name)))
 

@@ -22,7 +22,7 @@ class Edit:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._weight = graph.network.edges.weight_ns.copy()
-        self._residual = graph.network.residual_ns.copy()
+        self._unexplained = graph.network.edges.unexplained_ns.copy()
         self._more: list[Edges] = []
         edges, program = graph.network.edges, graph.program
         run = graph.edges_of(EdgeKind.RUN)
@@ -31,7 +31,7 @@ class Edit:
 
     def done(self) -> Graph:
         """The changed graph."""
-        network = self.graph.network.rewritten(self._weight, self._residual)
+        network = self.graph.network.rewritten(self._weight, self._unexplained)
         return self.graph.with_network(network.with_more(Edges.joined(self._more)) if self._more else network)
 
     def scale_ops(self, ops: Flags, factor: float | Shares) -> None:
@@ -72,7 +72,9 @@ class Edit:
         into = graph.edges_of(EdgeKind.STREAM)
         into = into[left[graph.block_of(edges.dst[into])]]
         self._weight[into] = np.minimum(self._weight[into], gap_ns)
-        self._residual[graph.program.start_node(np.flatnonzero(left))] = 0
+        nodes = np.zeros(graph.network.observed_ns.size, bool)
+        nodes[graph.program.start_node(np.flatnonzero(left))] = True
+        self.start_promptly(nodes)
 
     def save_host(self, windows: HostWindows, share: float) -> None:
         """Take a share of the host's own time in the windows away. Waiting is not host time and stays what it is."""
@@ -104,7 +106,7 @@ class Edit:
         self.disable(graph.edges_of(EdgeKind.RELEASE, EdgeKind.QUEUE), ends)
         own = graph.edges_of(EdgeKind.HOST)
         self._weight[own[ends[edges.dst[own]]]] = 0
-        self._residual[ends] = 0
+        self.start_promptly(ends)
 
     def disable(self, among: Rows, into: Flags) -> None:
         """Take edges away that enter the marked nodes."""
@@ -117,8 +119,8 @@ class Edit:
         self._weight[gone] = DISABLED
 
     def start_promptly(self, nodes: Flags) -> None:
-        """Forget the delays of the marked nodes that no edge explains."""
-        self._residual[nodes] = 0
+        """Forget the delays of the marked nodes that no weight explains."""
+        self._unexplained[nodes[self.graph.network.edges.dst]] = 0
 
     def add(self, kind: EdgeKind, src: Rows, dst: Rows, weight_ns: Times | int) -> None:
         """Demand more: dst happens no earlier than that after src."""

@@ -33,12 +33,17 @@ class EdgeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """Edges of one kind or many: dst happens no earlier than `weight_ns` after src."""
+    """Edges of one kind or many: dst happens no earlier than `weight_ns + unexplained_ns` after src.
+
+    The weight is intrinsic. What no weight explains of a node's delay belongs to the edge that bound the node when it
+    was observed: the jitter of a launch is gone where another edge comes to bind.
+    """
 
     src: Rows
     dst: Rows
     weight_ns: Times
     kind: Kinds
+    unexplained_ns: Times
 
     def __len__(self) -> int:
         return int(self.src.size)
@@ -47,7 +52,7 @@ class Edges:
     def of(cls, kind: EdgeKind, src: Rows, dst: Rows, weight_ns: Times | int) -> Edges:
         """Edges of one kind; one weight may stand for all."""
         weight = np.broadcast_to(np.asarray(weight_ns, np.int64), src.shape)
-        return cls(src, dst, weight, np.full(src.size, kind, np.int8))
+        return cls(src, dst, weight, np.full(src.size, kind, np.int8), np.zeros(src.size, np.int64))
 
     @classmethod
     def joined(cls, parts: list[Edges]) -> Edges:
@@ -57,11 +62,17 @@ class Edges:
             np.concatenate([p.dst for p in parts]).astype(np.int64),
             np.concatenate([p.weight_ns for p in parts]).astype(np.int64),
             np.concatenate([p.kind for p in parts]),
+            np.concatenate([p.unexplained_ns for p in parts]),
         )
 
     def taken(self, rows: Rows) -> Edges:
         """The chosen edges, in that order."""
-        return Edges(self.src[rows], self.dst[rows], self.weight_ns[rows], self.kind[rows])
+        return Edges(self.src[rows], self.dst[rows], self.weight_ns[rows], self.kind[rows], self.unexplained_ns[rows])
+
+    @property
+    def demands_ns(self) -> Times:
+        """What each edge demands; `DISABLED` where it is disabled."""
+        return np.where(self.weight_ns == DISABLED, DISABLED, self.weight_ns + self.unexplained_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,12 +91,11 @@ class Replay:
 class Network:
     """A graph ready for replay: edges grouped by the node they enter, nodes in topological order.
 
-    `residual_ns` is what no edge explains of a node's delay; with it the unchanged replay gives the observed times
-    exactly. `dropped` counts edges that contradicted others and were left out.
+    With what is unexplained on its edges, the unchanged replay gives the observed times exactly. `dropped` counts edges
+    that contradicted others and were left out.
     """
 
     observed_ns: Times
-    residual_ns: Times
     edges: Edges
     order: Rows
     first: Rows
@@ -93,49 +103,43 @@ class Network:
 
     @classmethod
     def build(cls, observed_ns: Times, edges: Edges) -> Network:
-        """Weights above what was observed are lowered to it, so that no residual is negative."""
+        """Weights above what was observed are lowered to it, so that nothing unexplained is negative."""
         order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, observed_ns)
-        network = cls(observed_ns, np.zeros_like(observed_ns), edges.taken(in_edges), order, first, int(dropped.size))
+        network = cls(observed_ns, edges.taken(in_edges), order, first, int(dropped.size))
         return network.reweighted(network.edges.weight_ns, observed_ns)
-
-    def _demand(self, times_ns: Times) -> Times:
-        """The largest demand on each node at these times; `DISABLED` where it has none."""
-        demand = np.full(times_ns.size, DISABLED, np.int64)
-        filled = np.flatnonzero(np.diff(self.first))
-        if filled.size:
-            arrivals = times_ns[self.edges.src] + self.edges.weight_ns
-            demand[self.order[filled]] = np.maximum.reduceat(arrivals, self.first[:-1][filled])
-        return demand
 
     def replay(self) -> Replay:
         """The time of every node: one pass over the edges."""
-        edges = self.edges
-        time, binding = _native.replay(
-            self.order, self.first, edges.src, edges.weight_ns, self.residual_ns, self.observed_ns
-        )
+        time, binding = _native.replay(self.order, self.first, self.edges.src, self.edges.demands_ns, self.observed_ns)
         return Replay(time, binding)
 
     def reweighted(self, weight_ns: Times, times_ns: Times) -> Network:
-        """Other intrinsic costs for the same times of all nodes: the residuals take up the difference."""
-        seen = times_ns[self.edges.dst] - times_ns[self.edges.src]
-        network = replace(self, edges=replace(self.edges, weight_ns=np.minimum(weight_ns, seen)))
-        bare = network._demand(times_ns)
-        return replace(network, residual_ns=np.where(bare == DISABLED, 0, times_ns - bare))
+        """Other intrinsic costs for the same times of all nodes: binding edges get what they leave unexplained."""
+        edges = self.edges
+        weight = np.minimum(weight_ns, times_ns[edges.dst] - times_ns[edges.src])
+        arrivals = times_ns[edges.src] + weight
+        largest = np.full(times_ns.size, DISABLED, np.int64)
+        filled = np.flatnonzero(np.diff(self.first))
+        if filled.size:
+            largest[self.order[filled]] = np.maximum.reduceat(arrivals, self.first[:-1][filled])
+        binding = np.flatnonzero(arrivals == largest[edges.dst])
+        into = edges.dst[binding]
+        binding = binding[np.append(True, into[1:] != into[:-1])[: into.size]]  # the first, where two tie
+        unexplained = np.zeros_like(weight)
+        unexplained[binding] = times_ns[edges.dst[binding]] - arrivals[binding]
+        return self.rewritten(weight, unexplained)
 
-    def rewritten(self, weight_ns: Times, residual_ns: Times) -> Network:
+    def rewritten(self, weight_ns: Times, unexplained_ns: Times) -> Network:
         """The same edges with other costs."""
-        return replace(self, edges=replace(self.edges, weight_ns=weight_ns), residual_ns=residual_ns)
+        return replace(self, edges=replace(self.edges, weight_ns=weight_ns, unexplained_ns=unexplained_ns))
 
     def costs_as(self, other: Network) -> bool:
-        """Whether another network has the same edges, costs and residuals."""
-        return (
-            len(self.edges) == len(other.edges)
-            and np.array_equal(self.edges.weight_ns, other.edges.weight_ns)
-            and np.array_equal(self.residual_ns, other.residual_ns)
-        )
+        """Whether another network has the same edges and costs."""
+        mine, theirs = self.edges, other.edges
+        return len(mine) == len(theirs) and np.array_equal(mine.demands_ns, theirs.demands_ns)
 
     def with_more(self, more: Edges) -> Network:
-        """The same nodes and residuals with further edges, whose weights are taken as they are."""
+        """The same nodes with further edges, whose weights are taken as they are."""
         if not len(more):
             return self
         edges = Edges.joined([self.edges, more])

@@ -90,7 +90,7 @@ class Pricer:
         last, first = self.anchors.last_node(self._base), self.anchors.first_ns(self._base)
         path = self._base.path_to(last, network, first)
         length = int(self._base.time_ns[last]) - first
-        return float(network.residual_ns[network.edges.dst[path]].sum() / length) if length > 0 else 0.0
+        return float(network.edges.unexplained_ns[path].sum() / length) if length > 0 else 0.0
 
     def path(self) -> tuple[PathShare, ...]:
         """What the critical path of the unchanged steps consists of, per step."""

@@ -1,0 +1,1 @@
+"""Many ranks: programs with one planted fault each, for a few GPUs, and speed and scale on generated traces."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.errors import UsageError
+from timesink.reporters.formats import Format
+from timesink.scrub import scrub
+
+if TYPE_CHECKING:
+    from timesink.model.metric_names.check import NameVerdict
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -32,13 +38,17 @@ def check(
 
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
-    from timesink.model.metric_names.check import CHIPS, Standing, checked
+    from timesink.model.metric_names.check import CHIPS, checked
     from timesink.reporters.sheets import Column, Page, Sheet
 
     if chip not in CHIPS:
         raise UsageError(f"no chip is called {chip!r}", remedy=f"choose one of: {', '.join(CHIPS)}")
     asked = [name for part in names for name in part.split(",") if name]
     verdicts = [checked(name, chip) for name in asked]
+    target = sink(form, output, no_color)
+    if target.form is Format.TEXT:
+        target.write("".join(_line(one, chip) for one in verdicts))
+        return _code(verdicts)
     columns = (
         Column("name", "name", is_name=True),
         Column("standing", f"on {chip}"),
@@ -47,5 +57,18 @@ def check(
         Column("instead", "instead", is_name=True),
     )
     rows = tuple((one.name, one.standing.value, one.why, " ".join(one.known_on), one.instead) for one in verdicts)
-    sink(form, output, no_color).page(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
+    target.page(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
+    return _code(verdicts)
+
+
+def _code(verdicts: Sequence[NameVerdict]) -> int:
+    from timesink.model.metric_names.check import Standing
+
     return 2 if any(one.standing in (Standing.WRONG, Standing.ABSENT) for one in verdicts) else 0
+
+
+def _line(one: NameVerdict, chip: str) -> str:
+    why = f": {one.why}" if one.why else ""
+    known = f" (known on {', '.join(one.known_on)})" if one.known_on and one.standing.value != "exists" else ""
+    instead = f"; use {scrub(one.instead)}" if one.instead else ""
+    return f"{scrub(one.name)}  {one.standing.value} on {chip}{why}{known}{instead}\n"

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 HEADER_START = '"ID","Process ID","Process Name"'
 _POINT = re.compile(r"\d\.\d{1,2}$|\d\.\d{4,}$|,\d{3}\.\d")
@@ -64,24 +64,3 @@ def three(cell: str) -> tuple[int, int, int] | None:
     """Of ``(384, 1, 1)`` the three numbers."""
     found = re.findall(r"\d+", cell)
     return (int(found[0]), int(found[1]), int(found[2])) if len(found) == 3 else None
-
-
-def function_name(demangled: str) -> str:
-    """The bare name: without return type, namespaces, template arguments and parameters."""
-    name = demangled.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
-    bare = "".join(_outside_brackets(name)).strip()
-    last = re.split(r"\s|::", bare)
-    return last[-1] if last and last[-1] else demangled
-
-
-def _outside_brackets(name: str) -> Iterator[str]:
-    depth = 0
-    for letter in name:
-        if letter in "<(":
-            if depth == 0 and letter == "(":
-                return
-            depth += 1
-        elif letter in ">)":
-            depth -= 1
-        elif depth == 0:
-            yield letter

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from timesink.errors import UnreadableTrace
+from timesink.model.kernel_names import function_name
 from timesink.model.metric_names.units import normalised
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers import ReadLimits
 from timesink.readers.ncu.csv_cells import (
     ABSENT,
     HEADER_START,
-    function_name,
     number,
     page_rows,
     three,

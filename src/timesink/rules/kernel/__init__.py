@@ -6,18 +6,21 @@ passes the limit. Shares of a kernel add up to its time, so findings about one k
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 
-from timesink.findings import Bottleneck, Clear, Evidence, Finding, Found, Quantity, Undecided, Verdict, Where
+from timesink.findings import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity, Undecided, Verdict, Where
 from timesink.measures.kernel_counters import KernelCounters, kernel_counters
 from timesink.measures.kernel_limiter import KernelLimits, kernel_limits
+from timesink.measures.kernel_matches import KernelMatch, kernel_matches
 from timesink.measures.kernel_waste import Cause
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.rule import Facts
 from timesink.units import NS_PER_MS, share_text, time_text
 
 CAPTURE = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
+READS = (DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS)
 SHARE = "share of the kernel's time"
 _NAMES_SHOWN = 3
 
@@ -49,8 +52,9 @@ def judged(
     """Found per kernel that this cause limits, or takes a share of above the limit; largest gain first."""
     limits = facts(kernel_limits)
     known = [one for one in limits if one is not None]
+    matches = facts(kernel_matches)
     found = tuple(
-        _finding(launches, cause, limit, describe(launches.longest))
+        _placed(_finding(launches, cause, limit, describe(launches.longest)), launches, matches)
         for launches in _grouped(known, cause)
         if _speaks(launches.longest, cause, limit)
     )
@@ -155,6 +159,27 @@ def _finding(launches: Launches, cause: Cause, limit: float | None, words: Words
             "part. The milliseconds are of the profiled launches; a timeline says what they are of a step."
         ),
         recoverable=Quantity(launches.gain_ns / NS_PER_MS, "ms", low=0.0, high=launches.most_ns / NS_PER_MS),
+    )
+
+
+def _placed(finding: Finding, launches: Launches, matches: Mapping[tuple[int, int], KernelMatch]) -> Finding:
+    """With a timeline beside the report: the gain in milliseconds of a step instead of the profiled launches'."""
+    match = matches.get((launches.longest.kernel.rank, launches.longest.kernel.profile))
+    if match is None or not launches.total_ns:
+        return finding
+    per_ns = match.step_ns / launches.total_ns
+    value, high = launches.gain_ns * per_ns / NS_PER_MS, launches.most_ns * per_ns / NS_PER_MS
+    loosely = "" if match.is_exact else " of the same function, grid and block"
+    message = (
+        f"{finding.message}; the timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a step: "
+        f"the step gains at most {time_text(high * NS_PER_MS)}"
+    )
+    return replace(
+        finding,
+        message=message,
+        claim=Claim(match.intervals),
+        recoverable=Quantity(value, "ms", low=0.0, high=high),
+        verify="Profile the kernel again with the same clock and cache settings, then time unprofiled steps.",
     )
 
 

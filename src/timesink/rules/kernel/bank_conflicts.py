@@ -26,9 +26,9 @@ from __future__ import annotations
 from timesink.findings import Card, Limit, Verdict
 from timesink.measures.kernel_limiter import KernelLimits
 from timesink.measures.kernel_waste import Cause
-from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.rule import Facts, Limits, Rule
-from timesink.rules.kernel import CAPTURE, Words, fact, judged
+from timesink.rules.kernel import CAPTURE, READS, Words, fact, judged
 
 
 def check(facts: Facts, limits: Limits) -> Verdict:
@@ -60,7 +60,7 @@ RULE = Rule(
         references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#shared-memory-and-memory-banks",),
     ),
     needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=(DEVICES,),
+    reads=READS,
     check=check,
     limits={
         "time_ratio": Limit(

@@ -26,9 +26,9 @@ from timesink.findings import Card, Verdict
 from timesink.measures.kernel_leaves import Resource
 from timesink.measures.kernel_limiter import KernelLimits
 from timesink.measures.kernel_waste import Cause
-from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.rule import Facts, Limits, Rule
-from timesink.rules.kernel import CAPTURE, Words, fact, judged
+from timesink.rules.kernel import CAPTURE, READS, Words, fact, judged
 
 _PIPES = {
     Resource.TENSOR: "tensor cores",
@@ -96,7 +96,7 @@ RULE = Rule(
         references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder",),
     ),
     needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=(DEVICES,),
+    reads=READS,
     check=check,
     limits={},
     capture=CAPTURE,

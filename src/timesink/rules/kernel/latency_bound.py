@@ -26,9 +26,9 @@ from __future__ import annotations
 from timesink.findings import Card, Limit, Verdict
 from timesink.measures.kernel_limiter import KernelLimits
 from timesink.measures.kernel_waste import Cause
-from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.rule import Facts, Limits, Rule
-from timesink.rules.kernel import CAPTURE, Words, fact, judged
+from timesink.rules.kernel import CAPTURE, READS, Words, fact, judged
 
 _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
@@ -78,7 +78,7 @@ RULE = Rule(
         references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler",),
     ),
     needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=(DEVICES,),
+    reads=READS,
     check=check,
     limits={
         "time_ratio": Limit(

@@ -29,9 +29,9 @@ from timesink.findings import Card, Verdict
 from timesink.measures.kernel_leaves import Resource
 from timesink.measures.kernel_limiter import KernelLimits
 from timesink.measures.kernel_waste import Cause
-from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.rule import Facts, Limits, Rule
-from timesink.rules.kernel import CAPTURE, Words, fact, judged
+from timesink.rules.kernel import CAPTURE, READS, Words, fact, judged
 from timesink.units import share_text
 
 _LEVELS = {
@@ -87,7 +87,7 @@ RULE = Rule(
         references=("https://crd.lbl.gov/divisions/amcr/computer-science-amcr/par/research/roofline/",),
     ),
     needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=(DEVICES,),
+    reads=READS,
     check=check,
     limits={},
     capture=CAPTURE,

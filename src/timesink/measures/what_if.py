@@ -42,10 +42,11 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
 
 def calibrated_pricers(trace: Trace, unprofiled_step_ns: float) -> Mapping[int, Pricer]:
     """The same with host time scaled so that a step takes as long as it does without a profiler."""
-    return {
-        rank: Pricer(calibrated(pricer.graph, unprofiled_step_ns, pricer.anchors.windows), pricer.anchors.windows)
-        for rank, pricer in pricers(trace).items()
-    }
+    found: dict[int, Pricer] = {}
+    for rank, pricer in pricers(trace).items():
+        windows = pricer.anchors.windows
+        found[rank] = Pricer(calibrated(pricer.graph, unprofiled_step_ns, windows), windows, pricer.residual_ratio)
+    return found
 
 
 def step_windows(trace: Trace) -> Mapping[int, StepWindows]:

@@ -67,14 +67,15 @@ class Price:
 class Pricer:
     """Prices changes to one rank's graph over its steady steps. What does not depend on the change is done once."""
 
-    def __init__(self, graph: Graph, windows: StepWindows) -> None:
+    def __init__(self, graph: Graph, windows: StepWindows, residual_ratio: float | None = None) -> None:
+        """`residual_ratio` is that of the graph before calibration, where it was calibrated: it judges the trace."""
         self.graph = graph
         self.anchors = Anchors(graph, windows)
         self._base = graph.replay()
         self.periods_ns = self.anchors.periods(self._base)
         self._usual = _at_usual_costs(graph, self._base)
         self._usual_periods = self.anchors.periods(self._usual.replay())
-        self.residual_ratio = self._residual_ratio()
+        self.residual_ratio = self._residual_ratio() if residual_ratio is None else residual_ratio
         self._floor = Floor.of(graph, self.anchors, self._base)
 
     @property

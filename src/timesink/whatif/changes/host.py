@@ -13,7 +13,7 @@ from timesink.units import NS_PER_US
 from timesink.whatif.changes.case import Case, Range, Touches
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
-from timesink.whatif.selection import Target, calls_within, chosen_ops, host_windows
+from timesink.whatif.selection import HostWindows, Target, calls_within, chosen_ops, host_windows
 
 Flags = npt.NDArray[np.bool_]
 
@@ -185,7 +185,7 @@ class CaptureGraph:
         calls, ops = graph.program.calls, graph.program.ops
         launching = np.zeros(len(calls), bool)
         launching[ops.call[ops.call >= 0]] = True
-        windows = {n: _launching(graph, n, part, launching) for n, part in host_windows(graph, self.target).items()}
+        windows = _launching(graph, host_windows(graph, self.target), launching)
         for thread, part in windows.items():
             starts = np.sort(calls.start_ns[launching & (calls.thread == thread)])
             count = np.searchsorted(starts, part.end_ns) - np.searchsorted(starts, part.start_ns)
@@ -197,17 +197,23 @@ class CaptureGraph:
         return edit.done()
 
 
-def _launching(graph: Graph, thread: int, windows: Intervals, launching: Flags) -> Intervals:
-    """The windows from launch to launch of a thread, without blocking calls and without what takes long in between.
+def _launching(graph: Graph, windows: HostWindows, launching: Flags) -> dict[int, Intervals]:
+    """The windows from launch to launch, without blocking calls and without what takes long between two launches.
 
-    Loading a batch or writing a checkpoint is not captured with the launches around it.
+    A thread and those that work for it launch in turns, so their launches count as one sequence. Loading a batch or
+    writing a checkpoint is not captured with the launches around it.
     """
-    calls = graph.program.calls
-    mine = np.flatnonzero(launching & (calls.thread == thread))
-    if mine.size < 2:
-        return Intervals.none()
-    start, end = calls.start_ns[mine[:-1]], calls.end_ns[mine[1:]]
-    close = calls.start_ns[mine[1:]] - calls.end_ns[mine[:-1]] <= _CAPTURED_WITHIN_US * NS_PER_US
-    waits = np.flatnonzero(graph.program.releases.blocking & (calls.thread == thread))
-    stretches = Intervals.union_of(start[close], end[close])
-    return (windows & stretches) - Intervals.union_of(calls.start_ns[waits], calls.end_ns[waits])
+    calls, bursts = graph.program.calls, graph.program.bursts
+    leader = np.arange(len(calls.threads))
+    leader[bursts.worker] = bursts.owner
+    found: dict[int, Intervals] = {}
+    for thread, part in windows.items():
+        together = leader[calls.thread] == leader[thread]
+        mine = np.flatnonzero(launching & together)
+        mine = mine[np.argsort(calls.start_ns[mine], kind="stable")]
+        start, end = calls.start_ns[mine[:-1]], calls.end_ns[mine[1:]]
+        close = calls.start_ns[mine[1:]] - calls.end_ns[mine[:-1]] <= _CAPTURED_WITHIN_US * NS_PER_US
+        waits = np.flatnonzero(graph.program.releases.blocking & together)
+        captured = part & Intervals.union_of(start[close], end[close])
+        found[thread] = captured - Intervals.union_of(calls.start_ns[waits], calls.end_ns[waits])
+    return found

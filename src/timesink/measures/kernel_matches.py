@@ -11,7 +11,7 @@ from timesink.measures.kernel_counters import KernelCounters, kernel_counters
 from timesink.measures.per_step import largest_per_step_ns
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.kernel_names import function_name, plain_name
+from timesink.model.kernel_spelling import function_name, plain_name
 from timesink.model.names import mapped
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

@@ -11,7 +11,7 @@ import polars as pl
 from timesink.measures.kernels import kernels
 from timesink.measures.per_step import per_step_ns, step_windows
 from timesink.model.intervals import Intervals
-from timesink.model.kernel_names import function_name
+from timesink.model.kernel_spelling import function_name
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 

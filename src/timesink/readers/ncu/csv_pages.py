@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from timesink.errors import UnreadableTrace
-from timesink.model.kernel_names import function_name
+from timesink.model.kernel_spelling import function_name
 from timesink.model.metric_names.units import normalised
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers import ReadLimits

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from timesink.findings import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
-from timesink.measures.blamed_time import BlamedTime, blamed_time
+from timesink.measures.blamed_time import BlamedTime
 from timesink.model.tables import EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
+from timesink.model.trace import Trace
 from timesink.rule import Facts
 from timesink.units import share_text, time_text
+from timesink.whatif.changes.host import ScaleHost
+from timesink.whatif.selection import Target
 
 # What idle blame reads where it was recorded, beside device ops and CUDA calls.
 BLAME_READS: Final = (RANGES, HOST_OPS, FRAMES, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
@@ -18,11 +21,10 @@ BLAME_READS: Final = (RANGES, HOST_OPS, FRAMES, PROFILER_OVERHEAD, SYNCS, EVENT_
 
 @dataclass(frozen=True, slots=True)
 class IdlePattern:
-    """A rule that is told by its causes alone. `outside_input` leaves out what falls into the preparation of input;
-    `subject` ends the sentence "device 0 waits 2.40 ms of the 12.3 ms step for ..."."""
+    """A rule that is told by idle time of its own alone. `time` measures that time per device; `subject` ends the
+    sentence "device 0 waits 2.40 ms of the 12.3 ms step for ..."."""
 
-    causes: tuple[str, ...]
-    outside_input: bool
+    time: Callable[[Trace], tuple[BlamedTime, ...]]
     bottleneck: Bottleneck
     label: str
     how: str
@@ -44,10 +46,10 @@ def pattern_verdict(pattern: IdlePattern, facts: Facts, limit: float) -> Verdict
             advice=pattern.advice,
             verify=pattern.verify,
             claim=Claim({part.device: part.intervals}),
+            change=ScaleHost(Target("windows", windows=part.host), 0.0),
         )
 
-    blamed = blamed_time(facts.trace, pattern.causes, preparing=False if pattern.outside_input else None)
-    return idle_verdict(blamed, limit, pattern.label, pattern.how, finding)
+    return idle_verdict(pattern.time(facts.trace), limit, pattern.label, pattern.how, finding)
 
 
 def idle_verdict(

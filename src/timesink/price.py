@@ -55,7 +55,8 @@ class ReplayPrices:
         bound = _scaled(bound, self._unprofiled_share(plain))
         if finding.change is None:
             return bound
-        return self._combined(cast("Change", finding.change), rank, plain, facts) or bound
+        priced = self._combined(cast("Change", finding.change), rank, plain, facts)
+        return bound if priced is None else _at_most(priced, bound)
 
     def _unprofiled_share(self, plain: pricing.Pricer) -> float:
         """The unprofiled step over the profiled one; 1 where it is not known or not shorter."""
@@ -110,6 +111,14 @@ def shared(ranked: Iterable[tuple[Card, Finding]], facts: Facts) -> list[tuple[C
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
     return Quantity(
         max(gain_ns, 0.0) / NS_PER_MS, "ms", low=max(low_ns, 0.0) / NS_PER_MS, high=max(high_ns, 0.0) / NS_PER_MS
+    )
+
+
+def _at_most(worth: Quantity, bound: Quantity) -> Quantity:
+    """A change may win more than the finding claims, such as time of another finding: that part is not this one's."""
+    most = bound.high if bound.high is not None else bound.value
+    return Quantity(
+        min(worth.value, most), worth.unit, low=min(worth.low or 0.0, most), high=min(worth.high or worth.value, most)
     )
 
 

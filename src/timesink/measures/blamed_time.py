@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +24,16 @@ from timesink.model.trace import Trace
 class BlamedTime:
     """Idle time of one device for a set of causes: its intervals, its mean per step, and its share of the step.
 
-    `thread`, `call`, `host_op`, `range`, `frame` name the place with the most of that time (None where no name was
-    recorded); `place_ratio` is that place's share of it. Names are untrusted text. `rows` are rows of `device_ops`
-    that ended the longest stretches.
+    `host` holds the same time per (process, thread) that kept the device waiting. `thread`, `call`, `host_op`,
+    `range`, `frame` name the place with the most of that time (None where no name was recorded); `place_ratio` is that
+    place's share of it. Names are untrusted text. `rows` are rows of `device_ops` that ended the longest stretches.
     """
 
     device: Device
     intervals: Intervals
     per_step_ns: float
     step_ns: float
+    host: Mapping[tuple[int, int], Intervals]
     thread: int | None
     call: str | None
     host_op: str | None
@@ -50,29 +51,34 @@ class BlamedTime:
 def drained_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time that blocking waits are the root of, outside the preparation of input.
 
-    All of the gaps behind drains where a replay without the waits wins most of them back; else what the host lost by
-    waiting, no more.
+    Everything behind drains until the host is ahead again, where a replay without the waits wins it back (`sync_gain`);
+    else what the host lost by waiting, no more.
     """
     frame = idle_blame(trace).frame
-    return _blamed_of(trace, frame.filter((pl.col("cause") == "sync") | _rooted(trace, frame)), preparing=False)
+    return _blamed_of(trace, frame.filter((pl.col("cause") == "sync") | _rooted(trace)), preparing=False)
 
 
-def blamed_time(trace: Trace, causes: Collection[str], *, preparing: bool | None = None) -> tuple[BlamedTime, ...]:
-    """Per device that did any work, in order: the idle stretches of these causes.
+def blamed_time(
+    trace: Trace, causes: Collection[str], *, preparing: bool | None = None, wanted: pl.Expr | None = None
+) -> tuple[BlamedTime, ...]:
+    """Per device that did any work, in order: the idle stretches of these causes, and of them those `wanted`.
 
     `preparing` keeps only the part inside (True) or outside (False) the preparation of input. Outside, stretches that
     blocking waits are the root of (`drained_time`) are left out.
     """
-    stretches = idle_blame(trace).of(*causes)
+    frame = idle_blame(trace).frame
+    chosen = pl.col("cause").is_in(list(causes))
+    if wanted is not None:
+        chosen &= wanted
     if preparing is False:
-        stretches = stretches.filter(~_rooted(trace, stretches))
-    return _blamed_of(trace, stretches, preparing)
+        chosen &= ~_rooted(trace)
+    return _blamed_of(trace, frame.filter(chosen), preparing)
 
 
-def _rooted(trace: Trace, stretches: pl.DataFrame) -> pl.Series:
+def _rooted(trace: Trace) -> pl.Expr:
     """Whether each stretch lies behind a drain, on a rank whose waits are worth removing."""
-    effective = [rank for rank, found in sync_gain(trace).items() if found.effective]
-    return stretches["sync_row"].is_not_null() & stretches["rank"].is_in(effective)
+    found = sync_gain(trace)
+    return pl.lit(pl.Series(found.behind)) & pl.col("rank").is_in(found.effective_ranks)
 
 
 def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:
@@ -109,6 +115,7 @@ def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Inter
         intervals=intervals,
         per_step_ns=per_step_ns(trace, key, intervals),
         step_ns=period_ns(trace, key),
+        host=_by_thread(mine, intervals),
         thread=top["thread"],
         call=top["call"],
         host_op=top["host_op"],
@@ -117,6 +124,12 @@ def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Inter
         place_ratio=held / max(int(length.sum()), 1),
         rows=tuple(longest.to_list()),
     )
+
+
+def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
+    known = stretches.filter(pl.col("thread").is_not_null()).sort("process", "thread", "start_ns")
+    parts = known.partition_by("process", "thread", as_dict=True, maintain_order=True)
+    return {(int(process), int(thread)): Intervals.of(part) & intervals for (process, thread), part in parts.items()}
 
 
 def _place_range(trace: Trace, ranges: pl.Series) -> pl.Series:

@@ -1,46 +1,101 @@
-"""What the blocking waits of a rank cost: the idle time behind drains, and what a replay without the waits wins."""
+"""Which idle time blocking waits are the root of: gaps behind drains, and those until the host is ahead again.
+
+A wait throws away the host's lead. Until it is regained, every launch comes late, and the gaps look like slow operators
+or slow Python. A replay of the dependency graph without the waits says whether they really are the root: where the host
+is too slow even without waiting, the replay wins little and the gaps keep their own causes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from timesink.measures.idle_blame import idle_blame, intervals_of
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.idle_blame import idle_blame
+from timesink.measures.idle_causes import HOST_CAUSES
+from timesink.measures.launches import launch_units
 from timesink.measures.memo import remembered
-from timesink.measures.per_step import per_step_ns
+from timesink.measures.steps import steps
 from timesink.measures.what_if import pricers
+from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.whatif.changes.host import RemoveSyncs
 
+Flags = npt.NDArray[np.bool_]
 
-@dataclass(frozen=True, slots=True)
+# The host is ahead again once a launch finds this many earlier ones still waiting.
+AHEAD_BY: Final = 3
+_RESTART: Final = (*HOST_CAUSES, "launch_latency")
+# Removing the waits must win at least this share of the idle time behind them, or they are not its root.
+EFFECTIVE_RATIO: Final = 1 / 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SyncGain:
-    """`drained_ns` is the idle time per step behind drains (largest device), `gain_ns` the replayed gain per step.
+    """`behind`: for each row of the idle blame, whether it lies behind a drain, before the host is ahead again.
 
-    `gain_ns` is None where the trace cannot be replayed.
+    Per rank: `behind_ns`, that time per kept step (all devices), and `gain_ns`, what a replay without the waits wins
+    per step; None where the trace cannot be replayed.
     """
 
-    drained_ns: float
-    gain_ns: float | None
+    behind: Flags
+    behind_ns: Mapping[int, float]
+    gain_ns: Mapping[int, float | None]
+
+    def effective(self, rank: int) -> bool:
+        """Whether the waits of a rank are the root of what lies behind them."""
+        gain = self.gain_ns.get(rank)
+        return gain is not None and gain > EFFECTIVE_RATIO * self.behind_ns[rank]
 
     @property
-    def effective(self) -> bool:
-        """Whether removing the waits wins most of the idle time behind them: then the waits are the root of it, and
-        what the host does in the restarts is their symptom."""
-        return self.gain_ns is not None and 2 * self.gain_ns > self.drained_ns
+    def effective_ranks(self) -> list[int]:
+        """Ranks whose waits are worth removing."""
+        return [rank for rank in self.behind_ns if self.effective(rank)]
 
 
 @remembered
-def sync_gain(trace: Trace) -> Mapping[int, SyncGain]:
-    """Per rank with drains in its steady steps."""
-    drained = intervals_of(idle_blame(trace).drained())
-    worst: dict[int, float] = {}
-    for (rank, device), part in drained.items():
-        worst[rank] = max(worst.get(rank, 0.0), per_step_ns(trace, (rank, device), part))
-    found = {}
-    for rank, drained_ns in sorted(worst.items()):
+def sync_gain(trace: Trace) -> SyncGain:
+    """Follow every drain until the host is ahead again, and replay each rank without its waits."""
+    behind = _behind_drains(trace)
+    frame = idle_blame(trace).frame.filter(pl.Series(behind))
+    behind_ns: dict[int, float] = {}
+    gain_ns: dict[int, float | None] = {}
+    windows = steps(trace).windows
+    for rank in frame["rank"].unique().sort():
+        mine = Intervals.of(frame.filter(pl.col("rank") == rank))
+        window = windows.filter(pl.col("rank") == rank)
+        covered = mine.covered_ns(window["start_ns"].to_numpy(), window["end_ns"].to_numpy())
+        behind_ns[rank] = float(covered.mean()) if covered.size else float(mine.total_ns)
         pricer = pricers(trace).get(rank)
-        priced = pricer.price(RemoveSyncs()) if pricer is not None and drained_ns > 0 else None
-        gain = None if priced is None or priced.refused is not None else priced.gain_ns
-        found[rank] = SyncGain(drained_ns, gain)
+        price = pricer.price(RemoveSyncs()) if pricer is not None and behind_ns[rank] > 0 else None
+        gain_ns[rank] = None if price is None or price.refused is not None else price.gain_ns
+    return SyncGain(behind, behind_ns, gain_ns)
+
+
+def _behind_drains(trace: Trace) -> Flags:
+    """Stretches of host causes after a drain with no launch far ahead in between, per device."""
+    frame = idle_blame(trace).frame
+    units = launch_units(trace).filter(pl.col("queue_depth") >= AHEAD_BY)
+    drained = frame["sync_row"].is_not_null().to_numpy()
+    found = drained.copy()
+    start = frame["start_ns"].to_numpy()
+    restart = frame["cause"].is_in(list(_RESTART)).to_numpy()
+    keys = frame.select("rank", "device").unique().sort("rank", "device")
+    for rank, device in keys.iter_rows():
+        mine = ((frame["rank"] == rank) & (frame["device"] == device)).to_numpy()
+        ahead = units.filter((pl.col("rank") == rank) & (pl.col("device") == device))
+        drain_at = _latest(np.sort(start[mine & drained]), start[mine])
+        ahead_at = _latest(np.sort(ahead["op_start_ns"].to_numpy()), start[mine])
+        found[mine] |= restart[mine] & (drain_at > ahead_at)
     return found
+
+
+def _latest(times_ns: npt.NDArray[np.int64], at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The last of the sorted times at or before each instant; the least integer where there is none."""
+    place = np.searchsorted(times_ns, at_ns, side="right") - 1
+    least = np.iinfo(np.int64).min
+    return np.where(place >= 0, times_ns[np.maximum(place, 0)], least) if times_ns.size else np.full(at_ns.size, least)

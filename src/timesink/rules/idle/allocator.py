@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from timesink.findings import Bottleneck, Card, Limit, Verdict
 from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.measures.blamed_time import blamed_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 
 PATTERN = IdlePattern(
-    causes=("allocator",),
-    outside_input=False,
+    time=lambda trace: blamed_time(trace, ("allocator",)),
     bottleneck=Bottleneck.ALLOCATOR,
     label="idle time in allocator calls",
     how="idle stretches inside a call that allocates or frees device or pinned memory, over the steady steps",

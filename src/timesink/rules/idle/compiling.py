@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from timesink.findings import Bottleneck, Card, Limit, Verdict
 from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.measures.blamed_time import blamed_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 
 PATTERN = IdlePattern(
-    causes=("compile",),
-    outside_input=False,
+    time=lambda trace: blamed_time(trace, ("compile",)),
     bottleneck=Bottleneck.RECOMPILATION,
     label="idle time in compilation",
     how="idle stretches inside a range that names the compiler, over the steady steps",

@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from timesink.findings import Bottleneck, Card, Limit, Verdict
 from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.measures.blamed_time import blamed_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 
 PATTERN = IdlePattern(
-    causes=("garbage_collection",),
-    outside_input=False,
+    time=lambda trace: blamed_time(trace, ("garbage_collection",)),
     bottleneck=Bottleneck.GARBAGE_COLLECTION,
     label="idle time in garbage collection",
     how="idle stretches inside a garbage collection, over the steady steps",

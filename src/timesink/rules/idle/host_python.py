@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from timesink.findings import Bottleneck, Card, Limit, Verdict
 from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.measures.host_work import python_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 
 PATTERN = IdlePattern(
-    causes=("python", "untraced", "logging", "checkpoint"),
-    outside_input=True,
+    time=python_time,
     bottleneck=Bottleneck.HOST_PYTHON,
     label="idle time in Python",
     how="idle stretches in Python, logging or untraced host time, over the steady steps",

@@ -1,0 +1,119 @@
+"""The device waits for a host that the profiler slows down.
+
+## What it detects
+A trace with Python stacks or allocations recorded, whose device waits for its host for no more than about twice what
+recording is estimated to have cost.
+
+## Why it matters
+Stacks cost at every call of a function. A loop that the device bounds then looks as if the host bounded it, and every
+gain on the host's side is a gain in profiling.
+
+## How it is measured
+Idle time blamed on the host's own work (dispatch, Python, CUDA calls, launch latency) beside the estimated cost of what
+was recorded: 0.4 us per frame, 2.5 us per operator, 3 us per CUDA call, 1.5 us per allocation. Found where the estimate
+is at least half of the idle time; no more than the estimate is charged to the profiler.
+
+## What to do
+Capture again without `with_stack` and `profile_memory`, or with Nsight Systems, or tell `timesink` the unprofiled step
+time (`--unprofiled-step-ms`). Believe no gain of host-side findings of this trace.
+
+## When it misleads
+Unit costs differ between machines by a factor of two. A program that is bound by its host without a profiler too shows
+both; only a run without profiler tells them apart.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+)
+from timesink.idle_verdict import BLAME_READS, place_of, waits
+from timesink.measures.blamed_time import BlamedTime, blamed_time
+from timesink.measures.profiler_cost import ProfilerCost, profiler_cost
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, MEMORY_EVENTS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS, time_text
+
+CAUSES = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device that waits for a host whose profiler explains most of the wait."""
+    heavy = {part.rank: part for part in facts(profiler_cost) if part.heavy}
+    if not heavy:
+        return NotApplicable("neither Python stacks nor allocations were recorded")
+    parts = [part for part in blamed_time(facts.trace, CAUSES) if part.device[0] in heavy]
+    judged = [_judge(part, heavy[part.device[0]], limits) for part in parts]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+
+
+def _judge(part: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Finding | None, Evidence]:
+    explained = cost.cost_ns / part.per_step_ns if part.per_step_ns else 0.0
+    evidence = Evidence(
+        f"cost of recording, of the time device {part.device[1]} waits for the host",
+        Quantity(explained, "ratio"),
+        "estimated from the frames, operators, calls and allocations per step",
+        limit=Quantity(limits["explained_ratio"], "ratio"),
+        table="device_ops",
+        rows=part.rows,
+    )
+    if part.share <= limits["idle_ratio"] or explained <= limits["explained_ratio"]:
+        return None, evidence
+    charged_ms = min(cost.cost_ns, part.per_step_ns) / NS_PER_MS
+    finding = Finding(
+        message=f"recording {cost.frames:.0f} frames, {cost.operators:.0f} operators and {cost.allocations:.0f} "
+        f"allocations per step costs the host about {time_text(cost.cost_ns)}; "
+        f"{waits(part, limits['idle_ratio'])} for the host",
+        bottleneck=Bottleneck.PROFILER_OVERHEAD,
+        where=place_of(part),
+        evidence=(
+            evidence,
+            Evidence("estimated cost of recording", Quantity(cost.cost_ns / NS_PER_MS, "ms"), "host time per step"),
+        ),
+        advice="Capture again without with_stack and profile_memory, or with Nsight Systems; believe no host-side gain "
+        "of this trace.",
+        verify="Time the step without a profiler: it is shorter by about this much.",
+        claim=Claim({part.device: part.intervals}),
+        recoverable=Quantity(charged_ms, "ms", low=0.0, high=part.per_step_ns / NS_PER_MS),
+    )
+    return finding, evidence
+
+
+RULE = Rule(
+    card=Card(
+        code="PRF101",
+        name="profiler-in-the-way",
+        summary="the device waits for a host that the profiler slows down",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/profiler.html",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS, HOST_OPS),
+    reads=(*BLAME_READS, MEMORY_EVENTS),
+    check=check,
+    limits={
+        "idle_ratio": Limit(
+            default=0.05,
+            unit="ratio",
+            why="a device that waits less than this is not bound by its host in the profile either",
+            source="idle time of device-bound programs in benchmarks/faults",
+        ),
+        "explained_ratio": Limit(
+            default=0.5,
+            unit="ratio",
+            why="where recording explains half of the wait, unit costs being off by two, it may explain all of it",
+            source="captures of host-bound programs beside their unprofiled step times (benchmarks/faults)",
+        ),
+    },
+)

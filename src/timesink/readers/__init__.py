@@ -28,6 +28,7 @@ MODULES = (
     "timesink.readers.kineto",
     "timesink.readers.ncu.report",
     "timesink.readers.ncu.csv_pages",
+    "timesink.readers.torch_snapshot",
 )
 
 
@@ -149,8 +150,8 @@ def _workers() -> int:
 
 _KNOWN = (
     "give a PyTorch profiler trace (.json, .json.gz), an Nsight Systems report (.nsys-rep, .qdrep) or its export "
-    "(.sqlite, or a folder of Parquet or Arrow files), or an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV "
-    "page"
+    "(.sqlite, or a folder of Parquet or Arrow files), an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV "
+    "page, or a PyTorch memory snapshot (.pickle)"
 )
 
 

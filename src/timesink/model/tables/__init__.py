@@ -27,7 +27,7 @@ from timesink.model.tables.host import (
     RangeKind,
 )
 from timesink.model.tables.kernels import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, ClockControl
-from timesink.model.tables.memory import MEMORY_EVENTS
+from timesink.model.tables.memory import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS, BlockState
 
 ALL = (
     SOURCES,
@@ -45,6 +45,8 @@ ALL = (
     COLLECTIVES,
     GPU_METRICS,
     MEMORY_EVENTS,
+    MEMORY_SEGMENTS,
+    MEMORY_BLOCKS,
     PROFILER_OVERHEAD,
     KERNEL_PROFILES,
     KERNEL_METRICS,
@@ -64,7 +66,9 @@ __all__ = [
     "KERNEL_METRICS",
     "KERNEL_PROFILES",
     "KERNEL_RULES",
+    "MEMORY_BLOCKS",
     "MEMORY_EVENTS",
+    "MEMORY_SEGMENTS",
     "OS_CALLS",
     "PROFILER_OVERHEAD",
     "RANGES",
@@ -72,6 +76,7 @@ __all__ = [
     "SYNCS",
     "THREADS",
     "THREAD_STATES",
+    "BlockState",
     "ClockControl",
     "CopyKind",
     "MemoryKind",

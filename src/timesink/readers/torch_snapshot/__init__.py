@@ -1,0 +1,36 @@
+"""PyTorch memory snapshots (`torch.cuda.memory._dump_snapshot`): pickles, read in a process that allows nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+    from timesink.readers import ReadLimits
+
+_PROTOCOLS = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
+_SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pickle.xz", ".pkl.gz", ".pkl.xz")
+
+
+class TorchSnapshot:
+    """Reader of the snapshots of PyTorch 1.13 to today; plain, or packed with gzip or xz."""
+
+    format = "torch_snapshot"
+    version = 1
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """A binary pickle by its first bytes; a packed one, or one of an old protocol, by its suffix."""
+        if not head or head.startswith(b"version https://git-lfs"):
+            return False
+        return head.startswith(_PROTOCOLS) or path.name.lower().endswith(_SUFFIXES)
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """Events, segments and blocks. `UnreadableTrace` names what a hostile or damaged pickle asked for."""
+        from timesink.readers.torch_snapshot.process import Budget, columns_of
+        from timesink.readers.torch_snapshot.tables import trace_of
+
+        return trace_of(path, columns_of(path, Budget.of(path, limits)))
+
+
+READER = TorchSnapshot()

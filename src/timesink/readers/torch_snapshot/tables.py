@@ -1,0 +1,210 @@
+"""From the child's columns to the canonical tables.
+
+PyTorch writes the size that was asked for into its trace, so running totals are in requested bytes. They are anchored
+at the end, where the blocks in use are listed: going back from there survives a ring buffer that dropped old events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.errors import UnreadableTrace
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS, RANGES, SOURCES, BlockState
+from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.readers.torch_snapshot.process import Decoded
+from timesink.units import NS_PER_US
+
+Ints = npt.NDArray[np.int64]
+Columns = dict[str, Any]
+
+ACTIVE, AWAITING, FREE = 0, 1, 2
+MAPS, UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
+
+
+def trace_of(path: Path, decoded: Decoded) -> Trace:
+    """The checked tables; a table whose part of the snapshot is empty is there and has no rows."""
+    if not decoded["segment.address"].size and not decoded["event.addr"].size:
+        raise UnreadableTrace(path, "it holds no segment and no event", remedy="take it while the program holds memory")
+    notes: list[ImportNote] = []
+    tables = {
+        SOURCES: SOURCES.build(_source(path, decoded)),
+        MEMORY_EVENTS: MEMORY_EVENTS.build(_events(decoded, notes)),
+        MEMORY_SEGMENTS: MEMORY_SEGMENTS.build(_segments(decoded)),
+        MEMORY_BLOCKS: MEMORY_BLOCKS.build(_blocks(decoded)),
+    }
+    if decoded["mark.name"].size:
+        tables[RANGES] = RANGES.build(_ranges(decoded, notes))
+    return Trace(str(path), tables, tuple(notes))
+
+
+def _source(path: Path, decoded: Decoded) -> Columns:
+    times = decoded["event.time_us"]
+    known = times[times > 0]
+    return {
+        "rank": [0],
+        "path": [str(path)],
+        "format": ["torch_snapshot"],
+        "size_bytes": [path.stat().st_size],
+        "start_ns": [int(known.min()) * NS_PER_US if known.size else None],
+        "end_ns": [int(known.max()) * NS_PER_US if known.size else None],
+    }
+
+
+def _named(decoded: Decoded, codes: Ints) -> pl.Series:
+    """The texts of those numbers as categories; the empty text is null."""
+    used, inverse = np.unique(codes, return_inverse=True)
+    texts = [decoded.texts[code] or None for code in used]
+    return pl.Series(texts, dtype=pl.String).cast(pl.Categorical()).gather(inverse.astype(np.uint32))
+
+
+def _events(decoded: Decoded, notes: list[ImportNote]) -> Columns:
+    device, size = decoded["event.device"], np.maximum(decoded["event.size"], 0)
+    action = np.asarray(decoded.texts, dtype=object)[decoded["event.action"]] if device.size else np.empty(0, object)
+    time_ns = _times(decoded, notes)
+    release = "free_requested" if (action == "free_requested").any() else "free_completed"
+    change = np.where(action == "alloc", size, np.where(action == release, -size, 0))
+    mapped = np.where(np.isin(action, MAPS), size, np.where(np.isin(action, UNMAPS), -size, 0))
+    held, reserved = _held(decoded)
+    addresses = decoded["event.addr"]
+    stream = decoded["event.stream"]
+    return {
+        "rank": np.zeros(device.size, np.int32),
+        "process": np.zeros(device.size, np.int64),
+        "device": device.astype(np.int32),
+        "action": _named(decoded, decoded["event.action"]).fill_null("unknown"),
+        "time_ns": time_ns,
+        "address": pl.Series(addresses.view(np.uint64)).set(pl.Series(addresses == -1), None),
+        "bytes": change,
+        "total_allocated_bytes": _totals(device, change, held),
+        "total_reserved_bytes": _totals(device, mapped, reserved),
+        "stream": pl.Series(stream).set(pl.Series(stream == -1), None),
+        "stack": _named(decoded, decoded["event.stack"]),
+        "size_bytes": size,
+    }
+
+
+def _times(decoded: Decoded, notes: list[ImportNote]) -> Ints:
+    """Times that never run backwards on a device, so that order by time is the order of the trace."""
+    times, device = decoded["event.time_us"], decoded["event.device"]
+    if not times.size:
+        return times
+    if (times < 0).any():
+        message = "events carry no time (PyTorch before 2.2); their order stands in for it, 1 us apart"
+        notes.append(ImportNote(NoteKind.ASSUMED, message, int(times.size), MEMORY_EVENTS.name))
+        return np.arange(times.size, dtype=np.int64) * NS_PER_US
+    ordered = times.copy()
+    for one in np.unique(device):
+        of_device = device == one
+        ordered[of_device] = np.maximum.accumulate(times[of_device])
+    moved = int((ordered != times).sum())
+    if moved:
+        message = "events whose time lies before their predecessor's take its time"
+        notes.append(ImportNote(NoteKind.ASSUMED, message, moved, MEMORY_EVENTS.name))
+    return np.asarray(ordered * NS_PER_US)
+
+
+def _held(decoded: Decoded) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Requested bytes in use, and reserved bytes, per device when the snapshot was taken."""
+    owner = decoded["segment.device"]
+    reserved = {int(d): int(decoded["segment.total_size"][owner == d].sum()) for d in np.unique(owner)}
+    active = decoded["block.state"] == ACTIVE
+    of_block = owner[decoded["block.segment"]] if owner.size else owner
+    asked = _requested(decoded)
+    held = {int(d): int(asked[active & (of_block == d)].sum()) for d in np.unique(owner)}
+    return held, reserved
+
+
+def _requested(decoded: Decoded) -> Ints:
+    """What was asked for, block by block; its size where PyTorch (before 2.0) did not write it."""
+    asked, size = decoded["block.requested_size"], decoded["block.size"]
+    return np.where(asked < 0, size, asked)
+
+
+def _totals(device: Ints, change: Ints, last: Mapping[int, int]) -> Ints:
+    """Running totals per device that end at what the snapshot lists."""
+    totals = np.zeros(device.size, np.int64)
+    for one in np.unique(device):
+        of_device = device == one
+        running = np.cumsum(change[of_device])
+        totals[of_device] = running + (last.get(int(one), 0) - running[-1])
+    return totals
+
+
+def _segments(decoded: Decoded) -> Columns:
+    count = decoded["segment.address"].size
+    free = decoded["block.state"] == FREE
+    largest = np.zeros(count, np.int64)
+    np.maximum.at(largest, decoded["block.segment"][free], decoded["block.size"][free])
+    asked = decoded["segment.requested_size"]
+    return {
+        "rank": np.zeros(count, np.int32),
+        "device": decoded["segment.device"].astype(np.int32),
+        "address": decoded["segment.address"].view(np.uint64),
+        "total_bytes": decoded["segment.total_size"],
+        "allocated_bytes": decoded["segment.allocated_size"],
+        "active_bytes": decoded["segment.active_size"],
+        "requested_bytes": pl.Series(asked).set(pl.Series(asked < 0), None),
+        "largest_free_bytes": largest,
+        "stream": decoded["segment.stream"],
+        "is_large": decoded["segment.is_large"].astype(bool),
+        "is_expandable": decoded["segment.is_expandable"].astype(bool),
+        "is_private": decoded["segment.is_private"].astype(bool),
+    }
+
+
+def _blocks(decoded: Decoded) -> Columns:
+    segment, state = decoded["block.segment"], decoded["block.state"]
+    return {
+        "rank": np.zeros(segment.size, np.int32),
+        "device": decoded["segment.device"][segment].astype(np.int32),
+        "segment": decoded["segment.address"][segment].view(np.uint64),
+        "address": decoded["block.address"].view(np.uint64),
+        "bytes": decoded["block.size"],
+        "requested_bytes": np.where(state == FREE, 0, _requested(decoded)),
+        "state": pl.Series(BlockState.categories, dtype=BlockState).gather(state.astype(np.uint32)),
+        "stack": _named(decoded, decoded["block.stack"]),
+    }
+
+
+def _ranges(decoded: Decoded, notes: list[ImportNote]) -> Columns:
+    """Ranges from START and END marks. Marks of one name and device pair up innermost first; the rest is left out."""
+    opened: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    rows: list[tuple[int, int, int, int]] = []
+    depth = left = 0
+    marks = zip(*(decoded[f"mark.{key}"].tolist() for key in ("name", "device", "is_start", "time_us")), strict=True)
+    for name, device, is_start, time_us in marks:
+        if is_start:
+            opened.setdefault((name, device), []).append((time_us, depth))
+            depth += 1
+        elif opened.get((name, device)):
+            start, at = opened[name, device].pop()
+            rows.append((name, start, max(time_us, start), at))
+            depth = max(depth - 1, 0)
+        else:
+            left += 1
+    left += sum(map(len, opened.values()))
+    if left:
+        message = "annotations without their other end were left out"
+        notes.append(ImportNote(NoteKind.DATA_LOSS, message, left, RANGES.name))
+    names, starts, ends, depths = (
+        (np.array(part, np.int64) for part in zip(*rows, strict=True)) if rows else [_NONE] * 4
+    )
+    return {
+        "rank": np.zeros(len(rows), np.int32),
+        "process": np.zeros(len(rows), np.int64),
+        "thread": np.zeros(len(rows), np.int64),
+        "name": _named(decoded, names).fill_null("unnamed"),
+        "start_ns": starts * NS_PER_US,
+        "end_ns": ends * NS_PER_US,
+        "kind": pl.Series(["push_pop"] * len(rows), dtype=RANGES.columns["kind"].dtype),
+        "depth": depths.astype(np.int32),
+    }
+
+
+_NONE: Ints = np.empty(0, np.int64)

@@ -192,7 +192,7 @@ class GateResult:
     """Everything a gate has to say; every renderer works from this and nothing else.
 
     `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures". `differences` maps an
-    environment or manifest key to its two values.
+    environment or manifest key to its two values. `budget` is `contributions` summed by kind.
     """
 
     suite: str
@@ -200,6 +200,7 @@ class GateResult:
     rows: tuple[GateRow, ...]
     differences: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     contributions: tuple[Contribution, ...] = ()
+    budget: tuple[Contribution, ...] = ()
     findings: tuple[FindingChange, ...] = ()
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ COMMANDS = {
     "rules": "List the rules and their limits.",
     "explain": "Explain one rule: what it finds, how, what to do.",
     "tables": "List what a trace holds and what was lost on the way.",
+    "compare": "Say what moved between two captures, and why.",
     "verify": "Say whether one change made the steps slower or faster.",
     "gate": "Fail where a change makes the program slower, and only then.",
     "calibrate": "Measure how much runs of one unchanged program differ here.",

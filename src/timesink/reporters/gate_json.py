@@ -6,7 +6,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from timesink.outcomes import FindingChange, GateResult, GateRow, RunRow, Verdict
+from timesink.outcomes import Contribution, FindingChange, GateResult, GateRow, RunRow, Verdict
 from timesink.reporters.gate_words import headline
 from timesink.reporters.json import dumped
 
@@ -35,10 +35,8 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
         "headline": headline(result),
         "metrics": [_row(row) for row in result.rows],
         "differences": {name: list(pair) for name, pair in sorted(result.differences.items())},
-        "contributions": [
-            {"name": p.name, "before_ns": p.before_ns, "after_ns": p.after_ns, "delta_ns": p.delta_ns}
-            for p in result.contributions
-        ],
+        "budget": [_part(part) for part in result.budget],
+        "contributions": [_part(part) for part in result.contributions],
         "findings": [_finding(found) for found in result.findings],
         "runs": [_run(run) for run in result.runs],
         "notes": list(result.notes),
@@ -77,6 +75,10 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "tagged": verdict.tagged,
         "notes": list(verdict.notes),
     }
+
+
+def _part(part: Contribution) -> dict[str, Any]:
+    return {"name": part.name, "before_ns": part.before_ns, "after_ns": part.after_ns, "delta_ns": part.delta_ns}
 
 
 def _finding(found: FindingChange) -> dict[str, Any]:

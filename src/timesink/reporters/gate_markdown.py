@@ -36,6 +36,7 @@ def body(result: GateResult, most_bytes: int) -> str:
     ]
     parts = [
         _visible(gate_pages.differences(result)),
+        _visible(gate_pages.budget(result)),
         _visible(gate_pages.contributions(result)),
         _visible(gate_pages.findings(result)),
     ]

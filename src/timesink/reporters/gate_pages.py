@@ -22,7 +22,7 @@ SHOWN_CONTRIBUTIONS = 15
 
 def page(result: GateResult) -> Page:
     """Headline, metrics, what differs, why, runs."""
-    sheets = [metrics(result), *(part(result) for part in (differences, contributions, findings, runs))]
+    sheets = [metrics(result), *(part(result) for part in (differences, budget, contributions, findings, runs))]
     shown = tuple(sheet for sheet in sheets if sheet.rows)
     title = f"{MARKS[result.outcome]} {headline(result)}"
     return Page(title, shown, notes(result))
@@ -45,7 +45,7 @@ def notes(result: GateResult) -> tuple[str, ...]:
 def metrics(result: GateResult, most: int | None = None) -> Sheet:
     """One row per metric, worst first."""
     columns = (
-        Column("metric", "metric", is_name=True),
+        Column("metric", "metric"),
         *(Column(k, k) for k in ("before", "after", "change", "verdict")),
     )
     ranked = worst_first(result.rows)
@@ -68,6 +68,18 @@ def differences(result: GateResult) -> Sheet:
     columns = (Column("what", "differs", is_name=True), Column("before", "before"), Column("after", "after"))
     rows = tuple((name, *pair) for name, pair in sorted(result.differences.items()))
     return Sheet("differences", "What differs between the two sides", columns, rows)
+
+
+def budget(result: GateResult) -> Sheet:
+    """The change by kind of time."""
+    columns = (
+        Column("kind", "time"),
+        Column("before_ns", "before", "ns"),
+        Column("after_ns", "after", "ns"),
+        Column("delta_ns", "change", "ns"),
+    )
+    rows = tuple((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in result.budget)
+    return Sheet("budget", "Where the change is", columns, rows, "per step")
 
 
 def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:

@@ -44,7 +44,7 @@ def change_text(row: GateRow) -> str:
         return "–"
     gap = row.after - row.before
     sign = "+" if gap > 0 else "-" if gap < 0 else "±"
-    return f"{sign}{figure(abs(gap), row.unit)}"
+    return f"{sign}{_points(abs(gap))}" if row.how is How.SHARE else f"{sign}{figure(abs(gap), row.unit)}"
 
 
 def interval_text(effect: Effect) -> str:
@@ -111,6 +111,11 @@ def told(findings: tuple[FindingChange, ...]) -> list[FindingChange]:
     """Findings that are not the same on both sides: new ones first."""
     order = (Fate.NEW, Fate.CHANGED, Fate.GONE)
     return sorted((f for f in findings if f.fate in order), key=lambda f: (order.index(f.fate), f.code, f.message))
+
+
+def _points(share: float) -> str:
+    """A difference of shares: points, so that nobody reads it as a change in per cent."""
+    return f"{100 * share:.2g} points"
 
 
 def _seconds(value: float) -> str:

@@ -1,0 +1,98 @@
+"""`timesink compare`: two captures, what moved and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timesink.cli import experiment_options as given
+from timesink.cli import options
+from timesink.cli.experiment_setup import share
+from timesink.cli.gate_output import Files, write
+from timesink.cli.output import sink
+from timesink.cli.progress import working
+from timesink.cli.reading import read_traces
+from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    from timesink.outcomes import FindingChange
+
+Trace = Annotated[Path, typer.Argument(metavar="PATH", help="A capture, or a folder of the ranks of one job.")]
+CalibrationFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration", metavar="FILE", help="Run-to-run deviation from timesink calibrate.", show_default=False
+    ),
+]
+AssumedSd = Annotated[
+    str | None,
+    typer.Option(
+        "--assume-run-sd",
+        metavar="SHARE",
+        help="Assume this deviation; the verdict can fail no gate.",
+        show_default=False,
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow-env-diff", metavar="FACT", help="This fact may differ, such as gpu.", show_default=False),
+]
+NoFindings = Annotated[bool, typer.Option("--no-findings", help="Apply no rules.")]
+
+
+def command(
+    before: Trace,
+    after: Trace,
+    calibration: CalibrationFile = None,
+    assume_run_sd: AssumedSd = None,
+    threshold: given.Threshold = "2%",
+    allow_env_diff: Allow = None,
+    no_findings: NoFindings = False,
+    form: options.Form = None,
+    output: options.Output = None,
+    junit_xml: given.Junit = None,
+    gitlab_codequality: given.CodeQuality = None,
+    comment: given.Comment = None,
+    no_cache: options.NoCache = False,
+    strict: given.Strict = False,
+    exit_zero: options.ExitZero = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Say what moved between two captures, and why.
+
+    The parts of the step sum to its change, to the nanosecond. One capture per side is no basis for a verdict: without
+    a calibration it is inconclusive, and `timesink verify` decides.
+    """
+    from timesink.experiments.calibrate import read
+    from timesink.experiments.capture_verdict import RunDeviation
+
+    target = sink(form, output, no_color, (before, after))
+    if calibration and assume_run_sd:
+        raise UsageError(
+            "the deviation is measured or assumed", remedy="give --calibration or --assume-run-sd, not both"
+        )
+    deviation = None
+    if calibration is not None:
+        deviation = RunDeviation.measured(read(calibration))
+    elif assume_run_sd is not None:
+        deviation = RunDeviation.stated(share(assume_run_sd))
+    traces = read_traces([before], cache=not no_cache), read_traces([after], cache=not no_cache)
+    with working("comparing"):
+        from timesink.experiments.compare import compare_captures
+        from timesink.experiments.finding_changes import finding_changes
+        from timesink.experiments.manifests import changes, find_manifest, read_manifest, trace_facts
+
+        facts = [trace_facts(trace) for trace in traces]
+        manifests = [find_manifest(path) for path in (before, after)]
+        if manifests[0] and manifests[1] and manifests[0] != manifests[1]:
+            facts = [{**read_manifest(path), **known} for path, known in zip(manifests, facts, strict=True) if path]
+        findings: tuple[FindingChange, ...] = ()
+        if not no_findings:
+            from timesink.engine import diagnose
+
+            findings = finding_changes(diagnose(traces[0]), diagnose(traces[1]))
+        result = compare_captures(traces, share(threshold), deviation, changes(*facts), findings, allow_env_diff or ())
+    files = Files(junit_xml, None, gitlab_codequality, comment)
+    return write(result, target, files, strict=strict, exit_zero=exit_zero)

@@ -1,0 +1,87 @@
+"""Compare two existing captures: what moved and why. Without a calibration it explains and gives no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from timesink.experiments.capture_verdict import RunDeviation, judge_captures
+from timesink.experiments.captured_metrics import step_metrics
+from timesink.experiments.contributions import contributions, grouped
+from timesink.experiments.manifests import HARD
+from timesink.measures.step_parts import StepParts, step_parts, step_series
+from timesink.outcomes import Contribution, FindingChange, GateResult, GateRow, Outcome, Reason, Verdict
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+
+
+def compare_captures(
+    sides: tuple[Trace, Trace],
+    threshold_ratio: float,
+    deviation: RunDeviation | None,
+    differing: Mapping[str, tuple[str, str]],
+    findings: Sequence[FindingChange] = (),
+    allowed: Sequence[str] = (),
+) -> GateResult:
+    """The comparison of two traces. `differing` holds every fact that they do not share (see `manifests`)."""
+    series = [[float(value) / 1e9 for value in step_series(trace)] for trace in sides]
+    parts = step_parts(sides[0]), step_parts(sides[1])
+    verdict = comparability(differing, allowed, threshold_ratio)
+    if verdict is None:
+        verdict = judge_captures(series[0], series[1], threshold_ratio, deviation)
+    means = [sum(side) / len(side) if side else None for side in series]
+    rows = [GateRow("step time (mean)", "s", means[0], means[1], verdict), *_shares(sides, verdict)]
+    invalid = verdict.outcome is Outcome.INVALID
+    moved = () if invalid else contributions(*parts)
+    return GateResult(
+        "",
+        "two captures",
+        tuple(rows),
+        dict(differing),
+        moved,
+        grouped(moved),
+        tuple(findings),
+        notes=tuple(_notes(parts, moved, differing)),
+    )
+
+
+def comparability(
+    differing: Mapping[str, tuple[str, str]], allowed: Sequence[str], threshold_ratio: float
+) -> Verdict | None:
+    """An invalid verdict where captures measure different things, else None."""
+    forbidding = [name for name in HARD if name in differing and name not in allowed]
+    if not forbidding:
+        return None
+    why = "; ".join(f"{name}: {differing[name][0]} before, {differing[name][1]} after" for name in forbidding)
+    reason = Reason.OTHER_WORK if "ranks" in forbidding else Reason.OTHER_ENVIRONMENT
+    way = "capture both sides alike, or accept with --allow-env-diff"
+    return Verdict(Outcome.INVALID, threshold_ratio, None, reason, why, way)
+
+
+def _shares(sides: tuple[Trace, Trace], verdict: Verdict) -> list[GateRow]:
+    """Shares of the step and launches per step, shown and not judged: one run says little of them."""
+    before, after = (step_metrics(trace) for trace in sides)
+    quiet = Verdict(Outcome.INCONCLUSIVE, verdict.threshold_ratio, None, Reason.UNCALIBRATED, "one run per side")
+    return [
+        GateRow(name, before[name].unit, before[name].value, after[name].value, quiet, how=after[name].how, gated=False)
+        for name in sorted(before.keys() & after.keys())
+    ]
+
+
+def _notes(
+    parts: tuple[StepParts, StepParts], moved: Sequence[Contribution], differing: Mapping[str, tuple[str, str]]
+) -> list[str]:
+    notes = [f"{side}: {_paced(part)}" for side, part in zip(("before", "after"), parts, strict=True)]
+    if moved:
+        new, gone = (sum(part.name.endswith(fate) for part in moved) for fate in ("(new)", "(vanished)"))
+        notes.append(f"{len(moved)} parts: {new} new, {gone} vanished")
+    if len(differing) > 1:
+        notes.append(f"not one change: {len(differing)} facts differ, so no one of them explains the difference alone")
+    return notes
+
+
+def _paced(part: StepParts) -> str:
+    """How many steps were taken apart, and where."""
+    places = [f"{count} on rank {rank} device {device}" for (rank, device), count in part.paced_by.items()]
+    return f"{part.step_count} steps, {', '.join(places)}" if places else "no GPU work"

@@ -1,0 +1,174 @@
+"""What a step of one GPU is made of, every nanosecond once: kernels, exposed communication, copies, idle by cause.
+
+Where compute kernels overlap, the time belongs to the one that started first, so that kernels sum to the union of
+compute; what a kernel runs beside is then not charged to it a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.budget import time_budget
+from timesink.measures.host_places import host_places
+from timesink.measures.idle_blame import idle_blame
+from timesink.measures.links import launch_links
+from timesink.measures.memo import remembered
+from timesink.measures.steps import steps
+from timesink.measures.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.names import mapped
+from timesink.model.op_class import op_class
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.trace import Trace
+
+Times = npt.NDArray[np.int64]
+
+COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
+_GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_KEY: Final = ("name", "grid", "block", "range")
+_STEP_MARK: Final = r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$"
+_SCHEMA: Final = {
+    "kind": pl.String(),
+    **{column: pl.String() for column in _KEY},
+    "total_ns": pl.Int64(),
+    "count": pl.Int64(),
+    "order": pl.Int64(),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepParts:
+    """Parts of the kept steps; `total_ns` of all rows sums to `span_ns`, the length of the `step_count` steps together.
+
+    Each step is taken on the GPU where it lasts longest, since the others of a synchronous job wait for it: `paced_by`
+    counts steps per (rank, device), in that order. Without steps the longest span of a GPU is one step.
+
+    `frame`: kind (compute, exposed communication, exposed copy, idle), name (a kernel's, or an idle cause), grid,
+    block, range (innermost range around the launch, numbers as #, step markers left out), total_ns, count (launches or
+    stretches), order (by first occurrence).
+    """
+
+    step_count: int
+    span_ns: int
+    paced_by: Mapping[Device, int]
+    frame: pl.DataFrame
+
+
+@remembered
+def step_parts(trace: Trace) -> StepParts:
+    """Take the steps of a trace apart."""
+    windows = pacing_windows(trace)
+    places = _places(trace)
+    counts = windows.group_by("rank", "device").len().sort("rank", "device")
+    paced_by = {(int(rank), int(device)): int(count) for rank, device, count in counts.iter_rows()}
+    parts = [_device(trace, key, windows, places) for key in paced_by]
+    frame = pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
+    identity = ["kind", *_KEY]
+    totals = frame.group_by(identity, maintain_order=True).agg(pl.col("total_ns", "count").sum(), pl.col("order").min())
+    span_ns = int((windows["end_ns"] - windows["start_ns"]).sum())
+    return StepParts(windows.height, span_ns, paced_by, totals.filter(pl.col("total_ns") > 0))
+
+
+@remembered
+def pacing_windows(trace: Trace) -> pl.DataFrame:
+    """Per kept step the window of the GPU where it lasts longest, first of equals: rank, device, start_ns, end_ns."""
+    columns = ["rank", "device", "start_ns", "end_ns"]
+    windows = steps(trace).windows
+    if windows.height:
+        longest_first = windows.sort(["period_ns", "rank", "device"], descending=[True, False, False])
+        return longest_first.unique("step", keep="first", maintain_order=True).sort("step").select(columns)
+    lines = [(line.rank, line.device, line.span_start_ns, line.span_end_ns) for line in device_timeline(trace)]
+    longest = sorted(lines, key=lambda line: (line[2] - line[3], *line))[:1]
+    return pl.DataFrame(longest, schema={name: windows.schema[name] for name in columns}, orient="row")
+
+
+def step_series(trace: Trace) -> Times:
+    """Step times in order, ns; empty where the trace has no steps."""
+    if not steps(trace).windows.height:
+        return np.empty(0, np.int64)
+    windows = pacing_windows(trace)
+    return (windows["end_ns"] - windows["start_ns"]).to_numpy()
+
+
+def _device(trace: Trace, key: Device, windows: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    here = (pl.col("rank") == key[0]) & (pl.col("device") == key[1])
+    mine = windows.filter(here)
+    start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
+    budget = time_budget(trace)[key]
+    exposed = ((COMMUNICATION, budget.exposed_communication), (COPY, budget.exposed_copy))
+    rows = [_compute(places.filter(here), Intervals(start, end))]
+    rows += [_one(kind, int(part.covered_ns(start, end).sum())) for kind, part in exposed]
+    rows += [_idle(trace, key, Intervals(start, end))]
+    return pl.concat(rows)
+
+
+def _places(trace: Trace) -> pl.DataFrame:
+    """Compute ops with their key; `device_ops` is sorted by rank, device, start."""
+    ops = trace.get(DEVICE_OPS)
+    calls = launch_links(trace).call
+    ranges = pl.Series("range", [""], pl.String).new_from_index(0, ops.height)
+    if trace.get(API_CALLS).height:
+        inside = host_places(trace).range_names(np.where(calls >= 0, calls, 0))
+        known = pl.select(pl.when(pl.Series(calls >= 0)).then(inside.alias("range")).alias("range")).to_series()
+        ranges = mapped(known, _unnumbered, pl.String).fill_null("")
+    sizes = [_joined(column) for column in (_GRID[:3], _GRID[3:])]
+    frame = ops.select("rank", "device", pl.col("name").cast(pl.String), "start_ns", "end_ns", *_GRID)
+    frame = frame.with_columns(op_class(ops), ranges, sizes[0].alias("grid"), sizes[1].alias("block"))
+    return frame.filter(pl.col("op_class") == "compute").drop("op_class", *_GRID)
+
+
+def _unnumbered(names: pl.Series) -> pl.Series:
+    """Range names that are the same in every step."""
+    name = pl.col("name")
+    plain = pl.when(name.str.contains(_STEP_MARK)).then(pl.lit("")).otherwise(name.str.replace_all(r"\d+", "#"))
+    return names.to_frame("name").select(plain.alias("name")).to_series()
+
+
+def _joined(columns: tuple[str, ...]) -> pl.Expr:
+    return pl.concat_str([pl.col(column).cast(pl.String) for column in columns], separator=",").fill_null("")
+
+
+def _compute(ops: pl.DataFrame, windows: Intervals) -> pl.DataFrame:
+    """Kernels with the time in which each was the first to run."""
+    start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
+    reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1])) if len(end) else end
+    own_start = np.maximum(start, reach)
+    own = windows.covered_ns(own_start, np.maximum(end, own_start))
+    in_step = windows.covered_ns(start, np.maximum(end, start + 1)) > 0
+    timed = ops.with_columns(pl.Series("total_ns", own), pl.Series("inside", in_step)).with_row_index("order")
+    grouped = (
+        timed.lazy()
+        .group_by(_KEY)
+        .agg(pl.col("total_ns").sum(), pl.col("inside").sum().cast(pl.Int64).alias("count"), pl.col("order").min())
+        .sort("order")
+        .collect()
+    )
+    return grouped.select(pl.lit(COMPUTE).alias("kind"), *_KEY, "total_ns", "count", pl.col("order").cast(pl.Int64))
+
+
+def _idle(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
+    """Idle time by cause; the blame covers every gap, so that its parts sum to what nothing ran in."""
+    blamed = idle_blame(trace).frame.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
+    inside = windows.covered_ns(blamed["start_ns"].to_numpy(), blamed["end_ns"].to_numpy())
+    timed = blamed.select(pl.col("cause").cast(pl.String).alias("name"), pl.Series("total_ns", inside))
+    totals = (
+        timed.filter(pl.col("total_ns") > 0).group_by("name").agg(pl.col("total_ns").sum(), pl.len().alias("count"))
+    )
+    return totals.sort("name").select(
+        pl.lit(IDLE).alias("kind"),
+        "name",
+        *(pl.lit("").alias(column) for column in _KEY[1:]),
+        "total_ns",
+        pl.col("count").cast(pl.Int64),
+        pl.lit(0, pl.Int64).alias("order"),
+    )
+
+
+def _one(kind: str, total_ns: int) -> pl.DataFrame:
+    return pl.DataFrame([[kind], [""], [""], [""], [""], [total_ns], [0], [0]], schema=_SCHEMA)

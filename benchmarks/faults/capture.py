@@ -30,7 +30,8 @@ from benchmarks.faults.program import Program, Step
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 STEPS = 6
-PROFILER_WARMUPS = 2
+LEAD_IN = 2
+"""Steps between the warm-up and the first recorded one: what comes every few steps then falls into neither end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def with_torch(machine: Machine, program: Program, step: Step, stacks: bool, tar
     with (
         profile(
             activities=activities,
-            schedule=schedule(wait=0, warmup=PROFILER_WARMUPS, active=active, repeat=1),
+            schedule=schedule(wait=0, warmup=LEAD_IN, active=active, repeat=1),
             on_trace_ready=lambda done: done.export_chrome_trace(str(target)),
             record_shapes=True,
             with_stack=stacks,
@@ -110,12 +111,14 @@ def with_torch(machine: Machine, program: Program, step: Step, stacks: bool, tar
         ) as profiler,
         collections_marked(machine),
     ):
-        for _ in range(PROFILER_WARMUPS + active):
+        for _ in range(LEAD_IN + active):
             step()
             profiler.step()
 
 
 def with_ranges(machine: Machine, program: Program, step: Step, name: str) -> None:
+    for _ in range(LEAD_IN):
+        step()
     with machine.phase(f"case {name}"), collections_marked(machine):
         machine.synchronize()
         for _ in range(count(program)):

@@ -35,11 +35,15 @@ def test_a_capture_is_diagnosed_and_held_against_the_measured_gain(captures: Pat
     fault, fix = score.archive_observed(score.Job("batch_prepared_in_line", "torch", MEASURED))
     assert (fault.variant, fix.variant) == ("fault", "fix")
     assert fault.gain == pytest.approx(1.9 / 10.6)
-    assert fault.verdict == "input_pipeline"
-    assert fix.verdict != "input_pipeline"
+    for item, unprofiled_ms in ((fault, 10.6), (fix, 8.7)):
+        trace = timesink.read(captures / f"batch_prepared_in_line.high.{item.variant}.json")
+        diagnosis = timesink.diagnose(trace, unprofiled_step_ms=unprofiled_ms)
+        assert item.verdict == diagnosis.bottleneck
+        assert [name for name, _ in item.findings] == [finding.bottleneck for _, finding in diagnosis.findings]
+        assert all(0 <= share < 1 for _, share in item.findings)
     assert fault.foretold is not None
     assert 0 <= fault.foretold.low <= fault.foretold.value <= fault.foretold.high < 1
-    assert figures([fault, fix]).top1 == 1.0
+    assert (figures([fault, fix]).costly, figures([fault, fix]).priced) == (1, 1)
     assert all(0 <= price <= 1 for price in fault.formulas.values())
 
 

@@ -45,10 +45,11 @@ def number(cell: str, decimal_comma: bool) -> float | None:
     """The number in a cell, thousands separators removed; NaN for ``nan``; None where there is no number."""
     if cell in ABSENT:
         return None
-    try:
-        return float(cell)
-    except ValueError:
-        pass
+    if not decimal_comma or "." not in cell:
+        try:
+            return float(cell)
+        except ValueError:
+            pass
     with_instances = _WITH_INSTANCES.match(cell)
     words = with_instances.group(1) if with_instances else cell
     if not words[:1].isdigit() and words[:1] not in "+-.":

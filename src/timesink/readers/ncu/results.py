@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from timesink.readers.ncu.wire import BYTES, FIXED64, Field, fields, real, text
+from timesink.readers.ncu.wire import BYTES, FIXED64, Field, count, fields, real, text
 
 # Field numbers of ProfileResult that are read here; metrics (13) are taken by `metric_columns`.
 METRIC_TAG = 13 << 3 | BYTES
+_LARGEST_ID = 2**63 - 1
 _RULE_KINDS = {0: "none", 1: "ok", 2: "warning", 3: "error", 4: "optimization"}
 _SPEEDUP_KINDS = {1: "local", 2: "global"}
 _MARKUP = re.compile(r"@(\w+):([^@:]*):([^@]*)@")
@@ -62,7 +63,7 @@ def launch_of(data: bytes, spans: list[tuple[int, int]]) -> Launch:
 def _take(data: bytes, part: Field, launch: Launch) -> None:
     match part.number:
         case 1:
-            launch.process = part.value
+            launch.process = count(part, _LARGEST_ID)
         case 5:
             launch.mangled = text(data, part)
         case 6:
@@ -78,9 +79,9 @@ def _take(data: bytes, part: Field, launch: Launch) -> None:
         case 21:
             launch.ranges = _nvtx_ranges(data, part)
         case 22:
-            launch.context = part.value
+            launch.context = count(part, _LARGEST_ID)
         case 23:
-            launch.stream = part.value
+            launch.stream = count(part, _LARGEST_ID)
         case 25:
             states = {one.number: bool(one.value) for one in fields(data, part.start, part.end)}
             launch.lock_requested, launch.lock_executed = states.get(1, False), states.get(2, False)
@@ -89,7 +90,7 @@ def _take(data: bytes, part: Field, launch: Launch) -> None:
 
 
 def _three(data: bytes, part: Field) -> tuple[int, int, int]:
-    sizes = {one.number: one.value for one in fields(data, part.start, part.end)}
+    sizes = {one.number: count(one) for one in fields(data, part.start, part.end)}
     return sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from timesink.readers.ncu.wire import BYTES, FIXED32, FIXED64, Field, fields, real, text
+from timesink.readers.ncu.wire import BYTES, FIXED32, FIXED64, Field, count, fields, real, text
 
 _TOOL, _CUDA, _DRIVER = "Nsight Compute Target", "CUDA Version", "Display Driver Version"
 
@@ -74,7 +74,7 @@ def _take_device(data: bytes, part: Field, session: Session) -> None:
     ordinal, attributes = 0, dict[str, float | str]()
     for one in fields(data, part.start, part.end):
         if one.number == 1:
-            ordinal = one.value
+            ordinal = count(one)
         elif one.number == 2 and one.wire == BYTES:
             attributes["device__attribute_display_name"] = text(data, one)
         elif one.number == 3 and one.wire == BYTES:

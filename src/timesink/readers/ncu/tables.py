@@ -119,7 +119,9 @@ def _derived(report: Report) -> NDArray[np.bool_]:
 def _typed(columns: Mapping[str, Iterable[object]]) -> dict[str, pl.Series]:
     """Lists as series of the declared types, so that a list of nothing but None is typed too."""
     return {
-        name: pl.Series(name, values, dtype=_loose(name), strict=False).cast(KERNEL_PROFILES.columns[name].dtype)
+        name: pl.Series(name, values, dtype=_loose(name), strict=False).cast(
+            KERNEL_PROFILES.columns[name].dtype, strict=False
+        )
         for name, values in columns.items()
     }
 
@@ -209,7 +211,7 @@ def _devices(report: Report) -> pl.DataFrame:
     }
     columns = {
         column: pl.Series([_number(values, name) for _, values in rows], dtype=pl.Float64).cast(
-            DEVICES.columns[column].dtype
+            DEVICES.columns[column].dtype, strict=False
         )
         for column, name in numbers.items()
     }
@@ -218,7 +220,7 @@ def _devices(report: Report) -> pl.DataFrame:
     columns["name"] = pl.Series([_word(values, "display_name") for _, values in rows], dtype=pl.String)
     columns["bandwidth_bytes_per_s"] = pl.Series([_bandwidth(values) for _, values in rows], dtype=pl.Float64)
     clocks = [_scaled(_number(values, "clock_rate"), 1000) for _, values in rows]
-    columns["clock_hz"] = pl.Series(clocks, dtype=pl.Float64).cast(pl.Int64)
+    columns["clock_hz"] = pl.Series(clocks, dtype=pl.Float64).cast(pl.Int64, strict=False)
     return DEVICES.build(columns)
 
 

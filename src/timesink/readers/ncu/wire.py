@@ -73,3 +73,10 @@ def text(data: bytes, field: Field) -> str:
 def real(data: bytes, field: Field) -> float:
     """A fixed-width field as the float it encodes."""
     return float(struct.unpack_from("<d" if field.wire == FIXED64 else "<f", data, field.start)[0])
+
+
+def count(field: Field, most: int = 2**31 - 1) -> int:
+    """A field that counts or numbers something; `DamagedMessage` where it is beyond what that may be."""
+    if field.value > most:
+        raise DamagedMessage(f"{field.value} at byte {field.start} is no count")
+    return field.value

@@ -48,12 +48,16 @@ def test_a_trace_that_is_mostly_profiler_prices_no_host_time_but_still_the_devic
 
 
 def test_unexplained_waiting_is_not_priced() -> None:
-    simulated = host_bound()
-    for number, op in enumerate(simulated.ops):  # every kernel starts 20 us later than anything explains
-        op["start_ns"] = int(str(op["start_ns"])) + 20_000 * (number + 1)
-        op["end_ns"] = int(str(op["end_ns"])) + 20_000 * (number + 1)
+    # kernels of 100 us wait for each other; every other one starts 30 us later than its queue and its launch explain
+    simulated = simulate(
+        [part for _ in range(12) for part in (Step(), *(Launch(100_000) for _ in range(4)))] + [Step()]
+    )
+    for number, op in enumerate(simulated.ops):
+        late = 30_000 * ((number + 1) // 2)
+        op["start_ns"], op["end_ns"] = int(str(op["start_ns"])) + late, int(str(op["end_ns"])) + late
+    simulated.calls[-1]["end_ns"] = int(str(simulated.ops[-1]["end_ns"])) + 5_000
     pricer = Pricer(Graph.from_trace(simulated.trace()), simulated.windows())
-    assert pricer.residual_ratio > 0.05
+    assert pricer.residual_ratio == pytest.approx(60 / 464, rel=0.1)
     refused = pricer.price(ScaleKernels(Target("kernel", ""), Range.exact(0.5))).refused
     assert refused is not None
     assert "does not explain" in refused

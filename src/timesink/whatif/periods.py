@@ -59,11 +59,21 @@ class Anchors:
         The device anchor of an instant is the completion of all work launched before it. Where the host runs ahead, the
         device sets the pace; where the device catches up, the host does.
         """
-        host, device = self._between(self.host_ns(replay)), self._between(self.device_ns(replay))
+        start, end = self.boundaries(replay)
+        return end - start
+
+    def boundaries(self, replay: Replay) -> tuple[Floats, Floats]:
+        """Where each step starts and ends, after `origin_ns`, by the anchors that set the pace."""
+        host, device = self.host_ns(replay), self.device_ns(replay)
         if host is None or device is None:
             found = host if host is not None else device
-            return found if found is not None else (self.windows.end_ns - self.windows.start_ns).astype(np.float64)
-        return host if host.sum() > device.sum() else device
+            return (
+                found if found is not None else (self._plain(self.windows.start_ns), self._plain(self.windows.end_ns))
+            )
+        return host if float((host[1] - host[0]).sum()) > float((device[1] - device[0]).sum()) else device
+
+    def _plain(self, instants: Times) -> Floats:
+        return np.asarray(instants - self.origin_ns, np.float64)
 
     def host_ns(self, replay: Replay) -> tuple[Floats, Floats] | None:
         """When the main thread passes the starts and ends of the windows, after `origin_ns`."""
@@ -118,7 +128,3 @@ class Anchors:
         device = self._device[blocks]
         totals = [Intervals.union_of(start[device == d], end[device == d]).total_ns for d in np.unique(device)]
         return max(totals, default=0) / max(len(self.windows), 1)
-
-    @staticmethod
-    def _between(anchors: tuple[Floats, Floats] | None) -> Floats | None:
-        return None if anchors is None else anchors[1] - anchors[0]

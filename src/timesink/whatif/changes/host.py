@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timesink.model.intervals import Intervals
+from timesink.model.tables import DEVICE_OPS
 from timesink.units import NS_PER_US
 from timesink.whatif.changes.case import Case, Range, Touches
 from timesink.whatif.edit import Edit
@@ -19,6 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 ANY: Final = Target()
 # An operator that exists to hand a value to the host goes with its wait.
+_VALUE_BYTES: Final = 4_096
 # Launches further apart than this have something between them that is no launching.
 _CAPTURED_WITHIN_US: Final = 500
 _READS_A_VALUE: Final = Target("op", r"^aten::(item|_local_scalar_dense|is_nonzero)$")
@@ -33,7 +35,11 @@ _GAP_US: Final = Range(1.5, 1.0, 0.5)
 
 @dataclass(frozen=True, slots=True)
 class RemoveSyncs:
-    """The host no longer waits in the chosen blocking calls. Copies they waited for still run, asynchronously."""
+    """The host no longer waits in the chosen blocking calls.
+
+    Copies they waited for still run, asynchronously; but a copy of a few bytes to the host, and the operator around it,
+    are there for nothing but the wait, and go with it (cautiously, they stay).
+    """
 
     target: Target = ANY
 
@@ -54,6 +60,7 @@ class RemoveSyncs:
         edit = Edit(graph)
         edit.drop_waits(waits)
         if case is not Case.CAUTIOUS:
+            edit.drop_ops(_values_read(graph, waits))
             calls = graph.program.calls
             readers = host_windows(graph, _READS_A_VALUE)
             ended = {n: _holding(part, calls.start_ns[waits & (calls.thread == n)]) for n, part in readers.items()}
@@ -63,6 +70,16 @@ class RemoveSyncs:
             kept = Intervals.union_of(calls.start_ns[launching], calls.end_ns[launching])
             edit.save_host({n: part - kept for n, part in ended.items()}, 1.0)
         return edit.done()
+
+
+def _values_read(graph: Graph, waits: Flags) -> Flags:
+    """Copies of a few bytes to the host that the calls waited for."""
+    program = graph.program
+    frame = graph.tables[DEVICE_OPS][program.ops.row].select("copy_kind", "bytes")
+    small = ((frame["copy_kind"] == "d2h") & (frame["bytes"] <= _VALUE_BYTES)).fill_null(False).to_numpy()
+    awaited = np.zeros(len(program.blocks), bool)
+    awaited[program.releases.block[waits[program.releases.call]]] = True
+    return np.asarray(small & awaited[program.ops.block], np.bool_)
 
 
 def _holding(intervals: Intervals, times_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Intervals:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from timesink.whatif.changes.case import Case, Touches
+from timesink.whatif.changes.case import Case, Range, Touches
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
 Rows = npt.NDArray[np.int64]
 Shares = npt.NDArray[np.float64]
 
+_NONE: Final = Range.exact(0.0)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShortenKernels:
     """Device ops at these `rows` of `device_ops` keep a share of their time; those of share 0 do not run at all.
 
-    `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row. Launches still cost the host what
-    they cost: a fix that also saves launches wins at least this.
+    `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row. `launches_saved` is the share of the
+    host's time for these launches that goes with them: from the end of the thread's call before to the end of the
+    launch. At 0, launches cost the host what they cost, and the fix wins at least what is replayed.
     """
 
     what: str
     rows: Rows
     keep: tuple[Shares, Shares, Shares]
+    launches_saved: Range = _NONE
 
     @property
     def label(self) -> str:
@@ -35,7 +40,7 @@ class ShortenKernels:
     @property
     def touches(self) -> Touches:
         """Whose time it takes away."""
-        return Touches.DEVICE
+        return Touches.BOTH if self.launches_saved.hopeful else Touches.DEVICE
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
@@ -49,4 +54,19 @@ class ShortenKernels:
         edit = Edit(graph)
         edit.scale_ops(mine & ~gone, share)
         edit.drop_ops(gone)
+        if saved := self.launches_saved.at(case):
+            _save_launches(edit, graph, mine, saved)
         return edit.done()
+
+
+def _save_launches(edit: Edit, graph: Graph, ops: npt.NDArray[np.bool_], share: float) -> None:
+    """Take a share of the host's time for the launches of these ops away."""
+    program = graph.program
+    calls = np.unique(program.ops.call[ops & (program.ops.call >= 0)])
+    before = np.maximum(calls - 1, 0)
+    same = (calls > 0) & (program.calls.thread[before] == program.calls.thread[calls])
+    start = np.where(same, program.calls.end_ns[before], program.calls.start_ns[calls])
+    end = np.maximum(program.calls.end_ns[calls], start)
+    for thread in np.unique(program.calls.thread[calls]).tolist():
+        mine = program.calls.thread[calls] == thread
+        edit.save_host_parts(thread, start[mine], end[mine], np.full(int(mine.sum()), share))

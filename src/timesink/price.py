@@ -115,11 +115,12 @@ def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
 
 
 def _at_most(worth: Quantity, bound: Quantity) -> Quantity:
-    """A change may win more than the finding claims, such as time of another finding: that part is not this one's."""
+    """A change may win more than the finding claims, such as time of another finding: that part is not this one's.
+
+    `high` is left as it is: the replay says that as much is possible.
+    """
     most = bound.high if bound.high is not None else bound.value
-    return Quantity(
-        min(worth.value, most), worth.unit, low=min(worth.low or 0.0, most), high=min(worth.high or worth.value, most)
-    )
+    return Quantity(min(worth.value, most), worth.unit, low=min(worth.low or 0.0, most), high=worth.high)
 
 
 def _scaled(worth: Quantity, share: float) -> Quantity:

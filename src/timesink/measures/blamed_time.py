@@ -13,7 +13,7 @@ from timesink.measures.idle_blame import idle_blame, intervals_of
 from timesink.measures.input_pipeline import input_pipeline
 from timesink.measures.per_step import per_step_ns, period_ns
 from timesink.measures.steps import steps
-from timesink.measures.sync_gain import sync_gain
+from timesink.measures.sync_gain import Root, sync_gain
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -48,14 +48,17 @@ class BlamedTime:
         return self.per_step_ns / self.step_ns if self.step_ns else 0.0
 
 
-def drained_time(trace: Trace) -> tuple[BlamedTime, ...]:
-    """Per device: idle time that blocking waits are the root of, outside the preparation of input.
+def drained_time(trace: Trace, root: Root, *causes: str) -> tuple[BlamedTime, ...]:
+    """Per device: idle time that drains of one kind are the root of, outside the preparation of input; and that of
+    `causes`, wherever it lies.
 
     Everything behind drains until the host is ahead again, where a replay without the waits wins it back (`sync_gain`);
     else what the host lost by waiting, no more.
     """
     frame = idle_blame(trace).frame
-    return _blamed_of(trace, frame.filter((pl.col("cause") == "sync") | _rooted(trace)), preparing=False)
+    of_root = pl.lit(sync_gain(trace).root) == root
+    waited = of_root.fill_null(False) & ((pl.col("cause") == "sync") | _rooted(trace))
+    return _blamed_of(trace, frame.filter(waited | pl.col("cause").is_in(list(causes))), preparing=False)
 
 
 def blamed_time(
@@ -78,7 +81,7 @@ def blamed_time(
 def _rooted(trace: Trace) -> pl.Expr:
     """Whether each stretch lies behind a drain, on a rank whose waits are worth removing."""
     found = sync_gain(trace)
-    return pl.lit(pl.Series(found.behind)) & pl.col("rank").is_in(found.effective_ranks)
+    return pl.lit(found.root.is_not_null()) & pl.col("rank").is_in(found.effective_ranks)
 
 
 def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:

@@ -1,8 +1,8 @@
 """Idle time in which the host worked towards the next launch, and idle time in which it did something else.
 
-Where the profiler recorded operators, what lies between them is Python. Where it recorded none (Nsight Systems without
-operator ranges), time between calls with nothing traced is both: framework dispatch takes microseconds at a time, so
-short stretches count as dispatch and long ones as Python.
+Time between operators and calls in which nothing was traced is both: framework dispatch (module calls, wrappers, and
+all of it where no operators were recorded) takes microseconds at a time, so short stretches count as dispatch and long
+ones as Python.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Final
 import polars as pl
 
 from timesink.measures.blamed_time import BlamedTime, blamed_time
-from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_US
 
@@ -25,18 +24,15 @@ _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 
 def dispatch_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in framework dispatch, CUDA calls and launch latency, outside input and waits."""
-    return blamed_time(trace, _DISPATCH, preparing=False, wanted=~_untraced_python(trace))
+    return blamed_time(trace, _DISPATCH, preparing=False, wanted=~_untraced_python())
 
 
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in Python and other host work that launches nothing, outside input and waits."""
     known = pl.col("cause") != "untraced"
-    return blamed_time(trace, _PYTHON, preparing=False, wanted=known | _untraced_python(trace))
+    return blamed_time(trace, _PYTHON, preparing=False, wanted=known | _untraced_python())
 
 
-def _untraced_python(trace: Trace) -> pl.Expr:
+def _untraced_python() -> pl.Expr:
     """Whether an untraced stretch is Python rather than dispatch."""
-    untraced = pl.col("cause") == "untraced"
-    if trace.get(HOST_OPS).height:
-        return untraced
-    return untraced & (pl.col("end_ns") - pl.col("start_ns") >= DISPATCH_MOST_NS)
+    return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= DISPATCH_MOST_NS)

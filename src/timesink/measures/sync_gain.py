@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,17 @@ import polars as pl
 from timesink.measures.idle_blame import idle_blame
 from timesink.measures.idle_causes import HOST_CAUSES
 from timesink.measures.launches import launch_units
+from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
 from timesink.measures.steps import steps
 from timesink.measures.what_if import pricers
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.changes.host import RemoveSyncs
 
-Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
 
 # The host is ahead again once a launch finds this many earlier ones still waiting.
 AHEAD_BY: Final = 3
@@ -34,15 +37,23 @@ _RESTART: Final = (*HOST_CAUSES, "launch_latency")
 EFFECTIVE_RATIO: Final = 1 / 3
 
 
+# A wait behind a copy of this many bytes from pageable memory is part of the copy; behind fewer it hands over a value.
+COPIED_BYTES: Final = 65_536
+
+Root = Literal["wait", "allocator", "copy"]
+_FREES: Final = r"(?i)free"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SyncGain:
-    """`behind`: for each row of the idle blame, whether it lies behind a drain, before the host is ahead again.
+    """`root`: for each row of the idle blame, what drained the device before it, where the host is not ahead yet:
+    a wait, a call that frees memory (allocator), or the wait of a pageable copy to the device (copy); null elsewhere.
 
     Per rank: `behind_ns`, that time per kept step (all devices), and `gain_ns`, what a replay without the waits wins
     per step; None where the trace cannot be replayed.
     """
 
-    behind: Flags
+    root: pl.Series
     behind_ns: Mapping[int, float]
     gain_ns: Mapping[int, float | None]
 
@@ -60,8 +71,8 @@ class SyncGain:
 @remembered
 def sync_gain(trace: Trace) -> SyncGain:
     """Follow every drain until the host is ahead again, and replay each rank without its waits."""
-    behind = _behind_drains(trace)
-    frame = idle_blame(trace).frame.filter(pl.Series(behind))
+    sync_row = _behind_drains(trace)
+    frame = idle_blame(trace).frame.filter(pl.Series(sync_row >= 0))
     behind_ns: dict[int, float] = {}
     gain_ns: dict[int, float | None] = {}
     windows = steps(trace).windows
@@ -73,25 +84,58 @@ def sync_gain(trace: Trace) -> SyncGain:
         pricer = pricers(trace).get(rank)
         price = pricer.price(RemoveSyncs()) if pricer is not None and behind_ns[rank] > 0 else None
         gain_ns[rank] = None if price is None or price.refused is not None else price.gain_ns
-    return SyncGain(behind, behind_ns, gain_ns)
+    return SyncGain(_roots(trace, sync_row), behind_ns, gain_ns)
 
 
-def _behind_drains(trace: Trace) -> Flags:
-    """Stretches of host causes after a drain with no launch far ahead in between, per device."""
+def _behind_drains(trace: Trace) -> Rows:
+    """For each stretch, the call (row of api_calls) whose drain it lies behind, or -1.
+
+    Besides the drained gaps themselves: stretches of host causes after a drain with no launch far ahead in between.
+    """
     frame = idle_blame(trace).frame
     units = launch_units(trace).filter(pl.col("queue_depth") >= AHEAD_BY)
     drained = frame["sync_row"].is_not_null().to_numpy()
-    found = drained.copy()
+    own = frame["sync_row"].fill_null(-1).to_numpy()
+    found = own.copy()
     start = frame["start_ns"].to_numpy()
     restart = frame["cause"].is_in(list(_RESTART)).to_numpy()
     keys = frame.select("rank", "device").unique().sort("rank", "device")
     for rank, device in keys.iter_rows():
         mine = ((frame["rank"] == rank) & (frame["device"] == device)).to_numpy()
         ahead = units.filter((pl.col("rank") == rank) & (pl.col("device") == device))
-        drain_at = _latest(np.sort(start[mine & drained]), start[mine])
+        drains = np.flatnonzero(mine & drained)
+        place = np.searchsorted(start[drains], start[mine], side="right") - 1
         ahead_at = _latest(np.sort(ahead["op_start_ns"].to_numpy()), start[mine])
-        found[mine] |= restart[mine] & (drain_at > ahead_at)
+        after = (place >= 0) & restart[mine]
+        if drains.size:
+            latest = drains[np.maximum(place, 0)]
+            after &= start[latest] > ahead_at
+            found[mine] = np.where((found[mine] < 0) & after, own[latest], found[mine])
     return found
+
+
+def _roots(trace: Trace, sync_row: Rows) -> pl.Series:
+    """What each draining call was."""
+    calls = trace.get(API_CALLS)
+    if not calls.height or not (sync_row >= 0).any():
+        return pl.Series("root", [None] * sync_row.size, dtype=pl.String)
+    rows = np.unique(sync_row[sync_row >= 0])
+    copies = _rows_of_copies(trace)
+    kind = pl.DataFrame(
+        {"sync_row": rows, "frees": matches(calls["name"].gather(rows), _FREES), "copies": np.isin(rows - 1, copies)}
+    )
+    root = pl.when("frees").then(pl.lit("allocator")).when("copies").then(pl.lit("copy")).otherwise(pl.lit("wait"))
+    named = kind.select("sync_row", root.alias("root"))
+    return pl.DataFrame({"sync_row": sync_row}).join(named, on="sync_row", how="left", maintain_order="left")["root"]
+
+
+def _rows_of_copies(trace: Trace) -> Rows:
+    """Calls that copied more than a value from pageable memory to the device; the wait is the thread's next call."""
+    ops = trace.get(DEVICE_OPS)
+    data = (pl.col("copy_kind") == "h2d") & (pl.col("src_memory") == "pageable") & (pl.col("bytes") >= COPIED_BYTES)
+    wanted = ops.select(data.fill_null(False)).to_series().to_numpy()
+    link = launch_links(trace).call
+    return np.unique(link[wanted & (link >= 0)])
 
 
 def _latest(times_ns: npt.NDArray[np.int64], at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

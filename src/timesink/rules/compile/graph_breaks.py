@@ -37,87 +37,61 @@ from timesink.findings import (
     NotApplicable,
     Quantity,
     Verdict,
-    Where,
 )
 from timesink.idle_verdict import BLAME_READS
 from timesink.kernel_verdict import place_of
-from timesink.measures.compiled_regions import CompiledRegions, compiled_regions
-from timesink.measures.generated_chains import GeneratedChains, generated_chains
+from timesink.measures.graph_pieces import GraphPieces, graph_pieces
 from timesink.measures.kernel_facts import kernel_facts
-from timesink.measures.per_step import per_step_ns, period_ns
-from timesink.measures.shortened import Shortened
-from timesink.measures.timeline import Device
-from timesink.model.intervals import Intervals
+from timesink.measures.per_step import period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.rule import Facts, Limits, Rule
-from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.whatif.changes.case import Case, Range
-
-_IDLE_GONE = Range(0.5, 1.0, 1.0)  # of the idle time at regions beyond the first of a step
+from timesink.units import share_text, time_text
+from timesink.whatif.changes.case import Case
+from timesink.whatif.changes.shorten import ShortenKernels
 
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device where joining the pieces wins more than the limit."""
-    regions = {part.device: part for part in facts(compiled_regions)}
-    chains = {part.device: part for part in facts(generated_chains)}
-    generated = facts(kernel_facts).frame["fused"].drop_nulls()
-    if not regions and not len(generated):
+    parts = facts(graph_pieces)
+    if not parts and not len(facts(kernel_facts).frame["fused"].drop_nulls()):
         return NotApplicable("no compiled region and no generated kernel is recorded")
-    judged = [_judge(facts, d, regions.get(d), chains.get(d), limits) for d in facts(kernel_facts).devices]
+    judged = [_judge(facts, part, limits["saved_ratio"]) for part in parts]
     found = tuple(finding for finding, _ in judged if finding is not None)
     return Found(found) if found else Clear(tuple(fact for _, fact in judged))
 
 
-def _judge(
-    facts: Facts, device: Device, regions: CompiledRegions | None, chain: GeneratedChains | None, limits: Limits
-) -> tuple[Finding | None, Evidence]:
-    trace, step_ns, limit = facts.trace, period_ns(facts.trace, device), limits["saved_ratio"]
-    short = chain.shortened if chain else None
-    pieces, idle = _at_pieces(regions, chain)
-    idle_ns = per_step_ns(trace, device, idle) * (1.0 - 1.0 / pieces)
-    worth = [(short.saved_per_step_ns(trace, case) if short else 0.0) + _IDLE_GONE.at(case) * idle_ns for case in Case]
-    share = worth[Case.EXPECTED.value] / step_ns if step_ns else 0.0
-    evidence = _evidence(device, share, limit, short, facts)
+def _judge(facts: Facts, part: GraphPieces, limit: float) -> tuple[Finding | None, Evidence]:
+    trace, device, step_ns = facts.trace, part.device, period_ns(facts.trace, part.device)
+    worth_ns = part.saved_per_step_ns(trace, Case.EXPECTED)
+    share = worth_ns / step_ns if step_ns else 0.0
+    evidence = Evidence(
+        f"time saved between compiled pieces on device {device[1]}",
+        Quantity(share, "ratio"),
+        "memory passes of generated kernels in a row, and idle time at pieces beyond the first; over the steady steps",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+        rows=part.kernels.longest(trace),
+    )
     if share <= limit:
         return None, evidence
-    low, value, high = (ns / NS_PER_MS for ns in worth)
-    gone = short.saved(trace, Case.HOPEFUL) if short else Intervals.none()
     finding = Finding(
-        message=f"{_pieces(regions, chain)} on device {device[1]}; one graph wins {time_text(worth[1])} of the "
+        message=f"{_pieces(part)} on device {device[1]}; one graph wins {time_text(worth_ns)} of the "
         f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)})",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=place_of(facts, short) if short else Where(rank=device[0], device=device[1]),
+        where=place_of(facts, part.kernels),
         evidence=(evidence,),
         advice="Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error.",
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
-        claim=Claim({device: gone | idle}),
-        recoverable=Quantity(value, "ms", low=low, high=high),
+        claim=Claim({device: part.kernels.saved(trace, Case.HOPEFUL) | part.idle}),
+        change=ShortenKernels("compiled pieces", part.kernels.rows, part.kernels.keep, part.launches_saved),
     )
     return finding, evidence
 
 
-def _evidence(device: Device, share: float, limit: float, chain: Shortened | None, facts: Facts) -> Evidence:
-    return Evidence(
-        f"time saved between compiled regions on device {device[1]}",
-        Quantity(share, "ratio"),
-        "memory passes of generated kernels in a row, and idle time at regions; over the steady steps",
-        limit=Quantity(limit, "ratio"),
-        table="device_ops",
-        rows=chain.longest(facts.trace) if chain else (),
-    )
-
-
-def _at_pieces(regions: CompiledRegions | None, chain: GeneratedChains | None) -> tuple[float, Intervals]:
-    """How many pieces take turns, and the idle time at them: by regions where recorded, else by kernels in a row."""
-    if regions is not None:
-        return float(max(regions.graphs, 1)), regions.idle
-    return (chain.pieces, chain.idle) if chain is not None else (1.0, Intervals.none())
-
-
-def _pieces(regions: CompiledRegions | None, chain: GeneratedChains | None) -> str:
-    if regions is not None:
-        return f"{regions.per_step:.0f} compiled regions of {regions.graphs} graphs run per step"
-    return f"{chain.shortened.rows.size if chain else 0} generated pointwise kernels follow one another"
+def _pieces(part: GraphPieces) -> str:
+    if part.regions is not None:
+        return f"{part.regions:.0f} compiled regions of {part.pieces:.0f} graphs run per step"
+    return f"{part.kernels.rows.size} generated pointwise kernels follow one another"
 
 
 RULE = Rule(

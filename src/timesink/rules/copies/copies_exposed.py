@@ -2,6 +2,7 @@
 
 ## What it detects
 Host-device copies, in one direction, that run with no kernel beside them for more than a share of the steady step.
+Copies to the device out of pageable memory are CPY102's.
 
 ## Why it matters
 A copy moves data over PCIe or NVLink-C2C at a small fraction of the device's own memory bandwidth, and it needs no
@@ -40,7 +41,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device and direction over the limit."""
     sides: dict[tuple[tuple[int, int], str], list[CopyGroup]] = {}
     for group in facts(exposed_copies):
-        if group.direction in _WORDS:
+        if group.direction in _WORDS and not (group.direction == "h2d" and group.pageable):
             sides.setdefault((group.device, group.direction), []).append(group)
     judged = [_judge(facts, limits, groups) for groups in sides.values()]
     found = tuple(finding for finding, _ in judged if finding is not None)

@@ -8,7 +8,8 @@ PyTorch's allocator keeps memory so that a steady step makes none of these calls
 milliseconds, and several of them wait for the whole device.
 
 ## How it is measured
-Idle stretches inside such a call on the launching thread, over the steady steps.
+Idle stretches inside such a call on the launching thread, and those behind a call that drained the device by freeing
+memory, over the steady steps.
 
 ## What to do
 Remove `torch.cuda.empty_cache()` from the step; keep workspaces; set `expandable_segments:True` where sizes vary;
@@ -22,15 +23,15 @@ from __future__ import annotations
 
 from timesink.findings import Bottleneck, Card, Limit, Verdict
 from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
-from timesink.measures.blamed_time import blamed_time
+from timesink.measures.blamed_time import drained_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 
 PATTERN = IdlePattern(
-    time=lambda trace: blamed_time(trace, ("allocator",)),
+    time=lambda trace: drained_time(trace, "allocator", "allocator"),
     bottleneck=Bottleneck.ALLOCATOR,
     label="idle time in allocator calls",
-    how="idle stretches inside a call that allocates or frees device or pinned memory, over the steady steps",
+    how="idle stretches inside or behind a call that allocates or frees device or pinned memory, over the steady steps",
     subject="memory to be allocated or released",
     advice="Keep memory across steps: no empty_cache in the loop, workspaces allocated once, expandable segments for "
     "sizes that vary.",

@@ -61,7 +61,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             change=RemoveSyncs(),
         )
 
-    return idle_verdict(drained_time(facts.trace), limit, "idle time after blocking calls", HOW, finding)
+    return idle_verdict(drained_time(facts.trace, "wait"), limit, "idle time after blocking calls", HOW, finding)
 
 
 def _per_step(facts: Facts, rank: int) -> float:

@@ -9,8 +9,8 @@ The device then runs at the host's pace. Faster kernels gain nothing; fewer laun
 
 ## How it is measured
 Idle stretches blamed on dispatch, CUDA calls and launch latency, over the steady steps, outside the preparation of
-input; where no operators were recorded, short stretches between calls count as dispatch. Gaps behind a blocking wait,
-until the host is ahead again, belong to the wait. The verdict also asks that the median kernel is shorter than the
+input; short stretches in which nothing was traced count as dispatch. Gaps behind a blocking wait, until the host is
+ahead again, belong to the wait. The verdict also asks that the median kernel is shorter than the
 median interval between launches.
 
 ## What to do

@@ -85,7 +85,6 @@ def _judge(facts: Facts, part: OptimizerKernels, limit: float) -> tuple[Finding 
         verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",
         claim=Claim({part.device: part.unfused.saved(facts.trace, Case.HOPEFUL) | part.idle}),
         change=FuseOptimizer(),
-        recoverable=worth,
     )
     return finding, evidence
 

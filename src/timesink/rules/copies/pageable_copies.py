@@ -1,0 +1,104 @@
+"""Copies to the device come out of pageable memory.
+
+## What it detects
+Host-to-device copies from pageable memory, of more than a value each, that hold up the device: while they run with no
+kernel beside them, while the host stages them, and behind the wait with which such a copy ends.
+
+## Why it matters
+The driver copies pageable memory through a pinned buffer of its own. The host is busy or waiting for as long as the
+copy takes, `non_blocking=True` changes nothing, and the lead of the host over the device is lost.
+
+## How it is measured
+Over the steady steps: the union of these copies less every instant at which a kernel runs, idle stretches in the
+staging call, and idle stretches behind a wait that directly follows such a copy, until the host is ahead again.
+
+## What to do
+Allocate the source once in pinned memory (`pin_memory=True` in the DataLoader, a pinned staging buffer) and copy with
+`non_blocking=True`; send constants once.
+
+## When it misleads
+Pinning inside the step (`tensor.pin_memory().to(...)`) costs more than it saves: pinning is itself a blocking call. A
+copy that is hidden costs little, pageable or not.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
+from timesink.idle_verdict import BLAME_READS
+from timesink.measures.blamed_time import drained_time
+from timesink.measures.exposed_copies import CopyGroup, exposed_copies
+from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.timeline import Device
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import bytes_text, share_text, time_text
+from timesink.whatif.changes.copies import PinCopies
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    groups = [part for part in facts(exposed_copies) if part.direction == "h2d" and part.pageable]
+    held = {part.device: part.intervals for part in drained_time(facts.trace, "copy", "copy_staging")}
+    judged = [_judge(facts, limits["held_ratio"], group, held.get(group.device, Intervals.none())) for group in groups]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+
+
+def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals) -> tuple[Finding | None, Evidence]:
+    claimed = group.exposed | idle
+    share, held_ns, step_ns = _shares(facts, group.device, claimed)
+    evidence = Evidence(
+        f"time held by pageable copies to device {group.device[1]}",
+        Quantity(share, "ratio"),
+        "exposed copies, idle staging, and idle time behind the waits that end them, over the steady steps",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+        rows=group.rows,
+    )
+    if share <= limit:
+        return None, evidence
+    rate = "" if group.gigabytes_per_s is None else f" at {group.gigabytes_per_s:.1f} GB/s"
+    return (
+        Finding(
+            message=f"pageable copies to device {group.device[1]} hold it for {time_text(held_ns)} of the "
+            f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)}): {group.count} copies, "
+            f"{bytes_text(group.bytes)} in all{rate}",
+            bottleneck=Bottleneck.HOST_TO_DEVICE_COPY,
+            where=Where(rank=group.device[0], device=group.device[1]),
+            evidence=(evidence,),
+            advice="Copy from pinned memory allocated once, with non_blocking=True; send what does not change once.",
+            verify="Capture again: the copies' source is pinned, and no wait follows them.",
+            claim=Claim({group.device: claimed}),
+            change=PinCopies(),
+        ),
+        evidence,
+    )
+
+
+def _shares(facts: Facts, device: Device, claimed: Intervals) -> tuple[float, float, float]:
+    step_ns, held_ns = period_ns(facts.trace, device), per_step_ns(facts.trace, device, claimed)
+    return held_ns / step_ns if step_ns else 0.0, held_ns, step_ns
+
+
+RULE = Rule(
+    card=Card(
+        code="CPY102",
+        name="copies-pageable",
+        summary="copies to the device come out of pageable memory and hold it up",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
+    check=check,
+    limits={
+        "held_ratio": Limit(
+            default=0.03,
+            unit="ratio",
+            why="below this, pinning every copy gains less than three steps in a hundred",
+            source="benchmarks/faults: healthy programs stay under it",
+        )
+    },
+)

@@ -56,7 +56,9 @@ class ReplayPrices:
         if finding.change is None:
             return bound
         priced = self._combined(cast("Change", finding.change), rank, plain, facts)
-        return bound if priced is None else _at_most(priced, bound)
+        if priced is None:
+            return bound
+        return _at_most(priced, bound) if finding.claim.total_ns else priced
 
     def _unprofiled_share(self, plain: pricing.Pricer) -> float:
         """The unprofiled step over the profiled one; 1 where it is not known or not shorter."""

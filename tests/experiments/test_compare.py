@@ -55,7 +55,7 @@ def test_a_kernel_whose_grid_changed_is_matched_by_name_and_range_first() -> Non
     assert matched([a], []) == [(a, None)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(traces())
 def test_parts_of_the_steps_sum_to_the_steps(trace: Trace) -> None:
     parts = step_parts(trace)
@@ -65,7 +65,7 @@ def test_parts_of_the_steps_sum_to_the_steps(trace: Trace) -> None:
         assert int(step_series(trace).sum()) == parts.span_ns
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(traces(), traces())
 def test_contributions_sum_to_the_change_of_the_mean_step_to_the_nanosecond(before: Trace, after: Trace) -> None:
     sides = step_parts(before), step_parts(after)
@@ -76,7 +76,7 @@ def test_contributions_sum_to_the_change_of_the_mean_step_to_the_nanosecond(befo
     assert sum(part.delta_ns for part in grouped(found)) == means[1] - means[0]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(traces())
 def test_a_trace_compared_with_itself_has_no_new_no_vanished_and_no_changed_part(trace: Trace) -> None:
     found = contributions(step_parts(trace), step_parts(trace))

@@ -107,7 +107,8 @@ def _finding(
 
 
 def recoverable(facts: Facts, part: Shortened) -> Quantity:
-    """What the device's own time per step shrinks by: a bound on the gain, which a host that is late lowers."""
+    """What the device's own time per step shrinks by. A profiler slows the host, not kernels: in a profile of a step
+    that the device bounds, the host often seems to leave no room for a shorter device step, so no replay is asked."""
     low, value, high = (part.saved_per_step_ns(facts.trace, case) / NS_PER_MS for case in Case)
     return Quantity(value, "ms", low=low, high=high)
 

@@ -19,6 +19,7 @@ from timesink.measures.idle_blame import idle_blame
 from timesink.measures.kernel_facts import in_ranges, kernel_facts
 from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
+from timesink.measures.shortened import Rows, rows_of
 from timesink.measures.steps import steps
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
@@ -31,12 +32,13 @@ REGION: Final = r"^Torch-Compiled Region"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRegions:
-    """One device. `per_step` regions run in a step, of `graphs` different graphs that most steps run; `idle` is idle
-    time that ended with a kernel launched in a region."""
+    """One device. `per_step` regions run in a step, of `graphs` different graphs that most steps run; `kernels` are
+    the rows of `device_ops` launched in regions, `idle` is idle time that one of these ended."""
 
     device: Device
     per_step: float
     graphs: int
+    kernels: Rows
     idle: Intervals
 
 
@@ -47,6 +49,7 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
     if not regions.height:
         return ()
     inside = _inside(trace)
+    kernels = np.flatnonzero(inside)
     stretches = idle_blame(trace).frame
     found = []
     for device in kernel_facts(trace).devices:
@@ -57,7 +60,9 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
         here = stretches.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
         ended = here["op_row"].to_numpy()
         late = here.filter(pl.Series(inside[np.maximum(ended, 0)] & (ended >= 0)))
-        found.append(CompiledRegions(device, mine.height / count, _recurring(trace, mine), Intervals.of(late)))
+        launched = rows_of(kernel_facts(trace).on(device).filter(pl.col("row").is_in(pl.Series(kernels).implode())))
+        graphs = _recurring(trace, mine)
+        found.append(CompiledRegions(device, mine.height / count, graphs, launched, Intervals.of(late)))
     return tuple(found)
 
 

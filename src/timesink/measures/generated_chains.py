@@ -44,11 +44,6 @@ class GeneratedChains:
     idle: Intervals
     pieces: float
 
-    @property
-    def device(self) -> Device:
-        """(rank, device)."""
-        return self.shortened.device
-
 
 @remembered
 def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:

@@ -17,6 +17,9 @@ from typing import TextIO
 
 VARIABLE = "TIMESINK_STEPS"
 
+listeners: list[Callable[[], None]] = []
+"""Called at every step: the agent of a capture is one."""
+
 
 class _Clock:
     """When the last step ended, and the open file; one per process."""
@@ -50,8 +53,13 @@ def step(*, receipt: object = None, wait: Callable[[], object] | None = None) ->
         equals the device's in the mean once the launch queue is full, but not step by step.
     """
     path = os.environ.get(VARIABLE)
-    if not path:
-        return
+    if path:
+        _write(path, receipt, wait)
+    for listener in listeners:
+        listener()
+
+
+def _write(path: str, receipt: object, wait: Callable[[], object] | None) -> None:
     if wait is not None:
         wait()
     now_ns = time.perf_counter_ns()

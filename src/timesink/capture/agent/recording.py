@@ -1,0 +1,167 @@
+"""The agent: counts the program's steps, times some without a profiler, has some recorded, and ends the program.
+
+A step ends where the program says so: ``timesink.step()``, else its own profiler's ``step()``, else the step of the first
+optimizer that steps, else (without gradients) a call of the outermost module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from enum import IntEnum
+from pathlib import Path
+
+from timesink.capture.agent.ranks import rank_and_world
+from timesink.capture.agent.recorders import NoRecorder, RangeRecorder, Recorder, TorchRecorder
+from timesink.capture.agent.status import Status, software
+from timesink.capture.agent.stopwatch import Stopwatch, wait
+from timesink.capture.schedule import Mode, Plan
+
+
+class Source(IntEnum):
+    """What marks steps; a higher one wins over a lower one."""
+
+    FORWARD = 0
+    OPTIMIZER = 1
+    PROFILER = 2
+    EXPLICIT = 3
+
+
+class Agent:
+    """One per process. Every public method may be called from any place of the program, and does little."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.source: Source | None = None
+        self.finished = False
+        self._ended = 0
+        self._process = os.getpid()
+        self._status: Status | None = None
+        self._recorder: Recorder = NoRecorder()
+        self._watch: Stopwatch | None = None
+        self._first_optimizer: object = None
+
+    def torch_is_here(self) -> None:
+        """The program has imported torch: watch its public places, or record from here on."""
+        from timesink.capture.agent import torch_hooks
+
+        torch_hooks.install(self)
+        if self.plan.whole and self._claim():
+            self._record_whole()
+
+    def explicit_step(self) -> None:
+        """``timesink.step()``."""
+        self.step_ended(Source.EXPLICIT)
+
+    def optimizer_stepped(self, optimizer: object) -> None:
+        """The first optimizer that steps is the one that counts."""
+        if self._first_optimizer is None:
+            self._first_optimizer = optimizer
+        if optimizer is self._first_optimizer:
+            self.step_ended(Source.OPTIMIZER)
+
+    def step_ended(self, source: Source) -> None:
+        """One step has ended, says `source`. Forked children are not the program's ranks."""
+        if self.finished or self.plan.whole or os.getpid() != self._process:
+            return
+        if self.source is None or (source > self.source and self._ended <= self._before_recording):
+            if self._status is None and not self._claim():
+                return
+            self.source, self._ended = source, 0
+        if source is self.source:
+            self._ended += 1
+            try:
+                self._at_boundary(self._ended)
+            except (OSError, RuntimeError) as error:
+                self._fail(error)
+
+    @property
+    def _before_recording(self) -> int:
+        return self.plan.steps.settle + self.plan.steps.timed
+
+    def _claim(self) -> bool:
+        """Take the rank; a second process of the same rank, or a rank that is not wanted, records nothing."""
+        rank, world = rank_and_world()
+        status = Status(Path(self.plan.folder), rank, world)
+        if not status.claimed():
+            self.finished = True
+            return False
+        self._status = status
+        if self.plan.mode is Mode.TORCH:
+            self._recorder = TorchRecorder(self.plan, Path(self.plan.folder) / f"rank{rank}.json.gz")
+        elif self.plan.mode is Mode.RANGE and (rank == 0 or not self.plan.first_rank_only):
+            self._recorder = RangeRecorder()
+        return True
+
+    def _at_boundary(self, ended: int) -> None:
+        """The state machine: what happens once `ended` steps have ended."""
+        steps, recording = self.plan.steps, self._before_recording
+        active = recording + steps.warm_up
+        if self._watch is not None:
+            self._watch.lap()
+        if ended == 1:
+            self._tell(step_source=self.source.name.lower() if self.source is not None else "")
+        if ended == steps.settle and steps.timed:
+            self._tell(phase="timed")
+            self._watch = Stopwatch()
+        if ended == recording:
+            self._begin_recording()
+        if ended == active:
+            self._tell(phase="active")
+            wait()
+        if recording < ended < active + steps.active:
+            self._recorder.step(ended - active + 1)
+        if ended == active:
+            self._recorder.start()
+            self._watch = Stopwatch()
+        if ended == active + steps.active:
+            self._end_recording()
+
+    def _begin_recording(self) -> None:
+        """The timed steps are over."""
+        if self._watch is not None:
+            self._tell(unprofiled=self._watch.result())
+            self._watch = None
+        if self.plan.mode is Mode.TIME:
+            self._finish()
+        self._tell(phase="warm_up")
+        self._recorder.prepare()
+
+    def _end_recording(self) -> None:
+        """The active steps are over. The times are asked for once the trace is closed: asking waits for the device."""
+        assert self._watch is not None
+        self._recorder.stop()
+        self._tell(profiled=self._watch.result())
+        self._finish()
+
+    def _record_whole(self) -> None:
+        """From now to the end of the program."""
+        self._tell(phase="active", step_source="whole")
+        if self.plan.mode is not Mode.TIME:
+            self._recorder.prepare()
+            atexit.register(self._end_whole)
+
+    def _end_whole(self) -> None:
+        if os.getpid() == self._process and not self.finished:
+            wait()
+            try:
+                self._recorder.stop()
+            except (OSError, RuntimeError) as error:
+                self._fail(error)
+            else:
+                self._finish()
+
+    def _tell(self, **facts: object) -> None:
+        assert self._status is not None
+        self._status.tell(**facts)
+
+    def _fail(self, error: Exception) -> None:
+        self.finished = True
+        self._tell(phase="failed", error=f"{type(error).__name__}: {error}"[:500])
+
+    def _finish(self) -> None:
+        """Tell the parent, and end the program where the plan says so."""
+        self.finished = True
+        self._tell(phase="done", software=software())
+        if self.plan.stop and not self.plan.whole:
+            raise SystemExit(0)

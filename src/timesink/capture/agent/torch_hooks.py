@@ -1,0 +1,111 @@
+"""The public places of PyTorch where steps and phases begin and end. Nothing here runs inside a compiled graph."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from timesink.capture.agent.recording import Agent
+
+_MUTED = ("start", "stop", "export_chrome_trace", "export_stacks", "export_memory_timeline")
+
+
+def install(agent: Agent) -> None:
+    """Mark phases where the plan asks for them; watch optimizers, profilers and root modules for steps."""
+    from timesink.capture.agent import phases
+    from timesink.capture.schedule import Mode
+
+    if agent.plan.auto_ranges and agent.plan.mode is not Mode.TIME:
+        phases.install(agent.plan.mode)
+    _watch_optimizers(agent)
+    _mute_profilers(agent)
+    _watch_forward(agent)
+
+
+def _watch_optimizers(agent: Agent) -> None:
+    """Around what torch itself puts around every `step`, so that a step ends after all of the optimizer's ranges."""
+    import torch
+    from torch.optim.optimizer import Optimizer
+
+    inner = Optimizer.profile_hook_step
+
+    def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+        marked = inner(step)
+
+        @wraps(marked)
+        def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = marked(self, *args, **kwargs)
+            if not torch.compiler.is_compiling():
+                agent.optimizer_stepped(self)
+            return result
+
+        return called
+
+    Optimizer.profile_hook_step = staticmethod(hooked)
+
+
+def _mute_profilers(agent: Agent) -> None:
+    """Two profilers cannot run at once: the program's own marks steps and records nothing."""
+    from torch.autograd.profiler_util import EventList
+    from torch.profiler import profile
+
+    from timesink.capture.agent.recording import Source
+
+    def is_ours(it: Any) -> bool:
+        return getattr(it, "timesink_owns_it", False)
+
+    own_step = profile.step
+
+    def step(self: Any) -> None:
+        if is_ours(self):
+            own_step(self)
+        else:
+            agent.step_ended(Source.PROFILER)
+
+    profile.step = step
+    for name in _MUTED:
+        if hasattr(profile, name):
+            setattr(profile, name, _unless_muted(getattr(profile, name), is_ours))
+    profile.key_averages = _unless_muted(profile.key_averages, is_ours, EventList)
+
+
+def _unless_muted(
+    method: Callable[..., Any], is_ours: Callable[[Any], bool], otherwise: Callable[[list[Any]], Any] | None = None
+) -> Callable[..., Any]:
+    @wraps(method)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_ours(self):
+            return method(self, *args, **kwargs)
+        return None if otherwise is None else otherwise([])
+
+    return called
+
+
+def _watch_forward(agent: Agent) -> None:
+    """Count calls of the outermost module without gradients, until a better mark of steps has been seen."""
+    import torch
+
+    from timesink.capture.agent.recording import Source
+
+    module = torch.nn.Module
+    original = module.__call__
+    inside = threading.local()
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or getattr(inside, "depth", 0):
+            return original(self, *args, **kwargs)
+        inside.depth = 1
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            inside.depth = 0
+        if not torch.is_grad_enabled():
+            agent.step_ended(Source.FORWARD)
+        elif agent.source is not None and agent.source > Source.FORWARD and module.__call__ is called:
+            module.__call__ = original
+        return result
+
+    module.__call__ = called

@@ -1,0 +1,28 @@
+"""What goes wrong in a capture. The command line turns it into the errors of `timesink.errors`, which capture, standing
+alone, does not import.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Fault(Enum):
+    """Whose turn it is: the request's, a missing tool's, or a tool or program that failed."""
+
+    REQUEST = "request"
+    MISSING = "missing"
+    FAILED = "failed"
+
+
+class CaptureError(Exception):
+    """`remedy` is one sentence that begins with a verb; `fault` decides the exit code."""
+
+    def __init__(self, fault: Fault, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.fault = fault
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message

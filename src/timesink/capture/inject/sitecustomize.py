@@ -1,0 +1,42 @@
+"""Python imports this at start-up because `timesink capture` put its folder on PYTHONPATH: it wakes the agent.
+
+It adds nothing to `sys.path`: where the program's interpreter has no timesink, the package is loaded from its files. The
+interpreter's own sitecustomize, which this one hides, is run afterwards. Older syntax on purpose: any Python 3 may come.
+"""
+
+import importlib.util
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - any Python 3, and quick
+PACKAGE = os.path.dirname(os.path.dirname(HERE))  # noqa: PTH120
+
+
+def _load_timesink():
+    """Make `import timesink` work by its files alone."""
+    if importlib.util.find_spec("timesink") is not None:
+        return
+    init = os.path.join(PACKAGE, "__init__.py")  # noqa: PTH118
+    spec = importlib.util.spec_from_file_location("timesink", init, submodule_search_locations=[PACKAGE])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["timesink"] = module
+    spec.loader.exec_module(module)
+
+
+def _run_hidden():
+    """Run the sitecustomize that Python would have found without this one."""
+    elsewhere = [place for place in sys.path if os.path.abspath(place) != HERE]  # noqa: PTH100
+    finder = importlib.machinery.PathFinder
+    spec = finder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+try:
+    if os.environ.get("TIMESINK_CAPTURE") and sys.version_info >= (3, 10):
+        _load_timesink()
+        from timesink.capture.agent import start
+
+        start.begin()
+finally:
+    _run_hidden()

@@ -1,0 +1,151 @@
+"""Run a program in a process group of its own, pass on what it says, and leave nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+from timesink.capture.errors import CaptureError, Fault
+
+_POLL_S = 0.1
+_GRACE_S = {signal.SIGINT: 60.0, signal.SIGTERM: 10.0, signal.SIGKILL: 10.0}
+_CHUNK_BYTES = 1 << 14
+_TAIL_BYTES = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended: its status (negative: the signal), seconds, and the file with what it said."""
+
+    status: int
+    seconds: float
+    log: Path
+
+    def tail(self, lines: int = 3) -> list[str]:
+        """The last lines it said that are not empty."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+            said = file.read().decode("utf-8", "replace").splitlines()
+        return [line.strip() for line in said if line.strip()][-lines:]
+
+    def said(self) -> str:
+        """Everything it said."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """`tick` is called about ten times a second; once it returns True, the program has `grace_s` to end by itself."""
+
+    tick: Callable[[], bool]
+    grace_s: float = 120.0
+
+
+def run(
+    argv: Sequence[str],
+    log: Path,
+    *,
+    extra: Mapping[str, str],
+    timeout_s: float,
+    quiet: bool = False,
+    watch: Watch | None = None,
+) -> Ended:
+    """Run to the end. Its output goes to stderr (unless `quiet`) and to `log`.
+
+    On an interrupt, and past `timeout_s`, the whole process group is asked to end and then killed.
+    """
+    began_s = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **extra},
+            start_new_session=True,
+        )
+    except FileNotFoundError as absent:
+        raise CaptureError(
+            Fault.REQUEST, f"there is no program {argv[0]!r}", remedy="check the path and the spelling"
+        ) from absent
+    except OSError as refused:
+        raise CaptureError(
+            Fault.FAILED, f"{argv[0]!r} cannot be started: {refused.strerror}", remedy="check its permissions"
+        ) from refused
+    assert process.stdout is not None
+    copier = _Copier(process.stdout, log, quiet)
+    try:
+        _wait(process, watch, began_s + timeout_s)
+    finally:
+        end_group(process)
+        copier.finish()
+    return Ended(process.returncode, time.monotonic() - began_s, log)
+
+
+def _wait(process: subprocess.Popen[bytes], watch: Watch | None, deadline_s: float) -> None:
+    """Until the process ends by itself; `CaptureError` past the deadline. A program that is done may take its time."""
+    done_at_s: float | None = None
+    while process.poll() is None:
+        now_s = time.monotonic()
+        if watch is not None and done_at_s is None and watch.tick():
+            done_at_s = now_s
+        if done_at_s is not None and watch is not None and now_s - done_at_s > watch.grace_s:
+            return
+        if now_s > deadline_s:
+            raise CaptureError(
+                Fault.FAILED, "the program ran past the time limit", remedy="raise --timeout, or ask for fewer steps"
+            )
+        time.sleep(_POLL_S)
+    if watch is not None:
+        watch.tick()
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt, terminate, kill the process group, each only if the one before did not do; also what outlives its head."""
+    for kind, grace_s in _GRACE_S.items():
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, kind)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace_s)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+class _Copier:
+    """A thread that copies a pipe to the log and to stderr. A full disk ends the log, not the program."""
+
+    def __init__(self, source: IO[bytes], log: Path, quiet: bool) -> None:
+        self._source = source
+        self._log = log
+        self._quiet = quiet
+        log.touch()
+        self._thread = Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait for the end of the pipe, but not for a stray child that holds it open."""
+        self._thread.join(_GRACE_S[signal.SIGKILL])
+
+    def _copy(self) -> None:
+        with self._log.open("ab", buffering=0) as file:
+            writing = True
+            while chunk := os.read(self._source.fileno(), _CHUNK_BYTES):
+                if not self._quiet:
+                    sys.stderr.write(chunk.decode("utf-8", "replace"))
+                    sys.stderr.flush()
+                if writing:
+                    try:
+                        file.write(chunk)
+                    except OSError:
+                        writing = False

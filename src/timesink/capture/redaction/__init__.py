@@ -1,0 +1,1 @@
+"""Take out of captures what names people, machines and secrets."""

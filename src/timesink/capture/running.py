@@ -1,0 +1,203 @@
+"""What every capture does around its tool: folder, disk, agent, progress, and what a failure means."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.processes import Ended, Watch, run
+from timesink.capture.schedule import VARIABLE, Mode, Plan, Steps
+
+INJECT = Path(__file__).parent / "inject"
+LEAST_FREE_BYTES = 1 << 30
+_FULL_BYTES = 32 << 20
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "ipython", "lightning", "pytest")
+_SIGNS = {
+    "ERR_NVGPUCTRPERM": (
+        "the driver lets only root read GPU counters (ERR_NVGPUCTRPERM)",
+        "run as root, add the capability SYS_ADMIN to the container, or have the administrator load the driver with "
+        "NVreg_RestrictProfilingToAdminUsers=0",
+    ),
+    "No space left on device": ("the disk is full", "free some space, or choose another --out or TMPDIR"),
+    "importer binary and its dependencies were not found": (
+        "this nsys has no importer, so its raw data cannot become a report",
+        "see what `timesink doctor` says of nsys: Nsight Compute's lacks a link, and libdw1",
+    ),
+    "is not a supported device": ("the tool does not support this GPU", "use a newer version of the tool"),
+    "Profiling is not supported on device": ("ncu cannot profile this GPU", "use a version of ncu made for it"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all three captures share.
+
+    `unprofiled`: "inside" times steps in the captured process before recording begins, "separate" in a run of its own
+    without the tool, "none" not at all. `whole`: record the whole program, for programs without steps. `keep_running`:
+    let the program go on after its steps are recorded. `grace_s`: how long it may take to end.
+    """
+
+    out: Path
+    steps: Steps = field(default_factory=Steps)
+    whole: bool = False
+    auto_ranges: bool = False
+    keep_running: bool = False
+    keep_report: bool = False
+    unprofiled: str = "inside"
+    timeout_s: float = 3600.0
+    grace_s: float = 120.0
+    quiet: bool = False
+    config_files: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.unprofiled not in ("inside", "separate", "none"):
+            raise CaptureError(
+                Fault.REQUEST,
+                f"unprofiled steps cannot be timed {self.unprofiled!r}",
+                remedy="choose inside, separate or none",
+            )
+
+
+def ready_folder(out: Path) -> Path:
+    """The capture's folder, made if need be, empty, on a disk with room. Nothing in its name may mean more to a tool."""
+    if "%" in str(out.absolute()):
+        raise CaptureError(
+            Fault.REQUEST,
+            f"the folder {str(out)!r} has a % in its path, which nsys and ncu expand (%q{{NAME}} becomes a variable's value)",
+            remedy="choose a folder without %",
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise CaptureError(Fault.REQUEST, f"{out} already holds files", remedy="choose another folder for --out")
+        free = shutil.disk_usage(out).free
+    except OSError as error:
+        raise CaptureError(
+            Fault.REQUEST, f"cannot write to {out}: {error.strerror}", remedy="choose another folder for --out"
+        ) from error
+    if free < LEAST_FREE_BYTES:
+        raise CaptureError(
+            Fault.REQUEST,
+            f"{out} has {free >> 20} MiB free, and a capture may need {LEAST_FREE_BYTES >> 20}",
+            remedy="free some space, or choose another folder for --out",
+        )
+    return out
+
+
+def is_python(program: Sequence[str]) -> bool:
+    """Whether the program is Python as far as its command line tells, wrappers such as srun and env included."""
+    if not program:
+        raise CaptureError(Fault.REQUEST, "no program to run", remedy="write it after --, such as: -- python train.py")
+    names = [Path(word).name for word in program]
+    if any(name.startswith("python") or name in _LAUNCHERS or name.endswith(".py") for name in names):
+        return True
+    first = shutil.which(program[0])
+    if first is None:
+        return False
+    with Path(first).open("rb") as file:
+        line = file.readline(200)
+    return line.startswith(b"#!") and b"python" in line
+
+
+def agent_environment(plan: Plan) -> dict[str, str]:
+    """The variables that wake the agent in the program and in all Python processes it starts."""
+    places = [str(INJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    return {VARIABLE: plan.to_json(), "PYTHONPATH": os.pathsep.join(places)}
+
+
+def statuses(folder: Path) -> list[dict[str, Any]]:
+    """What the ranks have told so far, by rank."""
+    found = []
+    for path in folder.glob("rank*.status.json"):
+        try:
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            continue  # claimed this moment, and still empty
+    return sorted(found, key=lambda status: status["rank"])
+
+
+class Progress:
+    """Tells on stderr when rank 0 changes phase; `is_done` once every rank has ended its recording."""
+
+    def __init__(self, plan: Plan, what: str, quiet: bool) -> None:
+        self._folder = Path(plan.folder)
+        self._plan = plan
+        self._what = what
+        self._quiet = quiet
+        self._phase = ""
+
+    def is_done(self) -> bool:
+        """Look at the status files."""
+        ranks = statuses(self._folder)
+        if ranks and ranks[0]["phase"] != self._phase:
+            self._phase = ranks[0]["phase"]
+            self._tell(self._words(ranks[0]))
+        ended = [rank for rank in ranks if rank["phase"] in ("done", "failed")]
+        return self._plan.stop and bool(ended) and len(ended) >= max(rank["world"] for rank in ranks)
+
+    def _words(self, rank: dict[str, Any]) -> str:
+        steps = self._plan.steps
+        step = f", step {rank['unprofiled']['step_ms']:.3g} ms" if rank.get("unprofiled") else ""
+        words = {
+            "settle": f"{steps.settle} steps to settle",
+            "timed": f"{steps.timed} steps without a profiler",
+            "warm_up": f"{steps.warm_up} steps of warm-up under the profiler{step}",
+            "active": "recording the whole program" if self._plan.whole else f"recording {steps.active} steps",
+            "done": f"done{step if self._plan.mode is Mode.TIME else ''}",
+            "failed": f"failed: {rank.get('error', '')}",
+        }
+        return words[rank["phase"]]
+
+    def _tell(self, words: str) -> None:
+        if not self._quiet:
+            sys.stderr.write(f"timesink: {self._what}: {words}\n")
+            sys.stderr.flush()
+
+
+def run_watched(argv: Sequence[str], plan: Plan | None, settings: Settings, what: str) -> Ended:
+    """Run a command with the agent in it (where there is a plan), its words in `log.txt` of the plan's folder."""
+    folder = settings.out if plan is None else Path(plan.folder)
+    watch = Watch(Progress(plan, what, settings.quiet).is_done, settings.grace_s) if plan is not None else None
+    extra = {} if plan is None else agent_environment(plan)
+    return run(argv, folder / "log.txt", extra=extra, timeout_s=settings.timeout_s, quiet=settings.quiet, watch=watch)
+
+
+def explained(ended: Ended, what: str, folder: Path) -> CaptureError:
+    """Why a run failed, by the signs in what it said and by the disk; else its status and last words."""
+    said = ended.said()
+    for sign, (message, remedy) in _SIGNS.items():
+        if sign in said:
+            return CaptureError(Fault.FAILED, f"{what} failed: {message}", remedy=remedy)
+    if shutil.disk_usage(folder).free < _FULL_BYTES:
+        message, remedy = _SIGNS["No space left on device"]
+        return CaptureError(Fault.FAILED, f"{what} failed: {message}", remedy=remedy)
+    words = " / ".join(ended.tail()) or "it said nothing"
+    return CaptureError(
+        Fault.FAILED,
+        f"{what} ended with status {ended.status}: {words[:400]}",
+        remedy=f"make the program run alone first; all it said is in {ended.log}",
+    )
+
+
+def unprofiled_run(program: Sequence[str], settings: Settings) -> list[dict[str, Any]]:
+    """A run of its own without any tool, ended after its timed steps: what each rank told."""
+    folder = settings.out / "unprofiled"
+    folder.mkdir()
+    plan = Plan(Mode.TIME, str(folder.absolute()), settings.steps)
+    ended = run_watched(program, plan, settings, "unprofiled run")
+    ranks = statuses(folder)
+    if ended.status != 0 and not all_done(ranks):
+        raise explained(ended, "the program (without a profiler)", folder)
+    return ranks
+
+
+def all_done(ranks: Sequence[dict[str, Any]]) -> bool:
+    """Whether every rank recorded its steps to the end."""
+    return bool(ranks) and all(rank["phase"] == "done" for rank in ranks) and len(ranks) >= ranks[0]["world"]

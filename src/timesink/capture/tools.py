@@ -1,0 +1,83 @@
+"""An installed nsys or ncu: its place, its version, and the options it knows, read from its own help."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from timesink.capture.errors import CaptureError, Fault
+from timesink.tool_places import find_tool
+
+_PATIENCE_S = 60.0
+_OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
+_PACKAGES = {
+    "nsys": "install Nsight Systems (package nsight-systems), or Nsight Compute, which carries one; or give --nsys PATH",
+    "ncu": "install Nsight Compute (package nsight-compute), or give --ncu PATH",
+}
+_HELP = {"nsys": ("profile", "--help"), "ncu": ("--help",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`version` has as many parts as the tool states; `options` are those of `nsys profile` or of `ncu`."""
+
+    name: str
+    path: Path
+    version: tuple[int, ...]
+    options: frozenset[str]
+    help_text: str
+
+    @property
+    def title(self) -> str:
+        """Name and version."""
+        return f"{self.name} {'.'.join(map(str, self.version))}"
+
+    def knows(self, option: str) -> bool:
+        """Whether this version has the option (`--name`, without a value)."""
+        return option in self.options
+
+    def require(self, option: str, why: str) -> str:
+        """The option, or `CaptureError` where this version does not have it."""
+        if not self.knows(option):
+            raise CaptureError(
+                Fault.REQUEST,
+                f"{self.title} has no option {option} ({why})",
+                remedy=f"leave it out, or use a newer {self.name}",
+            )
+        return option
+
+
+def installed(name: str, given: Path | None = None) -> Tool:
+    """The tool given, or the one found. `CaptureError` where there is none, or it does not run."""
+    path = given if given is not None else find_tool(name)
+    if path is None:
+        raise CaptureError(Fault.MISSING, f"{name} is not on this machine", remedy=_PACKAGES[name])
+    if not path.is_file():
+        raise CaptureError(Fault.MISSING, f"there is no {name} at {path}", remedy="check the path")
+    found = _VERSION.findall(asked(path, "--version"))
+    version = max(found, key=len) if found else "0"
+    words = asked(path, *_HELP[name])
+    options = frozenset(_OPTION.findall(words))
+    return Tool(name, path, tuple(int(part) for part in version.split(".")), options, words)
+
+
+def asked(path: Path, *arguments: str) -> str:
+    """What the tool prints when asked; `CaptureError` where it cannot be asked."""
+    try:
+        done = subprocess.run(
+            [str(path), *arguments], capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = getattr(error, "strerror", None) or "no answer in time"
+        raise CaptureError(Fault.FAILED, f"{path} does not run: {why}", remedy="check the installation") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise CaptureError(
+            Fault.FAILED,
+            f"{path} {' '.join(arguments)} ended with status {done.returncode}: {said[-1][:200] if said else 'no word'}",
+            remedy="check the installation",
+        )
+    return done.stdout

@@ -1,0 +1,118 @@
+"""Every collective split into waiting for the last rank and moving data, hidden and exposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from timesink.measures.clocks import Clocks, align_clocks
+from timesink.measures.job import Job, job
+from timesink.measures.matching import Matched, matched
+from timesink.measures.memo import remembered
+from timesink.model.intervals import Intervals
+from timesink.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveWaits:
+    """`calls`: one row per matched call, by instance and rank; wait + transfer = duration, to the nanosecond.
+
+    Columns beside those of the call: instance, size, complete, rigorous, offset_ns, arrival_ns (start on the first
+    rank's clock), ready_ns (the last arrival), wait_ns (from its own arrival until the last one), transfer_ns (the
+    rest), exposed_wait_ns, exposed_transfer_ns (those parts with no computation beside them), error_ns (what the clocks
+    leave open about wait and transfer; null: everything). `instances`: instance, kind, group, size, bytes, ready_ns,
+    end_ns, transfer_ns (from the last arrival to the last end), last_rank, last_device, margin_ns (how long after the
+    second last), error_ns. Where a rank is missing from an instance (`complete` false), waits are lower bounds.
+    """
+
+    job: Job
+    matched: Matched
+    clocks: Clocks
+    calls: pl.DataFrame
+    instances: pl.DataFrame
+
+
+@remembered
+def collective_waits(trace: Trace) -> CollectiveWaits:
+    """The split for all ranks of a trace."""
+    return waits_of(job(trace))
+
+
+def waits_of(whole: Job) -> CollectiveWaits:
+    """The split for a merged job."""
+    found = matched(whole.calls)
+    clocks = align_clocks(found.calls, whole.members)
+    calls = _exposed(_split(clocks.calls), whole.exposed)
+    return CollectiveWaits(whole, found, clocks, calls, _instances(calls))
+
+
+def _split(calls: pl.DataFrame) -> pl.DataFrame:
+    arrival, length = pl.col("start_ns") - pl.col("offset_ns"), pl.col("end_ns") - pl.col("start_ns")
+    last = pl.col("arrival_ns") == pl.col("ready_ns")
+    own = pl.col("error_ns")
+    of_last = own.filter(last).max().over("instance")
+    # An error is a sum of two clocks' errors; within one clock both are null or equal and cancel.
+    return (
+        calls.with_columns(arrival.alias("arrival_ns"))
+        .with_columns(pl.col("arrival_ns").max().over("instance").alias("ready_ns"))
+        .with_columns(
+            pl.min_horizontal(pl.col("ready_ns") - pl.col("arrival_ns"), length).alias("wait_ns"),
+            pl.when(pl.col("offset_ns").n_unique().over("instance") == 1)
+            .then(pl.max_horizontal(own, of_last))
+            .otherwise(own + of_last)
+            .alias("error_ns"),
+        )
+        .with_columns((length - pl.col("wait_ns")).alias("transfer_ns"))
+    )
+
+
+def _exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
+    """How much of each part no computation hides, by the rank's own clock."""
+    open_parts = {key: Intervals.of(part) for key, part in exposed.partition_by("rank", "device", as_dict=True).items()}
+    nothing = pl.lit(0, pl.Int64)
+    parts = [calls.clear().with_columns(exposed_wait_ns=nothing, exposed_transfer_ns=nothing)]
+    for key, mine in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        free = open_parts.get(key, Intervals.none())
+        start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        turn = start + mine["wait_ns"].to_numpy()
+        parts.append(
+            mine.with_columns(
+                pl.Series("exposed_wait_ns", free.covered_ns(start, turn)),
+                pl.Series("exposed_transfer_ns", free.covered_ns(turn, end)),
+            )
+        )
+    return pl.concat(parts).sort("instance", "rank", "device")
+
+
+def _instances(calls: pl.DataFrame) -> pl.DataFrame:
+    by_arrival = calls.sort("instance", "arrival_ns", "rank", "device")
+    arrival, end = pl.col("arrival_ns"), pl.col("end_ns") - pl.col("offset_ns")
+    return (
+        by_arrival.group_by("instance", maintain_order=True)
+        .agg(
+            pl.col("kind", "group", "size", "complete", "rigorous").first(),
+            pl.col("bytes").max(),
+            pl.col("ready_ns").first(),
+            end.max().alias("end_ns"),
+            pl.col("rank").last().alias("last_rank"),
+            pl.col("device").last().alias("last_device"),
+            (arrival.last() - arrival.slice(-2, 1).first()).alias("margin_ns"),
+            pl.col("error_ns").max(),
+            pl.col("transfer_ns").min().alias("least_transfer_ns"),
+            pl.col("wait_ns").sum().alias("wait_sum_ns"),
+        )
+        .with_columns(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - pl.col("ready_ns")).alias("transfer_ns"))
+    )
+
+
+def exposed_waits(waits: CollectiveWaits) -> dict[tuple[int, int], Intervals]:
+    """Per GPU: when it stood in a collective waiting for another rank, with no computation beside."""
+    found = {}
+    for (rank, device), mine in waits.calls.partition_by("rank", "device", as_dict=True).items():
+        start = mine["start_ns"].to_numpy()
+        waiting = Intervals.union_of(start, start + mine["wait_ns"].to_numpy())
+        exposed = waits.job.exposed.filter((pl.col("rank") == rank) & (pl.col("device") == device))
+        found[rank, device] = waiting & Intervals.of(exposed)
+    return found

@@ -1,0 +1,86 @@
+"""The collectives of each rank as matching and waiting need them: from the profiler's own labels, else by kernel name."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from timesink.measures.budget import time_budget
+from timesink.measures.timeline import device_timeline
+from timesink.model.collective_kinds import kind_of_kernel, message_bytes
+from timesink.model.names import mapped
+from timesink.model.op_class import op_class
+from timesink.model.tables import COLLECTIVES, DEVICE_OPS
+from timesink.model.trace import Trace
+
+# `exposed_at_end`: no computation ran at its last instant, so what came next waited for it.
+# `work_before_ns`: computation since the collective before it on this GPU ended.
+CALLS = {
+    "rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64,
+    "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "bytes": pl.Int64,
+    "labelled": pl.Boolean, "exposed_ns": pl.Int64, "exposed_at_end": pl.Boolean, "work_before_ns": pl.Int64,
+}  # fmt: skip
+_KEY = ["rank", "device", "start_ns", "end_ns"]
+_SAID = ["stream", "kind", "group", "group_size", "sequence", "bytes", "labelled"]
+
+
+def job_calls(trace: Trace) -> pl.DataFrame:
+    """One row per collective with device work, by rank, device and start."""
+    told = _labelled(trace)
+    ops = trace.get(DEVICE_OPS)
+    kernels = ops.filter(op_class(ops) == "communication").select(*_KEY, "stream", "name")
+    bare = kernels.join(told.select(*_KEY, "stream"), on=[*_KEY, "stream"], how="anti")
+    bare = bare.select(*_KEY, "stream").with_columns(
+        mapped(bare["name"], _kinds, pl.String).alias("kind"),
+        pl.lit(None, pl.String).alias("group"),
+        pl.lit(None, pl.Int32).alias("group_size"),
+        pl.lit(None, pl.Int64).alias("sequence"),
+        pl.lit(None, pl.Int64).alias("bytes"),
+        pl.lit(False).alias("labelled"),
+    )
+    calls = pl.concat([told, bare]).sort(*_KEY, "stream", "kind", nulls_last=True)
+    return _with_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+
+
+def _labelled(trace: Trace) -> pl.DataFrame:
+    """What `collectives` says of those whose device work was found. A group is its name and its members."""
+    said = trace.get(COLLECTIVES).filter(pl.col("device").is_not_null()).unique([*_KEY, "stream"], keep="first")
+    kinds = said["kind"].cast(pl.String).to_list()
+    sizes = [
+        message_bytes(kind, into, out)
+        for kind, into, out in zip(kinds, said["in_bytes"].to_list(), said["out_bytes"].to_list(), strict=True)
+    ]
+    named = pl.concat_str("group", "group_ranks", separator=" ", ignore_nulls=True)
+    return said.with_columns(pl.col("group", "group_ranks").cast(pl.String)).select(
+        *_KEY,
+        "stream",
+        pl.col("kind").cast(pl.String),
+        pl.when(pl.col("group").is_not_null()).then(named).alias("group"),
+        "group_size",
+        "sequence",
+        pl.Series("bytes", sizes, pl.Int64),
+        pl.col("group").is_not_null().alias("labelled"),
+    )
+
+
+def _kinds(names: pl.Series) -> pl.Series:
+    return pl.Series([kind_of_kernel(name) for name in names.to_list()], dtype=pl.String)
+
+
+def _with_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """How much of each is exposed, and how much the GPU computed since the one before."""
+    lines, budgets = device_timeline(trace), time_budget(trace)
+    nothing = pl.lit(0, pl.Int64)
+    parts = [calls.clear().with_columns(exposed_ns=nothing, exposed_at_end=pl.lit(False), work_before_ns=nothing)]
+    for (rank, device), mine in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        exposed, compute = budgets[rank, device].exposed_communication, lines[rank, device].compute
+        before = np.concatenate(([lines[rank, device].span_start_ns], np.maximum.accumulate(end)[:-1]))
+        parts.append(
+            mine.with_columns(
+                pl.Series("exposed_ns", exposed.covered_ns(start, end)),
+                pl.Series("exposed_at_end", exposed.covered_ns(end - 1, end) > 0),
+                pl.Series("work_before_ns", compute.covered_ns(np.minimum(before, start), start)),
+            )
+        )
+    return pl.concat(parts)

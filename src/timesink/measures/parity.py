@@ -1,0 +1,69 @@
+"""What ought to be the same on every rank of a job, and where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES
+from timesink.model.trace import Trace
+
+PARITY = {"rank": pl.Int32, "fact": pl.String, "value": pl.String}
+_OF_DEVICES = ("name", "compute_major", "compute_minor", "sm_count", "memory_bytes", "clock_hz")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact that ranks do not share: each value with the ranks that have it, the commonest value first."""
+
+    fact: str
+    values: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def text(self) -> str:
+        """The difference in half a sentence."""
+        (usual, _), *others = self.values
+        odd = "; ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in others)
+        return f"{self.fact} is {usual}, but {odd}"
+
+
+def parity_facts(trace: Trace) -> pl.DataFrame:
+    """rank, fact, value, for facts that the file states. Ranks it says nothing of have no row."""
+    rows: list[tuple[int, str, str]] = []
+    for rank, form, version, world in trace.get(SOURCES).select("rank", "format", "tool_version", "world_size").rows():
+        rows += [(rank, "trace format", form)]
+        rows += [(rank, "profiler version", version)] if version else []
+        rows += [(rank, "world size", str(world))] if world is not None else []
+    for row in trace.get(DEVICES).select("rank", *_OF_DEVICES).rows():
+        rows += [
+            (row[0], f"GPU {name.replace('_', ' ')}", str(value))
+            for name, value in zip(_OF_DEVICES, row[1:], strict=True)
+            if value is not None
+        ]
+    ops = trace.get(DEVICE_OPS)
+    replays = ops.group_by("rank").agg(pl.col("graph_id").is_not_null().any().alias("graphs")).sort("rank")
+    rows += [(rank, "CUDA graphs", "used" if used else "not used") for rank, used in replays.rows()]
+    return pl.DataFrame(sorted(set(rows)), schema=PARITY, orient="row")
+
+
+def differences(facts: pl.DataFrame) -> tuple[Difference, ...]:
+    """Facts with more than one value among the ranks that state them, by name."""
+    found = []
+    for fact, part in sorted(facts.partition_by("fact", as_dict=True).items()):
+        if part["value"].n_unique() > 1:
+            by_value = part.group_by("value").agg(pl.col("rank").unique().sort())
+            values = [(value, tuple(ranks)) for value, ranks in by_value.rows()]
+            values.sort(key=lambda entry: (-len(entry[1]), entry[1], entry[0]))
+            found.append(Difference(str(fact[0]), tuple(values)))
+    return tuple(found)
+
+
+def ranks_text(ranks: tuple[int, ...], most: int = 6) -> str:
+    """`rank 3`, `ranks 1, 2 and 5`, or the first few and how many more."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = [str(rank) for rank in ranks[:most]]
+    if len(ranks) > most:
+        return f"ranks {', '.join(shown)} and {len(ranks) - most} more"
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

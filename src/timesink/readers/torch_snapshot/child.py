@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Never
 
 MAGIC = b"TSNP"
 REFUSED = 3
-MAX_FRAMES, MAX_TEXT, MAX_DEVICES = 96, 400, 4096
+MAX_FRAMES, MAX_TEXT, MAX_DEVICES = 256, 400, 4096
 
 EVENT_NUMBERS = ("addr", "size", "stream", "time_us", "device_free")
 SEGMENT_NUMBERS = ("address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "device")

@@ -1,0 +1,137 @@
+"""From allocations and releases to lifetimes of blocks.
+
+Positions count the events of one device from 0; a block lives in the half-open stretch ``[born, died)`` of them. Law:
+at every event the lifetimes alive sum to the allocator's own running total, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.memo import remembered
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS
+from timesink.model.trace import Trace
+
+Device = tuple[int, int]
+Ints = npt.NDArray[np.int64]
+BEFORE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lifetimes:
+    """Blocks of one (rank, device).
+
+    `frame`: address, bytes (as asked for), born (-1: before the record), died (event count: still alive), stack.
+    `totals_bytes` is the allocator's running total after each event, `start_bytes` before the first.
+    `unpaired` counts events that contradict the rest; they are in no lifetime.
+    """
+
+    frame: pl.DataFrame
+    events: pl.DataFrame
+    totals_bytes: Ints
+    start_bytes: int
+    unpaired: int
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        return self.events.height
+
+    def live_bytes(self, chosen: npt.NDArray[np.bool_] | None = None) -> Ints:
+        """Bytes alive before the first event and after each one (one longer than the events), of the chosen blocks."""
+        frame = self.frame if chosen is None else self.frame.filter(pl.Series(chosen))
+        return live(frame["born"].to_numpy(), frame["died"].to_numpy(), frame["bytes"].to_numpy(), self.count)
+
+
+def live(born: Ints, died: Ints, size: Ints, count: int) -> Ints:
+    """Running sum of sizes over positions -1 .. count-1, as an array of count + 1."""
+    change = np.zeros(count + 2, np.int64)
+    np.add.at(change, born + 1, size)
+    np.add.at(change, died + 1, -size)
+    return np.cumsum(change)[: count + 1]
+
+
+@remembered
+def lifetimes(trace: Trace) -> Mapping[Device, Lifetimes]:
+    """Lifetimes per (rank, device), GPUs only, in order. Empty where nothing was recorded."""
+    events = trace.get(MEMORY_EVENTS).filter(pl.col("device") >= 0)
+    blocks = trace.get(MEMORY_BLOCKS).filter(pl.col("state") == "active")
+    keys = sorted({*events.select("rank", "device").iter_rows(), *blocks.select("rank", "device").iter_rows()})
+    found = {}
+    for rank, device in keys:
+        mine = (pl.col("rank") == rank) & (pl.col("device") == device)
+        found[int(rank), int(device)] = _of_device(events.filter(mine), blocks.filter(mine))
+    return found
+
+
+def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
+    change = events["bytes"].to_numpy()
+    position = np.flatnonzero(change)
+    address = events["address"].fill_null(0).to_numpy()[position]
+    size, is_birth = np.abs(change[position]), change[position] > 0
+    order = np.lexsort((position, address))
+    position, address, size, is_birth = position[order], address[order], size[order], is_birth[order]
+    ended = np.zeros(position.size, bool)  # the next event of the address releases what this one allocated
+    if position.size:
+        ended[:-1] = (address[:-1] == address[1:]) & is_birth[:-1] & ~is_birth[1:] & (size[:-1] == size[1:])
+    closes = np.concatenate([[False], ended[:-1]]) if position.size else ended
+    earlier = ~is_birth & ~closes & _first(address)  # released, and allocated before the record
+    alive = is_birth & ~ended & _last(address)
+    stack = events["stack"]
+    paired = _rows(address[ended], size[ended], position[ended], position[1:][ended[:-1]], stack)
+    began = _rows(address[earlier], size[earlier], np.full(int(earlier.sum()), BEFORE), position[earlier], None)
+    open_ended = _rows(address[alive], size[alive], position[alive], np.full(int(alive.sum()), events.height), stack)
+    older = _older(blocks, address[alive], events.height)
+    frame = pl.concat([paired, began, open_ended, older]).sort("born", "died", "address")
+    unpaired = int((~is_birth & ~closes & ~earlier).sum() + (is_birth & ~ended & ~alive).sum())
+    totals, start = _totals(events, frame)
+    return Lifetimes(frame, events, totals, start, unpaired)
+
+
+def _first(address: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    return np.concatenate([[True], address[1:] != address[:-1]]) if address.size else np.empty(0, bool)
+
+
+def _last(address: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    return np.concatenate([address[1:] != address[:-1], [True]]) if address.size else np.empty(0, bool)
+
+
+def _rows(address: npt.NDArray[np.uint64], size: Ints, born: Ints, died: Ints, stack: pl.Series | None) -> pl.DataFrame:
+    stacks = pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(size)) if stack is None else stack[born]
+    return pl.DataFrame(
+        {
+            "address": pl.Series(address, dtype=pl.UInt64),
+            "bytes": pl.Series(size, dtype=pl.Int64),
+            "born": pl.Series(born, dtype=pl.Int64),
+            "died": pl.Series(died, dtype=pl.Int64),
+            "stack": stacks,
+        }
+    )
+
+
+def _older(blocks: pl.DataFrame, born_since: npt.NDArray[np.uint64], count: int) -> pl.DataFrame:
+    """Blocks in use at the end whose allocation is not in the record; their stacks stand in the snapshot."""
+    old = blocks.filter(~pl.col("address").is_in(pl.Series(born_since, dtype=pl.UInt64).implode()))
+    return old.select(
+        "address",
+        pl.col("requested_bytes").alias("bytes"),
+        pl.lit(BEFORE, pl.Int64).alias("born"),
+        pl.lit(count, pl.Int64).alias("died"),
+        "stack",
+    )
+
+
+def _totals(events: pl.DataFrame, frame: pl.DataFrame) -> tuple[Ints, int]:
+    """The allocator's totals where it wrote them, else the running sum from what was alive at first."""
+    change = events["bytes"].to_numpy()
+    written = events["total_allocated_bytes"]
+    if events.height and not written.null_count():
+        totals = written.to_numpy()
+        return totals, int(totals[0] - change[0])
+    start = int(frame.filter(pl.col("born") == BEFORE)["bytes"].sum())
+    return start + np.cumsum(change), start

@@ -71,7 +71,7 @@ class ReplayPrices:
         priced = plain.price(change)
         if priced.refused is not None:
             return None
-        if self._unprofiled_ms is None or change.touches is Touches.DEVICE:
+        if self._unprofiled_ms is None:
             return _quantity(priced.gain_ns, priced.low_ns, priced.high_ns)
         if self._calibrated is None:
             self._calibrated = calibrated_pricers(facts.trace, self._unprofiled_ms * NS_PER_MS)
@@ -79,6 +79,8 @@ class ReplayPrices:
         if truer.refused is not None:
             return None
         step_ns = self._unprofiled_ms * NS_PER_MS
+        if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
+            return _quantity(truer.gain_ns, min(priced.low_ns, truer.low_ns), max(priced.high_ns, truer.high_ns))
         scale = self._unprofiled_share(plain)
         trust = float(np.interp(1 / scale, [_TRUST_UNCALIBRATED, _TRUST_CALIBRATED], [0.0, 1.0]))
         gain = (1 - trust) * priced.gain_ns * scale + trust * truer.gain_ns

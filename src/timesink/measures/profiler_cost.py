@@ -30,7 +30,7 @@ _ALLOCATION_NS: Final = 1.5 * NS_PER_US
 class ProfilerCost:
     """One rank, per step: what was recorded, and the host time that is estimated to have gone into recording it.
 
-    `heavy` says that Python frames or allocations were recorded, which a timeline can do without.
+    `heavy` says that Python frames were recorded: they cost at every call, and a timeline can do without them.
     """
 
     rank: int
@@ -54,5 +54,5 @@ def profiler_cost(trace: Trace) -> tuple[ProfilerCost, ...]:
         stacks = _WITH_STACK_NS if frames or allocations else 0.0
         cost = frames * _FRAME_NS + operators * (_OPERATOR_NS + stacks) + calls * _CALL_NS
         cost += allocations * _ALLOCATION_NS
-        found.append(ProfilerCost(rank, frames, operators, calls, allocations, cost, heavy=bool(frames or allocations)))
+        found.append(ProfilerCost(rank, frames, operators, calls, allocations, cost, heavy=frames > 0))
     return tuple(found)

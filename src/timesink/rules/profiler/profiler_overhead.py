@@ -1,7 +1,7 @@
 """The device waits for a host that the profiler slows down.
 
 ## What it detects
-A trace with Python stacks or allocations recorded, whose device waits for its host for no more than about twice what
+A trace with Python stacks recorded, whose device waits for its host for no more than about twice what
 recording is estimated to have cost.
 
 ## Why it matters
@@ -51,8 +51,8 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device that waits for a host whose profiler explains most of the wait."""
     heavy = {part.rank: part for part in facts(profiler_cost) if part.heavy}
     if not heavy:
-        return NotApplicable("neither Python stacks nor allocations were recorded")
-    parts = [part for part in blamed_time(facts.trace, CAUSES) if part.device[0] in heavy]
+        return NotApplicable("no Python stacks were recorded")
+    parts = [part for part in blamed_time(facts.trace, CAUSES, preparing=False) if part.device[0] in heavy]
     judged = [_judge(part, heavy[part.device[0]], limits) for part in parts]
     found = tuple(finding for finding, _ in judged if finding is not None)
     return Found(found) if found else Clear(tuple(fact for _, fact in judged))

@@ -111,10 +111,11 @@ def _sequence(member: pl.DataFrame) -> TokenSequence:
 
 def _numbered(found: pl.DataFrame) -> pl.DataFrame:
     """Instances with at least two members, numbered by the first member's start, then by key."""
-    first = pl.struct(*_MEMBER, "start_ns").min()
-    instances = found.group_by("match").agg(pl.len().alias("size"), first.alias("first")).filter(pl.col("size") > 1)
-    instances = instances.with_columns(pl.col("first").struct.field("start_ns").alias("begun"))
-    instances = instances.sort("begun", "match").with_row_index("instance").select("match", "instance", "size")
+    found = found.sort(*_MEMBER, "start_ns", "end_ns", "match")
+    instances = found.group_by("match", maintain_order=True).agg(
+        pl.len().alias("size"), pl.col("start_ns").first().alias("begun")
+    )
+    instances = instances.filter(pl.col("size") > 1).sort("begun", "match").with_row_index("instance").drop("begun")
     joined = found.join(instances, on="match", how="inner").with_columns(
         pl.col("instance").cast(pl.Int64),
         pl.col("size").cast(pl.Int32),

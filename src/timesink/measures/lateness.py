@@ -1,0 +1,147 @@
+"""How late each rank came to each collective, and how much of that was its own doing.
+
+A rank that waited for a late one comes late itself: that lateness is inherited. Time is therefore counted from an
+anchor, the last collective that held everybody up (most ranks had no computation at its end): all ranks leave it at the
+same instant. What a rank needs from there to the next collective, beyond the median of the ranks in it (of two: the
+earlier), is its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.collective_waits import CollectiveWaits, collective_waits
+from timesink.measures.memo import remembered
+from timesink.model.trace import Trace
+
+Numbers = npt.NDArray[np.int64]
+
+# A collective that starts this soon after the one before it on its stream was held by that one, not by its rank's work.
+_FOLLOWS_NS: Final = 20_000
+_HELD_UP: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lateness:
+    """`calls`: instance, rank, device, arrival_ns, end_ns (first rank's clock), anchor (instance, -1: none seen yet),
+    since_anchor_ns, follows (instance that held it, -1: none), behind_ns (after the median arrival), own_ns, device_ns,
+    host_ns, error_ns. own = device + host: device is computation beyond the median since the anchor, host the rest.
+
+    `ranks`: rank, own_ns (largest per anchor, summed), device_ns, host_ns, late_count, anchors, last_count, since_ns
+    (when the first of the anchors it was late at ended). Ranks that come late by no more than the clocks leave open are
+    not late. `anchors`: instances that held everybody up.
+    """
+
+    calls: pl.DataFrame
+    ranks: pl.DataFrame
+    anchors: Numbers
+
+
+@remembered
+def lateness(trace: Trace) -> Lateness:
+    """Lateness of every rank of a trace."""
+    return lateness_of(collective_waits(trace))
+
+
+def lateness_of(waits: CollectiveWaits) -> Lateness:
+    """Lateness of every rank of a job."""
+    anchors = _anchors(waits.calls)
+    placed = _anchored(waits.calls, anchors)
+    same = ["instance", "anchor"]
+    known = pl.col("anchor") >= 0
+    since, work = pl.col("since_anchor_ns"), pl.col("work_since_ns")
+    error = pl.col("error_ns").fill_null(np.iinfo(np.int64).max)
+    usual = since.quantile(0.5, "lower").over(same)  # of two ranks the earlier, of many the median
+    own = (since - usual).round().cast(pl.Int64)
+    more = (work - work.quantile(0.5, "lower").over(same)).round().cast(pl.Int64)
+    calls = (
+        placed.with_columns(
+            (pl.col("arrival_ns") - pl.col("arrival_ns").quantile(0.5, "lower").over("instance"))
+            .clip(0)
+            .cast(pl.Int64)
+            .alias("behind_ns"),
+            pl.when(known & (pl.col("follows") < 0) & (own > error)).then(own).otherwise(0).alias("own_ns"),
+        )
+        .with_columns(pl.min_horizontal(pl.col("own_ns"), more.clip(0)).alias("device_ns"))
+        .with_columns((pl.col("own_ns") - pl.col("device_ns")).alias("host_ns"))
+        .sort("instance", "rank", "device")
+    )
+    return Lateness(calls, _by_rank(calls, waits.instances, anchors), anchors)
+
+
+def _anchors(calls: pl.DataFrame) -> Numbers:
+    held = calls.group_by("instance").agg(pl.col("exposed_at_end").mean().alias("share"), pl.col("complete").all())
+    return np.sort(held.filter((pl.col("share") >= _HELD_UP) & pl.col("complete"))["instance"].to_numpy())
+
+
+def _anchored(calls: pl.DataFrame, anchors: Numbers) -> pl.DataFrame:
+    """Each call with the last anchor its rank had left when it arrived, and with the call right before it."""
+    calls = calls.with_columns((pl.col("end_ns") - pl.col("offset_ns")).alias("end_ns")).sort(
+        "rank", "device", "arrival_ns", "end_ns", "instance"
+    )
+    parts = [calls.clear().with_columns(anchor=pl.lit(0, pl.Int64), since_anchor_ns=pl.lit(0, pl.Int64),
+                                        work_since_ns=pl.lit(0, pl.Int64), follows=pl.lit(0, pl.Int64))]  # fmt: skip
+    for mine in calls.partition_by("rank", "device", maintain_order=True):
+        arrival, end = mine["arrival_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        instance, stream = mine["instance"].to_numpy(), mine["stream"].fill_null(-1).to_numpy()
+        is_anchor = np.isin(instance, anchors)
+        left_ns, left = end[is_anchor], instance[is_anchor]
+        order = np.argsort(left_ns, kind="stable")
+        place = np.searchsorted(left_ns[order], arrival, side="right") - 1
+        found = place >= 0
+        row = order[np.maximum(place, 0)] if order.size else np.zeros(arrival.size, np.int64)
+        anchor_end = np.where(found, left_ns[row] if order.size else 0, 0)
+        worked = np.cumsum(mine["work_before_ns"].to_numpy())
+        anchor_row = np.flatnonzero(is_anchor)[row] if order.size else np.zeros(arrival.size, np.int64)
+        parts.append(
+            mine.with_columns(
+                pl.Series("anchor", np.where(found, left[row] if order.size else -1, -1)),
+                pl.Series("since_anchor_ns", np.where(found, arrival - anchor_end, 0)),
+                pl.Series("work_since_ns", np.where(found, worked - worked[anchor_row], 0)),
+                pl.Series("follows", _held_by(arrival, end, stream, instance)),
+            )
+        )
+    return pl.concat(parts)
+
+
+def _held_by(arrival: Numbers, end: Numbers, stream: Numbers, instance: Numbers) -> Numbers:
+    """The instance on the same stream whose end let each call begin, or -1."""
+    found = np.full(arrival.size, -1, np.int64)
+    for lane in np.unique(stream):
+        rows = np.flatnonzero(stream == lane)
+        gap = arrival[rows[1:]] - end[rows[:-1]]
+        found[rows[1:]] = np.where((gap >= 0) & (gap <= _FOLLOWS_NS), instance[rows[:-1]], -1)
+    return found
+
+
+def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame, anchors: Numbers) -> pl.DataFrame:
+    known = calls.filter(pl.col("anchor") >= 0)
+    worst = known.sort("own_ns", "instance", descending=[True, False]).unique(
+        ["rank", "anchor"], keep="first", maintain_order=True
+    )
+    last = instances.group_by(pl.col("last_rank").alias("rank")).agg(pl.len().cast(pl.Int64).alias("last_count"))
+    late = pl.col("own_ns") > 0
+    return (
+        calls.select("rank")
+        .unique()
+        .join(
+            worst.group_by("rank").agg(
+                pl.col("own_ns", "device_ns", "host_ns").sum(),
+                late.sum().cast(pl.Int64).alias("late_count"),
+                (pl.col("arrival_ns") - pl.col("since_anchor_ns")).filter(late).min().alias("since_ns"),
+            ),
+            on="rank",
+            how="left",
+        )
+        .join(last, on="rank", how="left")
+        .with_columns(
+            pl.col("own_ns", "device_ns", "host_ns", "late_count", "last_count").fill_null(0),
+            pl.lit(int(known["anchor"].n_unique()), pl.Int64).alias("anchors"),
+        )
+        .sort("rank")
+    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
+from timesink.measures.memo import remembered
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace
 
@@ -70,6 +72,7 @@ class KernelCounters:
         return math.prod(self.block)
 
 
+@remembered
 def kernel_counters(trace: Trace) -> tuple[KernelCounters, ...]:
     """Every profiled launch with its counters, in report order."""
     profiles = trace.get(KERNEL_PROFILES)
@@ -90,27 +93,30 @@ _NOTHING: _Grouped = ({}, {}, frozenset())
 
 
 def _by_profile(metrics: pl.DataFrame) -> dict[tuple[int, int], _Grouped]:
-    """Numbers, texts and failed names of every launch; its rows lie together in a report."""
-    ids = metrics.select("rank", "profile")
-    if not metrics.select((pl.col("rank").cast(pl.Int64) * 2**32 + pl.col("profile")).is_sorted()).item():
-        metrics = metrics.sort("rank", "profile", maintain_order=True)
-        ids = metrics.select("rank", "profile")
-    names, texts = metrics["metric"].cast(pl.String).to_list(), metrics["text"].cast(pl.String).to_list()
-    values = metrics["value"].to_list()
+    """Numbers, texts and failed names of every launch."""
+    keys = metrics.select("rank", "profile").unique(maintain_order=True).rows()
+    numbers = _grouped(metrics.filter(pl.col("value").is_not_nan()), "value")
+    texts = _grouped(metrics.filter(pl.col("text").is_not_null()), "text")
+    failed = _grouped(metrics.filter(pl.col("value").is_nan()), "value")
+    return {key: (numbers.get(key, {}), texts.get(key, {}), frozenset(failed.get(key, ()))) for key in keys}
+
+
+def _grouped(rows: pl.DataFrame, column: str) -> dict[tuple[int, int], dict[str, Any]]:
+    """Name to value of each launch. The rows of a launch lie together in a report; else they are put together first."""
+    runs = rows.select(pl.struct("rank", "profile").rle()).unnest("rank") if rows.height else None
+    if runs is None:
+        return {}
+    if runs["value"].n_unique() < runs.height:
+        return _grouped(rows.sort("rank", "profile", maintain_order=True), column)
+    names = rows["metric"].cast(pl.String).to_list()
+    cells = rows[column]
+    values = cells.to_list() if cells.dtype == pl.Float64 else cells.cast(pl.String).to_list()
     grouped, start = {}, 0
-    for rank, profile, length in ids.group_by("rank", "profile", maintain_order=True).len().iter_rows():
+    for length, key in runs.iter_rows():
         end = start + length
-        grouped[rank, profile] = _group(names[start:end], values[start:end], texts[start:end])
+        grouped[key["rank"], key["profile"]] = dict(zip(names[start:end], values[start:end], strict=True))
         start = end
     return grouped
-
-
-def _group(names: list[str], values: list[float | None], texts: list[str | None]) -> _Grouped:
-    numbers = dict(zip(names, values, strict=True))
-    finite = {name: value for name, value in numbers.items() if value is not None and value == value}  # noqa: PLR0124
-    failed = frozenset(name for name, value in numbers.items() if value is not None and name not in finite)
-    words = {name: text for name, text in zip(names, texts, strict=True) if text is not None}
-    return finite, words, failed
 
 
 def _one(row: Mapping[str, object], device: Mapping[str, object], grouped: _Grouped) -> KernelCounters:

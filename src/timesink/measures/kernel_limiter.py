@@ -18,6 +18,7 @@ from timesink.measures.kernel_occupancy import Occupancy, occupancy_of
 from timesink.measures.kernel_roofline import KernelRoofline, roofline_of
 from timesink.measures.kernel_stalls import FULL, HIDDEN_BY_WARPS, Stalls, stalls_of
 from timesink.measures.kernel_waste import Cause, Waste, least_passes, waste_of
+from timesink.measures.memo import remembered
 from timesink.model.trace import Trace
 
 # The share of its nominal peak that a unit reaches at best. DRAM: the highest of 87 kernels on nine GPUs was 94.9 %.
@@ -63,6 +64,7 @@ class KernelLimits:
         return tuple(sorted((c for c in Cause if self.shares[c] > 0), key=lambda c: (-self.shares[c], order.index(c))))
 
 
+@remembered
 def kernel_limits(trace: Trace) -> tuple[KernelLimits | None, ...]:
     """Every profiled launch in report order; None where its counters failed or tell too little."""
     return tuple(limits_of(kernel) for kernel in kernel_counters(trace))
@@ -81,7 +83,7 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     left = _share_out_busy(shares, busy, top, waste)
     shares[_work(top, roofline)] += left
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls)
-    bounds = {cause: _bound(cause, found, waste) for cause in Cause}
+    bounds = {cause: _bound(cause, found, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
     return KernelLimits(kernel, found, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top)
 
 

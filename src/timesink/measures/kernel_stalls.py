@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import fsum
 
 from timesink.measures.kernel_counters import KernelCounters
 
@@ -40,7 +41,7 @@ class Stalls:
 
     def of(self, reasons: frozenset[str]) -> float:
         """Share of these reasons together."""
-        return sum(share for reason, share in self.shares.items() if reason in reasons)
+        return fsum(share for reason, share in self.shares.items() if reason in reasons)
 
     @property
     def top(self) -> tuple[str, float] | None:
@@ -53,11 +54,11 @@ def stalls_of(kernel: KernelCounters) -> Stalls | None:
     counted = _matching(kernel, _COUNTED)
     waiting = counted or _matching(kernel, _SAMPLED)
     bad = {reason: value for reason, value in waiting.items() if reason not in _HEALTHY and value > 0}
-    total = sum(bad.values())
+    total = fsum(bad.values())
     if not waiting or total <= 0:
         return None
     latency = kernel.get(_TOTAL)
-    identity = sum(counted.values()) / latency if counted and latency else None
+    identity = fsum(counted.values()) / latency if counted and latency else None
     shares = {reason: value / total for reason, value in sorted(bad.items())}
     return Stalls(shares, latency, identity, is_sampled=not counted)
 

@@ -78,8 +78,11 @@ def _decode_common(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int6
     name, value, is_number = into
     if not len(starts):
         return np.zeros(0, dtype=np.bool_)
-    padded = np.frombuffer(data + bytes(_WINDOW), dtype=np.uint8)
-    window = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[starts]
+    bytes_ = np.frombuffer(data, dtype=np.uint8)
+    if len(bytes_) < _WINDOW:
+        return np.zeros(len(starts), dtype=np.bool_)
+    is_inside = starts <= len(bytes_) - _WINDOW  # the last few metrics of a file are decoded one by one
+    window = np.lib.stride_tricks.sliding_window_view(bytes_, _WINDOW)[np.where(is_inside, starts, 0)]
     wide = (window[:, 1] & 0x80).astype(np.int64)
     number = (window[:, 1] & 0x7F).astype(np.int64)
     number = np.where(wide > 0, number | (window[:, 2].astype(np.int64) << 7), number)
@@ -87,7 +90,7 @@ def _decode_common(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int6
     rows = np.arange(len(starts))
     size = window[rows, at + 1].astype(np.int64)
     known = (window[:, 0] == _TAG_NAME) & ((wide == 0) | (window[:, 2] < 0x80)) & (window[rows, at] == _TAG_VALUE)
-    fits = starts + at + 2 + size <= ends
+    fits = is_inside & (starts + at + 2 + size <= ends)
     tag = window[rows, at + 2]
     doubles = known & fits & (size == 9) & (tag == _TAG_DOUBLE)
     integers = known & fits & (size >= 2) & (size <= 11) & (tag == _TAG_U64)

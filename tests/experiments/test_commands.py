@@ -136,6 +136,9 @@ def test_a_stored_baseline_passes_no_change_fails_a_regression_and_is_never_pass
     file.write_text(file.read_text()[:200])
     damaged = gate("--metrics", "m.json")
     assert (damaged.returncode, "corrupt baseline" in damaged.stdout) == (4, True)
+    again = ("baseline", "update", "--suite", "s", "--reason", "damaged", "--runs", "1")
+    assert timesink(*again, *RUN).returncode == 2
+    assert timesink(*again, "--replace", *RUN).returncode == 0
 
 
 def test_a_baseline_of_another_machine_is_invalid_and_names_what_differs(folder: Path, timesink: Timesink) -> None:

@@ -159,3 +159,22 @@ def test_a_damaged_calibration_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(BrokenRecord):
         calibrate.read(path)
+
+
+def test_of_several_gpus_without_a_selection_nothing_is_held_against_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = FAKE.replace(
+        '40, 300.0, 0x0", flush=True)',
+        '40, 300.0, 0x8", flush=True)\n    print(now + ", 1, GPU-bb, 345, 2619, 30, 80.0, 0x1", flush=True)',
+    )
+    assert both != FAKE
+    fake_smi(tmp_path, both, monkeypatch)
+    for devices, slowed in ((None, ()), ("0", ("hardware slowdown",))):
+        with GpuWatch(tmp_path, devices) as watch:
+            started = time.time()
+            time.sleep(0.3)
+            state = watch.state(started, time.time(), ("other",))
+            assert (state.slowed_by, state.sm_mhz) == (slowed, 1980)
+            assert ("any of 2 GPUs" in watch.remark) is (devices is None)
+            assert bool(state.foreign) is (devices is not None)

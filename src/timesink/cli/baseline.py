@@ -6,7 +6,7 @@ import difflib
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from timesink.cli.experiment_setup import facts, one_command, session, step_sour
 from timesink.cli.output import sink
 from timesink.cli.stored_gate import counters
 from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    from timesink.experiments.baseline import Baseline
 
 app = typer.Typer(
     help="Keep baselines: run summaries of the trunk, committed beside the code.",
@@ -72,7 +75,7 @@ def update(
     here = environment(command)
     work = workload(command, config_file or (), facts(fact or ()))
     path = baselines.location(root, suite, here)
-    old = baselines.read(path) if path.is_file() else None
+    old = stored(path, fresh)
     source = step_source(step_pattern, receipt_pattern, steps_json)
     with session({"before": command, "after": command}, source, timeout, keep) as made:
         rows = []
@@ -96,6 +99,21 @@ def update(
     )
     sink(None, output, True).write("".join(lines) or "nothing changed\n")
     return 0
+
+
+def stored(path: Path, fresh: bool) -> Baseline | None:
+    """The baseline there is. A damaged one stops an update, unless it is to be replaced anyway."""
+    from timesink.experiments.baseline import read
+    from timesink.experiments.records import BrokenRecord
+
+    if not path.is_file():
+        return None
+    try:
+        return read(path)
+    except BrokenRecord:
+        if fresh:
+            return None
+        raise
 
 
 @app.command("show")

@@ -57,7 +57,7 @@ def command(
     path = calibrate.location(root, here, workload(made, config_file or (), facts(fact or ())))
     with session({"before": made, "after": made}, source, timeout, keep) as sitting:
         rows = calibrate.calibrate(lambda number: sitting.launch("before", number), runs, tell)
-        notes = [sitting.watch.absent] if sitting.watch.absent else []
+        notes = [sitting.watch.remark] if sitting.watch.remark else []
     if unsettled := sum(not row.settled for row in rows):
         notes.append(f"{unsettled} of {len(rows)} runs never settle; their second half was used")
     found = calibrate.store(path, here, made.text, rows)

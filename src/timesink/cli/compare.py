@@ -85,6 +85,8 @@ def command(
         from timesink.experiments.manifests import changes, find_manifest, read_manifest, trace_facts
 
         facts = [trace_facts(trace) for trace in traces]
+        if calibration is not None:
+            check_calibration(calibration, facts[0].get("gpu", ""))
         manifests = [find_manifest(path) for path in (before, after)]
         if manifests[0] and manifests[1] and manifests[0] != manifests[1]:
             facts = [{**read_manifest(path), **known} for path, known in zip(manifests, facts, strict=True) if path]
@@ -96,3 +98,14 @@ def command(
         result = compare_captures(traces, share(threshold), deviation, changes(*facts), findings, allow_env_diff or ())
     files = Files(junit_xml, None, gitlab_codequality, comment)
     return write(result, target, files, strict=strict, exit_zero=exit_zero)
+
+
+def check_calibration(path: Path, gpu: str) -> None:
+    """`UsageError` where the calibration was made on another GPU than the captures."""
+    from timesink.experiments.calibrate import made_on
+
+    there = made_on(path)
+    if gpu and there and gpu != there:
+        raise UsageError(
+            f"{path} was made on {there}, the captures on {gpu}", remedy="calibrate on the GPU of the captures"
+        )

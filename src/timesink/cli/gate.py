@@ -135,7 +135,7 @@ def command(
 
         with session(two_commands(before, after, toggle, program or ()), source, timeout, keep) as made:
             done = verify(plan(threshold, pairs, receipt_tolerance), made.launch, tell)
-            absent = made.watch.absent
+            absent = made.watch.remark
         stored = counters(metrics_before, capture_before)
         rows = gate_counters(stored, measured, share_tolerance=share(share_tolerance))
         result = _with(to_result(done, suite), rows, absent)

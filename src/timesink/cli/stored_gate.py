@@ -86,6 +86,6 @@ class StoredGate:
                 made.launch("after", 1)  # warms disks and caches; not counted
             today = datetime.now(UTC).date()
             first, runs = gate_step_time(stored, make_runs, today, self.threshold_ratio, self.canary_ratio)
-            notes = (made.watch.absent,) if made.watch.absent else ()
+            notes = (made.watch.remark,) if made.watch.remark else ()
         rows = gate_counters(known, measured, share_tolerance=self.share_tolerance) if known or measured else []
         return GateResult(self.suite, "stored baseline", (first, *rows), differing, runs=runs, notes=notes)

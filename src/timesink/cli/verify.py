@@ -54,7 +54,7 @@ def command(
 
     with session(commands, source, timeout, keep) as made:
         done = verify(fixed, made.launch, tell)
-        absent = made.watch.absent
+        absent = made.watch.remark
     if ledger is not None:
         close_entry(root, ledger, done)
     result = to_result(done, suite)

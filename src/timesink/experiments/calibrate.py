@@ -103,5 +103,10 @@ def read(path: Path) -> Calibration:
     return deviation(means, len(sessions))
 
 
+def made_on(path: Path) -> str:
+    """The GPU a record was made on, as nvidia-smi names it; "" where the record does not say."""
+    return str(_load(path)["environment"].get("gpu", ""))
+
+
 def _load(path: Path) -> dict[str, Any]:
     return load(path, VERSION, {"environment": dict, "sessions": list})

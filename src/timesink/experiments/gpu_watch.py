@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -110,7 +110,11 @@ def visible_devices(commands: Iterable[Command]) -> str | None:
 
 
 class GpuWatch:
-    """Context manager around one streaming nvidia-smi. `absent` says why there is nothing to see, or is empty."""
+    """Context manager around one streaming nvidia-smi. `absent` says why there is nothing to see, or is empty.
+
+    Where several GPUs are there and none was selected, it cannot know which the program uses: it then keeps clocks and
+    heat, and leaves out throttling and other processes, which may belong to somebody else's GPU (`remark` says so).
+    """
 
     def __init__(self, folder: Path, devices: str | None = None) -> None:
         self.absent = ""
@@ -120,6 +124,23 @@ class GpuWatch:
         self._tool = shutil.which("nvidia-smi")
         self._stream: subprocess.Popen[bytes] | None = None
         self._read_bytes = 0
+        self._gpus: set[int] = set()
+
+    @property
+    def remark(self) -> str:
+        """What a report must say of the watch, or ""."""
+        if self.absent:
+            return self.absent
+        if self._is_unsure:
+            return (
+                f"the program may use any of {len(self._gpus)} GPUs: throttling and other processes were not judged; "
+                "select with CUDA_VISIBLE_DEVICES"
+            )
+        return ""
+
+    @property
+    def _is_unsure(self) -> bool:
+        return self._devices is None and len(self._gpus) > 1
 
     def __enter__(self) -> GpuWatch:
         if self._tool is None:
@@ -153,7 +174,9 @@ class GpuWatch:
             for sample in parse_samples(whole.decode("utf-8", "replace"))
             if started_s <= sample.time_s <= ended_s
         ]
-        return condense(inside, foreign)
+        self._gpus.update(sample.index for sample in inside)
+        state = condense(inside, foreign)
+        return replace(state, slowed_by=(), foreign=()) if self._is_unsure else state
 
     def foreign_processes(self) -> tuple[str, ...]:
         """Compute processes on the GPUs right now: asked before a run starts, each one is somebody else's."""

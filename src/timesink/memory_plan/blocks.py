@@ -1,0 +1,235 @@
+"""One transformer block, and the loss, as tapes of the operators that PyTorch runs eagerly.
+
+Sizes follow the eager kernels: an amp residual stream is fp32 and every linear casts its input; flash attention saves
+q, k, v, its result and a log-sum-exp; scores of unfused attention are kept in fp32 by softmax; SiLU and its product
+are separate operators. Sequence parallelism cuts what lies between the tensor-parallel regions as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timesink.memory_plan.config import Model, Parallel, Training
+from timesink.memory_plan.tape import Tape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """One rank's token count and the bytes of its numbers: `compute` in linears, `residual` between blocks."""
+
+    batch: int
+    sequence: int
+    compute: int
+    residual: int
+    amp: bool
+    tensor: int = 1
+    outside: int = 1
+    context: int = 1
+    is_flash: bool = True
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this rank."""
+        return self.batch * self.sequence
+
+
+def shapes_of(model: Model, train: Training, parallel: Parallel) -> Shapes:
+    """Sizes on one rank. Context parallelism cuts the sequence; FSDP2's policy computes everything in 16 bits."""
+    whole = train.precision == "fp32"
+    autocast = train.precision in ("amp", "fp8") and parallel.sharding != "fsdp2"
+    return Shapes(
+        batch=train.batch,
+        sequence=-(-sequence_of(model, train.sequence) // parallel.context),
+        compute=4 if whole else 2,
+        residual=4 if whole or autocast else 2,
+        amp=autocast,
+        tensor=parallel.tensor,
+        outside=parallel.tensor if parallel.sequence else 1,
+        context=parallel.context,
+        is_flash=train.attention == "flash",
+    )
+
+
+def sequence_of(model: Model, sequence: int) -> int:
+    """Tokens of one sequence; patches of one image."""
+    return (model.image // model.patch) ** 2 if model.kind == "vision" and model.patch else sequence
+
+
+def block(model: Model, s: Shapes, recompute_attention: bool = False) -> Tape:
+    """The tape of one block: attention, feed-forward, two norms, two additions."""
+    tape = Tape()
+    x = Value("block input", s.tokens * model.hidden * s.residual // s.outside)
+    y = _attention(tape, model, s, _normed(tape, model, s, x, "norm 1"), recompute_attention)
+    x = _added(tape, model, s, x, y)
+    y = _feedforward(tape, model, s, _normed(tape, model, s, x, "norm 2"))
+    _added(tape, model, s, x, y)
+    return tape
+
+
+def _normed(tape: Tape, model: Model, s: Shapes, x: Value, name: str) -> Value:
+    """A norm and, under autocast, the cast of its fp32 result for the linears after it."""
+    statistics = 4 * s.tokens // s.outside * (2 if model.norm == "layernorm" else 1)
+    size = s.tokens * model.hidden // s.outside
+    y = tape.op(name, (x,), size * s.residual, saves=(x,), keeps=statistics)
+    return tape.op(f"{name} cast", (y,), size * s.compute) if s.residual != s.compute else y
+
+
+def _linear(tape: Tape, s: Shapes, x: Value, name: str, width_in: int, width_out: int) -> Value:
+    """A linear saves its input. Under autocast its weight gradient is written in 16 bits and then cast to 32."""
+    weights = width_in * width_out
+    return tape.op(
+        name,
+        (x,),
+        s.tokens * width_out * s.compute,
+        saves=(x,),
+        weight_grad_bytes=weights * (4 if s.amp else s.compute),
+        backward_extra_bytes=weights * 2 if s.amp else 0,
+    )
+
+
+def _added(tape: Tape, model: Model, s: Shapes, x: Value, y: Value) -> Value:
+    """Dropout, if any, keeps one byte per element; the addition keeps nothing."""
+    size = s.tokens * model.hidden // s.outside
+    if model.dropout:
+        y = tape.op("dropout", (y,), size * s.compute, keeps=size)
+    return tape.op("residual", (x, y), size * s.residual, passes_grad=True)
+
+
+def _attention(tape: Tape, model: Model, s: Shapes, x: Value, recompute: bool) -> Value:
+    n, c, query = s.tokens, s.compute, model.query // s.tensor
+    parts = _projected(tape, model, s, x)
+    if model.positions == "rotary" and len(parts) == 3:
+        parts = (_rotated(tape, parts[0], "query"), _rotated(tape, parts[1], "key"), parts[2])
+    if not s.is_flash:
+        return _linear(tape, s, _scores(tape, model, s, parts, recompute), "attention output", query, model.hidden)
+    kv = _kv_width(model, s)
+    per_head = 4 * s.batch * model.heads // s.tensor * s.sequence
+    y = tape.op(
+        "flash attention",
+        parts,
+        n * query * c,
+        saves=() if recompute else parts,
+        saves_output=not recompute,
+        keeps=0 if recompute else per_head,
+        forward_extra_bytes=2 * n * kv * c * (s.context - 1),
+        # An fp32 accumulator of dq; dk and dv are written per query head and summed where heads share keys.
+        backward_extra_bytes=4 * n * query + per_head + (2 * n * query * c if kv != query else 0),
+    )
+    return _linear(tape, s, y, "attention output", query, model.hidden)
+
+
+def _kv_width(model: Model, s: Shapes) -> int:
+    return model.query // s.tensor if model.kv_rank else max(model.kv // s.tensor, model.width)
+
+
+def _projected(tape: Tape, model: Model, s: Shapes, x: Value) -> tuple[Value, ...]:
+    """Query, key and value: one storage where they come from one linear, else three."""
+    query, kv = model.query // s.tensor, _kv_width(model, s)
+    if model.kv_rank:
+        latent = _linear(tape, s, x, "latent", model.hidden, model.kv_rank + model.rope_width)
+        q = _linear(tape, s, x, "query", model.hidden, query)
+        k = _linear(tape, s, latent, "key from latent", model.kv_rank, kv)
+        return q, k, _linear(tape, s, latent, "value from latent", model.kv_rank, kv)
+    if model.fused_qkv:
+        return (_linear(tape, s, x, "qkv", model.hidden, query + 2 * kv),)
+    q = _linear(tape, s, x, "query", model.hidden, query)
+    k = _linear(tape, s, x, "key", model.hidden, kv)
+    return q, k, _linear(tape, s, x, "value", model.hidden, kv)
+
+
+def _rotated(tape: Tape, x: Value, name: str) -> Value:
+    """``x * cos + rotate_half(x) * sin``: nothing of x is kept, as the tables need no gradient."""
+    size = x.size_bytes
+    return tape.op(f"rotated {name}", (x,), size, forward_extra_bytes=3 * size, backward_extra_bytes=2 * size)
+
+
+def _scores(tape: Tape, model: Model, s: Shapes, parts: tuple[Value, ...], recompute: bool) -> Value:
+    """Unfused attention: the products keep their operands, softmax its fp32 result; scores are a*b*s*s each."""
+    n, c, query = s.tokens, s.compute, model.query // s.tensor
+    scores = s.batch * model.heads // s.tensor * s.sequence * s.sequence * s.context
+    q, k, v = (tape.op(f"{name} copy", parts, n * query * c) for name in ("query", "key", "value"))
+    kept = not recompute
+    raw = tape.op("scores", (q, k), scores * c, saves=(q, k) if kept else ())
+    scaled = tape.op("scaled scores", (raw,), scores * c)
+    masked = tape.op("masked scores", (scaled,), scores * c)
+    soft = tape.op(
+        "softmax",
+        (masked,),
+        scores * 4,
+        saves_output=kept,
+        forward_extra_bytes=scores * (c + (4 if c == 2 else 0)),
+        backward_extra_bytes=scores * (4 if c == 2 else 0),
+    )
+    weights = tape.op("softmax cast", (soft,), scores * 2) if c == 2 else soft
+    y = tape.op("weighted values", (weights, v), n * query * c, saves=(weights, v) if kept else ())
+    return tape.op("attention copy", (y,), n * query * c)
+
+
+def _feedforward(tape: Tape, model: Model, s: Shapes, x: Value) -> Value:
+    if not model.experts:
+        return _dense(tape, model, s, x, 1.0)
+    share = model.experts_per_token * model.expert_capacity
+    routed = int(s.tokens * model.hidden * s.compute * share)
+    scores = 4 * s.tokens * model.experts
+    dispatched = tape.op("dispatch to experts", (x,), routed, keeps=2 * scores + 8 * s.tokens * model.experts_per_token)
+    y = _dense(tape, model, s, dispatched, share)
+    y = tape.op("combine experts", (y,), s.tokens * model.hidden * s.compute, saves=(y,))
+    if model.shared_experts:
+        shared = _dense(tape, model, s, x, 1.0, model.shared_experts)
+        y = tape.op("add shared experts", (y, shared), s.tokens * model.hidden * s.compute, passes_grad=True)
+    return y
+
+
+def _dense(tape: Tape, model: Model, s: Shapes, x: Value, share: float, copies: int = 1) -> Value:
+    """Feed-forward of `share` of the tokens: up, activation, down; or gate, SiLU, up, product, down."""
+    inner = int(s.tokens * share) * model.feedforward * copies // s.tensor * s.compute
+    weights = model.hidden * model.feedforward * copies // s.tensor
+
+    def linear(value: Value, name: str, size: int) -> Value:
+        return tape.op(
+            name,
+            (value,),
+            size,
+            saves=(value,),
+            weight_grad_bytes=weights * (4 if s.amp else s.compute),
+            backward_extra_bytes=weights * 2 if s.amp else 0,
+        )
+
+    if model.gated:
+        gate = linear(x, "gate", inner)
+        silu = tape.op("silu", (gate,), inner, saves=(gate,))
+        up = linear(x, "up", inner)
+        product = tape.op("gated product", (silu, up), inner, saves=(silu, up))
+    else:
+        up = linear(x, "up", inner)
+        product = tape.op("activation", (up,), inner, saves=(up,))
+    return linear(product, "down", int(s.tokens * share) * model.hidden * s.compute)
+
+
+def loss(model: Model, s: Shapes, chunks: int = 1) -> Tape:
+    """Last norm, head, and cross-entropy in fp32: the logits once as computed, once cast, once as log-probabilities.
+
+    `chunks` above 1: the loss of a part of the tokens at a time, each part's logits recomputed or freed at once.
+    """
+    tape = Tape()
+    x = Value("last block output", s.tokens * model.hidden * s.residual // s.outside)
+    y = _normed(tape, model, s, x, "last norm")
+    rows = (s.batch if model.kind == "vision" else s.tokens) // chunks
+    if model.kind == "vision":
+        y = tape.op("mean of patches", (y,), s.batch * model.hidden * s.residual)
+        y = tape.op("mean cast", (y,), s.batch * model.hidden * s.compute) if s.residual != s.compute else y
+    entries = rows * model.vocab // s.tensor
+    weights = model.hidden * model.vocab // s.tensor
+    logits = tape.op(
+        "head",
+        (y,),
+        entries * s.compute,
+        saves=(y,),
+        weight_grad_bytes=weights * (4 if s.amp else s.compute),
+        backward_extra_bytes=weights * 2 if s.amp else 0,
+    )
+    if s.compute != 4:
+        logits = tape.op("logits cast", (logits,), entries * 4)
+    log_probabilities = tape.op("log-softmax", (logits,), entries * 4, saves_output=True)
+    tape.op("negative log-likelihood", (log_probabilities,), 4)
+    return tape

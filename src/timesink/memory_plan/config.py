@@ -1,0 +1,235 @@
+"""What is planned: the model, how it is trained or served, how it is spread, and the GPU it should fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from timesink.errors import UsageError
+
+Kind = Literal["decoder", "encoder", "vision"]
+Precision = Literal["fp32", "amp", "bf16", "fp8"]
+Recompute = Literal["none", "selective", "full"]
+Sharding = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp2"]
+OptimizerName = Literal[
+    "sgd", "sgd-momentum", "adam", "adam-fused", "adamw", "adamw-fused", "adamw-8bit", "adafactor", "lion", "muon"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A transformer. `kv_heads` below `heads` is grouped-query attention; `kv_rank` above 0 is latent attention (MLA).
+
+    `experts` above 0 makes the feed-forward a mixture, `feedforward` being one expert's width. `image` and `patch`
+    are pixels; a vision model's `vocab` is its number of classes.
+    """
+
+    kind: Kind
+    layers: int
+    hidden: int
+    heads: int
+    feedforward: int
+    vocab: int
+    kv_heads: int = 0
+    head_width: int = 0
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    gated: bool = False
+    bias: bool = False
+    tied: bool = False
+    fused_qkv: bool = False
+    positions: Literal["learned", "rotary", "none"] = "none"
+    max_positions: int = 0
+    dropout: float = 0.0
+    experts: int = 0
+    experts_per_token: int = 1
+    shared_experts: int = 0
+    expert_capacity: float = 1.0
+    kv_rank: int = 0
+    rope_width: int = 0
+    patch: int = 0
+    image: int = 0
+
+    @property
+    def width(self) -> int:
+        """Width of one head."""
+        return self.head_width or self.hidden // self.heads
+
+    @property
+    def kv(self) -> int:
+        """Width of all key heads together."""
+        return (self.kv_heads or self.heads) * self.width
+
+    @property
+    def query(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One rank's micro-batch (`batch` sequences of `sequence` tokens) and the recipe of its step."""
+
+    batch: int
+    sequence: int
+    precision: Precision = "amp"
+    optimizer: OptimizerName = "adamw-fused"
+    recompute: Recompute = "none"
+    attention: Literal["flash", "math"] = "flash"
+    loss: Literal["eager", "chunked", "fused"] = "eager"
+    chunks: int = 8
+    micro_batches: int = 1
+    master_weights: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How many ranks share each dimension. `data` counts the ranks that sharding spreads over."""
+
+    data: int = 1
+    sharding: Sharding = "none"
+    gradient_as_bucket_view: bool = False
+    bucket_bytes: int = 25 << 20
+    tensor: int = 1
+    sequence: bool = False
+    pipeline: int = 1
+    stage: int = 0
+    schedule: Literal["1f1b", "gpipe", "zero-bubble"] = "1f1b"
+    context: int = 1
+    expert: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A served batch: `prompt` tokens are prefilled at once, the cache holds `context` tokens of every sequence."""
+
+    batch: int
+    prompt: int
+    context: int
+    precision: Literal["fp32", "bf16", "fp8"] = "bf16"
+    kv_bytes: float = 0.0
+    block: int = 0
+    speculative_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The device: its memory, and what its context and libraries take before a tensor is made.
+
+    Defaults are an H200 as measured (docs/explanation/memory-accuracy.md): cuBLAS takes a workspace of 32 MiB per thread
+    on Hopper and 8.125 MiB before it.
+    """
+
+    memory_bytes: int = 150_000_000_000
+    context_bytes: int = 600_000_000
+    workspace_bytes: int = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Everything a plan rests on; exactly one of `train` and `serve` is there."""
+
+    model: Model
+    train: Training | None = None
+    serve: Serving | None = None
+    parallel: Parallel = Parallel()
+    gpu: Gpu = Gpu()
+    name: str = ""
+
+    @property
+    def training(self) -> Training:
+        """How it is trained; `UsageError` for a served model."""
+        if self.train is None:
+            raise UsageError("a served model has no training settings")
+        return self.train
+
+    def with_train(self, **changes: Any) -> Configuration:
+        """The same with other training settings."""
+        return replace(self, train=replace(self.training, **changes))
+
+    def with_parallel(self, **changes: Any) -> Configuration:
+        """The same spread in another way."""
+        return replace(self, parallel=replace(self.parallel, **changes))
+
+
+Part = TypeVar("Part")
+_PARTS = {"train": Training, "serve": Serving, "parallel": Parallel, "gpu": Gpu}
+
+
+def read_configuration(path: Path) -> Configuration:
+    """The configuration in a JSON file. `UsageError` names what is missing, unknown or out of place."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}", remedy="see docs/how-to/memory.md for an example") from error
+    return configuration(given)
+
+
+def configuration(given: Any) -> Configuration:
+    """A configuration from plain dicts, checked field by field."""
+    if not isinstance(given, Mapping):
+        raise UsageError("a configuration is a JSON object with model and train or serve")
+    unknown = set(given) - {"name", "model", *_PARTS}
+    if unknown or "model" not in given:
+        what = f"unknown part {sorted(unknown)[0]!r}" if unknown else "no part 'model'"
+        raise UsageError(f"the configuration has {what}", remedy=f"its parts are name, model, {', '.join(_PARTS)}")
+    parts = {name: _part(kind, given[name], name) for name, kind in _PARTS.items() if name in given}
+    config = Configuration(_part(Model, given["model"], "model"), name=str(given.get("name", "")), **parts)
+    return checked(config)
+
+
+def checked(config: Configuration) -> Configuration:
+    """The configuration, or `UsageError` where its parts contradict one another."""
+    model, parallel = config.model, config.parallel
+    if (config.train is None) == (config.serve is None):
+        raise UsageError("a configuration has either train or serve", remedy="leave one of them out")
+    divides = (
+        (model.heads, parallel.tensor, "heads by tensor"),
+        (model.layers, parallel.pipeline, "layers by pipeline"),
+        (model.experts, parallel.expert, "experts by expert"),
+    )
+    for whole, parts, what in divides:
+        if parts < 1 or (parts > 1 and whole % parts):
+            raise UsageError(f"{whole} cannot be split {what}: {parts}", remedy="choose a divisor")
+    if not 0 <= parallel.stage < parallel.pipeline:
+        raise UsageError(f"there is no pipeline stage {parallel.stage} of {parallel.pipeline}")
+    if parallel.sharding in ("zero1", "zero2", "zero3", "fsdp2", "ddp") and parallel.data < 1:
+        raise UsageError("data counts at least one rank")
+    return config
+
+
+def _part(kind: type[Part], given: Any, where: str) -> Part:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{where} is no JSON object")
+    hints = get_type_hints(kind)
+    unknown = sorted(set(given) - set(hints))
+    if unknown:
+        raise UsageError(f"{where} has no {unknown[0]!r}", remedy=f"choose from {', '.join(hints)}")
+    missing = [f.name for f in fields(kind) if f.name not in given and not _has_default(f)]  # type: ignore[arg-type]
+    if missing:
+        raise UsageError(f"{where} lacks {missing[0]!r}")
+    return kind(**{name: _value(hints[name], value, f"{where}.{name}") for name, value in given.items()})
+
+
+def _has_default(field: Any) -> bool:
+    from dataclasses import MISSING
+
+    return field.default is not MISSING
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise UsageError(f"{where} is {value!r}", remedy=f"choose from {', '.join(map(str, get_args(hint)))}")
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise UsageError(f"{where} is {value!r}, which is no {hint.__name__}")
+    if hint in (int, float) and (value < 0 or value > 1 << 50):
+        raise UsageError(f"{where} is {value!r}, which is out of range")
+    return value

@@ -1,0 +1,120 @@
+"""Weights, gradients, optimizer state and communication buffers of one rank: what lasts longer than a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timesink.memory_plan.config import Configuration, OptimizerName, Parallel, Precision, Training
+from timesink.memory_plan.parameters import Parameters, parameters
+from timesink.memory_plan.terms import PYTORCH, ZERO, Part, Term
+from timesink.units import bytes_text
+
+# Bytes of state per parameter, as a multiple of the bytes of one state number, and what a foreach step allocates.
+_STATES: dict[OptimizerName, float] = {
+    "sgd": 0,
+    "sgd-momentum": 1,
+    "adam": 2,
+    "adam-fused": 2,
+    "adamw": 2,
+    "adamw-fused": 2,
+    "adamw-8bit": 2,
+    "adafactor": 0,
+    "lion": 1,
+    "muon": 1,
+}
+_FOREACH = ("adam", "adamw")
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes per category of one rank, whole-step ones. `grad_number` and `weight_number` are bytes of one number.
+
+    `shards` divide weights, gradients and states (1 where they are whole).
+    """
+
+    params: Parameters
+    weight_number: int
+    grad_number: int
+    weight_shards: int
+    grad_shards: int
+    state_shards: int
+    terms: tuple[Term, ...]
+
+    def total(self, *parts: Part) -> int:
+        """Bytes of those categories."""
+        return sum(term.size_bytes for term in self.terms if term.part in parts)
+
+
+def number_bytes(precision: Precision) -> int:
+    """Bytes of one stored weight: autocast and fp8 recipes keep fp32 weights unless a master copy is asked for."""
+    return 2 if precision == "bf16" else 4
+
+
+def states(config: Configuration) -> States:
+    """The states of a training rank."""
+    train, parallel = config.training, config.parallel
+    params = parameters(config.model, parallel)
+    weight = 2 if train.master_weights else number_bytes(train.precision)
+    grad = weight
+    weight_shards, grad_shards, state_shards = _shards(parallel)
+    whole = params.total
+    terms = [
+        _term(Part.WEIGHTS, "weights", whole, weight, weight_shards, ZERO),
+        *_gradient_terms(whole, grad, grad_shards, parallel),
+        *_state_terms(whole, weight, state_shards, train),
+    ]
+    return States(params, weight, grad, weight_shards, grad_shards, state_shards, tuple(terms))
+
+
+def _shards(parallel: Parallel) -> tuple[int, int, int]:
+    """Over how many ranks weights, gradients and states are divided."""
+    n = parallel.data
+    match parallel.sharding:
+        case "zero1":
+            return 1, 1, n
+        case "zero2":
+            return 1, n, n
+        case "zero3" | "fsdp2":
+            return n, n, n
+        case _:
+            return 1, 1, 1
+
+
+def _term(part: Part, name: str, count: int, number: float, shards: int, source: str) -> Term:
+    size = int(count * number / shards)
+    per = f"{number:g} B x P" + (f" / {shards} ranks" if shards > 1 else "")
+    return Term(part, name, size, f"{per} = {number:g} x {count:,}{f' / {shards}' if shards > 1 else ''}", source)
+
+
+def _gradient_terms(whole: int, number: int, shards: int, parallel: Parallel) -> list[Term]:
+    """Gradients, and DDP's buckets, which are a second copy of them unless gradients are views into the buckets."""
+    source = "torch.nn.parallel.DistributedDataParallel"
+    if parallel.sharding == "ddp" and parallel.gradient_as_bucket_view:
+        term = _term(Part.GRADIENTS, "gradients, views into buckets", whole, number, 1, source)
+        return [term]
+    found = [_term(Part.GRADIENTS, "gradients", whole, number, shards, ZERO)]
+    if parallel.sharding == "ddp":
+        found.append(_term(Part.COMMUNICATION, "gradient buckets", whole, number, 1, source))
+    return found
+
+
+def _state_terms(whole: int, weight: int, shards: int, train: Training) -> list[Term]:
+    name = train.optimizer
+    number = 1 if name == "adamw-8bit" else (4 if train.master_weights else weight)
+    found = [_term(Part.OPTIMIZER_STATE, f"{name} state", whole, _STATES[name] * number, shards, ZERO)]
+    if train.master_weights:
+        found.append(_term(Part.OPTIMIZER_STATE, "fp32 master weights", whole, 4, shards, ZERO))
+    return [term for term in found if term.size_bytes]
+
+
+def step_temporaries(config: Configuration, held: States) -> Term:
+    """What `optimizer.step` allocates and frees: foreach Adam takes the roots of all second moments at once."""
+    train = config.training
+    count = held.params.total // held.state_shards
+    number = 4 if train.master_weights else held.weight_number
+    if train.optimizer in _FOREACH:
+        return Term(Part.TEMPORARIES, "roots of second moments", count * number, f"{number} B x {count:,}", PYTORCH)
+    if train.optimizer == "muon":
+        widest = config.model.hidden * config.model.feedforward
+        return Term(Part.TEMPORARIES, "Newton-Schulz products", 6 * widest, f"3 x 2 B x {widest:,}", "arXiv:2502.16982")
+    return Term(Part.TEMPORARIES, "fused step", 0, f"{train.optimizer} works in place ({bytes_text(0)})", PYTORCH)

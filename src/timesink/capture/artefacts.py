@@ -20,7 +20,8 @@ _KINETO = {
 }
 _LONGEST_MATCH = 64
 _SQLITE = {
-    "steps": "SELECT COUNT(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE COALESCE(text, value) LIKE 'step %'",
+    "steps": "SELECT COUNT(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId "
+    "WHERE COALESCE(text, value) LIKE 'step %'",
     "CUDA API calls": "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME",
     "kernels": "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL",
     "whole CUDA graphs": "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE",

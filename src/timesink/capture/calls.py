@@ -1,6 +1,6 @@
 """Captures as calls: each is what `timesink capture` runs, and returns a `Capture`.
 
-Options are the fields of `Settings` and of the tool's own options (`TorchOptions`, `NsysOptions`, `NcuOptions`), by name.
+Options are the fields of `Settings` and of the tool's own (`TorchOptions`, `NsysOptions`, `NcuOptions`), by name.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ def _split(
     tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     where = out if out is not None else captures.default_folder(tool)
     wanted = steps if isinstance(steps, Steps) else replace(Steps(), active=steps)
-    settings = Settings(where, wanted, **{name: value for name, value in tuples.items() if name in shared})
-    return {name: value for name, value in tuples.items() if name in own}, settings
+    common: dict[str, Any] = {name: value for name, value in tuples.items() if name in shared}
+    return {name: value for name, value in tuples.items() if name in own}, Settings(where, wanted, **common)

@@ -79,7 +79,7 @@ def capture_torch(program: Sequence[str], options: TorchOptions, settings: Setti
 
 
 def range_plan(settings: Settings, first_rank_only: bool) -> Plan:
-    """The agent's orders under nsys and ncu: steps are timed here only where they are not timed in a run of their own."""
+    """The agent's orders under nsys and ncu: steps are timed here where they are not timed in a run of their own."""
     timed = settings.steps.timed if settings.unprofiled == "inside" else 0
     return Plan(
         Mode.RANGE,

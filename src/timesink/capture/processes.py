@@ -110,7 +110,7 @@ def _wait(process: subprocess.Popen[bytes], watch: Watch | None, deadline_s: flo
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt, terminate, kill the process group, each only if the one before did not do; also what outlives its head."""
+    """Interrupt, terminate, kill the process group, each if the one before did not do; also what outlives its head."""
     for kind, grace_s in _GRACE_S.items():
         if process.poll() is not None:
             break

@@ -14,7 +14,7 @@ _PATIENCE_S = 60.0
 _OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _PACKAGES = {
-    "nsys": "install Nsight Systems (package nsight-systems), or Nsight Compute, which carries one; or give --nsys PATH",
+    "nsys": "install Nsight Systems (package nsight-systems) or Nsight Compute, which carries one, or give --nsys PATH",
     "ncu": "install Nsight Compute (package nsight-compute), or give --ncu PATH",
 }
 _HELP = {"nsys": ("profile", "--help"), "ncu": ("--help",)}

@@ -1,7 +1,7 @@
 """The agent: counts the program's steps, times some without a profiler, has some recorded, and ends the program.
 
-A step ends where the program says so: ``timesink.step()``, else its own profiler's ``step()``, else the step of the first
-optimizer that steps, else (without gradients) a call of the outermost module.
+A step ends where the program says so: ``timesink.step()``, else its own profiler's ``step()``, else the step of the
+first optimizer that steps, else (without gradients) a call of the outermost module.
 """
 
 from __future__ import annotations

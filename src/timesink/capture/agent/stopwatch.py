@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -40,7 +41,7 @@ class Stopwatch:
     def result(self) -> dict[str, object]:
         """The steps so far in ms, and their median. Waits for the device."""
         wait()
-        times = [_between_ms(first, second) for first, second in zip(self._marks, self._marks[1:])]
+        times = [_between_ms(first, second) for first, second in pairwise(self._marks)]
         return {"step_ms": median(times), "steps_ms": [round(ms, 4) for ms in times]}
 
 

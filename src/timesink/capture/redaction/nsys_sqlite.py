@@ -8,76 +8,115 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-# Tables nothing in a diagnosis needs, and that hold the environment, users, processes of others, disks, networks.
+from timesink.capture.redaction.cleaner import Cleaner
+
+# Tables no diagnosis needs, and that hold what the program printed, processes of others, disks, networks, folders.
 _DROPPED = re.compile(
-    r"^(TARGET_INFO_(SYSTEM_ENV|NIC_INFO|NETWORK|PROCESS|EXEC|DISK|CGROUP|CONTAINER|NVTX_PAYLOAD_SCHEMA_DIR)\w*|DIAGNOSTIC_EVENT"
-    r"|ANALYSIS_FILE|ANALYSIS_DETAILS|PROCESS_ENV\w*|FILE_(ACCESS|SYSTEM)\w*|NETWORK_\w+|NIC_\w+|PROFILER_CONFIG\w*)$"
+    r"TARGET_INFO_(NIC|NETWORK|PROCESS|EXEC|DISK|CGROUP|CONTAINER)\w*|ANALYSIS_FILE|ANALYSIS_DETAILS|PROCESS_ENV\w*|ProcessStreams"
+    r"|FILE_(ACCESS|SYSTEM)\w*|NETWORK_\w+|NIC_\w+|PROFILER_CONFIG\w*"
 )
-_META_TABLES = ("META_DATA_CAPTURE", "META_DATA_EXPORT")
-_META_KEPT = re.compile(r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_NORMALIZE|CAPTURE_EVENT_TYPE|\w*CUDA_GRAPH\w*")
-_EMPTIED = re.compile(
-    r"(?i)^(busLocation|uuid|luid|ctxswDevPath|ctrlDevPath|utcTime|localTime|hostname|vmId|chipSerial)$"
-)
-_PATH = re.compile(r"(?<![\w.)])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\[^\s\"']+")
+# Of tables of settings, the settings that say how to read the rest.
+_KEPT = {
+    "META_DATA_CAPTURE": r"CAPTURE_EVENT_TYPE|(\w+:)?CUDA_GRAPH\w*(:\w+)?|(\w+:)?COLLECT_\w+",
+    "META_DATA_EXPORT": r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",
+    "EXPORT_META_DATA": r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",
+    "TARGET_INFO_SYSTEM_ENV": r"(?i)(gpu|nvidia|cuda)?_?(driver|cuda)_?\w*version\w*|GpuDriver\w*|CudaVersion\w*|OsVersion",
+}
+_PEOPLE = re.compile(r"(?i)(\w+:)?(EXPORT_)?(HOST|USER|USER_NAME|HOST_?NAME|DEVICE_DISPLAY_NAME|NODE_?NAME)")
+_SERIALS = re.compile(r"(?i)busLocation|uuid|luid|ctxswDevPath|ctrlDevPath|utcTime|localTime|hostname|vmId|serial\w*")
+# Columns that refer to strings, for exports whose declarations do not say so.
+_REFERRING = re.compile(r"nameId|endNameId|textId|\w+Name|module|symbol|srcFile|description|CpuInstruction")
+_ENVIRONMENT = re.compile(r"(?:(?:^|\s)[A-Za-z_]\w*=\S*(?=\s|$).*?){4}", re.DOTALL)
+_WORTH_TELLING = "(2, 3)"  # warnings and errors: what nsys says of lost events
 
 
-def redact_sqlite(path: Path) -> list[str]:
-    """Rewrite the file; returns one sentence per kind of thing removed."""
-    removed: list[str] = []
+def redact_sqlite(path: Path, cleaner: Cleaner | None = None) -> list[str]:
+    """Rewrite the file; returns one phrase per kind of thing removed."""
+    cleaner = cleaner or Cleaner()
     with closing(sqlite3.connect(path.resolve().as_uri(), uri=True)) as db:
         db.execute("PRAGMA secure_delete = ON")
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-        for step in (_drop_tables, _trim_meta, _empty_columns, _shorten_paths):
-            removed += step(db, tables)
+        _learn_people(db, tables, cleaner)
+        removed = [*_drop_tables(db, tables), *_trim_settings(db, tables), *_empty_serials(db, tables)]
+        removed += _drop_strings(db, tables)
+        for table in tables:
+            _clean_texts(db, table, cleaner)
         db.commit()
         db.execute("VACUUM")
-    return removed
+    return [*removed, *cleaner.summary()]
+
+
+def _learn_people(db: sqlite3.Connection, tables: list[str], cleaner: Cleaner) -> None:
+    """Hosts and users by the settings that name them, to be found wherever else they stand."""
+    for table in (name for name in _KEPT if name in tables):
+        named = db.execute(f"SELECT name, value FROM {table} WHERE value IS NOT NULL").fetchall()
+        for name, value in named:
+            cleaner.learn_from(str(value))
+            if _PEOPLE.fullmatch(name or ""):
+                cleaner.learn([str(value)])
 
 
 def _drop_tables(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    for table in [name for name in tables if _DROPPED.match(name)]:
+    for table in [name for name in tables if _DROPPED.fullmatch(name)]:
         (rows,) = db.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()
         db.execute(f'DROP TABLE "{table}"')
         tables.remove(table)
         if rows:
-            yield f"table {table} ({rows} rows)"
+            yield f"table {table}, rows: {rows}"
+    if "DIAGNOSTIC_EVENT" in tables:
+        gone = db.execute(f"DELETE FROM DIAGNOSTIC_EVENT WHERE severity NOT IN {_WORTH_TELLING}").rowcount
+        if gone:
+            yield f"messages of nsys that are no warnings: {gone}"
 
 
-def _trim_meta(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    """Capture settings hold the command line, the working directory and the environment among others: keep a list."""
-    for table in _META_TABLES:
+def _trim_settings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
+    """Environment, command line, folder, host and user stand among the settings: keep a list, drop the rest."""
+    for table, kept in _KEPT.items():
         if table in tables:
             names = [name for (name,) in db.execute(f"SELECT DISTINCT name FROM {table}")]
-            unwanted = [name for name in names if not _META_KEPT.fullmatch(name or "")]
+            unwanted = [name for name in names if not re.fullmatch(kept, name or "")]
             db.executemany(f"DELETE FROM {table} WHERE name IS ?", [(name,) for name in unwanted])
             if unwanted:
-                yield f"{len(unwanted)} settings of {table}: environment, command line, folders, host and user among them"
+                yield f"settings of {table}: {len(unwanted)} (environment, command line, folders, host, user)"
 
 
-def _empty_columns(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
+def _empty_serials(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
     for table in tables:
-        columns = list(db.execute(f'PRAGMA table_info("{table}")'))
-        for name, type_ in ((row[1], row[2]) for row in columns if _EMPTIED.match(row[1])):
-            blank = "''" if "TEXT" in type_.upper() else "0"
-            db.execute(f'UPDATE "{table}" SET "{name}" = {blank} WHERE "{name}" IS NOT NULL')
-            yield f"column {table}.{name}"
+        for column, kind in _columns(db, table):
+            if _SERIALS.fullmatch(column):
+                blank = "''" if "TEXT" in kind else "0"
+                db.execute(f'UPDATE "{table}" SET "{column}" = {blank} WHERE "{column}" IS NOT NULL')
+                yield f"column {table}.{column}"
 
 
-def _shorten_paths(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    """Every other text that holds a path keeps its last part: `/home/ann/x/train.py` becomes `train.py`."""
-    count = 0
+def _drop_strings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
+    """Strings no row refers to: nsys keeps the environment of every process and what it printed among them. And strings
+    that look like an environment, whoever refers to them.
+    """
+    if "StringIds" not in tables:
+        return
+    used: set[int] = set()
     for table in tables:
-        texts = [row[1] for row in db.execute(f'PRAGMA table_info("{table}")') if "TEXT" in row[2].upper()]
-        for column in texts:
-            query = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE "{column}" GLOB \'*/*/*\' OR "{column}" GLOB \'*:\\*\''
-            for (text,) in db.execute(query).fetchall():
-                shorter = _PATH.sub(lambda found: _last(found.group()), text)
-                if shorter != text:
-                    db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE "{column}" = ?', (shorter, text))
-                    count += 1
-    if count:
-        yield f"folders of {count} paths in names"
+        declared = {row[3] for row in db.execute(f'PRAGMA foreign_key_list("{table}")') if row[2] == "StringIds"}
+        named = {column for column, _ in _columns(db, table) if _REFERRING.fullmatch(column)}
+        for column in sorted(declared | named):
+            used |= {key for (key,) in db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"') if isinstance(key, int)}
+    strings = db.execute("SELECT id, value FROM StringIds").fetchall()
+    unused = [(key,) for key, text in strings if key not in used or _ENVIRONMENT.search(text or "")]
+    db.executemany("DELETE FROM StringIds WHERE id = ?", unused)
+    if unused:
+        yield f"strings that nothing kept refers to, environments among them: {len(unused)}"
 
 
-def _last(path: str) -> str:
-    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+def _clean_texts(db: sqlite3.Connection, table: str, cleaner: Cleaner) -> None:
+    """Every text that is left: `/home/ann/x/train.py` becomes `train.py`, hosts and users become ***."""
+    for column, kind in _columns(db, table):
+        if kind and "TEXT" not in kind and "CHAR" not in kind:
+            continue
+        for (text,) in db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"').fetchall():
+            if isinstance(text, str) and (clean := cleaner.clean(text)) != text:
+                db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE "{column}" = ?', (clean, text))
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str]]:
+    return [(row[1], row[2].upper()) for row in db.execute(f'PRAGMA table_info("{table}")')]

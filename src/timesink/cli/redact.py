@@ -1,0 +1,43 @@
+"""`timesink redact`: take out of a capture what names people, machines and secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timesink.cli import options
+from timesink.cli.capture_errors import translated
+from timesink.cli.output import sink
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A capture or a report.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The new file [default: NAME.redacted.*].", show_default=False
+        ),
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="NAME", help="Another host or user to look for; may be repeated."),
+    ] = None,
+    form: options.Form = None,
+    no_color: options.NoColor = False,
+) -> int:
+    """Remove environment, command line, folders, host and user names, and say what was removed.
+
+    Takes Nsight Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), Nsight Compute reports (.ncu-rep)
+    and text or JSON reports. Names that look like none of these stay: look at what you share.
+    """
+    from timesink.capture.redaction.files import redact
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    with translated():
+        done = redact(file, output, names or ())
+    rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
+    sheet = Sheet("removed", "Removed", (Column("what", "what"),), rows)
+    sink(form, None, no_color).page(Page(f"Redacted copy: {done.path}", (sheet,)))
+    return 0

@@ -6,7 +6,7 @@ limits hold whatever the skew of those ends; the estimate is moved into them whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.int64]
 
 # Two clocks of disciplined hosts drift apart by no more: 500 ppm is the fastest that NTP slews a clock (RFC 5905).
 MAX_DRIFT_RATIO: Final = 5e-4
-# A drift is fitted over at least this much time and this many collectives, and kept where it exceeds the noise so often.
+# A drift is fitted over at least this much time and this many collectives, and kept where it exceeds the noise.
 _DRIFT_WINDOW_NS: Final = 1_000_000_000
 _DRIFT_CALLS: Final = 12
 _ABOVE_NOISE: Final = 4.0
@@ -77,7 +77,7 @@ def align_clocks(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
         mine = calls.filter(pl.col("clock_number") == at)
         bounds = _Limits.of(visits, low, high, at)
         clock, aligned = _one(mine, fits[at], bounds, at)
-        found.append(_named(clock, name, tuple(sorted(ranks))))
+        found.append(replace(clock, name=name, ranks=tuple(sorted(ranks))))
         parts.append(aligned)
     whole = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
     return Clocks(tuple(found), whole, _shared_clock_ok(known, clock_of))
@@ -101,7 +101,7 @@ class _Limits:
     def at(self, time_ns: Numbers) -> tuple[Numbers, Numbers]:
         """The limits at other times: those of the call before and the call after, widened by drift, intersected."""
         if not self.time_ns.size:
-            return np.full(time_ns.size, -UNKNOWN), np.full(time_ns.size, UNKNOWN)
+            return np.full(time_ns.size, -UNKNOWN, np.int64), np.full(time_ns.size, UNKNOWN, np.int64)
         after = np.minimum(np.searchsorted(self.time_ns, time_ns), self.time_ns.size - 1)
         before = np.maximum(after - 1, 0)
         lows, highs = [], []
@@ -122,7 +122,8 @@ class _Fit:
     residual_ns: int
 
     def at(self, time_ns: Numbers) -> Numbers:
-        return self.offset_ns + np.rint(self.drift_ratio * (time_ns - self.middle_ns)).astype(np.int64)
+        moved = np.rint(self.drift_ratio * (time_ns - self.middle_ns)).astype(np.int64)
+        return np.asarray(self.offset_ns + moved, np.int64)
 
 
 def _clocks_of(members: pl.DataFrame) -> pl.DataFrame:
@@ -223,8 +224,7 @@ def _one(calls: pl.DataFrame, fit: _Fit | None, limits: _Limits, number: int) ->
         residual = fit.residual_ns if fit else 0
         known = 0 if number == 0 else None
         clock = Clock("", (), 0, known, 0.0, residual, calls.height, True)
-        error = pl.lit(known, pl.Int64)
-        return clock, calls.with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=error)
+        return clock, calls.with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(known, pl.Int64))
     low, high = limits.at(time)
     consistent = bool((low <= high).all())
     guess = fit.at(time)
@@ -240,19 +240,6 @@ def _one(calls: pl.DataFrame, fit: _Fit | None, limits: _Limits, number: int) ->
         pl.when("bounded").then(pl.col("error_ns")).alias("error_ns")
     )
     return clock, aligned.drop("bounded")
-
-
-def _named(clock: Clock, name: str, ranks: tuple[int, ...]) -> Clock:
-    return Clock(
-        name,
-        ranks,
-        clock.offset_ns,
-        clock.error_ns,
-        clock.drift_ratio,
-        clock.residual_ns,
-        clock.calls,
-        clock.consistent,
-    )
 
 
 def _shared_clock_ok(known: pl.DataFrame, clock_of: pl.DataFrame) -> bool | None:

@@ -1,0 +1,150 @@
+"""The map step on Dask distributed: a cluster of this machine's processes, or one that somebody runs already.
+
+A Dask scheduler obeys whoever reaches it. The cluster started here listens on loopback only; a scheduler reached by
+plain TCP over a network draws a warning. Workers that die are replaced by others: their tasks run again there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from timesink.errors import MissingTool, ToolFailed, UsageError
+from timesink.ranks.map import Summarised, Task
+
+if TYPE_CHECKING:
+    from timesink.ranks.engines import Map
+
+_WINDOW = 2
+_REACH_S = 30
+
+
+class PlaintextScheduler(UserWarning):
+    """A scheduler is spoken to without TLS over a network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dask:
+    """`scheduler` is an address (tcp://, tls://) or a scheduler file; None starts a cluster on this machine."""
+
+    workers: int = 0
+    scheduler: str | None = None
+
+    def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+        """Results as they come, a few tasks per worker under way at a time. Paths are sent, not bytes."""
+        with self._client() as client:
+            _same_version(client)
+            yield from _windowed(client, function, tasks)
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        distributed = _distributed()
+        if self.scheduler is None:
+            from timesink.ranks.engines import cores
+
+            cluster = distributed.LocalCluster(
+                n_workers=self.workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1",
+                dashboard_address=None, silence_logs=50,
+            )  # fmt: skip
+            with cluster, distributed.Client(cluster) as client:
+                yield client
+            return
+        try:
+            with distributed.Client(**_address(self.scheduler), timeout=_REACH_S) as client:
+                yield client
+        except OSError as error:
+            shown = self.scheduler.rpartition("@")[2]
+            raise ToolFailed(f"no scheduler answers at {shown}: {error}", remedy="check --scheduler") from error
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise MissingTool("Dask is not installed", remedy="install timesink[dask]") from error
+    return distributed
+
+
+def _windowed(client: Any, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+    waiting = deque(tasks)
+    of_future: dict[str, Task] = {}
+
+    def submit() -> Any:
+        task = waiting.popleft()
+        future = client.submit(function, task, pure=False, retries=1)
+        of_future[future.key] = task
+        return future
+
+    window = max(1, _WINDOW * len(client.scheduler_info(n_workers=-1)["workers"]))
+    running = _distributed().as_completed([submit() for _ in range(min(window, len(waiting)))])
+    for future in running:
+        task = of_future.pop(future.key)
+        if future.status == "finished":
+            yield future.result()
+        else:
+            yield Summarised(task.file, None, f"its worker failed: {future.exception()}")
+        future.release()
+        if waiting:
+            running.add(submit())
+
+
+def _address(scheduler: str) -> dict[str, str]:
+    """A scheduler file is named by its path; a plain-text address that leaves this machine is warned of."""
+    parts = urlsplit(scheduler)
+    if parts.scheme not in ("tcp", "tls", ""):
+        raise UsageError(f"{scheduler!r} is no scheduler", remedy="give tcp://host:port, tls://host:port or a file")
+    if parts.scheme:
+        _warn_if_open(parts.scheme, parts.hostname or "")
+        return {"address": scheduler}
+    path = Path(scheduler)
+    if not path.is_file():
+        raise UsageError(f"no scheduler file {scheduler}", remedy="start one: dask scheduler --scheduler-file FILE")
+    try:
+        said = urlsplit(str(json.loads(path.read_text("utf-8"))["address"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{scheduler} is no scheduler file: {error}", remedy="let dask scheduler write it") from error
+    _warn_if_open(said.scheme, said.hostname or "")
+    return {"scheduler_file": scheduler}
+
+
+def _warn_if_open(scheme: str, host: str) -> None:
+    if scheme == "tls" or _is_loopback(host):
+        return
+    message = f"the scheduler at {host} is reached without TLS: whoever else reaches it can run programs on its workers"
+    warnings.warn(message, PlaintextScheduler, stacklevel=2)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _same_version(client: Any) -> None:
+    """Workers of another version would measure otherwise: refuse before any work is done."""
+    from timesink import __version__
+
+    try:
+        found = client.run(_version)
+    except (ImportError, ModuleNotFoundError) as error:
+        raise ToolFailed("timesink is not installed on the workers", remedy="install it there") from error
+    others = sorted({version for version in found.values() if version != __version__})
+    if others:
+        raise ToolFailed(
+            f"workers run timesink {', '.join(others)}, and this is {__version__}", remedy="install the same version"
+        )
+
+
+def _version() -> str:
+    from timesink import __version__
+
+    return __version__

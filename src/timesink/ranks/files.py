@@ -1,0 +1,145 @@
+"""Which files a run consists of: paths, folders, globs, URLs, or a manifest that lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from timesink.errors import MissingTool, UnreadableTrace, UsageError
+from timesink.readers import trace_files
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+# A manifest is a text file of this ending with one path, glob or URL a line; `#` begins a comment.
+MANIFEST_SUFFIX: Final = ".ranks"
+_URL: Final = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_TRACES: Final = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".qdrep")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RankFile:
+    """One file of the run. `url` may hold credentials: show `shown` instead."""
+
+    url: str
+    size_bytes: int
+
+    @property
+    def shown(self) -> str:
+        """The place without user, password, query or fragment."""
+        return without_credentials(self.url)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.shown.rstrip("/").rsplit("/", maxsplit=1)[-1]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the file must be fetched before it is read."""
+        return bool(_URL.match(self.url)) and not self.url.lower().startswith("file://")
+
+
+def without_credentials(url: str) -> str:
+    """A URL as it may be shown: signed queries and `user:password@` left out."""
+    if not _URL.match(url):
+        return url
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def find_files(places: Sequence[str]) -> tuple[RankFile, ...]:
+    """Every file of the run once, largest first, so that the longest work starts first; ties by name.
+
+    Raises
+    ------
+    UnreadableTrace
+        A place holds no trace, or cannot be listed.
+    """
+    found = {file for place in _listed(places) for file in _files_of(place)}
+    if not found:
+        raise UnreadableTrace("", "no file to read", remedy="name at least one trace, folder or URL")
+    return tuple(sorted(found, key=lambda file: (-file.size_bytes, file.url)))
+
+
+def _listed(places: Iterable[str]) -> Iterable[str]:
+    for place in places:
+        if place.endswith(MANIFEST_SUFFIX):
+            yield from _manifest(Path(place))
+        else:
+            yield place
+
+
+def _manifest(path: Path) -> list[str]:
+    """Its lines; paths in it that are not absolute count from its folder."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableTrace(path, f"the manifest cannot be read: {error}", remedy="check the path") from error
+    entries = [line.partition("#")[0].strip() for line in lines]
+    return [entry if _URL.match(entry) else str(path.parent / entry) for entry in entries if entry]
+
+
+def _files_of(place: str) -> list[RankFile]:
+    if _URL.match(place):
+        return _remote(place)
+    path = Path(place)
+    if any(mark in place for mark in "*?[") and not path.exists():
+        paths = sorted(path for path in Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+    else:
+        paths = trace_files(path)
+    return [RankFile(str(path), _size(path)) for path in paths]
+
+
+def _size(path: Path) -> int:
+    try:
+        if path.is_dir():
+            return sum(file.stat().st_size for file in path.iterdir())
+        return path.stat().st_size
+    except OSError as error:
+        raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
+
+
+def _remote(url: str) -> list[RankFile]:
+    """The file at a URL, the matches of a pattern, or the traces right below a folder."""
+    system, path = filesystem(url)
+    try:
+        if any(mark in path for mark in "*?["):
+            inside = sorted(system.glob(path))
+        elif system.isdir(path):
+            inside = [name for name in sorted(system.ls(path, detail=False)) if str(name).lower().endswith(_TRACES)]
+        else:
+            inside = [path]
+        return [RankFile(_beside(url, system, name), int(system.info(name).get("size") or 0)) for name in inside]
+    except (OSError, ValueError) as error:
+        reason = str(error).replace(url, without_credentials(url))
+        raise UnreadableTrace(without_credentials(url), reason, remedy="check the URL and the access to it") from error
+
+
+def filesystem(url: str) -> tuple[AbstractFileSystem, Any]:
+    """The file system that serves a URL, and the path in it."""
+    try:
+        from fsspec.core import url_to_fs
+
+        system, path = url_to_fs(url)
+    except ImportError as error:
+        scheme = urlsplit(url).scheme
+        raise MissingTool(
+            f"nothing here reads {scheme}:// ({error})", remedy="install timesink[remote] and what it names"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"{without_credentials(url)}: {error}", remedy="give a path or a known URL") from error
+    return system, path
+
+
+def _beside(url: str, system: AbstractFileSystem, name: str) -> str:
+    """A file's own URL, with the credentials and the query of the URL it was found by."""
+    own = urlsplit(system.unstrip_protocol(name))
+    asked = urlsplit(url)
+    if own.netloc == asked.netloc.rpartition("@")[2]:
+        own = own._replace(netloc=asked.netloc)
+    return str(urlunsplit(own._replace(query=own.query or asked.query)))

@@ -1,0 +1,84 @@
+"""One file of a run becomes one small `Job`: the map step. It runs in any thread, process or host that has the file."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from timesink.errors import TimesinkError
+from timesink.measures.job import Job, job
+from timesink.model.tables import SOURCES
+from timesink.model.trace import Trace
+from timesink.ranks import stored
+from timesink.ranks.files import RankFile, filesystem
+from timesink.readers import read
+from timesink.readers.cache import digest_of
+
+RETRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A file to summarise. `keep` says whether its job may be taken from and put into the cache."""
+
+    file: RankFile
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summarised:
+    """What became of one file: its job, or why it has none (`failure`). `transient` failures may go away by themselves.
+    `lost` counts records that the file held and the reader could not keep."""
+
+    file: RankFile
+    job: Job | None
+    failure: str = ""
+    transient: bool = False
+    lost: int = 0
+
+
+def summarise(task: Task) -> Summarised:
+    """Read, measure and let go of one file. A damaged file is a result, not an exception."""
+    for attempt in range(RETRIES + 1):
+        try:
+            return _summarised(task)
+        except TimesinkError as error:
+            return Summarised(task.file, None, str(error))
+        except OSError as error:
+            failure = str(error).replace(task.file.url, task.file.shown)
+            if attempt == RETRIES:
+                return Summarised(task.file, None, failure, transient=True)
+        except MemoryError:
+            return Summarised(task.file, None, "more memory is needed than a worker has", transient=True)
+    raise AssertionError("the last attempt returns")
+
+
+def _summarised(task: Task) -> Summarised:
+    if not task.file.is_remote:
+        return _of_path(task, Path(task.file.url.removeprefix("file://")))
+    with tempfile.TemporaryDirectory(prefix="timesink-") as folder:
+        target = Path(folder) / task.file.name
+        system, path = filesystem(task.file.url)
+        system.get_file(path, str(target))
+        return _of_path(task, target)
+
+
+def _of_path(task: Task, path: Path) -> Summarised:
+    place = stored.place_of(digest_of(path), task.file.shown) if task.keep and path.is_file() else None
+    if place is not None and (kept := stored.load(place)) is not None:
+        return Summarised(task.file, kept)
+    trace = _named(read(path, cache=False), task.file.shown)
+    made = job(trace)
+    lost = sum(note.count for note in trace.notes if note.kind == "data_loss")
+    if place is not None and not lost:
+        stored.store(place, made)
+    return Summarised(task.file, made, lost=lost)
+
+
+def _named(trace: Trace, shown: str) -> Trace:
+    """The trace under the name it was asked for, which for a fetched file is not where it lay."""
+    import polars as pl
+
+    sources = trace.get(SOURCES).with_columns(path=pl.lit(shown))
+    return Trace(shown, {**trace.tables, SOURCES: sources}, trace.notes)

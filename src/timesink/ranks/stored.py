@@ -1,0 +1,60 @@
+"""Jobs on disk: one file a rank, named by what it was made of, so that a run cut short goes on where it was."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import polars as pl
+
+from timesink.measures.job import SCHEMAS, Job
+
+# Changes whenever the same trace would give another job.
+VERSION = 1
+
+
+def folder() -> Path:
+    """Where jobs are kept: beside the tables of the reader's cache."""
+    if chosen := os.environ.get("TIMESINK_CACHE_DIR"):
+        return Path(chosen) / "ranks"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("timesink") / "ranks"
+
+
+def place_of(digest: str, source: str) -> Path:
+    """The file that holds the job of a trace with these bytes under this name."""
+    import hashlib
+
+    named = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return folder() / f"v{VERSION}-{digest}-{named}.zip"
+
+
+def load(place: Path) -> Job | None:
+    """The job kept there; None where there is none, or what is there is not whole."""
+    try:
+        with zipfile.ZipFile(place) as archive:
+            frames = {name: pl.read_ipc(io.BytesIO(archive.read(name))) for name in SCHEMAS}
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, pl.exceptions.PolarsError):
+        return None
+    if any(frames[name].schema != pl.Schema(schema) for name, schema in SCHEMAS.items()):
+        return None
+    return Job(**frames)
+
+
+def store(place: Path, job: Job) -> None:
+    """Keep a job: whole or not at all. A folder that cannot be written is no error."""
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=".new-")
+        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for table in SCHEMAS:
+                content = io.BytesIO()
+                getattr(job, table).write_ipc(content)
+                archive.writestr(table, content.getvalue())
+        Path(name).replace(place)
+    except OSError:
+        return

@@ -110,6 +110,21 @@ def test_instruction_counts_from_rates_are_whole_numbers(tmp_path: Path) -> None
     assert split == pytest.approx(threads * rounds * chains, rel=1e-6)
 
 
+def test_tensor_work_is_counted_by_format_and_path_against_the_dense_peak_of_its_path(tmp_path: Path) -> None:
+    """528 blocks of 8 warps, 512 rounds of 4 products of 16^3; mma.sync on Hopper does 8192 / 3 per SM and cycle."""
+    path = tmp_path / "tensor.ncu-rep"
+    path.write_bytes(lzma.decompress((SUITE / "tensor.ncu-rep.xz").read_bytes()))
+    trace = read(path, cache=False)
+    flops = 528 * 8 * 512 * 4 * 2 * 16**3
+    for kernel_, line in zip(kernel_counters(trace), kernel_rooflines(trace), strict=True):
+        assert line is not None
+        tensor = [roof for roof in line.compute if roof.path == "mma"]
+        wanted = Precision.TF32 if kernel_.function == "wide_operands_fault" else Precision.FP16
+        assert [(roof.precision, roof.flops) for roof in tensor] == [(wanted, pytest.approx(flops))]
+        per_cycle = (tensor[0].peak_flops or 0) / (line.clock_hz or 1) / 132
+        assert per_cycle == pytest.approx(8192 / 3 / (2 if wanted is Precision.TF32 else 1))
+
+
 SIDES = {
     0: False,  # bf16 GEMM of a prefill
     1: True,  # GEMV of a decode

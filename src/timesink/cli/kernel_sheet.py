@@ -77,6 +77,9 @@ def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[Ker
             yield f"launch {kernel.profile}, {kernel.function}: undecided, {why}"
     yield from _session(trace)
     yield from _clocks(limits)
+    identities = [one.stalls.identity for one in limits if one is not None and one.stalls and one.stalls.identity]
+    if identities:
+        yield f"stall reasons sum to {min(identities):.2f}-{max(identities):.2f} of the latency they should sum to"
     partial = sum(1 for one in limits if one is not None and not one.is_complete)
     if partial:
         yield f"{partial} launches without the list of units: another unit may be busier (use --set full)"

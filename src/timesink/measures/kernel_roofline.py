@@ -246,13 +246,13 @@ def _tensor(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[ComputeR
         active = kernel.get("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active")
         busy = None if active is None else active / 100
     found = False
-    for (path, word), flops in sorted(_tensor_ops(kernel).items()):
+    for (path, word), (flops, per_cycle) in sorted(_tensor_ops(kernel).items()):
         precision = _precision(word)
         rate = tensor_rate(kernel.compute_capability, precision, path) if precision else None
-        peak = rate * sms * clock if rate and sms and clock else None
-        if precision and peak:
+        whole = per_cycle if per_cycle is not None else rate * sms if rate and sms else None
+        if precision and whole and clock:
             found = True
-            yield ComputeRoof(precision, path, flops, peak, flops / peak / seconds)
+            yield ComputeRoof(precision, path, flops, whole * clock, flops / (whole * clock) / seconds)
     if not found and busy:
         yield ComputeRoof(None, "tensor", None, None, busy)
 
@@ -264,18 +264,22 @@ def _precision(word: str) -> Precision | None:
     return Precision(word) if word in {one.value for one in Precision} else None
 
 
-def _tensor_ops(kernel: KernelCounters) -> dict[tuple[str, str], float]:
-    """Operations by (path, source format). Of names that overlap, those by instruction are taken before the totals."""
-    by_op: dict[tuple[str, str], float] = {}
-    totals: dict[tuple[str, str], float] = {}
-    for name, value in kernel.values.items():
+def _tensor_ops(kernel: KernelCounters) -> dict[tuple[str, str], tuple[float, float | None]]:
+    """Operations, and dense peak per cycle of the whole GPU, by (path, source format).
+
+    Of names that overlap, those by instruction are taken before the totals, whose peaks are sparse rates.
+    """
+    by_op: dict[tuple[str, str], tuple[float, float | None]] = {}
+    totals: dict[tuple[str, str], tuple[float, float | None]] = {}
+    for name, value in sorted(kernel.values.items()):
         found = _TENSOR_OPS.match(name) if value and name.startswith("sm__ops_path_tensor_") else None
         if not found:
             continue
         op, word, sparsity = found.groups()
         if op is None:
-            totals["mma", word] = max(value, totals.get(("mma", word), 0.0))
+            totals["mma", word] = (max(value, totals.get(("mma", word), (0.0, None))[0]), None)
         elif sparsity != "on":
             key = ("wgmma" if op in _WGMMA else "mma", word)
-            by_op[key] = max(value, by_op.get(key, 0.0))
+            if value > by_op.get(key, (0.0, None))[0]:
+                by_op[key] = (value, kernel.get(f"{name}.peak_sustained"))
     return by_op or totals

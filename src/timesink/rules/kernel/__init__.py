@@ -92,9 +92,9 @@ _OWNERS = {
 }
 
 
-def bottleneck_of(limits: KernelLimits, cause: Cause | None = None) -> Bottleneck:
+def bottleneck_of(limits: KernelLimits) -> Bottleneck:
     """The name of a kernel's limiter in a diagnosis."""
-    return Bottleneck((cause or limits.limiter).value)
+    return explained(limits).bottleneck or Bottleneck(limits.limiter.value)
 
 
 def fact(label: str, value: float, unit: str, how: str, limits: KernelLimits) -> Evidence:
@@ -150,7 +150,7 @@ def _finding(launches: Launches, cause: Cause, limit: float | None, words: Words
     )
     return Finding(
         message=message,
-        bottleneck=words.bottleneck or bottleneck_of(limits, cause),
+        bottleneck=words.bottleneck or Bottleneck(cause.value),
         where=Where(kernel=limits.kernel.name),
         evidence=(own, *words.evidence),
         advice=words.advice,

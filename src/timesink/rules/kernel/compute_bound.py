@@ -22,7 +22,9 @@ roofline says how much of the peak was useful.
 
 from __future__ import annotations
 
-from timesink.findings import Card, Verdict
+from functools import partial
+
+from timesink.findings import Bottleneck, Card, Limit, Verdict
 from timesink.measures.kernel_leaves import Resource
 from timesink.measures.kernel_limiter import KernelLimits
 from timesink.measures.kernel_waste import Cause
@@ -30,6 +32,12 @@ from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.rule import Facts, Limits, Rule
 from timesink.rules.kernel import CAPTURE, READS, Words, fact, judged
 
+FP64_RATIO = Limit(
+    default=0.25,
+    unit="ratio",
+    why="below a quarter of the fp32 rate the GPU is not made for fp64; data-centre parts have a half",
+    source="fp64 to fp32 lanes of nine GPUs' reports: 1/2 on V100, A100, H100; 1/64 on A10G, RTX A4500; 1/64 on H800",
+)
 _PIPES = {
     Resource.TENSOR: "tensor cores",
     Resource.FP64: "the fp64 pipe",
@@ -52,11 +60,11 @@ _ADVICE = {
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.COMPUTE, words)
+    return judged(facts, Cause.COMPUTE, partial(words, fp64_ratio=limits["fp64_ratio"]))
 
 
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def words(limits: KernelLimits, fp64_ratio: float = FP64_RATIO.default) -> Words:
+    """What there is to say of a kernel that this limits. Where fp64 is slow, its format is the cause."""
     facts = [fact("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
     for roof in limits.roofline.compute if limits.roofline is not None else ():
         facts.append(fact(f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock", limits))
@@ -64,7 +72,8 @@ def words(limits: KernelLimits) -> Words:
             how = "of its additions, multiplications and fused operations"
             facts.append(fact(f"{roof.precision} fused share", roof.fused_ratio, "ratio", how, limits))
     pipe = _PIPES.get(limits.top.resource, "instruction issue")
-    return Words(f"on {pipe}", tuple(facts), _advice(limits))
+    is_slow = limits.top.resource is Resource.FP64 and 1 / _fp32_per_fp64(limits) < fp64_ratio
+    return Words(f"on {pipe}", tuple(facts), _advice(limits), Bottleneck.PRECISION if is_slow else None)
 
 
 def _advice(limits: KernelLimits) -> str:
@@ -98,6 +107,6 @@ RULE = Rule(
     needs=(KERNEL_PROFILES, KERNEL_METRICS),
     reads=READS,
     check=check,
-    limits={},
+    limits={"fp64_ratio": FP64_RATIO},
     capture=CAPTURE,
 )

@@ -68,7 +68,18 @@ def hostile(text: str) -> GateResult:
     found = FindingChange(text, text, text, Fate.NEW, 1.0, 2.0, text, 3)
     run = row(0.01, receipt=text, slowed_by=(text,), foreign=(text,))
     parts = (Contribution(text, 1, 2),)
-    return GateResult(text, "two captures", tuple(rows), {text: (text, text)}, parts, (found,), (run,), (text,), text)
+    return GateResult(
+        text,
+        "two captures",
+        tuple(rows),
+        differences={text: (text, text)},
+        contributions=parts,
+        budget=parts,
+        findings=(found,),
+        runs=(run,),
+        notes=(text,),
+        artefact=text,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +215,7 @@ def test_the_comment_is_found_again_by_its_marker() -> None:
 
 
 def test_comment_and_summary_keep_their_limits_and_the_headline() -> None:
-    runs = tuple(row(0.01, number=number, foreign=("x" * 190,)) for number in range(20_000))
+    runs = tuple(row(0.01, number=number, foreign=("x" * 190,)) for number in range(4_000))
     huge = result(gate_row(SLOWER), runs=runs, notes=("n" * 1500,) * 2000)
     assert len(gate_markdown.render(huge)) <= 65_536
     assert len(gate_github.summary(huge).encode()) <= 1024 * 1024

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from timesink.capture.annotation import annotate
+    from timesink.capture.notebook import profile
     from timesink.capture.steps_file import step
     from timesink.engine import diagnose
     from timesink.model.trace import Trace
     from timesink.readers import read
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "diagnose", "read", "step"]
+__all__ = ["Trace", "__version__", "annotate", "diagnose", "profile", "read", "step"]
 
 _HOMES = {
     "read": "timesink.readers",
     "diagnose": "timesink.engine",
     "Trace": "timesink.model.trace",
     "step": "timesink.capture.steps_file",
+    "annotate": "timesink.capture.annotation",
+    "profile": "timesink.capture.notebook",
 }
 
 

@@ -66,11 +66,11 @@ class Settings:
 
 
 def ready_folder(out: Path) -> Path:
-    """The capture's folder, made if need be, empty, on a disk with room. Nothing in its name may mean more to a tool."""
+    """The capture's folder, made if need be, empty, on a disk with room. Nothing in its name means more to a tool."""
     if "%" in str(out.absolute()):
         raise CaptureError(
             Fault.REQUEST,
-            f"the folder {str(out)!r} has a % in its path, which nsys and ncu expand (%q{{NAME}} becomes a variable's value)",
+            f"the folder {str(out)!r} has a % in its path; nsys and ncu put variables in its place (%q{{NAME}})",
             remedy="choose a folder without %",
         )
     try:

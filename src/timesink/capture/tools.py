@@ -77,7 +77,7 @@ def asked(path: Path, *arguments: str) -> str:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise CaptureError(
             Fault.FAILED,
-            f"{path} {' '.join(arguments)} ended with status {done.returncode}: {said[-1][:200] if said else 'no word'}",
+            f"{path} {' '.join(arguments)} ended with status {done.returncode}: {said[-1][:200] if said else ''}",
             remedy="check the installation",
         )
     return done.stdout

@@ -27,6 +27,9 @@ class Recorder(Protocol):
     def stop(self) -> None:
         """The last step has ended: write what was recorded."""
 
+    def abandon(self) -> None:
+        """Stop without a result."""
+
 
 class TorchRecorder:
     """torch.profiler with a schedule of its own making; `target` is a `.json.gz` file."""
@@ -73,6 +76,12 @@ class TorchRecorder:
             self._profile.step()
             self._profile.stop()
 
+    def abandon(self) -> None:
+        """Stop the profiler, if it runs."""
+        if self._profile is not None:
+            self._profile.on_trace_ready = None
+            self._profile.stop()
+
     def _export(self, done: Any) -> None:
         partial = self._target.with_name(f".partial-{self._target.name}")
         done.export_chrome_trace(str(partial))
@@ -113,6 +122,10 @@ class RangeRecorder:
         wait()
         _profiler_range("Stop")
 
+    def abandon(self) -> None:
+        """Close the step's range."""
+        self._mark(None)
+
     def _mark(self, name: str | None) -> None:
         if self._nvtx is None:
             return
@@ -134,6 +147,9 @@ class NoRecorder:
         """Nothing."""
 
     def stop(self) -> None:
+        """Nothing."""
+
+    def abandon(self) -> None:
         """Nothing."""
 
 

@@ -49,6 +49,12 @@ class Agent:
         if self.plan.whole and self._claim():
             self._record_whole()
 
+    def leave(self) -> None:
+        """The recorded block is over, whether or not its steps were recorded."""
+        if not self.finished:
+            self.finished = True
+            self._recorder.abandon()
+
     def explicit_step(self) -> None:
         """``timesink.step()``."""
         self.step_ended(Source.EXPLICIT)

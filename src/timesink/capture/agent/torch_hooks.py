@@ -109,3 +109,14 @@ def _watch_forward(agent: Agent) -> None:
         return result
 
     module.__call__ = called
+
+
+def watch_for_now(agent: Agent) -> Callable[[], None]:
+    """Count steps of optimizers that are there already; the result stops it. For a block of a running program."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        agent.optimizer_stepped(optimizer)
+
+    stop: Callable[[], None] = register_optimizer_step_post_hook(after).remove
+    return stop

@@ -20,7 +20,7 @@ _KEPT = {
     "META_DATA_CAPTURE": r"CAPTURE_EVENT_TYPE|(\w+:)?CUDA_GRAPH\w*(:\w+)?|(\w+:)?COLLECT_\w+",
     "META_DATA_EXPORT": r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",
     "EXPORT_META_DATA": r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",
-    "TARGET_INFO_SYSTEM_ENV": r"(?i)(gpu|nvidia|cuda)?_?(driver|cuda)_?\w*version\w*|GpuDriver\w*|CudaVersion\w*|OsVersion",
+    "TARGET_INFO_SYSTEM_ENV": r"(?i)(gpu|nvidia|cuda)?_?(driver|cuda)_?\w*version\w*|GpuDriver\w*|CudaVersion\w*",
 }
 _PEOPLE = re.compile(r"(?i)(\w+:)?(EXPORT_)?(HOST|USER|USER_NAME|HOST_?NAME|DEVICE_DISPLAY_NAME|NODE_?NAME)")
 _SERIALS = re.compile(r"(?i)busLocation|uuid|luid|ctxswDevPath|ctrlDevPath|utcTime|localTime|hostname|vmId|serial\w*")

@@ -23,6 +23,8 @@ COMMANDS = {
     "summary": "Show budget, steps, kernels, copies, waits and launches.",
     "idle": "Show what each GPU waited for while it was idle.",
     "what-if": "Price changes to a program before they are made.",
+    "ranks": "Say which rank is late, and what is waiting and what transfer.",
+    "pipeline": "Score how much of logged stage times overlaps.",
     "kernels": "Show what limits each profiled kernel and the most it could gain.",
     "roofline": "Draw the roofline of profiled kernels.",
     "metrics": "Check names of profiler metrics against a chip.",

@@ -6,29 +6,21 @@ plain TCP over a network draws a warning. Workers that die are replaced by other
 
 from __future__ import annotations
 
-import ipaddress
-import json
-import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from timesink.errors import MissingTool, ToolFailed, UsageError
+from timesink.errors import MissingTool, ToolFailed
 from timesink.ranks.map import Summarised, Task
+from timesink.ranks.scheduler_safety import client_arguments
 
 if TYPE_CHECKING:
     from timesink.ranks.engines import Map
 
 _WINDOW = 2
 _REACH_S = 30
-
-
-class PlaintextScheduler(UserWarning):
-    """A scheduler is spoken to without TLS over a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +50,7 @@ class Dask:
                 yield client
             return
         try:
-            with distributed.Client(**_address(self.scheduler), timeout=_REACH_S) as client:
+            with distributed.Client(**client_arguments(self.scheduler), timeout=_REACH_S) as client:
                 yield client
         except OSError as error:
             shown = self.scheduler.rpartition("@")[2]
@@ -94,39 +86,6 @@ def _windowed(client: Any, function: Map, tasks: Sequence[Task]) -> Iterator[Sum
         future.release()
         if waiting:
             running.add(submit())
-
-
-def _address(scheduler: str) -> dict[str, str]:
-    """A scheduler file is named by its path; a plain-text address that leaves this machine is warned of."""
-    parts = urlsplit(scheduler)
-    if parts.scheme not in ("tcp", "tls", ""):
-        raise UsageError(f"{scheduler!r} is no scheduler", remedy="give tcp://host:port, tls://host:port or a file")
-    if parts.scheme:
-        _warn_if_open(parts.scheme, parts.hostname or "")
-        return {"address": scheduler}
-    path = Path(scheduler)
-    if not path.is_file():
-        raise UsageError(f"no scheduler file {scheduler}", remedy="start one: dask scheduler --scheduler-file FILE")
-    try:
-        said = urlsplit(str(json.loads(path.read_text("utf-8"))["address"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{scheduler} is no scheduler file: {error}", remedy="let dask scheduler write it") from error
-    _warn_if_open(said.scheme, said.hostname or "")
-    return {"scheduler_file": scheduler}
-
-
-def _warn_if_open(scheme: str, host: str) -> None:
-    if scheme == "tls" or _is_loopback(host):
-        return
-    message = f"the scheduler at {host} is reached without TLS: whoever else reaches it can run programs on its workers"
-    warnings.warn(message, PlaintextScheduler, stacklevel=2)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _same_version(client: Any) -> None:

@@ -1,0 +1,88 @@
+"""`timesink ranks`: the questions that need every rank."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timesink.cli import options
+from timesink.cli.output import sink
+from timesink.cli.progress import working
+from timesink.scrub import scrub
+
+if TYPE_CHECKING:
+    from timesink.ranks.map import Summarised
+    from timesink.ranks.run import Run
+
+Places = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PLACE",
+        help="Traces of the ranks of one job: files, folders, globs, URLs, or a .ranks file that lists them.",
+        show_default=False,
+    ),
+]
+EngineName = Annotated[str, typer.Option("--engine", help="Where files are read: threads, serial, processes or dask.")]
+Workers = Annotated[int, typer.Option("--workers", min=0, metavar="N", help="How many at a time; 0: one per core.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_default=False,
+        help="Read on the workers of this Dask scheduler: tcp://, tls:// or a scheduler file.",
+    ),
+]  # fmt: skip
+Top = Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of the tables that name ranks.")]
+
+
+def command(
+    places: Places,
+    engine: EngineName = "threads",
+    workers: Workers = 0,
+    scheduler: Scheduler = None,
+    top: Top = 16,
+    form: options.Form = None,
+    output: options.Output = None,
+    no_cache: options.NoCache = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Say which rank is late, what is waiting and what is transfer, and how well the clocks are known.
+
+    Each file is summed up by itself, so a thousand ranks need no more memory than a few. Files that cannot be read are
+    set aside and named.
+    """
+    target = sink(form, output, no_color)
+    run = _run(places, engine, workers, scheduler, not no_cache)
+    with working("comparing the ranks"):
+        from timesink.cli.ranks_sheets import ranks_page
+
+        page = ranks_page(run, top)
+    target.page(page)
+    return 0
+
+
+def _run(places: list[str], engine: str, workers: int, scheduler: str | None, keep: bool) -> Run:
+    from timesink.ranks.engines import engine_of
+    from timesink.ranks.files import find_files
+    from timesink.ranks.run import run_of
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with working("looking for traces"):
+            files = find_files(places)
+        chosen = engine_of(engine, workers, scheduler)
+        with working(f"reading {len(files)} files"):
+            run = run_of(files, chosen, keep=keep, watch=_watch if sys.stderr.isatty() else None)
+    from timesink.ranks.scheduler_safety import PlaintextScheduler
+
+    for warning in caught:
+        if issubclass(warning.category, PlaintextScheduler):
+            sys.stderr.write(f"timesink: warning: {scrub(str(warning.message))}\n")
+    return run
+
+
+def _watch(done: int, of: int, result: Summarised) -> None:
+    if result.failure:
+        sys.stderr.write(f"timesink: {done} of {of}: {scrub(result.file.shown)}: {scrub(result.failure)}\n")

@@ -13,6 +13,7 @@ from tests.tables import trace_of
 
 from timesink.measures.attention_pieces import attention_pieces
 from timesink.measures.copy_kernels import cast_kernels, layout_kernels
+from timesink.measures.far_operators import far_operators
 from timesink.measures.graph_pieces import graph_pieces
 from timesink.measures.lockstep import lockstep
 from timesink.measures.optimizer_kernels import optimizer_kernels
@@ -56,6 +57,7 @@ MEASURES: dict[str, Callable[[Trace], Iterable[Shortened]]] = {
     "fp64": lambda trace: [part.fp64 for part in wide_kernels(trace)],
     "streams": lambda trace: [part.serial for part in lockstep(trace)],
     "optimizer": lambda trace: [part.unfused for part in optimizer_kernels(trace)],
+    "far": lambda trace: [part.kernels for part in far_operators(trace)],
     "graphs": lambda trace: [part.kernels for part in graph_pieces(trace)],
 }
 

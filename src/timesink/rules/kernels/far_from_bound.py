@@ -1,0 +1,118 @@
+"""An operator takes far longer than what its shapes need.
+
+## What it detects
+Operators with recorded shapes whose kernels reach less than half of the attainable bound, where no known pattern
+(casts, layouts, alignment, precision, small grids, ...) explains it.
+
+## Why it matters
+The bound says how long the operations or the bytes must take on this GPU. What is above it is the kernel's own, and a
+kernel profiler can say why.
+
+## How it is measured
+Operations and bytes from shapes, over attainable rates (80 % of the tensor cores' dense peak, 93 % of DRAM bandwidth),
+or 2 us per kernel. Expected is a kernel at 70 % of the bound.
+
+## What to do
+Profile the named kernel with Nsight Compute; try another implementation of the operator (a fused one, another backend,
+`torch.compile`), or another layout of its operands.
+
+## When it misleads
+Bytes count each tensor once: an operator that must read data twice has a higher bound. Reads that hit in the L2 cache
+look better than DRAM allows. An operator whose work is not known has no bound and is not seen.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+)
+from timesink.idle_verdict import BLAME_READS
+from timesink.kernel_verdict import KernelPattern, kernel_verdict
+from timesink.measures.far_operators import FarOperator, far_operators
+from timesink.measures.shortened import Shortened
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import share_text
+
+_BOTTLENECKS = {
+    "memory": Bottleneck.MEMORY_BOUND_KERNEL,
+    "compute": Bottleneck.COMPUTE_BOUND_KERNEL,
+    "latency": Bottleneck.LATENCY_BOUND_KERNEL,
+}
+
+_SHOWN = 5
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per operator and shape that is far from its bound."""
+    if not facts.trace[HOST_OPS].height:
+        return NotApplicable("no operator is recorded")
+    operators = facts(far_operators)
+    if not operators:
+        return Undecided("no operator's shapes, or not this GPU's peaks, are known", RULE.capture)
+    far = [one for one in operators if one.attained_ratio < limits["attained_ratio"]]
+    verdicts = [_verdict(facts, one, limits) for one in far]
+    found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
+    return Found(found) if found else Clear(tuple(_reached(one, limits) for one in operators[:_SHOWN]))
+
+
+def _verdict(facts: Facts, one: FarOperator, limits: Limits) -> Verdict:
+    pattern = KernelPattern(
+        bottleneck=_BOTTLENECKS[one.limiter],
+        subject=f"kernels of {one.name}",
+        how="the operator at 70 % of its attainable bound; over the steady steps",
+        advice="Profile the named kernel with Nsight Compute; try a fused operator, another backend or torch.compile.",
+        verify="Capture again: the operator reaches a larger share of its bound.",
+    )
+
+    def reached(_: Shortened) -> tuple[str, tuple[Evidence, ...]]:
+        words = f"at {share_text(one.attained_ratio)} of the {one.limiter} bound of its shapes"
+        return words, (_reached(one, limits),)
+
+    return kernel_verdict(facts, pattern, [one.kernels], limits["saved_ratio"], reached)
+
+
+def _reached(one: FarOperator, limits: Limits) -> Evidence:
+    limit = Quantity(limits["attained_ratio"], "ratio")
+    how = f"{one.limiter} bound of its shapes over the time of its kernels"
+    label = f"share of the attainable bound that {one.name} reaches"
+    return Evidence(label, Quantity(one.attained_ratio, "ratio"), how, limit=limit)
+
+
+RULE = Rule(
+    card=Card(
+        code="KRN109",
+        name="operators-far-from-bound",
+        summary="an operator takes far longer than what its shapes need",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/#roofline-charts",),
+    ),
+    needs=(DEVICE_OPS, HOST_OPS),
+    reads=(*BLAME_READS, API_CALLS, DEVICES, EVENT_WAITS),
+    check=check,
+    limits={
+        "attained_ratio": Limit(
+            default=0.5,
+            unit="ratio",
+            why="well-written kernels of everyday shapes reach seven tenths; half leaves room for odd shapes",
+            source="benchmarks/faults on an H200: products 0.9 to 1.1, attention 0.7, elementwise 0.9 to 1.0",
+        ),
+        "saved_ratio": Limit(
+            default=0.05,
+            unit="ratio",
+            why="writing or finding another kernel is work: it should win one step in twenty",
+            source="benchmarks/faults: healthy programs stay under it",
+        ),
+    },
+    capture="torch.profiler with record_shapes=True, on a GPU that timesink knows",
+)

@@ -67,24 +67,29 @@ def block(model: Model, s: Shapes, recompute_attention: bool = False) -> Tape:
 
 
 def _normed(tape: Tape, model: Model, s: Shapes, x: Value, name: str) -> Value:
-    """A norm and, under autocast, the cast of its fp32 result for the linears after it."""
+    """A norm saves its input and a statistic or two per row."""
     statistics = 4 * s.tokens // s.outside * (2 if model.norm == "layernorm" else 1)
-    size = s.tokens * model.hidden // s.outside
-    y = tape.op(name, (x,), size * s.residual, saves=(x,), keeps=statistics)
-    return tape.op(f"{name} cast", (y,), size * s.compute) if s.residual != s.compute else y
+    return tape.op(name, (x,), s.tokens * model.hidden // s.outside * s.residual, saves=(x,), keeps=statistics)
 
 
-def _linear(tape: Tape, s: Shapes, x: Value, name: str, width_in: int, width_out: int) -> Value:
-    """A linear saves its input. Under autocast its weight gradient is written in 16 bits and then cast to 32."""
-    weights = width_in * width_out
+def _linear(tape: Tape, s: Shapes, x: Value, name: str, weights: int, out_bytes: int) -> Value:
+    """A linear saves its input. Under autocast each linear casts an fp32 input anew, and its weight gradient is
+    written in 16 bits and then cast to 32."""
+    if s.residual != s.compute and "norm" in x.name:
+        x = tape.op(f"{name} input cast", (x,), x.size_bytes * s.compute // s.residual)
     return tape.op(
         name,
         (x,),
-        s.tokens * width_out * s.compute,
+        out_bytes,
         saves=(x,),
         weight_grad_bytes=weights * (4 if s.amp else s.compute),
         backward_extra_bytes=weights * 2 if s.amp else 0,
     )
+
+
+def _project(tape: Tape, s: Shapes, x: Value, name: str, width_in: int, width_out: int) -> Value:
+    """A linear over every token."""
+    return _linear(tape, s, x, name, width_in * width_out, s.tokens * width_out * s.compute)
 
 
 def _added(tape: Tape, model: Model, s: Shapes, x: Value, y: Value) -> Value:
@@ -101,7 +106,7 @@ def _attention(tape: Tape, model: Model, s: Shapes, x: Value, recompute: bool) -
     if model.positions == "rotary" and len(parts) == 3:
         parts = (_rotated(tape, parts[0], "query"), _rotated(tape, parts[1], "key"), parts[2])
     if not s.is_flash:
-        return _linear(tape, s, _scores(tape, model, s, parts, recompute), "attention output", query, model.hidden)
+        return _project(tape, s, _scores(tape, model, s, parts, recompute), "attention output", query, model.hidden)
     kv = _kv_width(model, s)
     per_head = 4 * s.batch * model.heads // s.tensor * s.sequence
     y = tape.op(
@@ -115,7 +120,7 @@ def _attention(tape: Tape, model: Model, s: Shapes, x: Value, recompute: bool) -
         # An fp32 accumulator of dq; dk and dv are written per query head and summed where heads share keys.
         backward_extra_bytes=4 * n * query + per_head + (2 * n * query * c if kv != query else 0),
     )
-    return _linear(tape, s, y, "attention output", query, model.hidden)
+    return _project(tape, s, y, "attention output", query, model.hidden)
 
 
 def _kv_width(model: Model, s: Shapes) -> int:
@@ -126,15 +131,15 @@ def _projected(tape: Tape, model: Model, s: Shapes, x: Value) -> tuple[Value, ..
     """Query, key and value: one storage where they come from one linear, else three."""
     query, kv = model.query // s.tensor, _kv_width(model, s)
     if model.kv_rank:
-        latent = _linear(tape, s, x, "latent", model.hidden, model.kv_rank + model.rope_width)
-        q = _linear(tape, s, x, "query", model.hidden, query)
-        k = _linear(tape, s, latent, "key from latent", model.kv_rank, kv)
-        return q, k, _linear(tape, s, latent, "value from latent", model.kv_rank, kv)
+        latent = _project(tape, s, x, "latent", model.hidden, model.kv_rank + model.rope_width)
+        q = _project(tape, s, x, "query", model.hidden, query)
+        k = _project(tape, s, latent, "key from latent", model.kv_rank, kv)
+        return q, k, _project(tape, s, latent, "value from latent", model.kv_rank, kv)
     if model.fused_qkv:
-        return (_linear(tape, s, x, "qkv", model.hidden, query + 2 * kv),)
-    q = _linear(tape, s, x, "query", model.hidden, query)
-    k = _linear(tape, s, x, "key", model.hidden, kv)
-    return q, k, _linear(tape, s, x, "value", model.hidden, kv)
+        return (_project(tape, s, x, "qkv", model.hidden, query + 2 * kv),)
+    q = _project(tape, s, x, "query", model.hidden, query)
+    k = _project(tape, s, x, "key", model.hidden, kv)
+    return q, k, _project(tape, s, x, "value", model.hidden, kv)
 
 
 def _rotated(tape: Tape, x: Value, name: str) -> Value:
@@ -184,26 +189,15 @@ def _dense(tape: Tape, model: Model, s: Shapes, x: Value, share: float, copies: 
     """Feed-forward of `share` of the tokens: up, activation, down; or gate, SiLU, up, product, down."""
     inner = int(s.tokens * share) * model.feedforward * copies // s.tensor * s.compute
     weights = model.hidden * model.feedforward * copies // s.tensor
-
-    def linear(value: Value, name: str, size: int) -> Value:
-        return tape.op(
-            name,
-            (value,),
-            size,
-            saves=(value,),
-            weight_grad_bytes=weights * (4 if s.amp else s.compute),
-            backward_extra_bytes=weights * 2 if s.amp else 0,
-        )
-
     if model.gated:
-        gate = linear(x, "gate", inner)
+        gate = _linear(tape, s, x, "gate", weights, inner)
         silu = tape.op("silu", (gate,), inner, saves=(gate,))
-        up = linear(x, "up", inner)
+        up = _linear(tape, s, x, "up", weights, inner)
         product = tape.op("gated product", (silu, up), inner, saves=(silu, up))
     else:
-        up = linear(x, "up", inner)
+        up = _linear(tape, s, x, "up", weights, inner)
         product = tape.op("activation", (up,), inner, saves=(up,))
-    return linear(product, "down", int(s.tokens * share) * model.hidden * s.compute)
+    return _linear(tape, s, product, "down", weights, int(s.tokens * share) * model.hidden * s.compute)
 
 
 def loss(model: Model, s: Shapes, chunks: int = 1) -> Tape:
@@ -216,18 +210,9 @@ def loss(model: Model, s: Shapes, chunks: int = 1) -> Tape:
     y = _normed(tape, model, s, x, "last norm")
     rows = (s.batch if model.kind == "vision" else s.tokens) // chunks
     if model.kind == "vision":
-        y = tape.op("mean of patches", (y,), s.batch * model.hidden * s.residual)
-        y = tape.op("mean cast", (y,), s.batch * model.hidden * s.compute) if s.residual != s.compute else y
+        y = tape.op("mean of norms", (y,), s.batch * model.hidden * s.residual)
     entries = rows * model.vocab // s.tensor
-    weights = model.hidden * model.vocab // s.tensor
-    logits = tape.op(
-        "head",
-        (y,),
-        entries * s.compute,
-        saves=(y,),
-        weight_grad_bytes=weights * (4 if s.amp else s.compute),
-        backward_extra_bytes=weights * 2 if s.amp else 0,
-    )
+    logits = _linear(tape, s, y, "head", model.hidden * model.vocab // s.tensor, entries * s.compute)
     if s.compute != 4:
         logits = tape.op("logits cast", (logits,), entries * 4)
     log_probabilities = tape.op("log-softmax", (logits,), entries * 4, saves_output=True)

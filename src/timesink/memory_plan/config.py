@@ -118,8 +118,8 @@ class Serving:
 class Gpu:
     """The device: its memory, and what its context and libraries take before a tensor is made.
 
-    Defaults are an H200 as measured (docs/explanation/memory-accuracy.md): cuBLAS takes a workspace of 32 MiB per thread
-    on Hopper and 8.125 MiB before it.
+    Defaults are an H200 as measured (docs/explanation/memory-accuracy.md): cuBLAS takes a workspace of 32 MiB per
+    thread on Hopper and 8.125 MiB before it.
     """
 
     memory_bytes: int = 150_000_000_000
@@ -175,9 +175,9 @@ def configuration(given: Any) -> Configuration:
         raise UsageError("a configuration is a JSON object with model and train or serve")
     unknown = set(given) - {"name", "model", *_PARTS}
     if unknown or "model" not in given:
-        what = f"unknown part {sorted(unknown)[0]!r}" if unknown else "no part 'model'"
+        what = f"unknown part {min(unknown)!r}" if unknown else "no part 'model'"
         raise UsageError(f"the configuration has {what}", remedy=f"its parts are name, model, {', '.join(_PARTS)}")
-    parts = {name: _part(kind, given[name], name) for name, kind in _PARTS.items() if name in given}
+    parts: dict[str, Any] = {name: _part(kind, given[name], name) for name, kind in _PARTS.items() if name in given}
     config = Configuration(_part(Model, given["model"], "model"), name=str(given.get("name", "")), **parts)
     return checked(config)
 

@@ -79,15 +79,19 @@ class Tape:
         """Sum of what stays until the backward pass."""
         return sum(one.size_bytes for one in self.saved())
 
-    def forward_peak_bytes(self) -> int:
-        """Most bytes alive during the forward pass, the stretch's own input not counted."""
+    def forward_peak_bytes(self, *, is_trained: bool = True) -> int:
+        """Most bytes alive during the forward pass, what it saves included; without training nothing is saved.
+
+        The stretch's own input is counted only where the tape saves it.
+        """
         uses = Counter(id(value) for op in self.ops for value in op.inputs)
         last = self.ops[-1].output
-        kept = {id(value) for op in self.ops for value in op.saves} | {id(last)}
+        kept = {id(value) for op in self.ops for value in op.saves if is_trained} | {id(last)}
         own = {id(value) for op in self.ops for value in op.inputs} - {id(op.output) for op in self.ops}
-        live = peak = 0
+        given = {id(value): value.size_bytes for op in self.ops for value in op.inputs if id(value) in own & kept}
+        live = peak = sum(given.values())
         for op in self.ops:
-            live += op.output.size_bytes + op.keeps
+            live += op.output.size_bytes + (op.keeps if is_trained else 0)
             peak = max(peak, live + op.forward_extra_bytes)
             for value in op.inputs:
                 uses[id(value)] -= 1

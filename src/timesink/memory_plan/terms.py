@@ -24,7 +24,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`formula` uses the symbols of the configuration and ends in the numbers put in; `source` says where it is from."""
+    """`formula` ends in the numbers put into it; `source` says where it is from."""
 
     part: Part
     name: str

@@ -1,8 +1,8 @@
 """Operators far from the attainable bound that no measure of a known pattern explains: work for a kernel profiler.
 
-Kernels that belong to casts, layouts, elementwise chains, attention in pieces, wide types, misaligned products, small grids, streams in
-turns or an unfused optimizer are left out: their cause is known. Of the rest, equal calls of an operator are held
-against max(operations / attainable rate, bytes / attainable bandwidth, floor per kernel).
+Kernels that belong to casts, layouts, elementwise chains, attention in pieces, wide types, misaligned products, small
+grids, streams in turns or an unfused optimizer are left out: their cause is known. Of the rest, equal calls of an
+operator are held against max(operations / attainable rate, bytes / attainable bandwidth, floor per kernel).
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'timesink' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
+    return found
 
 
 def __dir__() -> list[str]:

@@ -66,7 +66,7 @@ class annotate:  # noqa: N801 - used like a function
 def _records(torch: Any) -> bool:
     """Whether torch.profiler runs; False while torch is being imported."""
     try:
-        return bool(torch._C._autograd._profiler_enabled())
+        return bool(torch.autograd.profiler._is_profiler_enabled)
     except AttributeError:
         return False
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli import experiment_options as given
-from timesink.cli import options
+from timesink.cli import memory, options
 from timesink.cli.output import sink
 from timesink.errors import UsageError
 
@@ -87,6 +87,11 @@ def close(
     entry = ledger.close(path, number, Outcome(outcome), _gain(measured), note, change)
     sink(None, None, True).page(_page([entry]))
     return 0
+
+
+# The ledger of memory goes by the same name; `timesink memory` has the same three commands.
+for _name, _command in (("show", memory.show), ("plan", memory.plan), ("diff", memory.diff)):
+    app.command(_name)(_command)
 
 
 def _gain(text: str | None) -> Gain | None:

@@ -65,10 +65,15 @@ class MemoryLedger:
         """Share of the peak that no rule names."""
         return self.at_peak()[Category.UNCLASSIFIED] / self.peak_bytes if self.peak_bytes else 0.0
 
+    def alive_at_peak(self) -> npt.NDArray[np.bool_]:
+        """Which lifetimes are alive at the peak."""
+        frame = self.classes.lives.frame
+        return np.asarray((frame["born"].to_numpy() < self.peak) & (frame["died"].to_numpy() >= self.peak))
+
     def holders(self, most: int) -> tuple[Holder, ...]:
         """Who held the peak: places by bytes, largest first, ties by place."""
         frame = self.classes.lives.frame.with_columns(code=pl.Series(self.classes.code))
-        alive = frame.filter((pl.col("born") < self.peak) & (pl.col("died") >= self.peak))
+        alive = frame.filter(pl.Series(self.alive_at_peak()))
         rows = alive.group_by("code", "stack").agg(pl.len().alias("count"), pl.col("bytes").sum())
         sums: dict[tuple[Category, str], tuple[int, int]] = {}
         categories = tuple(Category)

@@ -11,6 +11,20 @@ from timesink.capture.tools import Tool
 
 # Kernels of NCCL and NVSHMEM wait for other ranks: replayed, or held back while another rank is replayed, they hang.
 NO_COMMUNICATION = "regex:^(?!.*(nccl|nvshmem))"
+# The set "rules": the sections whose counters timesink's kernel rules read; about half the passes of "full".
+RULE_SECTIONS = (
+    "SpeedOfLight",
+    "SpeedOfLight_RooflineChart",
+    "SpeedOfLight_HierarchicalTensorRooflineChart",
+    "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis",
+    "MemoryWorkloadAnalysis_Tables",
+    "SchedulerStats",
+    "WarpStateStats",
+    "InstructionStats",
+    "LaunchStats",
+    "Occupancy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +32,11 @@ class NcuOptions:
     """What is profiled of which kernels.
 
     `clock_control` "none" times kernels at the clocks the program really runs at; "base" locks them, which compares
-    better and is not what users see. `metrics` replaces the set. `kernels` is a regular expression on function names.
+    better and is not what users see. `metrics` replaces the set, as do `sections`. `kernels` is a regular expression on
+    function names.
     """
 
-    set_name: str | None = "detailed"
+    set_name: str = "detailed"
     metrics: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     kernels: str | None = None
@@ -38,13 +53,9 @@ class NcuOptions:
 def ncu_command(tool: Tool, options: NcuOptions, report: Path, program: Sequence[str], by_range: bool) -> list[str]:
     """`by_range`: profile between cudaProfilerStart and Stop only. Raises `CaptureError` for what the version lacks."""
     argv = [str(tool.path), "--export", str(report), "--force-overwrite", "--target-processes", "all"]
+    argv += ["--kernel-name-base", "function"]
     argv += ["--kernel-name", f"regex:{options.kernels}" if options.kernels else NO_COMMUNICATION]
-    if options.metrics:
-        argv += ["--metrics", ",".join(options.metrics)]
-    for section in options.sections:
-        argv += ["--section", section]
-    if options.set_name and not (options.metrics or options.sections):
-        argv += ["--set", options.set_name]
+    argv += _what(options)
     if options.nvtx:
         argv.append("--nvtx")
         argv += [word for range_ in options.nvtx for word in ("--nvtx-include", range_)]
@@ -60,3 +71,13 @@ def ncu_command(tool: Tool, options: NcuOptions, report: Path, program: Sequence
     if by_range:
         argv += ["--profile-from-start", "off"]
     return [*argv, *program]
+
+
+def _what(options: NcuOptions) -> list[str]:
+    """Metrics, else sections, else a set."""
+    if options.metrics:
+        return ["--metrics", ",".join(options.metrics)]
+    sections = options.sections or (RULE_SECTIONS if options.set_name == "rules" else ())
+    if sections:
+        return [word for section in sections for word in ("--section", section)]
+    return ["--set", options.set_name]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from timesink.capture.agent.status import RANKS
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.processes import Ended, Watch, run
 from timesink.capture.schedule import VARIABLE, Mode, Plan, Steps
@@ -115,7 +116,7 @@ def agent_environment(plan: Plan) -> dict[str, str]:
 def statuses(folder: Path) -> list[dict[str, Any]]:
     """What the ranks have told so far, by rank."""
     found = []
-    for path in folder.glob("rank*.status.json"):
+    for path in (folder / RANKS).glob("*.json"):
         try:
             found.append(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):

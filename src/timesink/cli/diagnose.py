@@ -10,6 +10,7 @@ from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.cli.progress import working
 from timesink.cli.reading import read_traces
+from timesink.cli.unprofiled import StepMs, unprofiled_step_ms
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def command(
     skip: options.Skip = None,
     limits: options.LimitValues = None,
     linked_only: options.LinkedOnly = False,
+    unprofiled: StepMs = None,
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
@@ -40,7 +42,7 @@ def command(
     with working("applying the rules"):
         from timesink.engine import diagnose
 
-        diagnosis = diagnose(trace, rules, overrides)
+        diagnosis = diagnose(trace, rules, overrides, unprofiled_step_ms(unprofiled, paths))
     target.diagnosis(diagnosis)
     return 0
 

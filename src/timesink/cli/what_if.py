@@ -10,6 +10,7 @@ from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.cli.progress import working
 from timesink.cli.reading import read_traces
+from timesink.cli.unprofiled import StepMs, unprofiled_step_ms
 from timesink.errors import UsageError
 
 
@@ -25,16 +26,7 @@ def command(
         ),
     ] = None,
     list_changes: Annotated[bool, typer.Option("--changes", help="List what can be changed, and stop.")] = False,
-    unprofiled_step_ms: Annotated[
-        float | None,
-        typer.Option(
-            "--unprofiled-step-ms",
-            metavar="MS",
-            min=0.0,
-            help="The step without a profiler: host time is scaled to it before anything is priced.",
-            show_default=False,
-        ),
-    ] = None,
+    unprofiled: StepMs = None,
     explain_cost: Annotated[
         bool, typer.Option("--explain-cost", help="Show the path that bounds the step, before and after.")
     ] = False,
@@ -66,6 +58,6 @@ def command(
     with working("replaying"):
         from timesink.cli.what_if_sheets import what_if_page
 
-        page = what_if_page(trace, parsed, unprofiled_step_ms, explain_cost)
+        page = what_if_page(trace, parsed, unprofiled_step_ms(unprofiled, paths), explain_cost)
     target.page(page)
     return 0

@@ -106,7 +106,7 @@ def trace_files(path: Path) -> list[Path]:
     """The path itself, or where it is a folder that is no export of its own, the trace files in it, by name."""
     if not path.is_dir() or any(reader.recognises(path, b"") for reader in readers()):
         return [path]
-    files = [file for file in sorted(path.iterdir()) if file.is_file() and _recognised(file) is not None]
+    files = [file for file in sorted(path.iterdir()) if _is_trace(file)]
     if not files:
         raise UnreadableTrace(path, "no trace file in this folder", remedy=_KNOWN)
     return files
@@ -135,6 +135,11 @@ def head_of(path: Path) -> bytes:
             return stream.read(HEAD_BYTES)
     except OSError as error:
         raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether a file of a folder is one to read: `timesink capture` leaves a manifest beside its traces."""
+    return path.is_file() and path.name != "manifest.json" and _recognised(path) is not None
 
 
 def _recognised(path: Path) -> Reader | None:

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 
+RANKS = "ranks"
+
+
 class Status:
     """The status file of one rank. The first process that claims a rank has it."""
 
     def __init__(self, folder: Path, rank: int, world: int) -> None:
-        self.path = folder / f"rank{rank}.status.json"
+        self.path = folder / RANKS / f"{rank}.json"
         self.facts: dict[str, Any] = {"rank": rank, "world": world, "pid": os.getpid(), "phase": "settle", "notes": []}
 
     def claimed(self) -> bool:
         """Whether this process is the first of its rank."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self.path.open("x", encoding="utf-8").close()
         except FileExistsError:

@@ -1,0 +1,1 @@
+"""Programs that compile: one habit each, broken and fixed; and training loops with one slow step."""

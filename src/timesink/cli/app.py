@@ -19,7 +19,11 @@ from timesink import __version__
 from timesink.errors import MissingTool, TimesinkError, ToolFailed
 
 COMMANDS = {
+    "which": "Say which profiler answers a question, and its exact command.",
+    "capture": "Record a program with torch.profiler, nsys or ncu.",
+    "loop": "Capture, diagnose, capture what is still open, and join it all.",
     "diagnose": "Name the bottleneck of a trace and price its fix.",
+    "report": "Write the diagnosis as one HTML file with timelines.",
     "summary": "Show budget, steps, kernels, copies, waits and launches.",
     "idle": "Show what each GPU waited for while it was idle.",
     "what-if": "Price changes to a program before they are made.",
@@ -38,6 +42,8 @@ COMMANDS = {
     "calibrate": "Measure how much runs of one unchanged program differ here.",
     "baseline": "Keep baselines: run summaries of the trunk.",
     "ledger": "Keep predictions and what became of them.",
+    "memory": "Show, plan and compare what holds GPU memory.",
+    "redact": "Take what names people, machines and secrets out of a capture.",
     "doctor": "Show versions and which profilers work here.",
     "demo": "Diagnose a bundled training run, before and after its fix.",
 }

@@ -1,0 +1,122 @@
+"""`timesink which`: from a symptom, or from what a diagnosis left open, to the next capture."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timesink.cli import options
+from timesink.cli.output import sink
+from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    from timesink.reporters.sheets import Page
+
+
+def command(
+    symptom: Annotated[
+        list[str] | None, typer.Argument(metavar="SYMPTOM...", help="What is wrong, in your words.", show_default=False)
+    ] = None,
+    utilisation: Annotated[
+        float | None,
+        typer.Option("--gpu-utilisation", metavar="PERCENT", min=0, max=100, help="As nvidia-smi shows it."),
+    ] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", metavar="NAME", help="The kernel that is slow.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A trace, or a diagnosis as JSON: what did it leave undecided?"),
+    ] = None,
+    program: Annotated[str, typer.Option("--program", metavar="CMD", help="Your program.")] = "python train.py",
+    form: options.Form = None,
+    output: options.Output = None,
+    no_color: options.NoColor = False,
+) -> int:
+    """Say which profiler answers a question, why not the others, what it costs, and the exact command.
+
+    A list of rules, each with its words; what matched is shown. `timesink which "ranks wait for each other"`.
+    """
+    target = sink(form, output, no_color)
+    if source is not None:
+        target.page(undecided_page(undecided_of(source), program))
+        return 0
+    if not symptom and utilisation is None and kernel is None:
+        raise UsageError(
+            "there is no symptom", remedy='say what is wrong, such as: timesink which "step slow, GPU utilisation 60 %"'
+        )
+    target.page(answer_page(" ".join(symptom or ()), utilisation, kernel, program))
+    return 0
+
+
+def answer_page(symptom: str, utilisation: float | None, kernel: str | None, program: str) -> Page:
+    """The chosen capture as a page."""
+    from timesink.capture.choice import choose, command_of
+    from timesink.capture.costs import COSTS
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    chosen = choose(symptom, utilisation, kernel)
+    answer = chosen.answer
+    rows = (
+        ("because of", ", ".join(chosen.matched) or "nothing in particular: this is where to begin"),
+        ("why", answer.why),
+        ("why not the others", answer.not_others),
+        ("cost", COSTS[answer.tool]),
+        ("read first", answer.read_first),
+    )
+    sheet = Sheet("answer", "Answer", (Column("what", ""), Column("text", "")), rows)
+    title = shlex.join(command_of(answer, shlex.split(program)))  # on a line of its own, to be copied
+    return Page(title, (sheet,), ("later: timesink which --from TRACE names the next capture",))
+
+
+def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
+    """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
+    from timesink.cli.reading import read_traces
+    from timesink.cli.unprofiled import unprofiled_step_ms
+    from timesink.engine import diagnose
+    from timesink.findings import Undecided
+
+    stored = _stored(source)
+    if stored is not None:
+        return stored
+    diagnosis = diagnose(read_traces([source]), unprofiled_step_ms=unprofiled_step_ms(None, [source]))
+    return [
+        {"code": ruling.card.code, "why": ruling.verdict.why, "to_decide": ruling.verdict.to_decide}
+        for ruling in diagnosis.rulings
+        if isinstance(ruling.verdict, Undecided)
+    ]
+
+
+def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page:
+    """The captures that would decide them: those that decide most first, ncu last, as it needs kernels to look at."""
+    from timesink.capture.choice import tool_named
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    codes: dict[str, list[str]] = {}
+    for one in undecided:
+        codes.setdefault(tool_named(str(one["to_decide"])) or str(one["to_decide"]), []).append(str(one["code"]))
+    order = sorted(codes, key=lambda tool: (tool == "ncu", -len(codes[tool]), tool))
+    commands = {
+        "torch": f"timesink capture torch -- {program}",
+        "nsys": f"timesink capture nsys --auto-ranges -- {program}",
+        "ncu": f"timesink next TRACE, then: timesink capture ncu --set full --kernels NAME -- {program}",
+    }
+    rows = tuple((tool if tool in commands else "", commands.get(tool, tool), ", ".join(codes[tool])) for tool in order)
+    columns = (Column("tool", "tool"), Column("command", "command", is_name=True), Column("decides", "decides"))
+    title = "What the next captures would decide" if rows else "Nothing was left undecided"
+    return Page(title, (Sheet("captures", "Captures", columns, rows),) if rows else ())
+
+
+def _stored(path: Path) -> Sequence[Mapping[str, Any]] | None:
+    """The undecided verdicts of a diagnosis written with --format json; None where the file is something else."""
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    found = document.get("undecided") if isinstance(document, dict) else None
+    return found if isinstance(found, list) else None

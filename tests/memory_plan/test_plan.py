@@ -1,0 +1,180 @@
+"""The plan's laws: terms sum to the peak, and more of anything never needs less."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timesink.errors import UsageError
+from timesink.memory_plan.config import Configuration, configuration, read_configuration
+from timesink.memory_plan.explain import terms_of
+from timesink.memory_plan.plan import moments_of, peak_bytes, plan
+from timesink.memory_plan.terms import Part
+
+GPT = {"kind": "decoder", "layers": 4, "hidden": 128, "heads": 4, "feedforward": 512, "vocab": 1000}
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> Configuration:
+    """Small models of every kind, trained or served in every way."""
+    pick = lambda *values: draw(st.sampled_from(values))  # noqa: E731
+    model = {
+        **GPT,
+        "kind": pick("decoder", "encoder", "vision"),
+        "kv_heads": pick(0, 1, 2),
+        "norm": pick("layernorm", "rmsnorm"),
+        "gated": draw(st.booleans()),
+        "bias": draw(st.booleans()),
+        "tied": draw(st.booleans()),
+        "fused_qkv": draw(st.booleans()),
+        "positions": pick("learned", "rotary", "none"),
+        "max_positions": 64,
+        "dropout": pick(0.0, 0.1),
+        "experts": pick(0, 8),
+        "experts_per_token": pick(1, 2),
+        "shared_experts": pick(0, 1),
+        "kv_rank": pick(0, 32),
+        "patch": 8,
+        "image": 64,
+    }
+    given_: dict[str, Any] = {"model": model}
+    if draw(st.booleans()):
+        given_["train"] = {
+            "batch": draw(st.integers(1, 9)),
+            "sequence": pick(16, 128, 500),
+            "precision": pick("fp32", "amp", "bf16", "fp8"),
+            "optimizer": pick("sgd", "sgd-momentum", "adamw", "adamw-fused", "adamw-8bit", "lion", "muon"),
+            "recompute": pick("none", "selective", "full"),
+            "attention": pick("flash", "math"),
+            "loss": pick("eager", "chunked", "fused"),
+            "micro_batches": draw(st.integers(1, 4)),
+            "master_weights": draw(st.booleans()),
+        }
+        given_["parallel"] = {
+            "data": pick(1, 2, 8),
+            "sharding": pick("none", "ddp", "zero1", "zero2", "zero3", "fsdp2"),
+            "gradient_as_bucket_view": draw(st.booleans()),
+            "tensor": pick(1, 2),
+            "sequence": draw(st.booleans()),
+            "pipeline": pick(1, 2),
+            "context": pick(1, 2),
+            "schedule": pick("1f1b", "gpipe"),
+        }
+    else:
+        given_["serve"] = {"batch": draw(st.integers(1, 9)), "prompt": 64, "context": 256, "block": pick(0, 16)}
+    return configuration(given_)
+
+
+@given(configurations())
+def test_terms_sum_to_every_moment_category_by_category(config: Configuration) -> None:
+    for moment in moments_of(config):
+        terms = terms_of(config, moment)
+        sums = {part: sum(term.size_bytes for term in terms if term.part is part) for part in Part}
+        assert {part: size for part, size in sums.items() if size} == moment.parts
+        assert all(term.size_bytes >= 0 and term.formula and term.source for term in terms)
+
+
+@given(configurations())
+def test_a_larger_batch_never_needs_less(config: Configuration) -> None:
+    if config.train:
+        larger = config.with_train(batch=config.train.batch + 1)
+    else:
+        assert config.serve
+        larger = replace(config, serve=replace(config.serve, batch=config.serve.batch + 1))
+    assert peak_bytes(larger) >= peak_bytes(config)
+
+
+@given(configurations())
+def test_what_fits_fits_and_one_more_does_not(config: Configuration) -> None:
+    tight = replace(config, gpu=replace(config.gpu, memory_bytes=900_000_000))
+    found = plan(tight)
+
+    def needs(batch: int) -> int:
+        other = (
+            tight.with_train(batch=batch) if tight.train else replace(tight, serve=replace(tight.serve, batch=batch))  # type: ignore[type-var]
+        )
+        return peak_bytes(other) + tight.gpu.context_bytes
+
+    assert found.most_batch == 0 or needs(found.most_batch) <= 900_000_000
+    assert needs(found.most_batch + 1) > 900_000_000
+    assert found.fits == (found.device_bytes <= 900_000_000)
+
+
+@given(configurations())
+def test_a_change_frees_exactly_the_difference_of_two_plans(config: Configuration) -> None:
+    found = plan(config)
+    assert all(change.freed_bytes > 0 for change in found.changes)
+    assert [change.freed_bytes for change in found.changes] == sorted(
+        (change.freed_bytes for change in found.changes), reverse=True
+    )
+    if config.train and config.train.recompute != "full":
+        freed = found.peak_bytes - peak_bytes(config.with_train(recompute="full"))
+        named = {change.label: change.freed_bytes for change in found.changes}
+        assert named.get("recompute every block", 0) == max(freed, 0)
+
+
+def test_a_gpt_block_by_hand_in_pure_bf16() -> None:
+    """4 blocks of 32 sbh: input 2, norm 2, qkv 6, attention 2, sum 2, norm 2, up 8, gelu 8; plus statistics."""
+    given_ = {
+        "model": {**GPT, "fused_qkv": True},
+        "train": {"batch": 2, "sequence": 64, "precision": "bf16", "optimizer": "sgd"},
+    }
+    config = configuration(given_)
+    moment = next(one for one in moments_of(config) if one.what == "last block")
+    tokens, statistics = 128, 4 * 4 * 128 + 2 * 8 * 128
+    assert moment.parts[Part.ACTIVATIONS] == 4 * (32 * tokens * 128 + statistics)
+    parameters = 2 * 1000 * 128 + 4 * (12 * 128 * 128 + 4 * 128) + 2 * 128
+    assert moment.parts[Part.WEIGHTS] == 2 * parameters
+
+
+def test_full_recomputation_keeps_two_sbh_per_block() -> None:
+    train = {"batch": 2, "sequence": 64, "precision": "bf16", "recompute": "full"}
+    config = configuration({"model": GPT, "train": train})
+    moment = next(one for one in moments_of(config) if one.what == "last block")
+    assert moment.parts[Part.ACTIVATIONS] == 4 * 2 * 128 * 128
+
+
+def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages() -> None:
+    train = {"batch": 1, "sequence": 64, "micro_batches": 8}
+
+    def activations(stage: int, schedule: str = "1f1b") -> int:
+        parallel = {"pipeline": 4, "stage": stage, "schedule": schedule}
+        config = configuration({"model": GPT, "train": train, "parallel": parallel})
+        return next(one for one in moments_of(config) if one.what == "last block").parts[Part.ACTIVATIONS]
+
+    assert activations(0) == 4 * activations(3)
+    assert activations(0, "gpipe") == 8 * activations(3)
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        ({"model": GPT}, "either train or serve"),
+        ({"train": {}}, "no part 'model'"),
+        ({"model": {**GPT, "colour": 1}, "train": {"batch": 1, "sequence": 1}}, "no 'colour'"),
+        ({"model": GPT, "train": {"batch": 1}}, "lacks 'sequence'"),
+        ({"model": GPT, "train": {"batch": -1, "sequence": 1}}, "out of range"),
+        ({"model": GPT, "train": {"batch": True, "sequence": 1}}, "no int"),
+        ({"model": GPT, "train": {"batch": 1, "sequence": 1, "precision": "int3"}}, "int3"),
+        ({"model": GPT, "train": {"batch": 1, "sequence": 1}, "parallel": {"tensor": 3}}, "cannot be split"),
+        ([], "JSON object"),
+    ],
+)
+def test_a_wrong_configuration_is_named(given_: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        configuration(given_)
+
+
+def test_a_configuration_file_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model": GPT, "train": {"batch": 3, "sequence": 7}}))
+    assert read_configuration(path).training.batch == 3
+    path.write_text("{")
+    with pytest.raises(UsageError, match="no JSON"):
+        read_configuration(path)

@@ -24,6 +24,9 @@ def command(form: options.Form = None, output: options.Output = None, no_color: 
     The files are captures of our own, made on an NVIDIA H200.
     """
     target = sink(form, output, no_color)
+    if target.form is Format.HTML:
+        target.write(_html())
+        return 0
     before, after = (_diagnosed(name) for name in CAPTURES)
     target.write(_json(before, after) if target.form is Format.JSON else _report(before, after, target))
     return 0
@@ -37,6 +40,19 @@ def _diagnosed(name: str) -> Diagnosis:
 
     with working(f"diagnosing {name}"), as_file(files("timesink").joinpath(f"demo/{name}.json.gz")) as path:
         return diagnose(read(path, cache=False))
+
+
+def _html() -> str:
+    """The full report of the capture before the fix."""
+    from importlib.resources import as_file, files
+
+    from timesink.cli.html_report import html_report
+    from timesink.engine import diagnose
+    from timesink.readers import read
+
+    with as_file(files("timesink").joinpath(f"demo/{CAPTURES[0]}.json.gz")) as path:
+        trace = read(path, cache=False)
+    return html_report(trace, diagnose(trace))
 
 
 def _report(before: Diagnosis, after: Diagnosis, target: Sink) -> str:

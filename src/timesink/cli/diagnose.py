@@ -12,6 +12,7 @@ from timesink.cli.progress import working
 from timesink.cli.reading import read_traces
 from timesink.cli.unprofiled import StepMs, unprofiled_step_ms
 from timesink.errors import UsageError
+from timesink.reporters.formats import Format
 
 if TYPE_CHECKING:
     from timesink.rule import Rule
@@ -43,6 +44,11 @@ def command(
         from timesink.engine import diagnose
 
         diagnosis = diagnose(trace, rules, overrides, unprofiled_step_ms(unprofiled, paths))
+        if target.form is Format.HTML:
+            from timesink.cli.html_report import html_report
+
+            target.write(html_report(trace, diagnosis))
+            return 0
     target.diagnosis(diagnosis)
     return 0
 

@@ -34,6 +34,11 @@ def command(
             from timesink.reporters.rule_page import rule_markdown
 
             target.write(rule_markdown(rule) + "\n")
+        case Format.HTML:
+            from timesink.reporters.html import render_prose
+            from timesink.reporters.rule_page import rule_markdown
+
+            target.write(render_prose(f"{rule.card.code} {rule.card.name}", rule_markdown(rule)))
         case Format.TEXT:
             target.write(_text(rule, target))
     return 0

@@ -41,7 +41,7 @@ def _rendered(result: GateResult, sink: Sink, strict: bool) -> str:
     from timesink.reporters import gate_json, gate_markdown, gate_pages, sheets
 
     match sink.form:
-        case Format.TEXT:
+        case Format.TEXT | Format.HTML:
             return sheets.render(gate_pages.page(result), sink.form, width=sink.width, colour=sink.colour)
         case Format.JSON:
             return gate_json.render(result, strict=strict)

@@ -61,7 +61,8 @@ def sink(form: Format | None, output: Path | None, no_color: bool, inputs: Seque
 
 def _form_of(path: Path | None) -> Format:
     suffix = path.suffix.lower() if path else ""
-    return {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD}.get(suffix, Format.TEXT)
+    forms = {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD, ".html": Format.HTML}
+    return forms.get(suffix, Format.TEXT)
 
 
 def _same(path: Path, source: Path) -> bool:

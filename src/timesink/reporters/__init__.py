@@ -30,5 +30,9 @@ def render(diagnosis: Diagnosis, form: Format, *, width: int = DEFAULT_WIDTH, co
             from timesink.reporters.markdown import render as as_markdown
 
             return as_markdown(diagnosis)
+        case Format.HTML:
+            from timesink.reporters.html import render_diagnosis
+
+            return render_diagnosis(diagnosis)
         case _:
             assert_never(form)

@@ -13,3 +13,4 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     MD = "md"
+    HTML = "html"

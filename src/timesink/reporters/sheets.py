@@ -1,7 +1,7 @@
 """Plain tables for people and programs: what the commands that list things hand to a reporter.
 
-A command computes; a `Page` carries the result without meaning anything by it; `render` writes it as text, JSON or
-Markdown. Cells hold raw values in the column's unit: JSON shows them so, the others scale them.
+A command computes; a `Page` carries the result without meaning anything by it; `render` writes it as text, JSON,
+Markdown or HTML. Cells hold raw values in the column's unit: JSON shows them so, the others scale them.
 """
 
 from __future__ import annotations
@@ -65,6 +65,10 @@ def render(page: Page, form: Format, *, width: int = DEFAULT_WIDTH, colour: bool
             return dumped(_document(page))
         case Format.MD:
             return defuse_lines(_markdown(page))
+        case Format.HTML:
+            from timesink.reporters.html import render_page
+
+            return render_page(page)
         case _:
             assert_never(form)
 

@@ -1,0 +1,63 @@
+"""The report for a browser: one file that loads nothing, runs nothing but its own script, and shows names as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from timesink import __version__
+from timesink.findings import Diagnosis
+from timesink.report_data import Report
+from timesink.reporters.html.figures import bars, heat_rows
+from timesink.reporters.html.findings import shown_findings
+from timesink.reporters.html.island import island
+from timesink.reporters.html.prose import prose
+from timesink.reporters.html.shell import Assets, document
+from timesink.reporters.html.tables import kernel_sheet, operator_sheet, step_sheet
+from timesink.reporters.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
+from timesink.reporters.sheets import Page
+
+__all__ = ["render", "render_diagnosis", "render_page", "render_prose"]
+
+
+def render(report: Report, pages: Sequence[Page] = (), pictures: Sequence[str] = ()) -> str:
+    """The whole report. `pages` (of profiled kernels) and `pictures` (SVG of our own) follow the operators."""
+    diagnosis = report.diagnosis
+    return document(
+        "report.html.j2",
+        Assets(plot=any(len(line.numbers) > 1 for line in report.series), script=True),
+        {
+            "title": f"timesink: {diagnosis.bottleneck.value}",
+            "version": __version__,
+            "diagnosis": diagnosis,
+            "steps_text": steps_text(diagnosis.steps),
+            "bars": bars(report.budgets),
+            "heat": heat_rows(report.budgets),
+            "devices": device_sheet(diagnosis.devices) if diagnosis.devices else None,
+            "findings": shown_findings(report),
+            "series": report.series,
+            "step_sheet": step_sheet(report.series),
+            "kernels": kernel_sheet(report),
+            "operators": operator_sheet(report),
+            "pages": pages,
+            "pictures": pictures,
+            "undecided": undecided_parts(diagnosis),
+            "clear": clear_text(diagnosis),
+            "not_applicable": not_applicable_text(diagnosis),
+        },
+        island(report),
+    )
+
+
+def render_diagnosis(diagnosis: Diagnosis) -> str:
+    """A diagnosis alone, where its trace is not at hand: no timelines, no step series, no kernels."""
+    return render(Report(diagnosis))
+
+
+def render_page(page: Page) -> str:
+    """A page of tables, sortable."""
+    return document("page.html.j2", Assets(plot=False, script=True), {"title": page.title, "page": page}, None)
+
+
+def render_prose(title: str, markdown: str) -> str:
+    """A page of our own Markdown, such as that of a rule."""
+    return document("prose.html.j2", Assets(plot=False, script=False), {"title": title, "body": prose(markdown)}, None)

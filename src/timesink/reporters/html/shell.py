@@ -1,0 +1,115 @@
+"""The shell of every page: templates that escape, a policy that names every script and style by its hash."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from timesink.reporters.html.prose import prose
+from timesink.reporters.parts import evidence_text, limit_text, origin_text
+from timesink.reporters.quantities import quantity_text, recoverable_text, value_text
+from timesink.reporters.sheets import cell_text
+from timesink.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
+from timesink.units import share_text, time_text
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """What a page brings along: the plotting library is two thirds of a small report, so only where it draws."""
+
+    plot: bool
+    script: bool
+
+
+def document(template: str, assets: Assets, values: Mapping[str, Any], data: Mapping[str, Any] | None) -> str:
+    """The template as a whole document that ends in a newline."""
+    style = _style(assets.plot)
+    script = _script(assets.plot) if assets.script else ""
+    page = _environment().get_template(template)
+    text = page.render(
+        **values,
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+        data=None if data is None else Markup(_embedded(data)),
+    )
+    return defuse_lines(text.rstrip("\n") + "\n")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be fetched, framed or sent; only this style and this script count."""
+    scripts = f"script-src {_digest(script)}" if script else "script-src 'none'"
+    return (
+        f"default-src 'none'; {scripts}; style-src {_digest(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def _embedded(data: Mapping[str, Any]) -> str:
+    """JSON that can end no script element and begin no comment: every `<`, `>` and `&` is an escape."""
+    text = json.dumps(scrub_values(data), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _style(plot: bool) -> str:
+    return "\n".join([*([_asset("uPlot.min.css")] if plot else []), _asset("report.css")])
+
+
+@cache
+def _script(plot: bool) -> str:
+    licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
+    library = [licence, _asset("uPlot.iife.min.js")] if plot else []
+    return "\n".join([*library, *(_asset(name) for name in ("tables.js", "timeline.js", "steps.js"))])
+
+
+def _asset(name: str) -> str:
+    return files("timesink.reporters.html").joinpath("assets", name).read_text(encoding="utf-8").strip()
+
+
+def _template(name: str) -> str:
+    return files("timesink.reporters.html").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    """Templates escape whatever they are given, and every text is scrubbed on its way in."""
+    made = Environment(
+        autoescape=True,
+        loader=FunctionLoader(_template),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_scrubbed,
+    )
+    made.filters.update(
+        capital=lambda text: text[:1].upper() + text[1:],
+        cell=cell_text,
+        evidence=evidence_text,
+        limit=limit_text,
+        origin=origin_text,
+        prose=prose,
+        quantity=quantity_text,
+        recoverable=recoverable_text,
+        share=share_text,
+        short=lambda text, limit=120: shortened(str(text), limit),
+        time=time_text,
+        value=value_text,
+    )
+    return made
+
+
+def _scrubbed(value: Any) -> Any:
+    return scrub_sentence(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,0 +1,166 @@
+"""The report in a real browser: it asks for nothing, complains of nothing, shows names as text, and can be used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.resources import as_file, files
+
+import pytest
+from tests.reporters.diagnoses import diagnosis
+from tests.reporters.test_hostile_names import HOSTILE, page
+
+from timesink.cli.html_report import html_report
+from timesink.engine import diagnose
+from timesink.model.trace import Trace
+from timesink.readers import read
+from timesink.report_data import Item, KernelTime, Lane, Part, Report, StepBudget, StepSeries, Window
+from timesink.reporters import Format
+from timesink.reporters.html import render
+from timesink.reporters.sheets import render as render_page
+
+Open = Callable[..., "object"]
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+        return read(path, cache=False)
+
+
+@pytest.fixture(scope="module")
+def demo(trace: Trace) -> str:
+    return html_report(trace, diagnose(trace))
+
+
+def hostile(name: str) -> Report:
+    """A report in which every text that can come from a trace is `name`."""
+    made = diagnosis(name)
+    lanes = (
+        Lane("range", name, (Item(0, 900, name, "range", 0, name),)),
+        Lane("idle", name, (Item(5, 9, name, name),)),
+    )
+    return Report(
+        diagnosis=made,
+        budgets=(StepBudget(0, 0, 2, 100.0, (Part("compute", 60.0), Part(name, 40.0))),),
+        series=(StepSeries(0, (0, 1), (100, 110), 105.0, None, None),),
+        windows={0: Window(0, 0, 0, 1000, 0, ((100, 200),), lanes)},
+        kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0),) * 2,
+        kernel_count=2,
+    )
+
+
+def violations(shown: object) -> list[str]:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    return [found["id"] for found in axe.Axe().run(shown.page).response["violations"]]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_a_real_report_loads_nothing_and_is_accessible(opened: Open, demo: str, width: int, scheme: str) -> None:
+    shown = opened(demo, width=width, scheme=scheme)
+    assert [url.split(":")[0] for url in shown.requests] == ["file"]
+    assert shown.complaints == []
+    assert violations(shown) == []
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_real_report_is_small_and_opens_quickly(opened: Open, demo: str) -> None:
+    assert len(demo.encode()) < 400_000
+    began = time.perf_counter()
+    shown = opened(demo)
+    shown.page.wait_for_selector("figure.timeline canvas[data-to]")
+    assert time.perf_counter() - began < 2.0
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_text(opened: Open, name: str) -> None:
+    for text in (render(hostile(name)), render_page(page(name), Format.HTML)):
+        shown = opened(text)
+        assert len(shown.requests) == 1
+        assert shown.complaints == []
+        assert (
+            shown.page.evaluate("document.querySelectorAll('img, iframe, object, embed, link, base, form').length") == 0
+        )
+        assert shown.page.evaluate("document.scripts.length") <= 2
+        assert shown.page.evaluate("[...document.querySelectorAll('a')].every(a => a.getAttribute('href')[0] === '#')")
+
+
+def test_a_script_that_is_not_ours_does_not_run(opened: Open, demo: str) -> None:
+    forged = demo.replace("</main>", "</main><script>window.forged = 1</script><img src=x onerror='window.forged = 2'>")
+    shown = opened(forged)
+    assert shown.page.evaluate("window.forged") is None
+    assert any("Content Security Policy" in complaint for complaint in shown.complaints)
+
+
+def window_of(shown: object) -> tuple[float, float]:
+    canvas = shown.page.locator("figure.timeline canvas").first
+    return float(canvas.get_attribute("data-from")), float(canvas.get_attribute("data-to"))
+
+
+def test_the_timeline_zooms_and_moves_by_button_key_and_wheel(opened: Open, demo: str) -> None:
+    shown = opened(demo)
+    first, last = window_of(shown)
+    figure = shown.page.locator("figure.timeline").first
+    figure.get_by_role("button", name="zoom in").click()
+    near = window_of(shown)
+    assert near[1] - near[0] == pytest.approx((last - first) / 2)
+    canvas = figure.locator("canvas")
+    canvas.focus()
+    shown.page.keyboard.press("ArrowRight")
+    assert window_of(shown)[0] == pytest.approx(near[0] + 0.2 * (near[1] - near[0]))
+    shown.page.keyboard.press("+")
+    assert window_of(shown)[1] - window_of(shown)[0] == pytest.approx((last - first) / 4)
+    shown.page.keyboard.press("0")
+    assert window_of(shown) == (first, last)
+    box = canvas.bounding_box()
+    shown.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    shown.page.keyboard.down("Control")
+    shown.page.mouse.wheel(0, -200)
+    shown.page.keyboard.up("Control")
+    shown.page.wait_for_function(
+        "d => Number(document.querySelector('figure.timeline canvas').dataset.to) < d", arg=last
+    )
+    assert window_of(shown)[1] - window_of(shown)[0] == pytest.approx(0.8 * (last - first))
+
+
+def test_the_timeline_can_be_read_without_seeing_it(opened: Open, demo: str) -> None:
+    shown = opened(demo)
+    figure = shown.page.locator("figure.timeline").first
+    figure.locator("canvas").focus()
+    shown.page.keyboard.press("n")
+    first = figure.locator("output").text_content()
+    shown.page.keyboard.press("n")
+    assert first
+    assert figure.locator("output").text_content() != first
+
+
+def test_the_pictures_are_drawn(opened: Open, demo: str) -> None:
+    shown = opened(demo)
+    colours = """canvas => new Set(new Uint32Array(
+        canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
+    for canvas in shown.page.locator("canvas").all():
+        assert canvas.evaluate(colours) > 3
+    assert shown.page.locator("svg.bar rect").count() >= 3
+
+
+def test_tables_sort_by_value_both_ways(opened: Open, demo: str) -> None:
+    shown = opened(demo)
+    table = shown.page.locator("#kernels table")
+    head = table.get_by_role("columnheader", name="launches")
+    values = "table => [...table.tBodies[0].rows].map(row => Number(row.cells[5].dataset.value))"
+    head.get_by_role("button").click()
+    falling = table.evaluate(values)
+    assert falling == sorted(falling, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    head.get_by_role("button").focus()
+    shown.page.keyboard.press("Enter")
+    assert table.evaluate(values) == sorted(falling)
+    assert len(set(falling)) > 3
+
+
+def test_every_figure_has_a_table_twin(demo: str, opened: Open) -> None:
+    shown = opened(demo)
+    bars = shown.page.locator("svg.bar rect").count()
+    assert shown.page.locator("table.legend tbody tr").count() == bars
+    assert shown.page.locator("figure.timeline").count() == shown.page.locator("details.twin table").count()
+    assert shown.page.locator("#steps details table tbody tr").count() == 11

@@ -64,7 +64,7 @@ class Clocks:
 
 def align_clocks(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
     """Align the clocks of the ranks in matched `calls`; `members` says which ranks share a clock."""
-    clock_of = _clocks_of(members)
+    clock_of = _clocks_of(members, calls)
     calls = calls.join(clock_of, on="rank", how="left", maintain_order="left")
     known = calls.filter("rigorous")
     number = known["clock_number"].to_numpy().astype(np.int64)
@@ -76,7 +76,7 @@ def align_clocks(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
     for at, name, ranks in names.rows():
         mine = calls.filter(pl.col("clock_number") == at)
         bounds = _Limits.of(visits, low, high, at)
-        clock, aligned = _one(mine, fits[at], bounds, at)
+        clock, aligned = _one(mine, fits.get(at), bounds, at)
         found.append(replace(clock, name=name, ranks=tuple(sorted(ranks))))
         parts.append(aligned)
     whole = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
@@ -126,15 +126,15 @@ class _Fit:
         return np.asarray(self.offset_ns + moved, np.int64)
 
 
-def _clocks_of(members: pl.DataFrame) -> pl.DataFrame:
-    """rank, clock, clock_number; clock 0 is that of the lowest rank. A rank of unknown clock has one of its own."""
+def _clocks_of(members: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """rank, clock, clock_number; clock 0 is that of the lowest rank with calls. A rank of unknown clock has its own."""
     own = pl.coalesce("clock", pl.format("rank {}", "rank"))
-    ranks = members.select("rank", own.alias("clock")).unique("rank", keep="first", maintain_order=True).sort("rank")
-    order = ranks["clock"].unique(maintain_order=True).to_list()
+    silent = ~pl.col("rank").is_in(calls["rank"].unique().implode())
+    ranks = members.select("rank", own.alias("clock")).unique("rank", keep="first", maintain_order=True)
+    order = ranks.sort(silent, "rank")["clock"].unique(maintain_order=True).to_list()
     numbers = {name: at for at, name in enumerate(order)}
-    return ranks.with_columns(
-        pl.col("clock").replace_strict(numbers, return_dtype=pl.Int64, default=None).alias("clock_number")
-    )
+    number = pl.col("clock").replace_strict(numbers, return_dtype=pl.Int64, default=None)
+    return ranks.with_columns(number.alias("clock_number")).sort("rank")
 
 
 def _visits(calls: pl.DataFrame, clock: Numbers) -> Visits:

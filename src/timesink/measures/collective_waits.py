@@ -106,12 +106,19 @@ def _instances(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def exposed_waits(waits: CollectiveWaits) -> dict[tuple[int, int], Intervals]:
-    """Per GPU: when it stood in a collective waiting for another rank, with no computation beside."""
+@remembered
+def waiting_in_collectives(trace: Trace) -> dict[tuple[int, int], Intervals]:
+    """Per GPU: when it stood in a collective whose last rank had not come, hidden or not, by the rank's own clock."""
+    waits = collective_waits(trace)
     found = {}
     for (rank, device), mine in waits.calls.partition_by("rank", "device", as_dict=True).items():
         start = mine["start_ns"].to_numpy()
-        waiting = Intervals.union_of(start, start + mine["wait_ns"].to_numpy())
-        exposed = waits.job.exposed.filter((pl.col("rank") == rank) & (pl.col("device") == device))
-        found[rank, device] = waiting & Intervals.of(exposed)
+        found[int(rank), int(device)] = Intervals.union_of(start, start + mine["wait_ns"].to_numpy())
     return found
+
+
+def exposed_waits(trace: Trace) -> dict[tuple[int, int], Intervals]:
+    """The part of that waiting with no computation beside it."""
+    open_parts = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
+    waiting = waiting_in_collectives(trace)
+    return {key: part & Intervals.of(open_parts[key]) for key, part in waiting.items() if key in open_parts}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ import polars as pl
 from timesink.measures.lateness import Lateness
 
 Numbers = npt.NDArray[np.int64]
+
+# What a replayed gain may be off by, of itself: p10 to p90 of replays, as for one rank's graph (whatif.pricing).
+REPLAY_ERROR_RATIO: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,16 @@ Communication that computation hides is free; exposed, it lengthens every step o
 ## How it is measured
 The union of the communication kernels of a device less every instant at which another kernel runs there, within the
 steady steps. Kernels are recognised by name: NCCL, RCCL, NVSHMEM, DeepEP and the custom all-reduce kernels of serving
-engines.
+engines. Where all ranks are read, time that a collective spends waiting for its last rank is left out: it is not
+transfer, and no overlap wins it back (COM103 and COM104 look at it).
 
 ## What to do
 Overlap it: gradient buckets that start during backward, prefetched all-gathers, communication on a stream of its own
 without a wait right behind it. Then make it shorter: fewer bytes, larger messages, a better placed group.
 
 ## When it misleads
-A collective's duration holds the wait for its slowest peer as well as the transfer; from one rank they cannot be told
-apart. Where a peer is late, no overlap helps: read the traces of all ranks together.
+From one rank's trace, waiting for a slow peer and transfer cannot be told apart, and both count. Where a peer is late,
+no overlap helps: read the traces of all ranks together.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ from timesink.findings import (
     Verdict,
     Where,
 )
+from timesink.measures.collective_waits import collective_waits, waiting_in_collectives
 from timesink.measures.communication import DeviceCommunication, communication
 from timesink.measures.per_step import per_step_ns, period_ns
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import share_text, time_text
 
@@ -56,13 +59,16 @@ def check(facts: Facts, limits: Limits) -> Verdict:
 
 def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Finding | None, Evidence]:
     key = (part.rank, part.device)
-    step_ns, exposed_ns = period_ns(facts.trace, key), per_step_ns(facts.trace, key, part.exposed)
+    waited = facts(collective_waits).matched.calls.height > 0
+    exposed = part.exposed - facts(waiting_in_collectives).get(key, Intervals.none())
+    step_ns, exposed_ns = period_ns(facts.trace, key), per_step_ns(facts.trace, key, exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
     limit = limits["exposed_ratio"]
     evidence = Evidence(
         f"exposed communication of rank {part.rank}, device {part.device}",
         Quantity(share, "ratio"),
-        "union of communication kernels less every instant at which another kernel runs, over the steady steps",
+        "union of communication kernels less every instant at which another kernel runs"
+        + (" and less waiting for the last rank, over the steady steps" if waited else ", over the steady steps"),
         limit=Quantity(limit, "ratio"),
         table="device_ops",
     )
@@ -83,9 +89,10 @@ def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Fin
                 Evidence("overlapped share", Quantity(overlap, "ratio"), "time beside computation over all of it"),
             ),
             advice="Start collectives earlier and let computation run beside them (gradient buckets, prefetched "
-            "all-gathers); read all ranks together first, since a late peer shows as long communication too.",
+            "all-gathers)"
+            + ("." if waited else "; read all ranks together first: a late peer shows as communication."),
             verify="Capture again: the exposed share falls, and the step by at most the exposed time.",
-            claim=Claim({key: part.exposed}),
+            claim=Claim({key: exposed}),
         ),
         evidence,
     )
@@ -101,7 +108,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/notes/ddp.html",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, HOST_OPS, RANGES),
+    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SOURCES),
     check=check,
     limits={
         "exposed_ratio": Limit(

@@ -1,0 +1,102 @@
+"""The host waits for a collective, and the GPU then waits for the host.
+
+## What it detects
+Blocking calls that return when a collective is done, after which the GPU stands idle until the host has launched more
+work.
+
+## Why it matters
+A collective is launched like any kernel: the GPU can hold the next work back by itself. Where the host waits instead,
+the queue runs dry, on every rank, after each such collective.
+
+## How it is measured
+Idle time of the GPU that began while a blocking call waited and ended with work launched after it returned, counted
+where the last work before it was communication; in the steady steps.
+
+## What to do
+Drop `torch.cuda.synchronize()` and `.item()` behind collectives; `work.wait()` makes the stream wait, which is enough.
+Read metrics of the step before, when their reduction is long done.
+
+## When it misleads
+A blocking barrier at the end of a measurement is meant to wait; it lies in no steady step.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.awaited_collectives import AwaitedCollectives, awaited_collectives
+from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES, SOURCES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found for the GPU that stands idle longest behind awaited collectives."""
+    found = facts(awaited_collectives)
+    if not found:
+        return NotApplicable("no blocking call waits for a collective")
+    judged = [_judge(facts, limits, part) for part in found]
+    findings = [finding for finding, _ in judged if finding is not None]
+    return Found(tuple(findings)) if findings else Clear(tuple(evidence for _, evidence in judged))
+
+
+def _judge(facts: Facts, limits: Limits, part: AwaitedCollectives) -> tuple[Finding | None, Evidence]:
+    step_ns, idle_ns = period_ns(facts.trace, part.device), per_step_ns(facts.trace, part.device, part.idle)
+    share = idle_ns / step_ns if step_ns else 0.0
+    evidence = Evidence(
+        f"idle behind awaited collectives on rank {part.device[0]}, device {part.device[1]}",
+        Quantity(share, "ratio"),
+        "idle time that began as a collective ended and a blocking call waited, until work launched after the call",
+        limit=Quantity(limits["idle_ratio"], "ratio"),
+        table="api_calls",
+    )
+    if share <= limits["idle_ratio"]:
+        return None, evidence
+    finding = Finding(
+        message=f"rank {part.device[0]} waits for {part.count} collectives with {part.call}, and its GPU then stands "
+        f"idle for {time_text(idle_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
+        f"{share_text(limits['idle_ratio'])})",
+        bottleneck=Bottleneck.HOST_SYNC,
+        where=Where(rank=part.device[0], device=part.device[1], op=part.call),
+        evidence=(
+            evidence,
+            Evidence("awaited collectives", Quantity(part.count, "calls"), "calls with a drain behind"),
+        ),
+        advice="Let the stream wait (work.wait()), not the host: drop the synchronisation behind the collective.",
+        verify="Capture again: the call is gone, and work is queued while the collective runs.",
+        claim=Claim({part.device: part.idle}),
+    )
+    return finding, evidence
+
+
+RULE = Rule(
+    card=Card(
+        code="COM108",
+        name="collective-awaited",
+        summary="the host waits for a collective and the GPU then for the host",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/distributed.html",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SOURCES),
+    check=check,
+    limits={
+        "idle_ratio": Limit(
+            0.02, "ratio", "one short wait a step (the loss) is usual", "run-to-run deviation of a step"
+        ),
+    },
+)

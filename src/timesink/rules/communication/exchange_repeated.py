@@ -1,0 +1,103 @@
+"""Gradients are exchanged after every micro-batch, though only their sum is used.
+
+## What it detects
+Steps with several forward passes of a DistributedDataParallel module, each followed by the same all-reduces.
+
+## Why it matters
+With gradient accumulation the optimizer uses the sum over micro-batches. Exchanging after each of k micro-batches
+moves k times the bytes that one exchange of the sum moves.
+
+## How it is measured
+Ranges `DistributedDataParallel.forward` in each steady step are counted. The all-reduces of the step, in order, must
+be that many times the same list of sizes.
+
+## What to do
+Run all but the last micro-batch under `no_sync()`.
+
+## When it misleads
+Several modules wrapped one by one, of the same sizes, look the same. FSDP gathers parameters again on purpose: it is
+not looked at here.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.repeated_exchange import RepeatedExchange, repeated_exchanges
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import bytes_text, share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found where the exchanges that could be left out are exposed long enough."""
+    found = facts(repeated_exchanges)
+    if not found:
+        return NotApplicable("no step exchanges the same gradients after each of several forward passes")
+    judged = [_judge(facts, limits, part) for part in found]
+    findings = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(findings[:1]) if findings else Clear(tuple(evidence for _, evidence in judged))
+
+
+def _judge(facts: Facts, limits: Limits, part: RepeatedExchange) -> tuple[Finding | None, Evidence]:
+    step_ns, exposed_ns = period_ns(facts.trace, part.device), per_step_ns(facts.trace, part.device, part.exposed)
+    share = exposed_ns / step_ns if step_ns else 0.0
+    evidence = Evidence(
+        f"exposed time of repeated exchanges on rank {part.device[0]}",
+        Quantity(share, "ratio"),
+        "all but the last exchange of each step, where no computation runs beside them",
+        limit=Quantity(limits["exposed_ratio"], "ratio"),
+        table="collectives",
+    )
+    if share <= limits["exposed_ratio"]:
+        return None, evidence
+    finding = Finding(
+        message=f"gradients are exchanged {part.times} times a step ({bytes_text(part.step_bytes)} where "
+        f"{bytes_text(part.step_bytes / part.times)} would do); the exchanges before the last stand exposed for "
+        f"{time_text(exposed_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
+        f"{share_text(limits['exposed_ratio'])})",
+        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+        where=Where(rank=part.device[0], device=part.device[1], op="DistributedDataParallel.forward"),
+        evidence=(
+            evidence,
+            Evidence("exchanges per step", Quantity(part.times, "calls"), "equal lists of all-reduces"),
+        ),
+        advice="Run every micro-batch but the last under model.no_sync().",
+        verify="Capture again: one exchange per step.",
+        claim=Claim({part.device: part.exposed}),
+    )
+    return finding, evidence
+
+
+RULE = Rule(
+    card=Card(
+        code="COM107",
+        name="exchange-repeated",
+        summary="gradients are exchanged after every micro-batch",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
+    ),
+    needs=(DEVICE_OPS, COLLECTIVES),
+    reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SOURCES),
+    check=check,
+    limits={
+        "exposed_ratio": Limit(
+            0.02, "ratio", "hidden exchanges cost the step little", "run-to-run deviation of a step"
+        ),
+    },
+    capture="timesink capture torch -- torchrun train.py",
+)

@@ -1,0 +1,111 @@
+"""The same kernels take longer while communication runs beside them.
+
+## What it detects
+Kernels whose runs beside communication are longer than their free runs, by more than a share, for more than a share of
+the step.
+
+## Why it matters
+Overlap is not free: NCCL kernels take multiprocessors and memory bandwidth from what runs beside them. Where
+computation is slowed by as much as the overlap hides, nothing is won.
+
+## How it is measured
+Runs of one kernel (name, grid and block) that communication covers at least half of, against the median of those it
+does not touch. Only kernels with at least three of both, whose free runs agree within a quarter, are compared.
+
+## What to do
+Give communication fewer multiprocessors (NCCL_MAX_CTAS, fewer channels), move it to copy engines where the library
+can, or place it beside kernels that leave room. Compare the step, not the kernels.
+
+## When it misleads
+One launch shape may stand for different problem sizes; agreement of the free runs makes that unlikely, not impossible.
+Taking contention away by ending the overlap exposes the communication: what is won is at most what is stated.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.contention import contention
+from timesink.measures.per_step import period_ns
+from timesink.measures.timeline import device_timeline
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS, share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per GPU whose slowed kernels cost enough of the step."""
+    frame = facts(contention).frame
+    if not frame.height:
+        return NotApplicable("no kernel has enough runs with and without communication beside it")
+    judged = [_judge(facts, limits, row) for row in frame.iter_rows(named=True)]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+
+
+def _judge(facts: Facts, limits: Limits, row: dict[str, int]) -> tuple[Finding | None, Evidence]:
+    key = (row["rank"], row["device"])
+    span_ns = facts(device_timeline)[key].span_ns
+    share = max(0.0, row["excess_ns"] / span_ns) if span_ns else 0.0
+    slower = row["excess_ns"] / max(row["beside_ns"] - row["excess_ns"], 1)
+    evidence = Evidence(
+        f"time that kernels lose beside communication on rank {key[0]}, device {key[1]}",
+        Quantity(share, "ratio"),
+        "runs beside communication beyond the median of the free runs of the same kernel, over the span",
+        limit=Quantity(limits["excess_ratio"], "ratio"),
+        table="device_ops",
+    )
+    if share <= limits["excess_ratio"]:
+        return None, evidence
+    step_ns = period_ns(facts.trace, key)
+    lost_ms = share * step_ns / NS_PER_MS
+    finding = Finding(
+        message=f"{row['kernels']} kernels take {share_text(slower)} longer while communication runs beside them on "
+        f"rank {key[0]}, {time_text(share * step_ns)} of the {time_text(step_ns)} step (limit "
+        f"{share_text(limits['excess_ratio'])})",
+        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+        where=Where(rank=key[0], device=key[1]),
+        evidence=(
+            evidence,
+            Evidence("slowdown", Quantity(slower, "ratio"), "excess over the free time of the same runs"),
+        ),
+        advice="Give communication fewer multiprocessors (NCCL_MAX_CTAS) or move it beside kernels that leave room, "
+        "and compare whole steps.",
+        verify="Capture again: runs beside communication come nearer to the free ones, and the step is shorter.",
+        recoverable=Quantity(lost_ms, "ms", low=0.0, high=lost_ms),
+    )
+    return finding, evidence
+
+
+RULE = Rule(
+    card=Card(
+        code="COM106",
+        name="kernels-contended",
+        summary="kernels take longer while communication runs beside them",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://arxiv.org/abs/2507.03114",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, HOST_OPS, RANGES),
+    check=check,
+    limits={
+        "excess_ratio": Limit(
+            0.03,
+            "ratio",
+            "below this a perfect partition of the GPU gains little",
+            "arXiv 2507.03114: 19 % slower on average",
+        ),
+    },
+)

@@ -1,0 +1,112 @@
+"""Ranks take turns at being late: the work is spread unevenly, and not always against the same rank.
+
+## What it detects
+Lateness that several ranks share, none of them more than half of it, and that together makes the job slower by more
+than a share.
+
+## Why it matters
+Every collective waits for whoever is last. If the work of a step differs from rank to rank (sequence lengths, experts,
+uneven shards), each step takes as long as its unluckiest rank.
+
+## How it is measured
+As for one late rank (COM103): collectives matched across ranks, lateness of a rank beyond the median of its peers
+since the last collective that held all of them up, within the error of the clocks nothing. The gain is a replay with
+every rank's own lateness taken away.
+
+## What to do
+Balance what ranks get: bucket by length, balance tokens instead of samples, even out experts. Where the lateness is on
+the host, garbage collection or input of different ranks at different steps is the usual cause: run them at one step.
+
+## When it misleads
+Random jitter of many ranks adds up too: with hundreds of ranks somebody is always late, and no balancing removes it.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.collective_waits import collective_waits, exposed_waits
+from timesink.measures.job_steps import step_ns
+from timesink.measures.lateness import lateness
+from timesink.measures.parity import ranks_text
+from timesink.measures.rank_replay import REPLAY_ERROR_RATIO, balanced
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS, share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found where all ranks' own lateness together costs enough and no rank has more than half of it."""
+    waits = facts(collective_waits)
+    if len(waits.job.ranks) < 2:
+        return NotApplicable("the trace holds one rank")
+    late = facts(lateness)
+    if late.anchors.size < 2:
+        return NotApplicable("fewer than two collectives hold all ranks up")
+    own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
+    gain = balanced(late, own).gain_ratio
+    evidence = Evidence(
+        "share of the time that goes where no rank comes later than the median",
+        Quantity(gain, "ratio"),
+        "collectives of all ranks replayed without the lateness that is their own",
+        limit=Quantity(limits["gain_ratio"], "ratio"),
+        table="collectives",
+    )
+    if gain <= limits["gain_ratio"] or 2 * max(own.values(), default=0) > sum(own.values()):
+        return Clear((evidence,))
+    period = step_ns(waits.job)
+    saved_ms = gain * period / NS_PER_MS
+    latest = sorted(own, key=lambda rank: (-own[rank], rank))
+    host_ns, device_ns = (int(late.ranks[name].sum()) for name in ("host_ns", "device_ns"))
+    side = "on the host" if host_ns >= device_ns else "in what their GPUs compute"
+    finding = Finding(
+        message=f"{ranks_text(tuple(latest))} take turns at being late, mostly {side}; balanced, a step would take "
+        f"{time_text(period * (1 - gain))} instead of {time_text(period)} ({share_text(gain)} less)",
+        bottleneck=Bottleneck.STRAGGLER,
+        where=Where(rank=latest[0]),
+        evidence=(
+            evidence,
+            Evidence("own lateness, host", Quantity(host_ns / NS_PER_MS, "ms"), "summed over ranks"),
+            Evidence("own lateness, computation", Quantity(device_ns / NS_PER_MS, "ms"), "summed over ranks"),
+        ),
+        advice="Give every rank the same work per step (balance tokens, lengths, experts); run garbage collection and "
+        "logging of all ranks at the same step.",
+        verify="Capture all ranks again: the waits in collectives shrink on every rank.",
+        claim=Claim(facts(exposed_waits)),
+        recoverable=Quantity(
+            saved_ms, "ms", low=saved_ms * (1 - REPLAY_ERROR_RATIO), high=saved_ms * (1 + REPLAY_ERROR_RATIO)
+        ),
+    )
+    return Found((finding,))
+
+
+RULE = Rule(
+    card=Card(
+        code="COM104",
+        name="ranks-imbalanced",
+        summary="ranks take turns at being late to the collectives",
+        doc=__doc__ or "",
+        since="0.1.0",
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SOURCES),
+    check=check,
+    limits={
+        "gain_ratio": Limit(
+            0.05, "ratio", "jitter of equal ranks adds up to a few percent of a step", "own captures of balanced jobs"
+        ),
+    },
+    capture="timesink capture torch -- torchrun train.py",
+)

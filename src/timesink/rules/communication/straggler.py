@@ -1,0 +1,136 @@
+"""One rank comes late to the collectives and the others wait for it.
+
+## What it detects
+A rank that takes longer than its peers from one collective that held all ranks up to the next, and whose lateness
+makes the whole job slower by more than a share.
+
+## Why it matters
+A synchronous job runs at the pace of its slowest rank. The time shows on all other ranks, as communication: neither a
+faster network nor more overlap wins it back.
+
+## How it is measured
+Collectives are matched across ranks and clocks aligned on them. Lateness counts from the last collective at whose end
+most ranks had nothing to compute, beyond the median of the ranks (of two: the earlier one), so that lateness inherited
+from others is not counted, nor any within the error of the clocks. The gain is a replay of all ranks' collectives
+without this rank's lateness.
+
+## What to do
+Look at that rank and its host: uneven input, a slower GPU or clock, another process, garbage collection. `timesink
+idle --rank N` says what its GPU waited for; computation beyond that of its peers says that it has more to do.
+
+## When it misleads
+Where ranks have different roles (pipeline stages, a parameter server) being late may be their role. A rank that is not
+among the files can be the late one: then all others look late together, and nobody is named.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
+from timesink.measures.collective_waits import collective_waits, exposed_waits
+from timesink.measures.job_steps import step_ns
+from timesink.measures.lateness import lateness
+from timesink.measures.rank_replay import REPLAY_ERROR_RATIO, balanced
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS, share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found for the rank without whose lateness the job gains most, if that is enough and more than half of it all."""
+    waits = facts(collective_waits)
+    if len(waits.job.ranks) < 2:
+        return NotApplicable("the trace holds one rank")
+    if not waits.matched.calls.height:
+        return NotApplicable("no collective of one rank has a counterpart on another")
+    late = facts(lateness)
+    if late.anchors.size < limits["collectives"]:
+        why = f"{late.anchors.size} collectives hold all ranks up, too few to tell one late arrival from a late rank"
+        return Undecided(why, "capture more steps, of every rank")
+    gains = {rank: balanced(late, [rank]).gain_ratio for rank in waits.job.ranks}
+    worst = max(gains, key=lambda rank: (gains[rank], -rank))
+    own = dict(late.ranks.select("rank", "own_ns").rows())
+    evidence = Evidence(
+        f"share of the time that goes where rank {worst} comes as its peers do",
+        Quantity(gains[worst], "ratio"),
+        "collectives of all ranks replayed without the lateness that is this rank's own",
+        limit=Quantity(limits["gain_ratio"], "ratio"),
+        table="collectives",
+    )
+    total = sum(own.values())
+    if gains[worst] <= limits["gain_ratio"] or 2 * own.get(worst, 0) <= total:
+        return Clear((evidence,))
+    return Found((_finding(facts, worst, gains[worst], evidence),))
+
+
+def _finding(facts: Facts, rank: int, gain: float, evidence: Evidence) -> Finding:
+    waits, late = facts(collective_waits), facts(lateness)
+    row = late.ranks.filter(late.ranks["rank"] == rank).row(0, named=True)
+    period = step_ns(waits.job)
+    saved_ms = gain * period / NS_PER_MS
+    host_side = row["host_ns"] >= row["device_ns"]
+    side = "its host" if host_side else "more work on its GPU"
+    device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
+    host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
+    claim = {key: part for key, part in facts(exposed_waits).items() if key[0] != rank}
+    return Finding(
+        message=f"rank {rank}{f' on {host}' if host else ''} comes late to {row['late_count']} of {row['anchors']} "
+        f"collectives because of {side}; if it ran like its peers a step would take "
+        f"{time_text(period * (1 - gain))} instead of {time_text(period)} ({share_text(gain)} less)",
+        bottleneck=Bottleneck.STRAGGLER,
+        where=Where(rank=rank, device=device),
+        evidence=(
+            evidence,
+            Evidence(
+                f"own lateness of rank {rank}",
+                Quantity(row["own_ns"] / NS_PER_MS, "ms"),
+                "beyond the median of its peers since the collective before, summed",
+            ),
+            Evidence("of it computation", Quantity(row["device_ns"] / NS_PER_MS, "ms"), "beyond that of its peers"),
+        ),
+        advice=f"Compare rank {rank} with a peer (`timesink idle --rank {rank}`): "
+        + ("what does its host do between collectives?" if host_side else "which kernels does it run beyond theirs?"),
+        verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
+        claim=Claim(claim),
+        recoverable=Quantity(
+            saved_ms,
+            "ms",
+            low=saved_ms * (1 - REPLAY_ERROR_RATIO),
+            high=saved_ms * (1 + REPLAY_ERROR_RATIO),
+        ),
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="COM103",
+        name="straggler",
+        summary="one rank comes late to the collectives and the others wait",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://www.usenix.org/conference/osdi25/presentation/lin-jinkun",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SOURCES),
+    check=check,
+    limits={
+        "gain_ratio": Limit(0.03, "ratio", "steps of a balanced job differ by less from run to run", "own captures"),
+        "collectives": Limit(
+            3, "calls", "one late arrival may be the start of the capture", "first and last do not count"
+        ),
+    },
+    capture="timesink capture torch -- torchrun train.py",
+)

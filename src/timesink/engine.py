@@ -49,8 +49,8 @@ def diagnose(
     known = _known_limits(rules, overrides)
     facts = Facts(trace)
     rulings = tuple(Ruling(rule.card, _verdict(rule, facts, known.get(rule.card.code, {}))) for rule in rules)
-    findings = _ranked(rulings, facts, price or ReplayPrices(unprofiled_step_ms))
     step_ms = unprofiled_step_ms or overview.step_ms(facts)
+    findings = _ranked(rulings, facts, price or ReplayPrices(unprofiled_step_ms), step_ms)
     bottleneck, statement = _conclusion(findings, step_ms, facts)
     return Diagnosis(
         sources=overview.sources(trace),
@@ -72,15 +72,21 @@ def _verdict(rule: Rule, facts: Facts, overrides: Mapping[str, float]) -> Verdic
     return rule.check(facts, Limits(rule.limits, overrides))
 
 
-def _ranked(rulings: Iterable[Ruling], facts: Facts, price: Pricer) -> tuple[tuple[Card, Finding], ...]:
-    """Findings by value, those that claim the same device time sharing it; ties by code and message."""
+def _ranked(
+    rulings: Iterable[Ruling], facts: Facts, price: Pricer, step_ms: float | None
+) -> tuple[tuple[Card, Finding], ...]:
+    """Findings by value, those that claim the same device time sharing it; ties by code and message.
+
+    Roots take their time before symptoms do, so that a slow launch after a blocking wait is the wait's.
+    """
     found = [
         (ruling.card, replace(finding, recoverable=price(finding, facts)))
         for ruling in rulings
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
     ]
-    return tuple(sorted(shared(sorted(found, key=_rank), facts), key=_rank))
+    roots_first = sorted(found, key=lambda entry: (entry[0].symptom, _rank(entry)))
+    return tuple(sorted(shared(roots_first, facts, step_ms), key=_rank))
 
 
 def _rank(entry: tuple[Card, Finding]) -> tuple[float, float, str, str]:

@@ -178,7 +178,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A rule's identity. `code` is three letters and a number, never reused; `name` is the pattern, not its remedy."""
+    """A rule's identity. `code` is three letters and a number, never reused; `name` is the pattern, not its remedy.
+
+    `symptom` says that other causes look like this one too: where claims overlap, such a finding takes what is left.
+    """
 
     code: str
     name: str
@@ -186,6 +189,7 @@ class Card:
     doc: str
     since: str
     references: tuple[str, ...] = ()
+    symptom: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -94,11 +94,12 @@ def claimed_ms_per_step(claim: Claim, facts: Facts) -> float:
     return largest_per_step_ns(facts.trace, claim.intervals) / NS_PER_MS
 
 
-def shared(ranked: Iterable[tuple[Card, Finding]], facts: Facts) -> list[tuple[Card, Finding]]:
+def shared(ranked: Iterable[tuple[Card, Finding]], facts: Facts, step_ms: float | None) -> list[tuple[Card, Finding]]:
     """Let findings that claim the same device time share it: each keeps what those before it leave.
 
-    The sum over findings then never exceeds the union of their claims, so it never exceeds the step.
+    Their values together never exceed the step.
     """
+    left_ms = step_ms
     taken: dict[tuple[int, int], Intervals] = {}
     priced = []
     for card, finding in ranked:
@@ -107,8 +108,11 @@ def shared(ranked: Iterable[tuple[Card, Finding]], facts: Facts) -> list[tuple[C
         share = claimed_ms_per_step(Claim(left), facts) / whole if whole > 0 else 1.0
         for key, part in finding.claim.intervals.items():
             taken[key] = taken.get(key, Intervals.none()) | part
-        worth = finding.recoverable
-        priced.append((card, replace(finding, recoverable=_scaled(worth, share) if worth else None)))
+        worth = _scaled(finding.recoverable, share) if finding.recoverable else None
+        if worth is not None and left_ms is not None and worth.unit == "ms":
+            worth = replace(worth, value=min(worth.value, left_ms), low=min(worth.low or 0.0, left_ms))
+            left_ms -= worth.value
+        priced.append((card, replace(finding, recoverable=worth)))
     return priced
 
 

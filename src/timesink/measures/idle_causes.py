@@ -30,7 +30,7 @@ SPEAKS_FOR_ITSELF: Final = CODE["dispatch"]
 _BY_NAME: Final = (
     ("garbage_collection", r"(?i)Python GC|garbage.?collect|^gc[._:]|(^|[.\s/])gc\.py|<built-in method collect of"),
     ("loader", LOADING_NAME),
-    ("compile", r"(?i)dynamo_timed|CompiledFxGraph|\bautotun|compile_fx|_compile_inner|inductor_compile|triton.*compile"
+    ("compile", r"(?i)dynamo_timed|\bautotun|compile_fx|_compile_inner|inductor_compile|triton.*compile"
      r"|async_compile|TorchDynamo Start|entire_frame_compile|backend_compile|cudagraph.*(record|warmup)"),
     ("checkpoint", r"(?i)torch/serialization\.py|save_checkpoint|checkpoint.*sav|state_dict.*sav|torch\.save"),
     ("optimizer", r"(?i)^Optimizer\.(step|zero_grad)#|torch/optim/|(^|[^a-z])optim(izer)?([^a-z]|$|_step)|zero_grad"),

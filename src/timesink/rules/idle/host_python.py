@@ -52,6 +52,7 @@ RULE = Rule(
         summary="the device waits for Python that launches nothing",
         doc=__doc__ or "",
         since="0.1.0",
+        symptom=True,
         references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
     ),
     needs=(DEVICE_OPS, API_CALLS),

@@ -87,6 +87,7 @@ RULE = Rule(
         summary="the host launches kernels more slowly than the device runs them",
         doc=__doc__ or "",
         since="0.1.0",
+        symptom=True,
         references=("https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",),
     ),
     needs=(DEVICE_OPS, API_CALLS),

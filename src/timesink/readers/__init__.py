@@ -25,6 +25,7 @@ MODULES = (
     "timesink.readers.nsys_sqlite",
     "timesink.readers.nsys_report",
     "timesink.readers.nsys_arrow",
+    "timesink.readers.torch_logs",
     "timesink.readers.kineto",
     "timesink.readers.ncu.report",
     "timesink.readers.ncu.csv_pages",
@@ -156,7 +157,7 @@ def _workers() -> int:
 _KNOWN = (
     "give a PyTorch profiler trace (.json, .json.gz), an Nsight Systems report (.nsys-rep, .qdrep) or its export "
     "(.sqlite, or a folder of Parquet or Arrow files), an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV "
-    "page, or a PyTorch memory snapshot (.pickle)"
+    "page, a PyTorch memory snapshot (.pickle), or a log of torch.compile (TORCH_TRACE, TORCH_LOGS)"
 )
 
 

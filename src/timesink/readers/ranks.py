@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from timesink.errors import UnreadableTrace, UsageError
-from timesink.model.tables import ALL, SOURCES
+from timesink.model.tables import ALL, COMPILE_EVENTS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -44,20 +44,31 @@ def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     """One trace of several. Rows keep each table's order, because every order begins with the rank."""
     if not traces:
         raise UnreadableTrace("", "no file to read", remedy="name at least one trace")
+    logs = [trace for trace in traces if _is_log(trace)]
+    if len(logs) < len(traces):  # a log beside traces speaks of the rank it names and claims none
+        pairs = [(trace, file) for trace, file in zip(traces, files, strict=True) if not _is_log(trace)]
+        traces, files = [trace for trace, _ in pairs], [file for _, file in pairs]
+    else:
+        logs = []
     parts, notes = _distinct(traces, files)
     parts.sort(key=lambda part: ranks_of(part)[:1])
     tables = {}
     for table in ALL:
         frames = [part[table] for part in parts if table in part]
+        frames += [log[table] for log in logs if table in log]
         if frames:
             whole = pl.concat(frames, how="vertical", rechunk=False)
             tables[table] = table.check(whole.sort(table.sorted_by, maintain_order=True) if table.sorted_by else whole)
-        if 0 < len(frames) < len(parts):
+        if 0 < sum(table in part for part in parts) < len(parts):
             without = [str(rank) for part in parts if table not in part for rank in ranks_of(part)]
             message = f"no {table} recorded on rank {', '.join(without)}, though on others"
             notes.append(ImportNote(NoteKind.ASSUMED, message, len(without), table.name))
-    own = tuple(note for part in parts for note in part.notes)
-    return Trace(", ".join(str(file) for file in files), tables, (*own, *notes))
+    own = tuple(note for part in [*parts, *logs] for note in part.notes)
+    return Trace(", ".join([*(str(file) for file in files), *(log.source for log in logs)]), tables, (*own, *notes))
+
+
+def _is_log(trace: Trace) -> bool:
+    return set(trace.tables) == {COMPILE_EVENTS, SOURCES}
 
 
 def _distinct(traces: Sequence[Trace], files: Sequence[Path]) -> tuple[list[Trace], list[ImportNote]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timesink.model.tables.compile import COMPILE_EVENTS, CompileEvent
 from timesink.model.tables.device import (
     COLLECTIVES,
     DEVICE_OPS,
@@ -51,12 +52,14 @@ ALL = (
     KERNEL_PROFILES,
     KERNEL_METRICS,
     KERNEL_RULES,
+    COMPILE_EVENTS,
 )
 
 __all__ = [
     "ALL",
     "API_CALLS",
     "COLLECTIVES",
+    "COMPILE_EVENTS",
     "DEVICES",
     "DEVICE_OPS",
     "EVENT_WAITS",
@@ -78,6 +81,7 @@ __all__ = [
     "THREAD_STATES",
     "BlockState",
     "ClockControl",
+    "CompileEvent",
     "CopyKind",
     "MemoryKind",
     "OpKind",

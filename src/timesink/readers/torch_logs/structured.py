@@ -1,0 +1,128 @@
+"""Structured records (TORCH_TRACE) as events."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from timesink.readers.torch_logs.events import Events, Row
+from timesink.readers.torch_logs.lines import Record
+from timesink.readers.torch_logs.messages import graph_break, recompilation
+
+_CACHES = {"hit": "cache_hit", "miss": "cache_miss", "bypass": "cache_bypass"}
+_BREAK = "dynamo_graph_break_reason"
+
+
+@dataclass(slots=True)
+class Structured:
+    """Turns envelopes into rows of `events`; `strings` is the log's table of file names."""
+
+    events: Events
+    strings: dict[int, str] = field(default_factory=dict)
+    _started: dict[tuple[Any, Any], Row] = field(default_factory=dict)
+    _open: dict[tuple[Any, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    _broken: set[tuple[Any, Any]] = field(default_factory=set)
+
+    def take(self, record: Record) -> None:
+        """One record."""
+        envelope = record.envelope or {}
+        key = {name: _whole(envelope.get(of)) for name, of in _KEYS}
+        if isinstance(envelope.get("str"), list) and len(envelope["str"]) == 2:
+            text, number = envelope["str"]
+            self.strings[int(number)] = str(text)
+        elif isinstance(envelope.get("dynamo_start"), dict):
+            self._start(record, envelope["dynamo_start"], key)
+        elif isinstance(envelope.get("compilation_metrics"), dict):
+            self._metrics(record, envelope["compilation_metrics"], key)
+        elif isinstance(envelope.get("artifact"), dict):
+            self._artifact(record, str(envelope["artifact"].get("name")), key)
+        elif "chromium_event" in envelope and record.payload:
+            self._chromium(record, record.payload, key)
+
+    def finish(self) -> None:
+        """Compilations whose end the log does not hold."""
+        for started in self._started.values():
+            self.events.rows.append(started | {"reason": "the log ends before this compilation does"})
+
+    def _start(self, record: Record, start: dict[str, Any], key: Row) -> None:
+        stack = start.get("stack") or [{}]
+        inner = stack[-1] if isinstance(stack[-1], dict) else {}
+        number = inner.get("filename")
+        place = {"function": inner.get("name"), "file": self.strings.get(number), "line": _whole(inner.get("line"))}
+        row = {"event": "compile", "start_ns": record.time_ns, "end_ns": record.time_ns, **key, **place}
+        self._started.setdefault((key["frame"], key["compilation"]), row)
+
+    def _metrics(self, record: Record, metrics: dict[str, Any], key: Row) -> None:
+        started = self._started.pop((key["frame"], key["compilation"]), None)
+        begin_ns = started["start_ns"] if started else record.time_ns
+        if _number(metrics.get("start_time")):
+            self.events.offsets_ns.append(int(metrics["start_time"] * 1e9) - begin_ns)
+        took_s = metrics.get("entire_frame_compile_time_s")
+        end_ns = begin_ns + int(took_s * 1e9) if _number(took_s) else record.time_ns
+        place = {
+            "function": metrics.get("co_name"),
+            "file": metrics.get("co_filename"),
+            "line": _whole(metrics.get("co_firstlineno")),
+        }
+        if (key["frame"], key["compilation"]) not in self._broken:
+            for reason in metrics.get("restart_reasons") or ():
+                self.events.add("graph_break", begin_ns, key | place, reason=str(reason), unplaced=True)
+        guards, failed = metrics.get("guard_count"), metrics.get("fail_type")
+        row = self.events.add("compile", begin_ns, key | place, guards=_whole(guards))
+        row["end_ns"], row["graph_ops"] = max(begin_ns, end_ns), _whole(metrics.get("graph_op_count"))
+        if failed:
+            self.events.add("failure", record.time_ns, key | place, reason=str(metrics.get("fail_reason") or failed))
+        elif guards is None and not metrics.get("graph_op_count"):
+            self.events.add("skipped", record.time_ns, key | place, reason="nothing in it to compile")
+
+    def _artifact(self, record: Record, name: str, key: Row) -> None:
+        lines = (record.payload or "").splitlines()
+        stem, _, last = name.rpartition("_")
+        if name == _BREAK:
+            self._broken.add((key["frame"], key["compilation"]))
+            place = graph_break(lines)
+            self.events.add("graph_break", record.time_ns, key, file=place.file, line=place.line, reason=place.reason)
+        elif name == "recompile_reasons":
+            found = recompilation(_listed(record.payload or ""))
+            self.events.add("recompile", record.time_ns, key, reason=found.reason)
+        elif last in _CACHES and stem.endswith("cache"):
+            self.events.add(_CACHES[last], record.time_ns, key, function=stem)
+
+    def _chromium(self, record: Record, payload: str, key: Row) -> None:
+        try:
+            event = json.loads(payload)
+            name, phase, at_ns = str(event["name"]), event["ph"], int(float(event["ts"]) * 1e3)
+        except (ValueError, KeyError, TypeError):
+            self.events.stray["timed events that are no Chrome events"] += 1
+            return
+        self.events.offsets_ns.append(at_ns - record.time_ns)
+        if phase == "B":
+            self._open[event.get("tid"), name].append(at_ns)
+        elif phase == "E" and self._open[event.get("tid"), name]:
+            begin_ns = self._open[event.get("tid"), name].pop()
+            length_ns = max(at_ns - begin_ns, 0)
+            row = self.events.add("phase", record.time_ns - length_ns, key, function=name)
+            row["end_ns"] = record.time_ns
+
+
+_KEYS = (("frame", "frame_id"), ("compilation", "frame_compile_id"), ("attempt", "attempt"))
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e11
+
+
+def _listed(payload: str) -> list[str]:
+    """A payload that is a JSON list of texts, or plain lines."""
+    try:
+        parsed = json.loads(payload)
+    except ValueError:
+        return payload.splitlines()
+    parts = parsed if isinstance(parsed, list) else [parsed]
+    return [line for part in parts for line in str(part).splitlines()]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 _AT: Final = re.compile(r"user code at:? (?P<file>\S.*?):(?P<line>\d+)\s*$")
 _FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _WHY: Final = re.compile(r"^\s*(?:Graph Break )?Reason: (?P<why>.*)$")
-_OLD: Final = re.compile(r"^Graph break: (?P<why>.*?)(?: from user code at:.*)?$")
+_OLD: Final = re.compile(r"^Graph break: (?P<why>.*?)\s*(?:from user code at:.*)?$")
 _GENERAL: Final = "Encountered graph break when attempting to trace"
 _RECOMPILING: Final = re.compile(r"^Recompiling function (?P<function>\S+) in (?P<file>.+?):(?P<line>\d+)\s*$")
 _GUARD: Final = re.compile(r"^\s*(?:- )?(?:\d+/\d+(?:_\d+)?: )?(?P<guard>.*?)(?:\s{2,}#.*)?$")

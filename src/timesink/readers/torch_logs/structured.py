@@ -49,18 +49,18 @@ class Structured:
     def _start(self, record: Record, start: dict[str, Any], key: Row) -> None:
         stack = start.get("stack") or [{}]
         inner = stack[-1] if isinstance(stack[-1], dict) else {}
-        number = inner.get("filename")
-        place = {"function": inner.get("name"), "file": self.strings.get(number), "line": _whole(inner.get("line"))}
+        file = self.strings.get(inner.get("filename", -1))
+        place = {"function": inner.get("name"), "file": file, "line": _whole(inner.get("line"))}
         row = {"event": "compile", "start_ns": record.time_ns, "end_ns": record.time_ns, **key, **place}
         self._started.setdefault((key["frame"], key["compilation"]), row)
 
     def _metrics(self, record: Record, metrics: dict[str, Any], key: Row) -> None:
         started = self._started.pop((key["frame"], key["compilation"]), None)
         begin_ns = started["start_ns"] if started else record.time_ns
-        if _number(metrics.get("start_time")):
-            self.events.offsets_ns.append(int(metrics["start_time"] * 1e9) - begin_ns)
-        took_s = metrics.get("entire_frame_compile_time_s")
-        end_ns = begin_ns + int(took_s * 1e9) if _number(took_s) else record.time_ns
+        start_s, took_s = (_number(metrics.get(name)) for name in ("start_time", "entire_frame_compile_time_s"))
+        if start_s is not None:
+            self.events.offsets_ns.append(int(start_s * 1e9) - begin_ns)
+        end_ns = record.time_ns if took_s is None else begin_ns + int(took_s * 1e9)
         place = {
             "function": metrics.get("co_name"),
             "file": metrics.get("co_filename"),
@@ -114,8 +114,8 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e11
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e11 else None
 
 
 def _listed(payload: str) -> list[str]:

@@ -24,6 +24,7 @@ COMMANDS = {
     "loop": "Capture, diagnose, capture what is still open, and join it all.",
     "diagnose": "Name the bottleneck of a trace and price its fix.",
     "report": "Write the diagnosis as one HTML file with timelines.",
+    "query": "Answer SQL over the tables of a trace.",
     "summary": "Show budget, steps, kernels, copies, waits and launches.",
     "idle": "Show what each GPU waited for while it was idle.",
     "what-if": "Price changes to a program before they are made.",

@@ -1,0 +1,113 @@
+"""`timesink query`: SQL over the tables of a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timesink.cli import options
+from timesink.cli.output import sink
+from timesink.cli.progress import working
+from timesink.cli.reading import read_traces
+from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+    from timesink.reporters.sheets import Page
+
+_UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
+
+
+def command(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="TRACE", help="A trace, or a folder.", show_default=False)
+    ] = None,
+    sql: Annotated[str | None, typer.Argument(metavar="SQL", help="One SELECT.", show_default=False)] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the tables and columns instead.")] = False,
+    examples: Annotated[bool, typer.Option("--examples", help="Show ten questions and their queries.")] = False,
+    example: Annotated[str | None, typer.Option("--example", metavar="NAME", help="Run that example.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Rows to show at most.")] = 1_000,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="Longest run.")] = 30.0,
+    form: options.Form = None,
+    output: options.Output = None,
+    no_cache: options.NoCache = False,
+    no_color: options.NoColor = False,
+) -> int:
+    """Answer SQL over the tables of a trace.
+
+    One SELECT, read by DuckDB over the tables of the reference pages, steps and idle time besides. It can reach nothing
+    else. Columns whose names end in _ns, _bytes or _ratio are shown in such units.
+    """
+    target = sink(form, output, no_color, [path] if path else [])
+    if examples:
+        target.page(_examples_page())
+        return 0
+    if path is None:
+        raise UsageError("there is no trace to query", remedy="timesink query TRACE 'SELECT ...'")
+    trace = read_traces([path], cache=not no_cache)
+    if listing:
+        target.page(_tables_page(trace))
+        return 0
+    with working("querying"):
+        target.page(_answer_page(trace, _chosen(sql, example), rows, timeout))
+    return 0
+
+
+def _chosen(sql: str | None, example: str | None) -> str:
+    from timesink.queries.examples import EXAMPLES
+
+    if example is None:
+        if not sql:
+            raise UsageError("there is no query", remedy="give a SELECT, --example NAME, --examples or --list")
+        return sql
+    known = {one.name: one.sql for one in EXAMPLES}
+    if example not in known:
+        raise UsageError(f"no example is called {example!r}", remedy=f"choose one of: {', '.join(known)}")
+    return known[example]
+
+
+def _answer_page(trace: Trace, sql: str, rows: int, timeout: float) -> Page:
+    from timesink.queries import Allowance, ask
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    answer = ask(trace, sql, Allowance(rows=rows, seconds=timeout))
+    columns = tuple(
+        Column(name, name, unit=_unit(name, [row[at] for row in answer.rows])) for at, name in enumerate(answer.columns)
+    )
+    note = f"the first {rows} rows; --rows shows more" if answer.truncated else ""
+    return Page(f"Query of {trace.source}", (Sheet("rows", "Rows", columns, answer.rows, note),))
+
+
+def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
+    """The unit in a column's name; a plain number for other figures; none for text."""
+    known = [value for value in values if value is not None]
+    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known):
+        return ""
+    # An instant is shown whole: scaled to seconds, it would lose every digit that tells two of them apart.
+    suffix = "" if name in ("start_ns", "end_ns", "time_ns") else next((s for s in _UNITS if name.endswith(s)), "")
+    return _UNITS.get(suffix, "1")
+
+
+def _tables_page(trace: Trace) -> Page:
+    from timesink.queries.holdings import holdings
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    columns = (
+        Column("table", "table", is_name=True),
+        Column("rows", "rows", unit="1"),
+        Column("columns", "columns"),
+        Column("doc", "holds"),
+    )
+    rows = tuple((held.name, held.frame.height, ", ".join(held.frame.columns), held.doc) for held in holdings(trace))
+    return Page(f"Tables of {trace.source}", (Sheet("tables", "Tables", columns, rows),))
+
+
+def _examples_page() -> Page:
+    from timesink.queries.examples import EXAMPLES
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    columns = (Column("name", "name", is_name=True), Column("question", "question"), Column("sql", "query"))
+    rows = tuple((one.name, one.question, one.sql) for one in EXAMPLES)
+    return Page("Example queries", (Sheet("examples", "Examples", columns, rows),))

@@ -39,6 +39,9 @@ class Category(StrEnum):
 CODES = {category: code for code, category in enumerate(Category)}
 
 
+_CACHES_ALIKE = 4
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Classes:
     """`code`: per lifetime, the position of its category in `Category`; `by_size`: decided by size alone."""
@@ -85,7 +88,7 @@ def _facts(lives: Lifetimes, phases: Phases) -> _Lives:
     step = np.searchsorted(phases.starts, born, "right")
     following = np.append(phases.starts, [count, count])[np.minimum(step + 1, phases.starts.size + 1)]
     shown = facts(lives.frame["stack"])
-    lasts = (died >= count) | (died > following)
+    lasts = (died >= count) | ((died > following) if phases.starts.size else (2 * (died - born) > count))
     return _Lives(born, died, lives.frame["bytes"].to_numpy(), birth, death, died >= run_end, lasts, shown)
 
 
@@ -144,7 +147,7 @@ def _by_phase(life: _Lives, phases: Phases) -> list[tuple[Category, Flags]]:
         if trained
         else (Category.INPUTS, shown["data"]),
         (Category.ACTIVATIONS, forward & life.outlives_run & ~life.persists & trained),
-        (Category.TEMPORARIES, inside | (forward & ~life.persists)),
+        (Category.TEMPORARIES, (inside & ~life.persists) | (forward & ~life.persists)),
         (
             Category.ACTIVATIONS,
             (life.birth == -1) & np.isin(life.death, (BACKWARD, FORWARD)) & ~life.persists & trained,
@@ -177,7 +180,15 @@ def _by_size(life: _Lives, code: npt.NDArray[np.int8], left: Flags) -> list[tupl
             continue
         number = seen[size] = seen.get(size, 0) + 1
         weights[at], states[at] = number <= expected[size], expected[size] < number <= 3 * expected[size]
-    return [(Category.GRADIENTS, gradients), (Category.WEIGHTS, weights), (Category.OPTIMIZER_STATE, states)]
+    found = [(Category.GRADIENTS, gradients), (Category.WEIGHTS, weights), (Category.OPTIMIZER_STATE, states)]
+    return [*found, (Category.KV_CACHE, _alike(life, left) & ~is_gradient.any())]
+
+
+def _alike(life: _Lives, left: Flags) -> Flags:
+    """Without training: long-lived blocks made outside of any module, four or more of one size, as caches are."""
+    outside = left & life.persists & life.shown["known"] & ~life.shown["module"] & ~life.shown["data"]
+    sizes, counts = np.unique(life.size[outside], return_counts=True)
+    return np.asarray(outside & np.isin(life.size, sizes[counts >= _CACHES_ALIKE]))
 
 
 def _most_at_once(life: _Lives, chosen: Flags) -> tuple[Ints, Ints]:

@@ -29,8 +29,8 @@ _RELEASE_FRAME = r": zero_grad\b"
 class Phases:
     """`of_event`: phase of each event. `run_end`: per event, the position where its run of one phase ends.
 
-    `starts`: positions where a step begins: the first forward event after an optimizer run, or where no optimizer
-    shows, after a backward run. Position 0 is one where the record begins with a step's forward.
+    `starts`: positions where a step begins: the first forward event of the record, and of each stretch after an
+    optimizer step. Where no optimizer shows, every backward pass ends a step.
     """
 
     of_event: npt.NDArray[np.int8]
@@ -55,22 +55,37 @@ def phases_of(trace: Trace, rank: int, lives: Lifetimes) -> Phases:
     phase[is_alloc & shown["known"]] = FORWARD
     phase[is_alloc & (shown["backward"] | silent)] = BACKWARD
     phase[is_alloc & shown["optimizer"]] = OPTIMIZER
-    phase[_annotated(trace, rank, events, _OPTIMIZER_RANGE)] = OPTIMIZER
+    stepped = _ranges(trace, rank, _OPTIMIZER_RANGE)
+    phase[_inside(events, stepped)] = OPTIMIZER
     frees = (events["bytes"] < 0).to_numpy()
-    released = _annotated(trace, rank, events, _RELEASE_RANGE) | matches(events["stack"], _RELEASE_FRAME).to_numpy()
+    released = _inside(events, _ranges(trace, rank, _RELEASE_RANGE))
+    released |= matches(events["stack"], _RELEASE_FRAME).to_numpy()
     phase[frees & released] = RELEASE
     filled = _filled(phase)
-    return Phases(filled, _run_ends(filled), _starts(filled))
+    cuts = np.searchsorted(events["time_ns"].to_numpy(), stepped["start_ns"].to_numpy(), "left")
+    return Phases(filled, _run_ends(filled, cuts), _starts(filled, _steps_done(filled, events, stepped)))
 
 
-def _annotated(trace: Trace, rank: int, events: pl.DataFrame, pattern: str) -> npt.NDArray[np.bool_]:
+def _ranges(trace: Trace, rank: int, pattern: str) -> pl.DataFrame:
     marks = trace.get(RANGES).filter(pl.col("rank") == rank)
-    marks = marks.filter(matches(marks["name"], pattern))
+    return marks.filter(matches(marks["name"], pattern)).select("start_ns", "end_ns").sort("start_ns", "end_ns")
+
+
+def _inside(events: pl.DataFrame, marks: pl.DataFrame) -> npt.NDArray[np.bool_]:
     time = events["time_ns"].to_numpy()
     inside = np.zeros(time.size, bool)
-    for start, end in marks.select("start_ns", "end_ns").iter_rows():
+    for start, end in marks.iter_rows():
         inside[np.searchsorted(time, start, "left") : np.searchsorted(time, end, "right")] = True
     return inside
+
+
+def _steps_done(phase: npt.NDArray[np.int8], events: pl.DataFrame, stepped: pl.DataFrame) -> Ints:
+    """How many optimizer steps lie before each event: by annotation, else by stack, else one per backward pass."""
+    if stepped.height:
+        return np.searchsorted(stepped["end_ns"].to_numpy(), events["time_ns"].to_numpy(), "left")
+    last = OPTIMIZER if (phase == OPTIMIZER).any() else BACKWARD
+    runs = np.diff((phase == last).astype(np.int8), prepend=0) > 0
+    return np.cumsum(runs)
 
 
 def _filled(phase: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
@@ -80,19 +95,18 @@ def _filled(phase: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     return np.where(at >= 0, phase[at], FORWARD).astype(np.int8)
 
 
-def _run_ends(phase: npt.NDArray[np.int8]) -> Ints:
+def _run_ends(phase: npt.NDArray[np.int8], cuts: Ints) -> Ints:
+    """Where each event's run ends: at another phase, or at an optimizer step that allocated nothing."""
     if not phase.size:
         return np.empty(0, np.int64)
-    edges = np.append(np.flatnonzero(np.diff(phase)) + 1, phase.size)
+    edges = np.unique(np.concatenate([np.flatnonzero(np.diff(phase)) + 1, cuts[cuts > 0], [phase.size]]))
     return np.asarray(edges[np.searchsorted(edges, np.arange(phase.size), side="right")])
 
 
-def _starts(phase: npt.NDArray[np.int8]) -> Ints:
-    """Forward runs that the last phase of a step precedes; the first run, too, where it is a forward one."""
-    last = OPTIMIZER if (phase == OPTIMIZER).any() else BACKWARD
-    at = np.flatnonzero(phase != RELEASE)
-    if not at.size or not (phase == last).any():
+def _starts(phase: npt.NDArray[np.int8], done: Ints) -> Ints:
+    """The first forward event after each optimizer step, and that of the record."""
+    forward = np.flatnonzero(phase == FORWARD)
+    if not (phase == BACKWARD).any() or not forward.size:
         return np.empty(0, np.int64)
-    shown = phase[at]
-    is_start = (shown == FORWARD) & np.append(True, shown[:-1] == last)
-    return np.asarray(at[is_start], np.int64)
+    is_first = np.append(True, np.diff(done[forward]) > 0)
+    return np.asarray(forward[is_first], np.int64)

@@ -47,6 +47,10 @@ def _plain(config: Configuration, part: Part, size: int) -> Term:
         case Part.CAST_WEIGHTS:
             formula = "2 B per weight of a linear not yet gone through"
             return Term(part, "autocast's copies of weights", size, formula, PYTORCH)
+        case Part.INPUTS:
+            images = "batch x 3 x image x image x 4 B, and 2 B for autocast's cast"
+            formula = images if config.model.kind == "vision" else "batch x sequence x (8 B token + 8 B target)"
+            return Term(part, "the batch", size, formula, "configuration")
         case Part.GRADIENTS:
             number = states(config).grad_number
             formula = f"{number} B x {size // number:,} parameters gone through"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from timesink.memory_plan.config import Configuration
 from timesink.memory_plan.explain import terms_of
 from timesink.memory_plan.parameters import parameters
-from timesink.memory_plan.serving import serving_moments
+from timesink.memory_plan.serving import kv_number_bytes, serving_moments
 from timesink.memory_plan.terms import Part, Term
 from timesink.memory_plan.timeline import Moment, moments
 
@@ -141,7 +141,8 @@ def _candidates(config: Configuration) -> Iterator[tuple[str, Configuration, str
         if serve.batch > 1:
             yield "halve the batch", _with_batch(config, serve.batch // 2), "half the sequences at once"
         if serve.precision == "bf16":
-            yield "quantise weights to 8 bits", replace(config, serve=replace(serve, precision="fp8")), "rounding"
+            kept = replace(serve, precision="fp8", kv_bytes=kv_number_bytes(serve))
+            yield "quantise weights to 8 bits", replace(config, serve=kept), "rounding of weights"
 
 
 def _training_candidates(config: Configuration) -> Iterator[tuple[str, Configuration, str]]:

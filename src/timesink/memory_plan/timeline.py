@@ -79,6 +79,15 @@ def units(config: Configuration) -> Units:
     )
 
 
+def inputs_bytes(config: Configuration) -> int:
+    """The batch itself: token and target numbers of 8 bytes, or fp32 pixels and their 16-bit cast under autocast."""
+    model, train = config.model, config.training
+    if model.kind == "vision":
+        cast = 2 if train.precision in ("amp", "fp8") else 0
+        return train.batch * 3 * model.image * model.image * (4 + cast)
+    return 2 * 8 * train.batch * train.sequence // config.parallel.context
+
+
 def in_flight(parallel: Parallel, train: Training) -> int:
     """Micro-batches whose activations a pipeline stage holds at once: 1F1B p - i of them, GPipe all of them."""
     if parallel.pipeline == 1:
@@ -112,6 +121,7 @@ def moments(config: Configuration) -> Iterator[Moment]:
         Part.OPTIMIZER_STATE: held.total(Part.OPTIMIZER_STATE),
         Part.COMMUNICATION: held.total(Part.COMMUNICATION),
         Part.WORKSPACES: 2 * config.gpu.workspace_bytes,
+        Part.INPUTS: inputs_bytes(config),
     }
     walk = _Walk(config, held, u, sharding, lasting)
     yield from walk.forward()

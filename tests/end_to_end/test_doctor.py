@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.cli import probes
+from timesink.cli import machine_probes, probes
 
 
 def program(path: Path, says: str) -> Path:
@@ -79,7 +79,9 @@ def test_cpu_sampling_needs_a_kernel_that_allows_it(
 
 
 def test_gpus_are_listed_with_their_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = program(tmp_path / "bin/nvidia-smi", "0, NVIDIA H200, 580.65.06, 345 MHz, 1980 MHz, Disabled")
+    line = "0, NVIDIA H200, 580.65.06, 345 MHz, 1980 MHz, [N/A], Enabled, Disabled"
+    listed = program(tmp_path / "bin/nvidia-smi", line)
     monkeypatch.setenv("PATH", f"{listed.parent}:/usr/bin:/bin")
-    (gpu,) = probes.gpu_probes()
+    (gpu,) = machine_probes.gpu_probes()
+    assert gpu.is_ready
     assert (gpu.name, gpu.found) == ("GPU 0", "NVIDIA H200, driver 580.65.06, SM clock 345 MHz of 1980 MHz")

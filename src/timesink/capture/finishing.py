@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
 from timesink.capture import manifest as manifests
@@ -13,6 +14,8 @@ from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.processes import Ended
 from timesink.capture.running import Settings, all_done, explained
 
+# Recording makes steps longer; ten steps of a DataLoader's differ by a tenth from the next ten.
+_LEAST_SHARE = 0.75
 _STEPS_REMEDY = (
     "call timesink.step() at the end of each step, ask for fewer (--steps, --settle, --timed), or record all of a "
     "program without steps with --whole"
@@ -57,6 +60,20 @@ def missing_from(checked: Sequence[Checked], expected: Sequence[str], ranks: Seq
     return missing + [f"rank {rank} recorded nothing" for rank in absent]
 
 
+def doubtful(ranks: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence per rank whose recorded steps are clearly shorter than its unprofiled ones: they are not like those."""
+    found = []
+    for rank in ranks:
+        if rank.get("unprofiled") and rank.get("profiled"):
+            alone, recorded = fmean(rank["unprofiled"]["steps_ms"]), fmean(rank["profiled"]["steps_ms"])
+            if recorded < _LEAST_SHARE * alone:
+                found.append(
+                    f"rank {rank['rank']}: recorded steps take {recorded:.3g} ms on average and unprofiled ones "
+                    f"{alone:.3g} ms, so they are not like the others (input that lay ready?): raise --warm-up"
+                )
+    return found
+
+
 def finished(
     settings: Settings,
     checked: Sequence[Checked],
@@ -65,13 +82,14 @@ def finished(
     ranks: Sequence[dict[str, Any]],
 ) -> Capture:
     """Write the manifest beside the artefacts."""
+    missing = [*missing, *doubtful(ranks)]
     entry = {
         **known,
         "steps": asdict(settings.steps),
         "unprofiled": settings.unprofiled,
         "ranks": [{key: value for key, value in rank.items() if key != "pid"} for rank in ranks],
         "files": manifests.files_entry(checked),
-        "missing": list(missing),
+        "missing": missing,
     }
     manifests.write(settings.out, entry)
     return Capture(settings.out, tuple(one.path for one in checked if one.size_bytes), entry, tuple(missing))

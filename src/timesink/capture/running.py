@@ -149,7 +149,7 @@ class Progress:
         words = {
             "settle": f"{steps.settle} steps to settle",
             "timed": f"{steps.timed} steps without a profiler",
-            "warm_up": f"{steps.warm_up} steps of warm-up under the profiler{step}",
+            "warm_up": f"{rank.get('warm_up', 0)} steps of warm-up under the profiler{step}",
             "active": "recording the whole program" if self._plan.whole else f"recording {steps.active} steps",
             "done": f"done{step if self._plan.mode is Mode.TIME else ''}",
             "failed": f"failed: {rank.get('error', '')}",

@@ -25,7 +25,8 @@ class Mode(Enum):
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Steps in the order they are run: `settle` warm the program up, `timed` are timed without a profiler, `warm_up`
-    run under the profiler and are dropped, `active` are recorded.
+    run under the profiler and are dropped, `active` are recorded. Starting a profiler takes a second or so, in which
+    DataLoader workers fill their queues: as many steps as they hold batches are dropped besides, unless `warm_up` is 0.
     """
 
     settle: int = 5
@@ -54,7 +55,7 @@ class Plan:
     """The agent's orders, handed to it as JSON in the variable TIMESINK_CAPTURE. `folder` takes its status files.
 
     `whole`: record from the import of torch to the end, for programs without steps. `stop`: end the program once the
-    steps are recorded. `first_rank_only`: only rank 0 records.
+    steps are recorded. `first_rank_only`: only rank 0 records. `early`: the range of nsys opens before the warm-up.
     """
 
     mode: Mode
@@ -67,6 +68,7 @@ class Plan:
     stacks: bool = False
     memory: bool = False
     first_rank_only: bool = False
+    early: bool = False
 
     def to_json(self) -> str:
         """One line."""

@@ -22,7 +22,7 @@ _ENDED_BY_DURATION = (-15, 143)  # nsys ends the program with SIGTERM once --dur
 
 
 def range_plan(settings: Settings, first_rank_only: bool) -> Plan:
-    """The agent's orders under nsys and ncu: steps are timed here where they are not timed in a run of their own."""
+    """The agent's orders under nsys and (first rank only) ncu: steps are timed here unless in a run of their own."""
     timed = settings.steps.timed if settings.unprofiled == "inside" else 0
     return Plan(
         Mode.RANGE,
@@ -31,6 +31,7 @@ def range_plan(settings: Settings, first_rank_only: bool) -> Plan:
         stop=not settings.keep_running,
         auto_ranges=settings.auto_ranges,
         first_rank_only=first_rank_only,
+        early=not first_rank_only,
     )
 
 

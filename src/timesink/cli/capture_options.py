@@ -70,7 +70,7 @@ def settings(
     config_files: Sequence[Path] | None,
     **others: object,
 ) -> Settings:
-    """Settings from options; `others` are fields of `Settings`. Raises `CaptureError` for numbers that make no sense."""
+    """Settings from options; `others` are fields of `Settings`. `CaptureError` for numbers that make no sense."""
     from timesink.capture.calls import default_folder
     from timesink.capture.errors import CaptureError, Fault
     from timesink.capture.running import Settings

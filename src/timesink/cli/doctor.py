@@ -11,7 +11,7 @@ from timesink.cli import options
 from timesink.cli.output import sink
 
 if TYPE_CHECKING:
-    from timesink.cli.probes import Probe
+    from timesink.cli.probe import Probe
     from timesink.reporters.sheets import Sheet
 
 LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "adbc-driver-sqlite", "isal", "typer", "rich", "torch")
@@ -22,11 +22,12 @@ def command(form: options.Form = None, output: options.Output = None, no_color: 
 
     Reading and diagnosing traces needs none of the tools; they are for captures and for .nsys-rep files.
     """
-    from timesink.cli.probes import gpu_probes, sampling_probe, tool_probes
+    from timesink.cli.machine_probes import container_probe, disk_probes, gpu_probes
+    from timesink.cli.probes import sampling_probe, tool_probes
     from timesink.reporters.sheets import Page
 
     target = sink(form, output, no_color)
-    tools = (*tool_probes(), *gpu_probes(), sampling_probe())
+    tools = (*tool_probes(), *gpu_probes(), sampling_probe(), container_probe(), *disk_probes())
     target.page(Page("timesink doctor", (_tools(tools), _to_do(tools), _versions())))
     return 0
 

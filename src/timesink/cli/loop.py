@@ -117,12 +117,12 @@ class Loop:
     def _torch(self, out: Path) -> Capture:
         from timesink import capture
 
-        return capture.torch(self._program, steps=self._steps(2), out=out, **self._shared)
+        return capture.torch(self._program, steps=self._steps(), out=out, **self._shared)
 
     def _nsys(self, out: Path) -> Capture:
         from timesink import capture
 
-        return capture.nsys(self._program, steps=self._steps(0), out=out, unprofiled="separate", **self._shared)
+        return capture.nsys(self._program, steps=self._steps(), out=out, **self._shared)
 
     def _ncu(self, out: Path, patterns: Sequence[str]) -> Capture:
         from timesink import capture
@@ -138,11 +138,11 @@ class Loop:
         common: dict[str, Any] = {**self._shared, "auto_ranges": False, "unprofiled": "none"}
         return capture.ncu(self._program, steps=steps, out=out, **chosen, **common)
 
-    def _steps(self, warm_up: int) -> Any:
+    def _steps(self) -> Any:
         from timesink.capture.schedule import Steps
 
         settle, timed, active = self._counts
-        return Steps(settle, timed, warm_up, active)
+        return Steps(settle, timed, active=active)
 
 
 def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:

@@ -1,37 +1,21 @@
-"""What is on this machine: profilers, drivers, permissions. Each probe runs one program or reads one file."""
+"""Which profilers are on this machine, and whether the driver and the kernel let them work."""
 
 from __future__ import annotations
 
 import ctypes.util
+import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from timesink.readers.nsys.tool import find_nsys
+from timesink.cli.probe import Probe, output_of, text_of
+from timesink.tool_places import find_tool, importer_link
 
-PATIENCE_S = 20
-NSIGHT_COMPUTE = Path("/opt/nvidia/nsight-compute")
 NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
 PARANOIA = Path("/proc/sys/kernel/perf_event_paranoid")
 _VERSION = re.compile(r"\d+\.\d+[\w.\-]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One thing looked for: what was found (empty: nothing), and what to do where that is not enough."""
-
-    name: str
-    found: str
-    place: str = ""
-    remedy: str = ""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it works as it is."""
-        return bool(self.found) and not self.remedy
+_LOSES_KERNELS = (2024,)
 
 
 def tool_probes() -> tuple[Probe, ...]:
@@ -44,8 +28,8 @@ def tool_probes() -> tuple[Probe, ...]:
 
 
 def nsys_probe(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Probe:
-    """The nsys that the readers would use; where it is the one Nsight Compute carries, what it still lacks."""
-    nsys = find_nsys(environment, root)
+    """The nsys that readers and captures use; where it is the one Nsight Compute carries, what it still lacks."""
+    nsys = find_tool("nsys", environment, root)
     if nsys is None:
         remedy = "install Nsight Systems (package nsight-systems), or Nsight Compute, which carries one"
         return Probe("nsys", "", remedy=remedy)
@@ -54,22 +38,18 @@ def nsys_probe(environment: Mapping[str, str] | None = None, root: Path = Path("
     return Probe("nsys", version, str(nsys), "; ".join(lacks))
 
 
-def ncu_probe() -> Probe:
-    """The ncu on the PATH, else the newest under Nsight Compute's folder."""
-    place = shutil.which("ncu") or _newest("*/ncu", NSIGHT_COMPUTE)
-    if not place:
+def ncu_probe(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Probe:
+    """The ncu that captures use, and whether it may read counters."""
+    place = find_tool("ncu", environment, root)
+    if place is None:
         return Probe("ncu", "", remedy="install Nsight Compute (package nsight-compute)")
-    return Probe("ncu", _version(place), place, counter_remedy())
+    return Probe("ncu", _version(str(place)), str(place), counter_remedy())
 
 
 def bundled_remedies(nsys: Path) -> list[str]:
     """What Nsight Compute's nsys lacks before it can import its reports: a link to the importer, and two libraries."""
-    host = nsys.parent.parent
-    importers = sorted(host.glob("linux-desktop-glibc_*"))
-    link = host / "host-linux-x64"
-    remedies = []
-    if importers and not link.exists():
-        remedies.append(f"ln -sfn {importers[-1].name} {link}")
+    link = importer_link(nsys)
+    remedies = [] if link is None else [f"ln -sfn {link[1]} {link[0]}"]
     missing = [
         package for library, package in (("dw", "libdw1"), ("elf", "libelf1")) if not ctypes.util.find_library(library)
     ]
@@ -78,36 +58,22 @@ def bundled_remedies(nsys: Path) -> list[str]:
     return remedies
 
 
-def counter_remedy(parameters: Path = NVIDIA_PARAMETERS) -> str:
+def counter_remedy(parameters: Path = NVIDIA_PARAMETERS, is_root: bool | None = None) -> str:
     """Whether the driver lets ordinary users read GPU counters, as ncu and nsys --gpu-metrics need."""
-    if "RmProfilingAdminOnly: 1" not in _text(parameters) or _is_root():
+    if "RmProfilingAdminOnly: 1" not in text_of(parameters) or (_is_root() if is_root is None else is_root):
         return ""
     return (
-        "GPU counters are for root only: run ncu as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+        "GPU counters are for root only (ERR_NVGPUCTRPERM): run ncu as root, or have the administrator write 'options "
+        "nvidia NVreg_RestrictProfilingToAdminUsers=0' to /etc/modprobe.d/nvidia.conf and reload the driver"
     )
-
-
-def gpu_probes() -> tuple[Probe, ...]:
-    """One per GPU that nvidia-smi lists, with its clocks."""
-    if not shutil.which("nvidia-smi"):
-        return ()
-    query = "index,name,driver_version,clocks.sm,clocks.max.sm,mig.mode.current"
-    listed = _output(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
-    return tuple(_gpu(line) for line in listed.splitlines() if line.count(",") == query.count(","))
 
 
 def sampling_probe(path: Path = PARANOIA) -> Probe:
     """Whether the kernel lets nsys sample CPU stacks and context switches."""
-    level = _text(path).strip()
+    level = text_of(path).strip()
     enough = level.lstrip("-").isdigit() and (int(level) <= 2 or _is_root())
     remedy = "" if enough else "nsys cannot sample the CPU: sysctl kernel.perf_event_paranoid=2"
     return Probe("CPU sampling", f"perf_event_paranoid {level}" if level else "unknown", str(path), remedy)
-
-
-def _gpu(line: str) -> Probe:
-    index, name, driver, clock, most, mig = (part.strip() for part in line.split(","))
-    partitioned = f", MIG {mig}" if mig == "Enabled" else ""
-    return Probe(f"GPU {index}", f"{name}, driver {driver}, SM clock {clock} of {most}{partitioned}")
 
 
 def _program(name: str, remedy: str) -> Probe:
@@ -116,43 +82,15 @@ def _program(name: str, remedy: str) -> Probe:
 
 
 def _loss_remedies(version: str) -> list[str]:
-    if version and _numbers(version) < (2024,):
+    if version and tuple(int(part) for part in re.findall(r"\d+", version)) < _LOSES_KERNELS:
         return [f"nsys {version} loses most kernels of CUDA 13 programs: use Nsight Systems 2025.1 or later for them"]
     return []
 
 
-def _newest(pattern: str, folder: Path) -> str:
-    found = list(folder.glob(pattern))
-    return str(max(found, key=lambda path: _numbers(str(path)))) if found else ""
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text))
-
-
 def _version(program: str) -> str:
-    said = _output([program, "--version"])
-    numbers = _VERSION.findall(said)
+    numbers = _VERSION.findall(output_of([program, "--version"]))
     return max(numbers, key=len) if numbers else "found, but it states no version"
 
 
-def _output(arguments: list[str]) -> str:
-    """What a program prints; empty where it fails or takes too long."""
-    try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
 def _is_root() -> bool:
-    import os
-
     return hasattr(os, "geteuid") and os.geteuid() == 0

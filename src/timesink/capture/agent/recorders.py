@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import sys
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,8 +16,8 @@ from timesink.capture.schedule import Plan
 class Recorder(Protocol):
     """Called at step boundaries: `prepare`, `step` after each step of the warm-up, `start`, `step`, then `stop`."""
 
-    def prepare(self) -> None:
-        """Load what takes time; steps until `start` are not kept."""
+    def prepare(self, warm_up: int) -> None:
+        """Load what takes time; the next `warm_up` steps are not kept."""
 
     def start(self) -> None:
         """The next step is kept."""
@@ -39,7 +40,7 @@ class TorchRecorder:
         self._target = target
         self._profile: Any = None
 
-    def prepare(self) -> None:
+    def prepare(self, warm_up: int) -> None:
         """Start the profiler in its warm-up."""
         import torch
         from torch.profiler import ProfilerActivity, profile, schedule
@@ -50,12 +51,13 @@ class TorchRecorder:
         plan, steps = self._plan, self._plan.steps
         self._profile = profile(
             activities=activities,
-            schedule=None if plan.whole else schedule(wait=0, warmup=steps.warm_up, active=steps.active, repeat=1),
+            schedule=None if plan.whole else schedule(wait=0, warmup=warm_up, active=steps.active, repeat=1),
             on_trace_ready=None if plan.whole else self._export,
             record_shapes=plan.shapes,
             with_stack=plan.stacks,
             profile_memory=plan.memory,
             experimental_config=_synchronisations(torch),
+            **({"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}),
         )
         self._profile.timesink_owns_it = True
         self._profile.start()
@@ -97,18 +99,24 @@ def _synchronisations(torch: Any) -> Any:
 
 
 class RangeRecorder:
-    """cudaProfilerStart and Stop, and an NVTX range per step; for nsys and ncu."""
+    """cudaProfilerStart and Stop, and an NVTX range per step; for nsys, which opens `early`, and ncu, which does not:
+    it takes seconds for every kernel inside.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, early: bool) -> None:
         self._nvtx = find_nvtx()
+        self._early = early
         self._open: object = None
 
-    def prepare(self) -> None:
-        """Nothing to load."""
+    def prepare(self, warm_up: int) -> None:
+        """Open the profiler's range, where it is to be open during the warm-up."""
+        if self._early:
+            _profiler_range("Start")
 
     def start(self) -> None:
-        """Open the profiler's range and the first step's."""
-        _profiler_range("Start")
+        """Open the profiler's range, if it is not open yet, and the first step's."""
+        if not self._early:
+            _profiler_range("Start")
         self._mark("step 1")
 
     def step(self, number: int) -> None:
@@ -137,7 +145,7 @@ class RangeRecorder:
 class NoRecorder:
     """For timing alone."""
 
-    def prepare(self) -> None:
+    def prepare(self, warm_up: int) -> None:
         """Nothing."""
 
     def start(self) -> None:

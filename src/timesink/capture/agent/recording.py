@@ -34,6 +34,8 @@ class Agent:
         self.plan = plan
         self.source: Source | None = None
         self.finished = False
+        self.prefetched = 0
+        self._warm_up = plan.steps.warm_up
         self._ended = 0
         self._process = os.getpid()
         self._status: Status | None = None
@@ -96,13 +98,13 @@ class Agent:
         if self.plan.mode is Mode.TORCH:
             self._recorder = TorchRecorder(self.plan, Path(self.plan.folder) / f"rank{rank}.json.gz")
         elif self.plan.mode is Mode.RANGE and (rank == 0 or not self.plan.first_rank_only):
-            self._recorder = RangeRecorder()
+            self._recorder = RangeRecorder(self.plan.early)
         return True
 
     def _at_boundary(self, ended: int) -> None:
         """The state machine: what happens once `ended` steps have ended."""
         steps, recording = self.plan.steps, self._before_recording
-        active = recording + steps.warm_up
+        active = recording + self._warm_up
         if self._watch is not None:
             self._watch.lap()
         if ended == 1:
@@ -112,6 +114,7 @@ class Agent:
             self._watch = Stopwatch()
         if ended == recording:
             self._begin_recording()
+            active = recording + self._warm_up
         if ended == active:
             self._tell(phase="active")
             wait()
@@ -130,8 +133,10 @@ class Agent:
             self._watch = None
         if self.plan.mode is Mode.TIME:
             self._finish()
-        self._tell(phase="warm_up")
-        self._recorder.prepare()
+        if self._warm_up:
+            self._warm_up += self.prefetched
+        self._tell(phase="warm_up", warm_up=self._warm_up)
+        self._recorder.prepare(self._warm_up)
 
     def _end_recording(self) -> None:
         """The active steps are over. The times are asked for once the trace is closed: asking waits for the device."""
@@ -144,7 +149,7 @@ class Agent:
         """From now to the end of the program."""
         self._tell(phase="active", step_source="whole")
         if self.plan.mode is not Mode.TIME:
-            self._recorder.prepare()
+            self._recorder.prepare(0)
             atexit.register(self._end_whole)
 
     def _end_whole(self) -> None:

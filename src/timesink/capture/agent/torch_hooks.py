@@ -23,6 +23,7 @@ def install(agent: Agent) -> None:
     _watch_optimizers(agent)
     _mute_profilers(agent)
     _watch_forward(agent)
+    _watch_loaders(agent)
 
 
 def _watch_optimizers(agent: Agent) -> None:
@@ -120,3 +121,16 @@ def watch_for_now(agent: Agent) -> Callable[[], None]:
 
     stop: Callable[[], None] = register_optimizer_step_post_hook(after).remove
     return stop
+
+
+def _watch_loaders(agent: Agent) -> None:
+    """How many batches DataLoader workers may have ready: so many steps after a pause are faster than the others."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    original = _MultiProcessingDataLoaderIter.__init__
+
+    def created(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, loader, *args, **kwargs)
+        agent.prefetched = max(agent.prefetched, loader.num_workers * (loader.prefetch_factor or 0))
+
+    _MultiProcessingDataLoaderIter.__init__ = created

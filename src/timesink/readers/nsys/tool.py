@@ -4,52 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
 from timesink.errors import MissingTool, ToolFailed
+from timesink.tool_places import find_tool, importer_link
 
 _SECONDS_TO_EXPORT = 3600.0
-_INSTALLED = (
-    "usr/local/cuda*/bin/nsys",
-    "opt/nvidia/nsight-systems/*/bin/nsys",
-    "opt/nvidia/nsight-systems-cli/*/bin/nsys",
-    "opt/nvidia/nsight-systems/*/target-linux-x64/nsys",
-)
-_WITH_NSIGHT_COMPUTE = "opt/nvidia/nsight-compute/*/host/target-linux-*/nsys"
-_PART = re.compile(r"\d+")
 _LAST_LINES = 3
 
 
 def find_nsys(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Path | None:
     """The `nsys` to use: on the PATH, in CUDA_HOME or CUDA_PATH, else the newest; Nsight Compute's own comes last."""
-    return next(_candidates(os.environ if environment is None else environment, root), None)
-
-
-def _candidates(environment: Mapping[str, str], root: Path) -> Iterator[Path]:
-    on_path = shutil.which("nsys", path=environment.get("PATH", ""))
-    if on_path:
-        yield Path(on_path)
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if home := environment.get(variable):
-            yield from _runnable([Path(home) / "bin" / "nsys"])
-    for pattern in (*_INSTALLED, _WITH_NSIGHT_COMPUTE):
-        yield from _runnable(sorted(root.glob(pattern), key=_version, reverse=True))
-
-
-def _runnable(paths: list[Path]) -> Iterator[Path]:
-    yield from (path for path in paths if path.is_file() and os.access(path, os.X_OK))
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    """Numbers in a path, so that 2025.10 is newer than 2025.9."""
-    return tuple(int(part) for part in _PART.findall(str(path)))
+    return find_tool("nsys", environment, root)
 
 
 def export_sqlite(nsys: Path | None, report: Path, folder: Path) -> Path:
@@ -121,9 +92,10 @@ def _remedy(nsys: Path, words: list[str], report: Path) -> str:
     said = " ".join(words).lower()
     if "importer" in said and "nsight-compute" in str(nsys):
         host = nsys.parents[1]
+        place, target = importer_link(nsys) or (host / "host-linux-x64", "linux-desktop-glibc_2_11_3-x64")
         return (
             "Nsight Compute's nsys lacks a link to its importer; create it with "
-            f"`ln -sfn linux-desktop-glibc_2_11_3-x64 {host / 'host-linux-x64'}` and install libdw1"
+            f"`ln -sfn {target} {place}` and install libdw1"
         )
     if "version" in said or "newer" in said:
         return f"use an Nsight Systems at least as new as the one that wrote the report: `{_by_hand(report)}`"

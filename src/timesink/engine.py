@@ -46,6 +46,10 @@ def diagnose(
     of host work are held against. Raises `UsageError` for a limit no rule has.
     """
     rules = all_rules() if rules is None else rules
+    if unprofiled_step_ms is None:
+        unprofiled_step_ms = overview.unprofiled_step_ms(trace)
+    else:
+        trace = overview.told_unprofiled_step(trace, unprofiled_step_ms)
     known = _known_limits(rules, overrides)
     facts = Facts(trace)
     rulings = tuple(Ruling(rule.card, _verdict(rule, facts, known.get(rule.card.code, {}))) for rule in rules)

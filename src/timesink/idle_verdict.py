@@ -8,7 +8,7 @@ from typing import Final
 
 from timesink.findings import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
 from timesink.measures.blamed_time import BlamedTime
-from timesink.model.tables import EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
+from timesink.model.tables import EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SOURCES, SYNCS
 from timesink.model.trace import Trace
 from timesink.rule import Facts
 from timesink.units import share_text, time_text
@@ -16,7 +16,7 @@ from timesink.whatif.changes.host import ScaleHost
 from timesink.whatif.selection import Target
 
 # What idle blame reads where it was recorded, beside device ops and CUDA calls.
-BLAME_READS: Final = (RANGES, HOST_OPS, FRAMES, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
+BLAME_READS: Final = (SOURCES, RANGES, HOST_OPS, FRAMES, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 
@@ -29,6 +30,18 @@ def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
     """One mapping per input file: path, format, rank, tool version, size, digest."""
     wanted = ("path", "format", "rank", "tool_version", "size_bytes", "sha256")
     return tuple(trace.get(SOURCES).select(wanted).iter_rows(named=True))
+
+
+def unprofiled_step_ms(trace: Trace) -> float | None:
+    """The step time without a profiler, where a capture measured it: the longest of all ranks."""
+    longest = trace.get(SOURCES)["unprofiled_step_ns"].max()
+    return float(longest) / NS_PER_MS if isinstance(longest, float) else None
+
+
+def told_unprofiled_step(trace: Trace, step_ms: float) -> Trace:
+    """The trace with that step time for every rank, so that measures may hold profiled times against it."""
+    told = trace.get(SOURCES).with_columns(pl.lit(step_ms * NS_PER_MS).alias("unprofiled_step_ns"))
+    return replace(trace, tables={**trace.tables, SOURCES: told})
 
 
 def step_figures(facts: Facts) -> StepFigures:

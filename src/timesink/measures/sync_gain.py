@@ -21,10 +21,10 @@ from timesink.measures.launches import launch_units
 from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
 from timesink.measures.steps import steps
-from timesink.measures.what_if import pricers
+from timesink.measures.what_if import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import Trace
 from timesink.whatif.changes.host import RemoveSyncs
 
@@ -81,10 +81,24 @@ def sync_gain(trace: Trace) -> SyncGain:
         window = windows.filter(pl.col("rank") == rank)
         covered = mine.covered_ns(window["start_ns"].to_numpy(), window["end_ns"].to_numpy())
         behind_ns[rank] = float(covered.mean()) if covered.size else float(mine.total_ns)
-        pricer = pricers(trace).get(rank)
-        price = pricer.price(RemoveSyncs()) if pricer is not None and behind_ns[rank] > 0 else None
-        gain_ns[rank] = None if price is None or price.refused is not None else price.gain_ns
+        gain_ns[rank] = max(_gains_ns(trace, rank), default=None) if behind_ns[rank] > 0 else None
     return SyncGain(_roots(trace, sync_row), behind_ns, gain_ns)
+
+
+def _gains_ns(trace: Trace, rank: int) -> list[float]:
+    """What removing the waits wins, as profiled and, where a step time without the profiler is known, calibrated to it.
+
+    A profiler slows the host, so that waits which cost time without it may cost none with it.
+    """
+    pricer = pricers(trace).get(rank)
+    if pricer is None:
+        return []
+    unprofiled_ns = trace.get(SOURCES)["unprofiled_step_ns"].max()
+    tried = [pricer]
+    if isinstance(unprofiled_ns, float) and unprofiled_ns < pricer.step_ns:
+        tried.append(calibrated_pricers(trace, unprofiled_ns)[rank])
+    prices = [one.price(RemoveSyncs()) for one in tried]
+    return [price.gain_ns for price in prices if price.refused is None]
 
 
 def _behind_drains(trace: Trace) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import polars as pl
 
 
@@ -14,8 +15,29 @@ def matches(names: pl.Series, pattern: str) -> pl.Series:
 
 def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: type[pl.DataType]) -> pl.Series:
     """`function` of each name, computed on the distinct names only."""
+    if names.dtype == pl.Categorical() and len(names):
+        return _by_code(names, function, dtype)
     distinct = names.unique().drop_nulls()
     if not len(distinct):
-        return pl.Series(names.name, [None], dtype=dtype).new_from_index(0, len(names))
+        return _nothing(names, dtype)
     answers = function(distinct.cast(pl.String))
     return names.replace_strict(distinct, answers, default=None, return_dtype=dtype)
+
+
+def _by_code(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: type[pl.DataType]) -> pl.Series:
+    """The answers by way of each name's number, which is many times quicker than by way of the name."""
+    named = names.drop_nulls() if names.null_count() else names
+    if not len(named):
+        return _nothing(names, dtype)
+    codes = named.to_physical().to_numpy()
+    row_of = np.full(int(codes.max()) + 1, -1, np.int64)
+    row_of[codes] = np.arange(codes.size)
+    distinct = np.flatnonzero(row_of >= 0)
+    answers = function(named.gather(row_of[distinct]).cast(pl.String)).cast(dtype)
+    place = np.zeros(row_of.size, np.uint32)
+    place[distinct] = np.arange(distinct.size, dtype=np.uint32)
+    return answers.gather(pl.Series(place).gather(names.to_physical())).alias(names.name)
+
+
+def _nothing(names: pl.Series, dtype: type[pl.DataType]) -> pl.Series:
+    return pl.Series(names.name, [None], dtype=dtype).new_from_index(0, len(names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ class Windows:
         """The windows, in order. Each is valid until the next is asked for."""
         with self.path.open("rb") as stream:
             packed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        return self._unpacked() if packed else self._plain()
+        return _ahead(self._unpacked()) if packed else self._plain()
 
     def _plain(self) -> Iterator[memoryview]:
         window = memoryview(bytearray(WINDOW_BYTES))
@@ -92,3 +93,12 @@ class Windows:
                 f"{packed_bytes:,} bytes of gzip unpack to more than {self.unpacked_bytes:,}: a decompression bomb"
             )
             raise UnreadableTrace(self.path, message, remedy="raise the limit if you trust the file")
+
+
+def _ahead(windows: Iterator[bytes]) -> Iterator[bytes]:
+    """The same windows, the next one unpacked by a second thread while this one is decoded."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        coming = pool.submit(next, windows, None)
+        while (window := coming.result()) is not None:
+            coming = pool.submit(next, windows, None)
+            yield window

@@ -20,11 +20,19 @@ DISPATCH_MOST_NS: Final = 60 * NS_PER_US
 
 _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
+_WHOLE: Final = (*_DISPATCH, "python", "optimizer")
 
 
-def dispatch_time(trace: Trace) -> tuple[BlamedTime, ...]:
-    """Per device: idle time in framework dispatch, CUDA calls and launch latency, outside input and waits."""
-    return blamed_time(trace, _DISPATCH, preparing=False, wanted=~_untraced_python())
+def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
+    """Per device: idle time in framework dispatch, CUDA calls and launch latency, outside input and waits.
+
+    Where that is more than what Python takes, it is the launching of the whole step that the device waits for, its
+    Python and its optimizer included: a CUDA graph takes the place of all three.
+    """
+    dispatch = blamed_time(trace, _DISPATCH, preparing=False, wanted=~_untraced_python())
+    python = {part.device: part.per_step_ns for part in python_time(trace)}
+    whole = {part.device: part for part in blamed_time(trace, _WHOLE, preparing=False)}
+    return tuple(whole[part.device] if part.per_step_ns > python[part.device] else part for part in dispatch)
 
 
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:

@@ -10,7 +10,8 @@ The device then runs at the host's pace. Faster kernels gain nothing; fewer laun
 ## How it is measured
 Idle stretches blamed on dispatch, CUDA calls and launch latency, over the steady steps, outside the preparation of
 input; short stretches in which nothing was traced count as dispatch. Gaps behind a blocking wait, until the host is
-ahead again, belong to the wait. The verdict also asks that the median kernel is shorter than the
+ahead again, belong to the wait. Where dispatch takes more than Python does, Python between launches and the optimizer's
+host work are counted in. The verdict also asks that the median kernel is shorter than the
 median interval between launches.
 
 ## What to do
@@ -27,7 +28,7 @@ from __future__ import annotations
 from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
 from timesink.idle_verdict import BLAME_READS, idle_verdict, place_of, waits
 from timesink.measures.blamed_time import BlamedTime
-from timesink.measures.host_work import dispatch_time
+from timesink.measures.host_work import launching_time
 from timesink.measures.kernels import small_kernels
 from timesink.measures.launches import DeviceLaunches, launches
 from timesink.measures.timeline import Device
@@ -59,7 +60,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             change=CaptureGraph(),
         )
 
-    starved = [part for part in dispatch_time(facts.trace) if _starved(facts, part.device)]
+    starved = [part for part in launching_time(facts.trace) if _starved(facts, part.device)]
     if not starved:
         return Clear(tuple(_queue_fact(part) for part in facts(launches)))
     return idle_verdict(starved, limit, "idle time before launches", HOW, finding)

@@ -35,7 +35,7 @@ def graph_break(lines: Sequence[str]) -> Place:
             reason = found["why"].strip() or None
             if reason and reason.startswith(_GENERAL):  # the particular reason stands below the general one
                 reason = next((later.strip() for later in lines[number + 1 :] if later.strip()), reason)
-        elif (found := _OLD.match(text)) is not None and found["why"].strip() and reason is None:
+        elif reason is None and (found := _OLD.match(text)) is not None and found["why"].strip():
             reason = found["why"].strip()
     if file is None:
         frames = [found for text in lines if (found := _FRAME.match(text)) is not None]
@@ -46,7 +46,7 @@ def graph_break(lines: Sequence[str]) -> Place:
 
 def recompilation(lines: Sequence[str]) -> Place:
     """From a recompilation's message or payload: the function where it is named, and the newest guard that failed."""
-    head = next((found for text in lines if (found := _RECOMPILING.match(text.strip()))), None)
+    head = next((match for text in lines if (match := _RECOMPILING.match(text.strip()))), None)
     guard = next((found for text in lines if (found := failed_guard(text))), None)
     if head is None:
         return Place(None, None, guard)

@@ -22,6 +22,7 @@ class Bottleneck(StrEnum):
     HOST_PYTHON = "host_python"
     GARBAGE_COLLECTION = "garbage_collection"
     ALLOCATOR = "allocator"
+    MEMORY_CAPACITY = "memory_capacity"
     OPTIMIZER_UNFUSED = "optimizer_unfused"
     POINTWISE_UNFUSED = "pointwise_unfused"
     ATTENTION_UNFUSED = "attention_unfused"

@@ -158,6 +158,8 @@ def _value(column: Column, cell: str, scale: Decimal, line: int) -> Any:
         return int(number)
     if dtype.is_float():
         return float(_number(cell, line) * scale)
+    if dtype == pl.Boolean():
+        return cell == "true"
     return cell
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from timesink.measures.memo import remembered
 from timesink.measures.memory_classes import Category, Classes, memory_classes
 from timesink.measures.memory_lifetimes import Device, Ints
-from timesink.measures.memory_phases import NAMES
+from timesink.measures.memory_phases import FORWARD, NAMES
 from timesink.measures.memory_stacks import place
 from timesink.model.trace import Trace
 
@@ -69,6 +69,20 @@ class MemoryLedger:
         """Which lifetimes are alive at the peak."""
         frame = self.classes.lives.frame
         return np.asarray((frame["born"].to_numpy() < self.peak) & (frame["died"].to_numpy() >= self.peak))
+
+    def alive_bytes(self, position: int, chosen: npt.NDArray[np.bool_]) -> int:
+        """Bytes of the chosen lifetimes that are alive at a position."""
+        frame = self.classes.lives.frame
+        alive = (frame["born"].to_numpy() < position) & (frame["died"].to_numpy() >= position)
+        return int(frame["bytes"].to_numpy()[alive & chosen].sum())
+
+    def forward_peak(self) -> int | None:
+        """The position of the highest total among forward events; None where there are none, or nothing is trained."""
+        phases = self.classes.phases
+        forward = np.flatnonzero(phases.of_event == FORWARD)
+        if not phases.has_backward or not forward.size:
+            return None
+        return int(forward[self.totals_bytes[forward + 1].argmax()]) + 1
 
     def holders(self, most: int) -> tuple[Holder, ...]:
         """Who held the peak: places by bytes, largest first, ties by place."""

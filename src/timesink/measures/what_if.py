@@ -34,10 +34,9 @@ _STEPS_IN_STRETCH: Final = 3
 @remembered
 def pricers(trace: Trace) -> Mapping[int, Pricer]:
     """A pricer per rank with steady steps. Of a long trace it replays a few stretches of steps, spread evenly."""
-    found: dict[int, Pricer] = {}
-    for rank, windows in step_windows(trace).items():
-        found[rank] = Pricer(*_replayed(trace, rank, windows))
-    return found
+    worked = set(trace.get(DEVICE_OPS)["rank"].unique())  # a memory snapshot has steps, and nothing to replay
+    found = {rank: windows for rank, windows in step_windows(trace).items() if rank in worked}
+    return {rank: Pricer(*_replayed(trace, rank, windows)) for rank, windows in found.items()}
 
 
 def calibrated_pricers(trace: Trace, unprofiled_step_ns: float) -> Mapping[int, Pricer]:

@@ -1,0 +1,1 @@
+"""Rules about what holds GPU memory, and what makes it run out."""

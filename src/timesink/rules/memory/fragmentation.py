@@ -1,0 +1,95 @@
+"""Free memory lies in pieces inside segments that are in use.
+
+## What it detects
+Reserved memory that no tensor uses and that cannot be given back, because it lies inside segments with tensors in
+them.
+
+## Why it matters
+An allocation needs one piece. "CUDA out of memory" with gigabytes reserved but unallocated is this: the sum would do,
+no piece does.
+
+## How it is measured
+Free blocks of segments with at least one block in use, over all reserved memory, when the snapshot was taken.
+
+## What to do
+Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; keep sizes constant (padding to a few lengths); allocate what
+lasts before what comes and goes.
+
+## When it misleads
+Between two steps, free pieces are what the next step will use again: take the snapshot at the peak or on out-of-
+memory.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Bottleneck, Card, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
+from timesink.measures.memory_allocator import AllocatorView, allocator_views
+from timesink.measures.memory_lifetimes import Device
+from timesink.memory_verdict import CAPTURE, size_evidence
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import bytes_text, share_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    limit, findings, clear = limits["reserved_ratio"], [], []
+    for key, view in facts(allocator_views).items():
+        share = view.split_free_bytes / view.reserved_bytes if view.reserved_bytes else 0.0
+        fact = Evidence(
+            "free inside used segments",
+            Quantity(share, "ratio"),
+            "free blocks of segments in use over reserved memory, when the snapshot was taken",
+            Quantity(limit, "ratio"),
+            MEMORY_BLOCKS.name,
+        )
+        if share > limit:
+            findings.append(_finding(key, view, fact, limit))
+        else:
+            clear.append(fact)
+    return Found(tuple(findings)) if findings else Clear(tuple(clear))
+
+
+def _finding(key: Device, view: AllocatorView, fact: Evidence, limit: float) -> Finding:
+    return Finding(
+        message=f"{bytes_text(view.split_free_bytes)} of {bytes_text(view.reserved_bytes)} reserved on device {key[1]} "
+        f"is free inside segments in use ({share_text(fact.measured.value)}, limit {100 * limit:g} %); the largest "
+        f"piece has {bytes_text(view.largest_free_bytes)}",
+        bottleneck=Bottleneck.ALLOCATOR,
+        where=Where(rank=key[0], device=key[1]),
+        evidence=(
+            fact,
+            size_evidence("largest free piece", view.largest_free_bytes, "largest free block of any segment"),
+            size_evidence(
+                "free segments", view.cached_bytes, "segments without a tensor, which empty_cache gives back"
+            ),
+        ),
+        advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep the sizes of tensors constant.",
+        verify="Take the snapshot again: free bytes inside used segments fall below the limit.",
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="MEM101",
+        name="memory-fragmentation",
+        summary="free memory lies in pieces inside segments that are in use",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=(
+            "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
+        ),
+    ),
+    needs=(MEMORY_SEGMENTS, MEMORY_BLOCKS),
+    reads=(MEMORY_EVENTS,),
+    check=check,
+    limits={
+        "reserved_ratio": Limit(
+            default=0.2,
+            unit="ratio",
+            why="a fifth of reserved memory is more than a batch of another size explains",
+            source="a public snapshot of a training run has 3 % (docs/explanation/memory-accuracy.md)",
+        )
+    },
+    capture=CAPTURE,
+)

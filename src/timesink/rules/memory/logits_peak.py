@@ -1,0 +1,77 @@
+"""Logits and their gradient make up the memory peak.
+
+## What it detects
+A peak at which the tensors made by the head and the loss (logits, their fp32 cast, log-probabilities, and the
+gradients of these) hold more than the limit.
+
+## Why it matters
+Eager cross-entropy over a vocabulary of V keeps 4 bytes per token and word and needs 8 more while it runs backward:
+with V of 128,000 that is 1.5 MB per token, often more than all blocks together. It caps batch and sequence alone.
+
+## How it is measured
+Bytes alive at the peak whose allocation stack names cross-entropy, log-softmax, negative log-likelihood or logits,
+over the peak.
+
+## What to do
+Compute the loss in chunks of the sequence with recomputation, or with a fused linear cross-entropy; leave out logits
+of positions that are not predicted; shard the vocabulary over tensor-parallel ranks.
+
+## When it misleads
+Where only Python stacks were recorded, gradients made by the autograd engine carry no name and are not counted, so
+the share is on the low side.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Card, Limit, Verdict
+from timesink.measures.memory_ledger import MemoryLedger
+from timesink.memory_verdict import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.model.names import matches
+from timesink.model.tables import MEMORY_EVENTS
+from timesink.rule import Facts, Limits, Rule
+
+_LOSS = r"(?i)cross_?entropy|log_?softmax|nll_?loss|: (?:compute_)?logits|lm_head"
+
+
+def _loss_bytes(ledger: MemoryLedger) -> int:
+    """Alive at the peak, and allocated below a loss."""
+    return ledger.alive_bytes(ledger.peak, matches(ledger.classes.lives.frame["stack"], _LOSS).to_numpy())
+
+
+PATTERN = SharePattern(
+    measure=_loss_bytes,
+    label="logits and loss at the peak",
+    how="bytes alive whose stack names a loss or logits, over the peak",
+    subject="of logits and loss tensors are alive at once",
+    advice="Compute the loss in chunks of the sequence, or with a fused linear cross-entropy.",
+    verify="Take the snapshot again: the peak falls, or lies elsewhere.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="MEM103",
+        name="logits-peak",
+        summary="logits and their gradient make up the memory peak",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://arxiv.org/abs/2411.09009",),
+    ),
+    needs=(MEMORY_EVENTS,),
+    reads=MEMORY_READS,
+    check=check,
+    limits={
+        "peak_ratio": Limit(
+            default=0.25,
+            unit="ratio",
+            why="below a quarter, chunking the loss moves the peak by less than halving the batch would",
+            source="judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
+        )
+    },
+    capture=CAPTURE,
+)

@@ -1,0 +1,71 @@
+"""Optimizer state is the largest part of the memory peak.
+
+## What it detects
+Optimizer state (moments, master weights) that holds more of the peak than the limit.
+
+## Why it matters
+Adam keeps two numbers per parameter, twice as much as the weights. Where that is the largest part, smaller batches
+free little; sharding or fewer bits do.
+
+## How it is measured
+Bytes alive at the peak that the optimizer allocated and kept, over the peak.
+
+## What to do
+Shard states over data-parallel ranks (ZeRO-1, FSDP2); keep them in 8 bits; use an optimizer with one state or
+factored ones.
+
+## When it misleads
+Small batches on purpose (a debugging run) make any state look large.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import Card, Limit, Verdict
+from timesink.measures.memory_classes import Category
+from timesink.measures.memory_ledger import MemoryLedger
+from timesink.memory_verdict import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.model.tables import MEMORY_EVENTS
+from timesink.rule import Facts, Limits, Rule
+
+
+def _state(ledger: MemoryLedger) -> int:
+    return ledger.at_peak()[Category.OPTIMIZER_STATE]
+
+
+PATTERN = SharePattern(
+    measure=_state,
+    label="optimizer state at the peak",
+    how="bytes alive that the optimizer allocated and kept, over the peak",
+    subject="of optimizer state are alive",
+    advice="Shard optimizer states over ranks, or keep them in 8 bits.",
+    verify="Take the snapshot again: optimizer state falls by the factor chosen.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="MEM105",
+        name="optimizer-state-dominates",
+        summary="optimizer state is the largest part of the memory peak",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://arxiv.org/abs/1910.02054",),
+    ),
+    needs=(MEMORY_EVENTS,),
+    reads=MEMORY_READS,
+    check=check,
+    limits={
+        "peak_ratio": Limit(
+            default=0.4,
+            unit="ratio",
+            why="Adam's state is half of all model states; above two fifths of the peak little else is left",
+            source="ZeRO, arXiv:1910.02054: 8 of 16 bytes per parameter",
+        )
+    },
+    capture=CAPTURE,
+)

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test lint types contracts pages check bench scoreboard fuzz clean
+.PHONY: demo test lint types contracts pages check bench scoreboard faults clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -32,6 +32,12 @@ bench: $(VENV)/.dev
 
 scoreboard: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scoreboard
+
+# On a machine with GPUs: measure and capture the fault suite anew. See benchmarks/faults/README.md.
+faults:
+	bash benchmarks/faults/run_all.sh build/faults --stages measure:0,torch,measure:1,measure:2 --label torch
+	bash benchmarks/faults/run_all.sh build/faults --stages nsys --label nsys
+	$(PYTHON) -m benchmarks.faults.adopt build/faults/faults.*.tar
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,31 @@
+"""Every accuracy figure of the project, printed anew: `make scoreboard`.
+
+The fault suite (diagnosis and price against measured truth), the kernel suite (limiter and bound against measured fixes),
+and the error rates of verdicts. `--split tune` leaves out the faults set aside for evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--split", choices=("", "tune", "evaluate"), default="")
+    split = parser.parse_args().split
+    parts = {
+        "Faults planted in programs": ["benchmarks.faults.score", *(["--split", split] if split else [])],
+        "Kernels of known limiter": ["benchmarks.kernels.score"],
+        "Verdicts on unchanged programs": ["benchmarks.verdicts"],
+    }
+    failed = 0
+    for title, command in parts.items():
+        print(f"\n## {title}\n", flush=True)
+        failed |= subprocess.run([sys.executable, "-m", *command], check=False).returncode
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

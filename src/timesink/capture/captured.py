@@ -36,6 +36,11 @@ class Capture:
         return not self.missing
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the recorded steps unlike the others, a sentence each."""
+        return tuple(self.manifest.get("doubts", ()))
+
+    @property
     def unprofiled_step_ms(self) -> float | None:
         """Median step without a profiler, the slowest rank's; None where no steps were timed."""
         return step_ms(self.manifest, "unprofiled")

@@ -67,6 +67,10 @@ def show_capture(done: Capture) -> None:
         sheets.append(Sheet("steps", "Step", times, (row,), "medians; of several ranks the slowest"))
     what = "kernels" if done.manifest["tool"]["name"] == "ncu" else "diagnose"
     target = done.files[0] if what == "kernels" and done.files else done.folder
-    notes = (*done.missing, *([] if done.missing else [f"next: timesink {what} {shlex.quote(str(target))}"]))
+    notes = (
+        *done.missing,
+        *done.doubts,
+        *([] if done.missing else [f"next: timesink {what} {shlex.quote(str(target))}"]),
+    )
     title = f"Captured into {done.folder}" if done.is_complete else f"Incomplete capture in {done.folder}"
     sink(None, None, False).page(Page(title, tuple(sheets), notes))

@@ -85,8 +85,9 @@ def _empty_serials(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
         for column, kind in _columns(db, table):
             if _SERIALS.fullmatch(column):
                 blank = "''" if "TEXT" in kind else "0"
-                db.execute(f'UPDATE "{table}" SET "{column}" = {blank} WHERE "{column}" IS NOT NULL')
-                yield f"column {table}.{column}"
+                rows = db.execute(f'UPDATE "{table}" SET "{column}" = {blank} WHERE "{column}" <> {blank}').rowcount
+                if rows:
+                    yield f"column {table}.{column}"
 
 
 def _drop_strings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:

@@ -1,0 +1,208 @@
+"""PyTorch programs on the CPU, none of which knows of timesink, captured through the agent."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timesink import capture
+from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.schedule import Steps
+
+from tests.capture.stand_ins import LOOP
+
+FEW = Steps(settle=2, timed=3, warm_up=1, active=3)
+
+
+def written(folder: Path, text: str, name: str = "train.py") -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def names(path: Path) -> list[str]:
+    """Names of complete events of a trace, in order."""
+    with gzip.open(path) as file:
+        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return [event["name"] for event in events if event.get("ph") == "X"]
+
+
+def said(done: capture.Capture) -> str:
+    return (done.folder / "log.txt").read_text(encoding="utf-8")
+
+
+def test_the_steps_asked_for_are_recorded_and_the_program_ends(torch_python: str, tmp_path: Path) -> None:
+    script = written(tmp_path / "a folder with spaces", LOOP, "my train.py")
+    done = capture.torch([torch_python, script], steps=FEW, out=tmp_path / "o u t", quiet=True)
+    assert done.is_complete
+    assert sum(name.startswith("ProfilerStep#") for name in names(done.files[0])) == FEW.active
+    assert done.manifest["files"][0]["counts"]["steps"] == FEW.active
+    (rank,) = done.manifest["ranks"]
+    assert len(rank["unprofiled"]["steps_ms"]) == FEW.timed
+    assert len(rank["profiled"]["steps_ms"]) == FEW.active
+    assert rank["step_source"] == "optimizer"
+    assert "went on to its end" not in said(done)
+
+
+def test_a_program_may_keep_running(torch_python: str, tmp_path: Path) -> None:
+    script = written(tmp_path, LOOP)
+    done = capture.torch([torch_python, script], steps=FEW, out=tmp_path / "out", quiet=True, keep_running=True)
+    assert done.is_complete
+    assert "went on to its end" in said(done)
+
+
+def test_an_explicit_step_wins_over_the_optimizers(torch_python: str, tmp_path: Path) -> None:
+    text = LOOP.replace("import sys, torch", "import sys, torch, timesink")
+    text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    optimizer.step()\n    timesink.step()\n")
+    done = capture.torch([torch_python, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
+    assert done.manifest["ranks"][0]["step_source"] == "explicit"
+    assert sum(name.startswith("Optimizer.step#") for name in names(done.files[0])) == 2 * FEW.active
+
+
+def test_the_programs_own_profiler_marks_steps_and_records_nothing(torch_python: str, tmp_path: Path) -> None:
+    text = LOOP.replace("for _", "profiler = torch.profiler.profile()\nprofiler.start()\nfor _")
+    text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    profiler.step()\n")
+    text += "profiler.stop(); print(len(profiler.key_averages()), 'averages')\n"
+    done = capture.torch(
+        [torch_python, written(tmp_path, text), "30"], steps=FEW, out=tmp_path / "out", quiet=True, keep_running=True
+    )
+    assert done.is_complete
+    assert done.manifest["ranks"][0]["step_source"] == "profiler"
+    assert "0 averages" in said(done)
+
+
+def test_inference_without_an_optimizer_counts_calls_of_the_outermost_module(torch_python: str, tmp_path: Path) -> None:
+    text = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+with torch.no_grad():
+    for _ in range(100): model(torch.randn(2, 8))
+"""
+    done = capture.torch([torch_python, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
+    assert done.manifest["ranks"][0]["step_source"] == "forward"
+    assert sum(name == "aten::addmm" for name in names(done.files[0])) == 2 * FEW.active
+
+
+def test_two_ranks_of_torchrun_record_the_same_steps(torch_python: str, tmp_path: Path) -> None:
+    text = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 16))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(100):
+    model(torch.randn(4, 16)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+"""
+    program = [torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = capture.torch([*program, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
+    assert [path.name for path in done.files] == ["rank0.json.gz", "rank1.json.gz"]
+    assert done.is_complete
+    per_rank = [{n for n in names(path) if n.startswith("ProfilerStep#")} for path in done.files]
+    assert per_rank[0] == per_rank[1]
+
+
+def test_steps_whose_batches_lay_ready_are_dropped(torch_python: str, tmp_path: Path) -> None:
+    text = """
+import torch
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.randn(4000, 8), batch_size=4, num_workers=2, prefetch_factor=3):
+    model(x).sum().backward(); optimizer.step()
+"""
+    done = capture.torch([torch_python, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
+    assert done.manifest["ranks"][0]["warm_up"] == FEW.warm_up + 2 * 3
+
+
+def test_phases_are_marked_without_edits(torch_python: str, tmp_path: Path) -> None:
+    text = """
+import torch
+from torch.utils.data import DataLoader
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.randn(400, 8), batch_size=4):
+    optimizer.zero_grad(); model(x).sum().backward(); optimizer.step(); torch.save(model.state_dict(), "/dev/null")
+"""
+    script = written(tmp_path, text)
+    done = capture.torch([torch_python, script], steps=FEW, out=tmp_path / "out", quiet=True, auto_ranges=True)
+    found = names(done.files[0])
+    for phase in ("data", "forward", "backward", "optimizer", "checkpoint"):
+        assert found.count(phase) == FEW.active, phase
+
+
+def test_phases_break_no_compiled_graph(torch_python: str, tmp_path: Path) -> None:
+    """`fullgraph` makes every graph break an error; the ranges stand around the compiled call, not inside."""
+    text = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+fast = torch.compile(model, backend="eager", fullgraph=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(100):
+    optimizer.zero_grad(); fast(torch.randn(4, 8)).sum().backward(); optimizer.step()
+"""
+    script = written(tmp_path, text)
+    done = capture.torch([torch_python, script], steps=FEW, out=tmp_path / "out", quiet=True, auto_ranges=True)
+    assert names(done.files[0]).count("forward") == FEW.active
+
+
+def test_a_whole_program_needs_no_steps(torch_python: str, tmp_path: Path) -> None:
+    text = "import torch\nfor _ in range(5): torch.randn(8, 8) @ torch.randn(8, 8)\n"
+    done = capture.torch([torch_python, written(tmp_path, text)], out=tmp_path / "out", quiet=True, whole=True)
+    assert done.is_complete
+    assert names(done.files[0]).count("aten::mm") == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import torch\n", "no step was seen"),
+        (LOOP.replace("200", "4"), "ended in the phase 'timed'"),
+        ("raise SystemExit('no such dataset')\n", "status 1: no such dataset"),
+        ("import torch\n" + LOOP.replace("optimizer.step()", "1/0"), "ZeroDivisionError"),
+    ],
+)
+def test_a_program_that_makes_no_capture_is_told_why(
+    torch_python: str, tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(CaptureError, match=message) as caught:
+        capture.torch([torch_python, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
+    assert caught.value.fault is Fault.FAILED
+    assert caught.value.remedy
+
+
+def test_the_step_without_a_profiler_reaches_the_diagnosis(torch_python: str, tmp_path: Path) -> None:
+    from timesink.cli.unprofiled import unprofiled_step_ms
+
+    done = capture.torch([torch_python, written(tmp_path, LOOP)], steps=FEW, out=tmp_path / "out", quiet=True)
+    assert unprofiled_step_ms(None, [done.folder]) == done.unprofiled_step_ms
+    assert unprofiled_step_ms(None, list(done.files)) == done.unprofiled_step_ms
+    assert unprofiled_step_ms(1.5, [done.folder]) == 1.5
+    assert done.read().source.endswith("rank0.json.gz")
+
+
+def test_a_block_of_a_running_program_is_recorded(torch_python: str, tmp_path: Path) -> None:
+    """In a process of its own, since torch need not be in the test's."""
+    import subprocess
+
+    text = f"""
+import sys; sys.path.insert(0, {str(Path(capture.__file__).parents[2])!r})
+import timesink, torch
+from pathlib import Path
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with timesink.profile(steps=3, out=Path({str(tmp_path / "run")!r})) as run:
+    for _ in range(30):
+        with timesink.annotate("mine"):
+            model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+print(run.capture.manifest["files"][0]["counts"]["steps"], len(run.capture.missing), run.capture.files[0])
+"""
+    script = written(tmp_path, text)
+    done = subprocess.run([torch_python, script], capture_output=True, text=True, check=True)
+    steps, missing, file = done.stdout.split()[-3:]
+    assert (steps, missing) == ("3", "0")
+    assert names(Path(file)).count("mine") == 3

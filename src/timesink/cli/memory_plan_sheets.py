@@ -32,7 +32,7 @@ def _verdict(plan: Plan) -> Sheet:
     rows = (
         ("parameters on this rank", f"{plan.parameters:,}"),
         ("peak", f"{bytes_text(plan.peak_bytes)} in {plan.peak.phase} ({plan.peak.what})"),
-        ("with context", f"{bytes_text(plan.device_bytes)}: {fits} in {bytes_text(gpu.memory_bytes)}"),
+        ("with context and communicator", f"{bytes_text(plan.device_bytes)}: {fits} in {bytes_text(gpu.memory_bytes)}"),
         ("largest term", f"{plan.largest.name}, {bytes_text(plan.largest.size_bytes)}"),
         ("largest batch that fits", f"{plan.most_batch:,}"),
         ("longest sequence that fits", f"{plan.most_sequence:,}"),

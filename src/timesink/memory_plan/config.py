@@ -119,11 +119,12 @@ class Gpu:
     """The device: its memory, and what its context and libraries take before a tensor is made.
 
     Defaults are an H200 as measured (docs/explanation/memory-accuracy.md): cuBLAS takes a workspace of 32 MiB per
-    thread on Hopper and 8.125 MiB before it.
+    thread on Hopper and 8.125 MiB before it. `communicator_bytes` come on top where ranks talk (NCCL).
     """
 
     memory_bytes: int = 150_000_000_000
-    context_bytes: int = 600_000_000
+    context_bytes: int = 800_000_000
+    communicator_bytes: int = 900_000_000
     workspace_bytes: int = 32 << 20
 
 
@@ -137,6 +138,13 @@ class Configuration:
     parallel: Parallel = Parallel()
     gpu: Gpu = Gpu()
     name: str = ""
+
+    @property
+    def outside_bytes(self) -> int:
+        """What the device holds beyond tensors: context and modules, and a communicator where ranks talk."""
+        spread = self.parallel
+        talks = max(spread.data, spread.tensor, spread.pipeline, spread.context, spread.expert) > 1
+        return self.gpu.context_bytes + (self.gpu.communicator_bytes if talks else 0)
 
     @property
     def training(self) -> Training:

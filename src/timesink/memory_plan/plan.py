@@ -48,8 +48,8 @@ class Plan:
 
     @property
     def device_bytes(self) -> int:
-        """Peak and context."""
-        return self.peak_bytes + self.config.gpu.context_bytes
+        """Peak, context and communicator."""
+        return self.peak_bytes + self.config.outside_bytes
 
     @property
     def fits(self) -> bool:
@@ -112,7 +112,7 @@ def _most(config: Configuration, with_: Callable[[Configuration, int], Configura
     """The largest value that fits, by doubling and then halving the interval; peaks grow with it."""
 
     def fits(value: int) -> bool:
-        return peak_bytes(with_(config, value)) + config.gpu.context_bytes <= config.gpu.memory_bytes
+        return peak_bytes(with_(config, value)) + config.outside_bytes <= config.gpu.memory_bytes
 
     low, high = 0, 1
     while high < _MOST and fits(high):

@@ -1,0 +1,91 @@
+"""`timesink memory` and its twin under `timesink ledger`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timesink.cli.app import run
+
+SNAPSHOT = Path(__file__).resolve().parents[1] / "data" / "memory" / "gpt_bf16_adamw.pickle.xz"
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON a command writes; it exits with 0."""
+    assert run([*arguments, "--format", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    return path
+
+
+@pytest.mark.parametrize("group", ["memory", "ledger"])
+def test_show_sums_to_the_peak_and_to_what_is_reserved(capsys: pytest.CaptureFixture[str], group: str) -> None:
+    page = said(capsys, group, "show", str(SNAPSHOT), "--device-used", "4.5")
+    assert sum(row["bytes"] for row in page["categories"]) == page["peaks"][0]["peak_bytes"]
+    sizes = {row["what"]: row["bytes"] for row in page["allocator"]}
+    parts = list(sizes.values())
+    assert sum(parts[:5]) == sizes["reserved, the sum of these"]
+    assert sizes["outside torch: context, NCCL, libraries"] == 4_500_000_000 - sizes["reserved, the sum of these"]
+
+
+def test_the_picture_is_sound_xml_with_a_band_per_category(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "memory.svg"
+    page = said(capsys, "memory", "show", str(SNAPSHOT), "--svg", str(picture))
+    root = ET.fromstring(picture.read_text())
+    bands = root.findall("{http://www.w3.org/2000/svg}polygon")
+    assert len(bands) >= len(page["categories"])
+
+
+@pytest.mark.parametrize("group", ["memory", "ledger"])
+def test_plan_terms_sum_to_the_peak_and_every_one_has_formula_and_source(
+    capsys: pytest.CaptureFixture[str], hub: Path, group: str
+) -> None:
+    page = said(capsys, group, "plan", "--hf-config", str(hub), "--sequence", "4096", "--precision", "bf16")
+    backward = max(row["bytes"] for row in page["phases"])
+    assert sum(row["bytes"] for row in page["terms"]) == backward
+    assert all(row["formula"] and row["source"] for row in page["terms"])
+    verdict = {row["what"]: row["value"] for row in page["verdict"]}
+    assert verdict["parameters on this rank"] == "8,030,261,248"
+
+
+def test_a_served_model_is_planned_with_its_cache(capsys: pytest.CaptureFixture[str], hub: Path) -> None:
+    page = said(capsys, "memory", "plan", "--hf-config", str(hub), "--batch", "4", "--serve-context", "8192")
+    cache = next(row for row in page["terms"] if row["part"] == "kv cache")
+    assert cache["bytes"] == 131_072 * 4 * 8192
+
+
+def test_a_plan_is_compared_with_a_run_term_by_term(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "gpt.json"
+    config.write_text(json.dumps(json.loads(SNAPSHOT.with_name("gpt_bf16_adamw.json").read_text())["config"]))
+    page = said(capsys, "memory", "plan", str(config), "--against", str(SNAPSHOT))
+    errors = {row["part"]: row["error_ratio"] for row in page["against"]}
+    assert abs(errors["total"]) < 0.01
+    assert all(abs(error) < 0.02 for error in errors.values())
+
+
+def test_a_snapshot_differs_from_itself_in_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    page = said(capsys, "memory", "diff", str(SNAPSHOT), str(SNAPSHOT))
+    assert {row["change_bytes"] for row in page["categories"]} == {0}
+
+
+def test_a_trace_without_memory_and_an_empty_request_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["memory", "plan"]) == 2
+    assert "nothing to plan" in capsys.readouterr().err

@@ -22,6 +22,8 @@ def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
         said.append(run.assumed)
     if run.lost_count:
         said.append(f"{run.lost_count} damaged records were left out")
+    if waits.clocks.assumed_shared:
+        said.append("no file names its host; GPU numbers and offsets say that all ranks share one, and so a clock")
     wrong = [clock for clock in waits.clocks.clocks if not clock.consistent]
     if wrong:
         ranks = tuple(rank for clock in wrong for rank in clock.ranks)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from timesink.cli.job_notes import notes_of
+from timesink.measures.balanced_ranks import balanced
 from timesink.measures.bandwidth import bandwidth
 from timesink.measures.collective_waits import CollectiveWaits, waits_of
 from timesink.measures.lateness import Lateness, lateness_of
 from timesink.measures.pipelines import pipeline_of
-from timesink.measures.rank_replay import balanced
 from timesink.ranks.run import Run
 from timesink.reporters.sheets import Column, Page, Sheet
 from timesink.units import time_text

@@ -24,6 +24,8 @@ _DRIFT_WINDOW_NS: Final = 1_000_000_000
 _DRIFT_CALLS: Final = 12
 _ABOVE_NOISE: Final = 4.0
 _ROUNDS: Final = 4
+# Clocks of one host differ by what ends of a collective differ by; those of two hosts seldom by so little.
+_SAME_CLOCK_NS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,14 @@ class Clocks:
     """`calls`: the matched calls with `offset_ns` and `error_ns` (null: unbounded) of their clock at that moment.
 
     `shared_clock_ok` says whether ranks known to share a clock agree with that, by the same limits; None where no two
-    ranks do. Times minus `offset_ns` are on the clock of the first rank.
+    ranks do. `assumed_shared`: no file says so, but all ranks seem to be on one host. Times minus `offset_ns` are on
+    the clock of the first rank.
     """
 
     clocks: tuple[Clock, ...]
     calls: pl.DataFrame
     shared_clock_ok: bool | None
+    assumed_shared: bool = False
 
     @property
     def worst_error_ns(self) -> int | None:
@@ -63,7 +67,31 @@ class Clocks:
 
 
 def align_clocks(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
-    """Align the clocks of the ranks in matched `calls`; `members` says which ranks share a clock."""
+    """Align the clocks of the ranks in matched `calls`; `members` says which ranks share a clock.
+
+    Where no file names its host, ranks whose GPUs are different ones of a list they all see, and whose clocks then turn
+    out to show the same time, are taken to share a host, and so a clock.
+    """
+    found = _aligned(calls, members)
+    if not _on_one_host(members, found):
+        return found
+    return replace(_aligned(calls, members.with_columns(clock=pl.lit("one host, as it seems"))), assumed_shared=True)
+
+
+def _on_one_host(members: pl.DataFrame, found: Clocks) -> bool:
+    ranks = members["rank"].n_unique()
+    if len(found.clocks) < 2 or members["host"].null_count() < members.height or members.height != ranks:
+        return False
+    visible = members["visible_devices"].unique().to_list()
+    if members["device"].n_unique() != ranks or len(visible) != 1 or (visible[0] or 0) < ranks:
+        return False
+    return all(
+        clock.consistent and clock.error_ns is not None and abs(clock.offset_ns) <= min(clock.error_ns, _SAME_CLOCK_NS)
+        for clock in found.clocks[1:]
+    )
+
+
+def _aligned(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
     clock_of = _clocks_of(members, calls)
     calls = calls.join(clock_of, on="rank", how="left", maintain_order="left")
     known = calls.filter("rigorous")

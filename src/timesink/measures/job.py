@@ -1,7 +1,7 @@
 """What the questions across ranks need of each rank, a few kilobytes however long its trace; any merge order will do.
 
-A `Job` is read from a trace of one rank or of many. Merging puts rows together and sorts them by a total order, so it is
-associative and commutative: one rank at a time, a tree of hosts, or all at once give the same tables.
+A `Job` is read from a trace of one rank or of many. Merging puts rows together and sorts them by a total order, so it
+is associative and commutative: one rank at a time, a tree of hosts, or all at once give the same tables.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import polars as pl
 
 from timesink.measures.budget import time_budget
 from timesink.measures.contention import contention
+from timesink.measures.host_steps import host_steps
 from timesink.measures.job_calls import CALLS, job_calls
 from timesink.measures.memo import remembered
 from timesink.measures.parity import PARITY, parity_facts
@@ -23,13 +24,13 @@ from timesink.model.trace import Trace
 
 MEMBERS = {
     "rank": pl.Int32, "device": pl.Int32, "source": pl.String, "host": pl.String, "clock": pl.String,
-    "world_size": pl.Int32, "device_name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "busy_ns": pl.Int64,
-    "compute_ns": pl.Int64, "communication_ns": pl.Int64, "exposed_communication_ns": pl.Int64,
-    "exposed_copy_ns": pl.Int64, "idle_ns": pl.Int64,
+    "world_size": pl.Int32, "device_name": pl.String, "visible_devices": pl.Int32, "start_ns": pl.Int64,
+    "end_ns": pl.Int64, "busy_ns": pl.Int64, "compute_ns": pl.Int64, "communication_ns": pl.Int64,
+    "exposed_communication_ns": pl.Int64, "exposed_copy_ns": pl.Int64, "idle_ns": pl.Int64,
 }  # fmt: skip
 SPANS = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 STEPS = {"rank": pl.Int32, "device": pl.Int32, "step": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64,
-         "compute_ns": pl.Int64}  # fmt: skip
+         "compute_ns": pl.Int64, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}  # fmt: skip
 CONTENTION = {"rank": pl.Int32, "device": pl.Int32, "kernels": pl.Int64, "beside_ns": pl.Int64, "excess_ns": pl.Int64}
 SCHEMAS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "members": MEMBERS,
@@ -46,8 +47,9 @@ class Job:
     """Tables of the ranks that were read; times are each rank's own clock.
 
     `members`: one row per rank and GPU, its time budget (compute + exposed communication + exposed copy + idle =
-    span). `calls`: its collectives. `exposed`: intervals of communication with no computation beside it. `steps`: device
-    windows of its steady steps. `contention`: kernels slowed beside communication. `parity`: what ought to be equal.
+    span). `calls`: its collectives. `exposed`: intervals of communication with no computation beside it. `steps`:
+    device windows of its steady steps, with how long the host took for them and how much of it it did not wait.
+    `contention`: kernels slowed beside communication. `parity`: what ought to be equal.
     """
 
     members: pl.DataFrame
@@ -97,7 +99,9 @@ def job(trace: Trace) -> Job:
                 members=_members(trace),
                 calls=job_calls(trace),
                 exposed=pl.concat([pl.DataFrame(schema=SPANS), *exposed]),
-                steps=windows.with_columns(pl.Series("compute_ns", computed, pl.Int64)),
+                steps=windows.with_columns(pl.Series("compute_ns", computed, pl.Int64)).join(
+                    host_steps(trace), on=["rank", "step"], how="left", maintain_order="left"
+                ),
                 contention=contention(trace).frame.select(*CONTENTION),
                 parity=parity_facts(trace),
             )
@@ -110,6 +114,7 @@ def _members(trace: Trace) -> pl.DataFrame:
     sources = trace.get(SOURCES).sort("rank", "path").unique("rank", keep="first", maintain_order=True)
     said = {row["rank"]: row for row in sources.iter_rows(named=True)}
     names = {(rank, device): name for rank, device, name in trace.get(DEVICES).select("rank", "device", "name").rows()}
+    visible = dict(trace.get(DEVICES).group_by("rank").agg(pl.len()).rows())
     lines = device_timeline(trace)
     rows = [
         {
@@ -117,6 +122,7 @@ def _members(trace: Trace) -> pl.DataFrame:
             "rank": part.rank,
             "device": part.device,
             "device_name": names.get((part.rank, part.device)),
+            "visible_devices": visible.get(part.rank),
             "start_ns": lines[part.rank, part.device].span_start_ns,
             "end_ns": lines[part.rank, part.device].span_end_ns,
             "busy_ns": part.busy_ns,
@@ -138,7 +144,7 @@ def _said(source: Mapping[str, object] | None) -> dict[str, object]:
     if source is None:
         return {}
     path, digest, host = source["path"], source["sha256"], source["host"]
-    clock = f"host {host}" if host else f"file {digest or path}"
+    clock = f"host {host}" if host else f"file {digest or path}"  # a file of several ranks has one clock for all
     return {"source": path, "host": host, "clock": clock, "world_size": source["world_size"]}
 
 

@@ -1,25 +1,30 @@
-"""The collectives of each rank as matching and waiting need them: from the profiler's own labels, else by kernel name."""
+"""The collectives of each rank as matching and waiting need them: by the profiler's labels, else by kernel name."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.budget import time_budget
 from timesink.measures.timeline import device_timeline
 from timesink.model.collective_kinds import kind_of_kernel, message_bytes
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.op_class import op_class
 from timesink.model.tables import COLLECTIVES, DEVICE_OPS
 from timesink.model.trace import Trace
 
-# `exposed_at_end`: no computation ran at its last instant, so what came next waited for it.
-# `work_before_ns`: computation since the collective before it on this GPU ended.
+# `holds`: no computation ran at its last instant, and computation went on before the next collective was over: it is
+# what the rank had waited for. Collectives that run on while a rank has nothing left to compute hold it only at the
+# last. `work_before_ns`: computation since the collective before it on this GPU ended.
 CALLS = {
     "rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64,
     "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "bytes": pl.Int64,
-    "labelled": pl.Boolean, "exposed_ns": pl.Int64, "exposed_at_end": pl.Boolean, "work_before_ns": pl.Int64,
+    "labelled": pl.Boolean, "exposed_ns": pl.Int64, "holds": pl.Boolean, "work_before_ns": pl.Int64,
 }  # fmt: skip
+Numbers = npt.NDArray[np.int64]
+
 _KEY = ["rank", "device", "start_ns", "end_ns"]
 _SAID = ["stream", "kind", "group", "group_size", "sequence", "bytes", "labelled"]
 
@@ -38,7 +43,7 @@ def job_calls(trace: Trace) -> pl.DataFrame:
         pl.lit(None, pl.Int64).alias("bytes"),
         pl.lit(False).alias("labelled"),
     )
-    calls = pl.concat([told, bare]).sort(*_KEY, "stream", "kind", nulls_last=True)
+    calls = _grouped(pl.concat([told, bare])).sort(*_KEY, "stream", "kind", nulls_last=True)
     return _with_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
 
 
@@ -63,6 +68,28 @@ def _labelled(trace: Trace) -> pl.DataFrame:
     )
 
 
+def _grouped(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls without a label get the group of the others on their stream, where these have one: a group has a stream."""
+    stream = ["rank", "device", "stream"]
+    known = pl.col("group").drop_nulls()
+    alone = known.n_unique().over(stream) == 1
+    return calls.with_columns(
+        pl.when(alone).then(pl.coalesce("group", known.first().over(stream))).otherwise("group").alias("group"),
+        pl.when(alone)
+        .then(pl.coalesce("group_size", pl.col("group_size").drop_nulls().first().over(stream)))
+        .otherwise("group_size")
+        .alias("group_size"),
+    )
+
+
+def _holds(end: Numbers, exposed: Intervals, compute: Intervals) -> npt.NDArray[np.bool_]:
+    latest = np.iinfo(np.int64).max
+    at = np.searchsorted(compute.start_ns, end)
+    resumed = np.append(compute.start_ns, latest)[at]
+    next_over = np.append(np.maximum.accumulate(end)[1:], latest - 1)
+    return (exposed.covered_ns(end - 1, end) > 0) & (resumed <= next_over)
+
+
 def _kinds(names: pl.Series) -> pl.Series:
     return pl.Series([kind_of_kernel(name) for name in names.to_list()], dtype=pl.String)
 
@@ -71,7 +98,7 @@ def _with_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """How much of each is exposed, and how much the GPU computed since the one before."""
     lines, budgets = device_timeline(trace), time_budget(trace)
     nothing = pl.lit(0, pl.Int64)
-    parts = [calls.clear().with_columns(exposed_ns=nothing, exposed_at_end=pl.lit(False), work_before_ns=nothing)]
+    parts = [calls.clear().with_columns(exposed_ns=nothing, holds=pl.lit(False), work_before_ns=nothing)]
     for (rank, device), mine in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
         start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
         exposed, compute = budgets[rank, device].exposed_communication, lines[rank, device].compute
@@ -79,7 +106,7 @@ def _with_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
         parts.append(
             mine.with_columns(
                 pl.Series("exposed_ns", exposed.covered_ns(start, end)),
-                pl.Series("exposed_at_end", exposed.covered_ns(end - 1, end) > 0),
+                pl.Series("holds", _holds(end, exposed, compute)),
                 pl.Series("work_before_ns", compute.covered_ns(np.minimum(before, start), start)),
             )
         )

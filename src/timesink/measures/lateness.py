@@ -1,9 +1,9 @@
 """How late each rank came to each collective, and how much of that was its own doing.
 
 A rank that waited for a late one comes late itself: that lateness is inherited. Time is therefore counted from an
-anchor, the last collective that held everybody up (most ranks had no computation at its end): all ranks leave it at the
-same instant. What a rank needs from there to the next collective, beyond the median of the ranks in it (of two: the
-earlier), is its own.
+anchor, the last collective that held everybody up (most ranks had nothing left to compute and went on after it): all
+ranks leave it at the same instant. What a rank needs from there to the next collective, beyond the median of the
+ranks in it (of two: the earlier), is its own.
 """
 
 from __future__ import annotations
@@ -33,13 +33,19 @@ class Lateness:
     host_ns, error_ns. own = device + host: device is computation beyond the median since the anchor, host the rest.
 
     `ranks`: rank, own_ns (largest per anchor, summed), device_ns, host_ns, late_count, anchors, last_count, since_ns
-    (when the first of the anchors it was late at ended). Ranks that come late by no more than the clocks leave open are
-    not late. `anchors`: instances that held everybody up.
+    (when the first of the anchors it was late at ended). Ranks that come late by no more than the clocks leave open
+    are not late. `anchors`: instances that held everybody up. `epochs`: rank, anchor, own_ns (largest of the rank's
+    calls after that anchor, the last anchor left out), stood_ns (exposed communication of them all but the last
+    transfer). `span_ns`: from the first anchor's end to the last one's. `host_busy`: rank, busy_ratio (share of the
+    steady steps in which the host did not wait); no row where not known.
     """
 
     calls: pl.DataFrame
     ranks: pl.DataFrame
     anchors: Numbers
+    epochs: pl.DataFrame
+    span_ns: int
+    host_busy: pl.DataFrame
 
 
 @remembered
@@ -65,17 +71,33 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
             .clip(0)
             .cast(pl.Int64)
             .alias("behind_ns"),
-            pl.when(known & (pl.col("follows") < 0) & (own > error)).then(own).otherwise(0).alias("own_ns"),
+            pl.when(known & pl.col("rigorous") & (pl.col("follows") < 0) & (own > error))
+            .then(own)
+            .otherwise(0)
+            .alias("own_ns"),
         )
         .with_columns(pl.min_horizontal(pl.col("own_ns"), more.clip(0)).alias("device_ns"))
         .with_columns((pl.col("own_ns") - pl.col("device_ns")).alias("host_ns"))
         .sort("instance", "rank", "device")
     )
-    return Lateness(calls, _by_rank(calls, waits.instances, anchors), anchors)
+    over = calls.filter(pl.col("instance").is_in(anchors)).group_by("instance").agg(pl.col("end_ns").max())
+    over = over.sort("end_ns", "instance")
+    ends, last = over["end_ns"].to_numpy(), int(over["instance"][-1]) if over.height else -1
+    # Transfers before the last of an epoch would have run beside the computation that is over when a late rank comes.
+    stood = (pl.col("exposed_wait_ns") + pl.col("exposed_transfer_ns")).alias("stood_ns")
+    last_transfer = pl.col("exposed_transfer_ns").sort_by("end_ns", "instance").last()
+    epochs = (
+        calls.filter((pl.col("anchor") >= 0) & (pl.col("anchor") != last))
+        .group_by("rank", "anchor")
+        .agg(pl.col("own_ns").max(), stood.sum() - last_transfer)
+        .sort("anchor", "rank")
+    )
+    span = int(ends[-1] - ends[0]) if ends.size else 0
+    return Lateness(calls, _by_rank(calls, waits.instances), anchors, epochs, span, _host_busy(waits))
 
 
 def _anchors(calls: pl.DataFrame) -> Numbers:
-    held = calls.group_by("instance").agg(pl.col("exposed_at_end").mean().alias("share"), pl.col("complete").all())
+    held = calls.group_by("instance").agg(pl.col("holds").mean().alias("share"), pl.col("complete").all())
     return np.sort(held.filter((pl.col("share") >= _HELD_UP) & pl.col("complete"))["instance"].to_numpy())
 
 
@@ -119,7 +141,18 @@ def _held_by(arrival: Numbers, end: Numbers, stream: Numbers, instance: Numbers)
     return found
 
 
-def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame, anchors: Numbers) -> pl.DataFrame:
+def _host_busy(waits: CollectiveWaits) -> pl.DataFrame:
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return (
+        waits.job.steps.drop_nulls("host_busy_ns")
+        .unique(["rank", "step"], keep="first", maintain_order=True)
+        .group_by("rank")
+        .agg((pl.col("host_busy_ns").sum() / length.sum()).alias("busy_ratio"))
+        .sort("rank")
+    )
+
+
+def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
     known = calls.filter(pl.col("anchor") >= 0)
     worst = known.sort("own_ns", "instance", descending=[True, False]).unique(
         ["rank", "anchor"], keep="first", maintain_order=True

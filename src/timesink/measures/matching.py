@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.token_alignment import TokenSequence, aligned
-from timesink.model.collective_kinds import BARRIERS, EXCHANGE, POINT_TO_POINT
+from timesink.model.collective_kinds import BARRIERS, EXCHANGE
 
 _MEMBER = ["rank", "device"]
+_CROWD = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,10 +19,10 @@ class Matched:
     """`calls`: the calls that have a counterpart, with `instance` (one number per collective), `size` (ranks found in
     it), `complete` (all ranks of its group are), `rigorous` (nobody can leave before everybody has come).
 
-    An exchange that runs as sends and receives counts as a barrier of its group, but is not rigorous: its name does not
-    prove it. `unmatched_count` calls have no counterpart among the ranks read; `one_sided_count` sends, receives and
-    others that cannot be told to wait for everybody are left out on purpose. `by_order_count` were matched without
-    sequence numbers.
+    An exchange that runs as sends and receives counts as a barrier where three or more ranks run equally many, but is
+    not rigorous: its name does not prove it. `unmatched_count` calls have no counterpart among the ranks read;
+    `one_sided_count` sends, receives and others that cannot be told to wait for everybody are left out on purpose.
+    `by_order_count` were matched without sequence numbers.
     """
 
     calls: pl.DataFrame
@@ -39,9 +40,7 @@ class Matched:
 
 def matched(calls: pl.DataFrame) -> Matched:
     """Match the calls of a `Job`."""
-    waits = pl.col("kind").is_in([*BARRIERS, EXCHANGE])
-    told_apart = ~pl.col("kind").is_in([*POINT_TO_POINT])
-    able = calls.filter(waits & told_apart)
+    able = calls.filter(pl.col("kind").is_in([*BARRIERS]) | ((pl.col("kind") == EXCHANGE) & exchanges_alike(calls)))
     parts: list[pl.DataFrame] = []
     by_order = 0
     for _, part in sorted(able.partition_by("group", as_dict=True, maintain_order=True).items(), key=_group_key):
@@ -53,6 +52,18 @@ def matched(calls: pl.DataFrame) -> Matched:
     found = pl.concat(parts) if parts else able.with_columns(pl.lit("").alias("match"))
     found = _numbered(found)
     return Matched(found, calls.height, able.height - found.height, calls.height - able.height, by_order)
+
+
+def exchanges_alike(calls: pl.DataFrame) -> pl.Series:
+    """Whether exchanges may be all-to-alls of a group: three or more ranks run them, all equally many.
+
+    Two ranks, or ranks in the middle of a chain that run more of them, may just as well send to each other.
+    """
+    counts = calls.filter(pl.col("kind") == EXCHANGE).group_by("group", *_MEMBER).len()
+    groups = counts.group_by("group").agg(pl.len().alias("members"), pl.col("len").n_unique().alias("counts"))
+    alike = groups.filter((pl.col("members") >= _CROWD) & (pl.col("counts") == 1)).select("group", alike=pl.lit(True))
+    joined = calls.select("group").join(alike, on="group", how="left", nulls_equal=True, maintain_order="left")
+    return joined["alike"].fill_null(False)
 
 
 def _group_key(entry: tuple[tuple[object, ...], pl.DataFrame]) -> str:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.job import job
+from timesink.measures.links import launch_links
 from timesink.measures.steps import steps
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+
+Numbers = npt.NDArray[np.int64]
 
 _FORWARD: Final = r"^DistributedDataParallel\.forward$"
 
@@ -37,21 +42,26 @@ def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
     forwards = _forwards(trace)
     if not forwards.height:
         return ()
-    whole = job(trace)
+    launched = _launched_reductions(trace)
     found = []
-    for (rank, device), windows in steps(trace).windows.partition_by("rank", "device", as_dict=True).items():
-        mine = (pl.col("rank") == rank) & (pl.col("device") == device)
-        calls = whole.calls.filter(mine & (pl.col("kind") == "allreduce")).sort("start_ns", "end_ns")
-        times = _forwards_per_step(trace, forwards, rank)
-        if times < 2:
+    for (rank, device), mine in launched.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        starts = np.sort(forwards.filter(pl.col("rank") == rank)["start_ns"].to_numpy())
+        parts = [
+            _early_blocks(mine, starts, begin, end)
+            for begin, end in steps(trace)
+            .kept.filter(pl.col("rank") == rank)
+            .select("host_start_ns", "host_end_ns")
+            .rows()
+        ]
+        blocks = [part for part in parts if part is not None]
+        if not blocks or len(blocks) < len(parts) or len({times for times, _ in blocks}) > 1:
             continue
-        parts = [_first_blocks(calls, start, end, times) for start, end in windows.select("start_ns", "end_ns").rows()]
-        if not parts or any(part is None for part in parts):
-            continue
-        early = pl.concat([part for part in parts if part is not None])
-        exposed = Intervals.of(whole.exposed.filter(mine)) & Intervals.of(early)
-        step_bytes = float(early["bytes"].sum()) * times / (times - 1) / len(parts)
-        found.append(RepeatedExchange((rank, device), times, step_bytes, exposed))
+        times, early = blocks[0][0], pl.concat([calls for _, calls in blocks])
+        exposed = job(trace).exposed.filter((pl.col("rank") == rank) & (pl.col("device") == device))
+        step_bytes = float(early["bytes"].sum()) * times / (times - 1) / len(blocks)
+        found.append(
+            RepeatedExchange((int(rank), int(device)), times, step_bytes, Intervals.of(exposed) & Intervals.of(early))
+        )
     return tuple(sorted(found, key=lambda part: part.device))
 
 
@@ -64,22 +74,27 @@ def _forwards(trace: Trace) -> pl.DataFrame:
     return pl.concat(parts).unique() if parts else pl.DataFrame(schema=["rank", "start_ns", "end_ns"])
 
 
-def _forwards_per_step(trace: Trace, forwards: pl.DataFrame, rank: int) -> int:
-    """How many forward passes begin in each kept step; 0 where steps differ."""
-    begun = np.sort(forwards.filter(pl.col("rank") == rank)["start_ns"].to_numpy())
-    kept = steps(trace).kept.filter(pl.col("rank") == rank)
-    first = np.searchsorted(begun, kept["host_start_ns"].to_numpy())
-    after = np.searchsorted(begun, kept["host_end_ns"].to_numpy())
-    counts = np.unique(after - first)
-    return int(counts[0]) if counts.size == 1 else 0
+def _launched_reductions(trace: Trace) -> pl.DataFrame:
+    """All-reduces of known size with the start of the call that launched them: rank, device, start_ns, end_ns, bytes,
+    launch_ns, in order of launch."""
+    ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
+    link = launch_links(trace).call
+    launch = np.append(calls["start_ns"].to_numpy(), 0)[link]
+    key = ["rank", "device", "stream", "start_ns", "end_ns"]
+    launches = ops.select(key).with_columns(pl.Series("launch_ns", launch)).filter(pl.Series(link >= 0))
+    reductions = job(trace).calls.filter((pl.col("kind") == "allreduce") & pl.col("bytes").is_not_null())
+    joined = reductions.join(launches.unique(key, keep="first"), on=key, how="inner")
+    return joined.sort("rank", "device", "launch_ns", "start_ns")
 
 
-def _first_blocks(calls: pl.DataFrame, start_ns: int, end_ns: int, times: int) -> pl.DataFrame | None:
-    """The step's exchanges but the last, or None where its all-reduces are not `times` times the same list."""
-    inside = calls.filter(
-        pl.col("start_ns").is_between(start_ns, end_ns, closed="left") & pl.col("bytes").is_not_null()
-    )
-    if not inside.height or inside.height % times:
+def _early_blocks(
+    calls: pl.DataFrame, forwards: Numbers, begin_ns: int, end_ns: int
+) -> tuple[int, pl.DataFrame] | None:
+    """How many forward passes the step has, and its exchanges before the last one; None where they are not alike."""
+    inside = forwards[(forwards >= begin_ns) & (forwards < end_ns)]
+    if inside.size < 2:
         return None
-    blocks = inside["bytes"].to_numpy().reshape(times, -1)
-    return inside.head(inside.height - inside.height // times) if (blocks == blocks[0]).all() else None
+    edges = [*inside.tolist(), end_ns]
+    blocks = [calls.filter(pl.col("launch_ns").is_between(*edge, closed="left")) for edge in pairwise(edges)]
+    sizes = [block["bytes"].to_list() for block in blocks]
+    return (len(blocks), pl.concat(blocks[:-1])) if sizes[0] and all(size == sizes[0] for size in sizes) else None

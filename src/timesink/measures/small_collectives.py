@@ -8,27 +8,31 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.collective_waits import collective_waits
+from timesink.measures.links import launch_links
 from timesink.measures.per_step import per_step_ns, period_ns, step_windows
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallPart:
     """One GPU's collectives below a size: `per_step` of them, `p50_ns` their median transfer, `exposed` where nothing
-    hides it."""
+    hides it; `launch_step_ns` is what the calls that launch them take the host per step."""
 
     per_step: float
     p50_ns: float
     exposed: Intervals
     exposed_step_ns: float
     exposed_ratio: float
+    launch_step_ns: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallCollectives:
-    """`calls`: rank, device, bytes, start_ns (of the transfer: after the last arrival, where that is known), end_ns."""
+    """`calls`: rank, device, bytes, start_ns (of the transfer: after the last arrival, where that is known), end_ns,
+    launch_ns (length of the call that launched it)."""
 
     trace: Trace
     calls: pl.DataFrame
@@ -48,12 +52,14 @@ class SmallCollectives:
         begin, over = step_windows(self.trace, device)
         inside = np.searchsorted(np.sort(start), over) - np.searchsorted(np.sort(start), begin)
         step_ns, period = per_step_ns(self.trace, device, exposed), period_ns(self.trace, device)
+        per_step = float(inside.mean()) if inside.size else 0.0
         return SmallPart(
-            per_step=float(inside.mean()) if inside.size else 0.0,
+            per_step=per_step,
             p50_ns=float(np.median(end - start)) if small.height else 0.0,
             exposed=exposed,
             exposed_step_ns=step_ns,
             exposed_ratio=step_ns / period if period else 0.0,
+            launch_step_ns=_mean(small["launch_ns"]) * per_step,
         )
 
 
@@ -64,5 +70,21 @@ def small_collectives(trace: Trace) -> SmallCollectives:
     waited = waits.calls.unique(key, keep="first").select(*key, "wait_ns")
     calls = waits.job.calls.join(waited, on=key, how="left", maintain_order="left", nulls_equal=True)
     begun = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
-    calls = calls.select("rank", "device", "bytes", begun.alias("start_ns"), "end_ns")
+    calls = calls.join(_launches(trace), on=key, how="left", maintain_order="left", nulls_equal=True)
+    calls = calls.select("rank", "device", "bytes", begun.alias("start_ns"), "end_ns", "launch_ns")
     return SmallCollectives(trace, calls, waits.job.exposed)
+
+
+def _launches(trace: Trace) -> pl.DataFrame:
+    """How long the call took that launched each device op, where it is known."""
+    ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
+    link = launch_links(trace).call
+    took = np.append((calls["end_ns"] - calls["start_ns"]).to_numpy(), 0)[link]
+    key = ["rank", "device", "start_ns", "end_ns", "stream"]
+    launched = ops.select(key).with_columns(pl.Series("launch_ns", took)).filter(pl.Series(link >= 0))
+    return launched.unique(key, keep="first")
+
+
+def _mean(values: pl.Series) -> float:
+    known = values.drop_nulls().to_numpy()
+    return float(known.mean()) if known.size else 0.0

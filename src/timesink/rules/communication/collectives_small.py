@@ -41,7 +41,7 @@ from timesink.findings import (
 from timesink.measures.small_collectives import SmallCollectives, small_collectives
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
 from timesink.rule import Facts, Limits, Rule
-from timesink.units import bytes_text, share_text, time_text
+from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 
 def check(facts: Facts, limits: Limits) -> Verdict:
@@ -88,6 +88,12 @@ def _judge(
         advice="Send them together: larger buckets (bucket_cap_mb), flattened tensors, one reduction for all metrics.",
         verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
         claim=Claim({key: part.exposed}),
+        recoverable=Quantity(
+            part.exposed_step_ns / NS_PER_MS,
+            "ms",
+            low=0.0,
+            high=(part.exposed_step_ns + part.launch_step_ns) / NS_PER_MS,
+        ),
     )
     return finding, (count, share)
 
@@ -106,7 +112,7 @@ RULE = Rule(
     check=check,
     limits={
         "small_bytes": Limit(
-            1_000_000, "bytes", "below it latency outweighs transfer on NVLink and on InfiniBand", "nccl-tests curves"
+            4_000_000, "bytes", "on NVLink latency takes as long as transfer below it", "nccl-tests curves"
         ),
         "per_step": Limit(
             20, "calls", "a few small reductions per step are usual (loss, norm)", "DDP and FSDP defaults"

@@ -11,7 +11,8 @@ Communication that computation hides is free; exposed, it lengthens every step o
 The union of the communication kernels of a device less every instant at which another kernel runs there, within the
 steady steps. Kernels are recognised by name: NCCL, RCCL, NVSHMEM, DeepEP and the custom all-reduce kernels of serving
 engines. Where all ranks are read, time that a collective spends waiting for its last rank is left out: it is not
-transfer, and no overlap wins it back (COM103 and COM104 look at it).
+transfer, and no overlap wins it back (COM103 and COM104 look at it). So are sends and receives between the stages of a
+pipeline, which wait for each other's computation (COM105).
 
 ## What to do
 Overlap it: gradient buckets that start during backward, prefetched all-gathers, communication on a stream of its own
@@ -40,7 +41,8 @@ from timesink.findings import (
 )
 from timesink.measures.collective_waits import collective_waits, waiting_in_collectives
 from timesink.measures.communication import DeviceCommunication, communication
-from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.pipelines import between_stages
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
 from timesink.rule import Facts, Limits, Rule
@@ -60,7 +62,11 @@ def check(facts: Facts, limits: Limits) -> Verdict:
 def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Finding | None, Evidence]:
     key = (part.rank, part.device)
     waited = facts(collective_waits).matched.calls.height > 0
-    exposed = part.exposed - facts(waiting_in_collectives).get(key, Intervals.none())
+    exposed = (
+        part.exposed
+        - facts(waiting_in_collectives).get(key, Intervals.none())
+        - facts(between_stages).get(key, Intervals.none())
+    )
     step_ns, exposed_ns = period_ns(facts.trace, key), per_step_ns(facts.trace, key, exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
     limit = limits["exposed_ratio"]
@@ -79,7 +85,7 @@ def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Fin
     overlap = part.overlap_ratio or 0.0
     return (
         Finding(
-            message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} step on rank "
+            message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} {period_name(facts.trace)} on rank "
             f"{part.rank}, device {part.device}, with no computation beside it ({share_text(share)}, "
             f"limit {share_text(limit)}; {share_text(overlap)} of it is overlapped)",
             bottleneck=Bottleneck.COMMUNICATION_EXPOSED,

@@ -8,8 +8,8 @@ With gradient accumulation the optimizer uses the sum over micro-batches. Exchan
 moves k times the bytes that one exchange of the sum moves.
 
 ## How it is measured
-Ranges `DistributedDataParallel.forward` in each steady step are counted. The all-reduces of the step, in order, must
-be that many times the same list of sizes.
+Ranges `DistributedDataParallel.forward` part each steady step. All-reduces are counted to the forward pass before their
+launch; behind each of them the list of sizes must be the same.
 
 ## What to do
 Run all but the last micro-batch under `no_sync()`.

@@ -40,6 +40,7 @@ from timesink.findings import (
 )
 from timesink.measures.pipelines import Pipeline, pipeline
 from timesink.measures.timeline import device_timeline
+from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -70,9 +71,15 @@ def _finding(facts: Facts, line: Pipeline, evidence: Evidence) -> Finding:
     filled_ns = overlap.longest.time_ns * (1 + (count - 1) / (_PER_STAGE * count))
     gain_ms = max(0.0, overlap.period_ns - filled_ns) / NS_PER_MS
     score = overlap.score if overlap.score is not None else 0.0
-    idle = {key: part.idle for key, part in facts(device_timeline).by_device.items() if key[0] in line.ranks}
+    lines = facts(device_timeline).by_device
+    standing = {
+        key: Intervals.one(part.span_start_ns, part.span_end_ns) - part.compute
+        for key, part in lines.items()
+        if key[0] in line.ranks
+    }
+    how = "" if line.labelled else ", by kernel names"
     return Finding(
-        message=f"the {count} stages of the pipeline stand still {share_text(overlap.bubble_ratio)} of a "
+        message=f"the {count} stages of the pipeline{how} stand still {share_text(overlap.bubble_ratio)} of a "
         f"{time_text(overlap.period_ns)} step (limit {share_text(evidence.limit.value if evidence.limit else 0)}); "
         f"OverlapScore {score:.2f}, the longest stage takes {time_text(overlap.longest.time_ns)}",
         bottleneck=Bottleneck.PIPELINE_BUBBLE,
@@ -84,7 +91,7 @@ def _finding(facts: Facts, line: Pipeline, evidence: Evidence) -> Finding:
         advice=f"Cut the batch into {_PER_STAGE * count} or more micro-batches and let them follow each other; even "
         "out the stages.",
         verify="Capture again: the bubble shrinks towards (p - 1) / (m + p - 1).",
-        claim=Claim(idle),
+        claim=Claim(standing),
         recoverable=Quantity(gain_ms, "ms", low=0.0, high=overlap.headroom_ns / NS_PER_MS),
     )
 
@@ -98,8 +105,8 @@ RULE = Rule(
         since="0.1.0",
         references=("https://arxiv.org/abs/2104.04473",),
     ),
-    needs=(DEVICE_OPS, COLLECTIVES),
-    reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SOURCES),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SOURCES),
     check=check,
     limits={
         "bubble_ratio": Limit(

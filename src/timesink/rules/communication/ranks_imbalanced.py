@@ -37,11 +37,11 @@ from timesink.findings import (
     Verdict,
     Where,
 )
+from timesink.measures.balanced_ranks import GAIN_ERROR_RATIO, balanced
 from timesink.measures.collective_waits import collective_waits, exposed_waits
 from timesink.measures.job_steps import step_ns
 from timesink.measures.lateness import lateness
 from timesink.measures.parity import ranks_text
-from timesink.measures.rank_replay import REPLAY_ERROR_RATIO, balanced
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -86,7 +86,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
         verify="Capture all ranks again: the waits in collectives shrink on every rank.",
         claim=Claim(facts(exposed_waits)),
         recoverable=Quantity(
-            saved_ms, "ms", low=saved_ms * (1 - REPLAY_ERROR_RATIO), high=saved_ms * (1 + REPLAY_ERROR_RATIO)
+            saved_ms, "ms", low=saved_ms * (1 - GAIN_ERROR_RATIO), high=saved_ms * (1 + GAIN_ERROR_RATIO)
         ),
     )
     return Found((finding,))

@@ -29,6 +29,7 @@ COMMANDS = {
     "query": "Answer SQL over the tables of a trace.",
     "summary": "Show budget, steps, kernels, copies, waits and launches.",
     "idle": "Show what each GPU waited for while it was idle.",
+    "compile": "Show graph breaks, recompilations and compile times.",
     "what-if": "Price changes to a program before they are made.",
     "ranks": "Say which rank is late, and what is waiting and what transfer.",
     "pipeline": "Score how much of logged stage times overlaps.",
@@ -47,6 +48,7 @@ COMMANDS = {
     "ledger": "Keep predictions and what became of them.",
     "memory": "Show, plan and compare what holds GPU memory.",
     "redact": "Take what names people, machines and secrets out of a capture.",
+    "mcp": "Serve coding agents over stdio (Model Context Protocol).",
     "doctor": "Show versions and which profilers work here.",
     "demo": "Diagnose a bundled training run, before and after its fix.",
 }

@@ -1,10 +1,9 @@
 """Decoding a Kineto trace into checked tables, beside orjson.loads of the same bytes.
 
-    python benchmarks/decode.py                      # grows its inputs (500 MB) under benchmarks/.cache
-    python benchmarks/decode.py --megabytes 2000 --only gzip
+    python -m benchmarks.decode [--megabytes 500] [--runs 5]
 
-Each figure is the median of several runs, candidates in turn, one fresh process per run; times are wall clock, memory
-is the peak of the whole process with imports. `of text` is that peak over the uncompressed text.
+Each figure is the median of several runs, candidates in turn, one fresh process per run. Seconds are those of the work
+alone, imports left out; the rival's bytes are in memory already. Memory is the peak of the whole process.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
-HERE = Path(__file__).resolve().parent
-SEED = HERE.parent.parent / "shared" / "data" / "public" / "kineto" / "ns_resolution_rank0.json.gz"
+from benchmarks.inputs import grown, traces
+from benchmarks.runs import Row, at_least, at_most, run, show
+
+NAME = "decode"
+LOADS_BAR, GZIP_BAR, MEMORY_BAR = 5.0, 1.3, 1.0
 
 
 def tables(file: Path) -> float:
@@ -35,7 +36,7 @@ def tables(file: Path) -> float:
 
 
 def loads(file: Path) -> float:
-    """Wall seconds of orjson.loads alone: the bytes are in memory already."""
+    """Wall seconds of orjson.loads alone."""
     import orjson
 
     text = file.read_bytes()
@@ -60,75 +61,38 @@ def inflate(file: Path) -> float:
 CANDIDATES: dict[str, Callable[[Path], float]] = {"tables": tables, "loads": loads, "inflate": inflate}
 
 
-def measured(candidate: str, file: Path) -> tuple[float, float]:
-    """Seconds and peak megabytes of one run in a fresh process."""
-    command = [sys.executable, __file__, "--run", candidate, "--file", str(file)]
-    result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return result["seconds"], result["peak_mb"]
-
-
-def compare(text: Path, packed: Path, runs: int, only: str) -> None:
-    """Print the table of medians and the ratios the bars are about."""
-    plans = [("tables", packed), ("inflate", packed)]
-    if only != "gzip":
-        plans = [("tables", text), ("loads", text), *plans]
-    results: dict[tuple[str, Path], list[tuple[float, float]]] = {plan: [] for plan in plans}
-    for _ in range(runs):
-        for plan in plans:
-            results[plan].append(measured(*plan))
-    size_mb = text.stat().st_size / 1e6
-    print(f"{text.name}: {size_mb:.0f} MB of text, {packed.stat().st_size / 1e6:.0f} MB packed; medians of {runs}")
+def rows(runs: int, megabytes: int = 500) -> Iterator[Row]:
+    """One row per candidate, then the ratios the bars are about."""
+    with traces(megabytes) as (packed,):
+        text = grown(megabytes)
+        size_mb = text.stat().st_size / 1e6
+        plans = [("tables", text), ("loads", text), ("tables", packed), ("inflate", packed)]
+        taken: dict[tuple[str, Path], list[tuple[float, float]]] = {plan: [] for plan in plans}
+        for _ in range(runs):
+            for candidate, file in plans:
+                done = run([sys.executable, "-m", "benchmarks.decode", "--run", candidate, "--file", str(file)])
+                taken[candidate, file].append((json.loads(done.text)["seconds"], done.peak_mb))
     median = {}
-    for (candidate, file), found in results.items():
-        seconds = statistics.median(run[0] for run in found)
-        peak = statistics.median(run[1] for run in found)
-        median[candidate, file] = seconds
-        name = f"{candidate} {file.suffix}"
-        print(
-            f"  {name:14} {seconds:8.3f} s {size_mb / seconds:7.0f} MB/s {peak:7.0f} MB {peak / size_mb:6.2f} of text"
-        )
-    if only != "gzip":
-        print(f"  orjson.loads / tables: {median['loads', text] / median['tables', text]:.1f} (bar 5)")
-        parts = median["inflate", packed] + median["tables", text]
-        print(f"  gzip tables / (inflate + plain tables): {median['tables', packed] / parts:.2f} (bar 1.3)")
-
-
-def grown(megabytes: int, seed: Path) -> tuple[Path, Path]:
-    """The grown trace, plain and packed, made once."""
-    from isal import igzip
-
-    from grow import grow
-
-    cache = HERE / ".cache"
-    cache.mkdir(exist_ok=True)
-    text = cache / f"{seed.name.split('.')[0]}_{megabytes}.json"
-    packed = text.with_suffix(".json.gz")
-    if not text.exists():
-        grow(seed, text, megabytes)
-    if not packed.exists():
-        with text.open("rb") as source, igzip.open(packed, "wb", compresslevel=2) as target:
-            while window := source.read(8 << 20):
-                target.write(window)
-    return text, packed
-
-
-def peak_mb() -> float:
-    """Peak resident memory of this process: its own, where getrusage would also count the parent's before exec."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1e3
+    for (candidate, file), found in taken.items():
+        seconds, peak_mb = (statistics.median(column) for column in zip(*found, strict=True))
+        median[candidate, file] = seconds, peak_mb
+        figure = f"{seconds:.2f} s, {size_mb / seconds:,.0f} MB/s, {peak_mb:,.0f} MB"
+        yield Row(NAME, f"{candidate}, {size_mb:.0f} MB{' gzip' if file == packed else ''}", figure)
+    plain_s, peak_mb = median["tables", text]
+    yield at_least(NAME, "orjson.loads / checked tables", median["loads", text][0] / plain_s, LOADS_BAR)
+    yield at_most(NAME, "peak memory / text", peak_mb / size_mb, MEMORY_BAR, "x")
+    parts_s = median["inflate", packed][0] + plain_s
+    yield at_most(NAME, "gzip / (unpacking + plain)", median["tables", packed][0] / parts_s, GZIP_BAR, "x")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seed", type=Path, default=SEED)
-    parser.add_argument("--only", choices=["all", "gzip"], default="all")
-    parser.add_argument("--run", choices=sorted(CANDIDATES))
-    parser.add_argument("--file", type=Path)
+    parser.add_argument("--run", choices=sorted(CANDIDATES), help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.run:
-        taken = CANDIDATES[chosen.run](chosen.file)
-        print(json.dumps({"seconds": taken, "peak_mb": peak_mb()}))
+        print(json.dumps({"seconds": CANDIDATES[chosen.run](chosen.file)}))
     else:
-        compare(*grown(chosen.megabytes, chosen.seed), chosen.runs, chosen.only)
+        show(rows(chosen.runs, chosen.megabytes))

@@ -3,7 +3,7 @@
 The text of every event is kept byte for byte but for `ts`, correlation, flow id, External id, Ev Idx, Sequence number,
 Record function id, Python ids and the number of a ProfilerStep.
 
-    python benchmarks/grow.py seed.json.gz out.json --megabytes 500
+    python -m benchmarks.grow seed.json.gz out.json --megabytes 500
 """
 
 from __future__ import annotations

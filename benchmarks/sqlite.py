@@ -1,27 +1,28 @@
-"""Reading a large Nsight Systems SQLite export: checked tables against `sqlite3` and Python lists.
+"""Reading and diagnosing a large Nsight Systems SQLite export, against `sqlite3` and Python lists.
 
-    python benchmarks/sqlite.py [--kernels 5000000] [--calls 10000000] [--runs 3] [--keep]
+    python -m benchmarks.sqlite [--kernels 5000000] [--calls 10000000] [--runs 3] [--keep]
 
 The export is grown from a real one: its events repeated, with shifted times and correlation ids. Every run is a process
 of its own, the candidates take turns, and the table shows medians. `sqlite3` fetches the same columns of the same
-tables, and turns them into lists; it checks, sorts and names nothing.
+tables, and turns them into lists; it checks, sorts, names and diagnoses nothing. Seconds leave imports out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import sqlite3
 import statistics
-import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-CACHE = HERE / ".cache"
+from benchmarks.inputs import CACHE
+from benchmarks.runs import ROOT, Row, at_least, run, show
+
+NAME = "sqlite"
+LISTS_BAR = 5.0
 SEEDS = (
     ROOT.parent / "shared" / "data" / "own" / "nsys" / "gpt_before.sqlite",
     ROOT / "tests" / "data" / "nsys" / "gpt_before_5_steps.sqlite",
@@ -74,6 +75,16 @@ def read_timesink(path: Path) -> int:
     return sum(trace[table].height for table in trace)
 
 
+def diagnose_timesink(path: Path) -> int:
+    """Rows read, and diagnosed."""
+    from timesink.engine import diagnose
+    from timesink.readers import read
+
+    trace = read(path, cache=False)
+    assert diagnose(trace).statement
+    return sum(trace[table].height for table in trace)
+
+
 def read_lists(path: Path) -> int:
     from timesink.readers.nsys.export import EVENT_SOURCES, STRINGS
 
@@ -94,27 +105,48 @@ def read_lists(path: Path) -> int:
     return rows
 
 
-CANDIDATES = {"timesink.read": read_timesink, "sqlite3 + lists": read_lists}
+CANDIDATES = {"read": read_timesink, "read and diagnose": diagnose_timesink, "sqlite3 and lists": read_lists}
 
 
-def measure(candidate: str, path: Path) -> dict[str, float]:
-    """One run in a process of its own."""
-    command = [sys.executable, __file__, "--one", candidate, "--file", str(path)]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]))
+def one(candidate: str, path: Path) -> dict[str, float]:
+    """The work of one candidate in this process; what it imports is imported before the clock starts."""
+    import timesink.readers.nsys.assemble  # noqa: F401
+    from timesink.registry import all_rules
+
+    all_rules()
+    started = time.perf_counter()
+    count = CANDIDATES[candidate](path)
+    return {"seconds": time.perf_counter() - started, "rows": count}
 
 
-def one(candidate: str, path: Path) -> None:
-    import timesink.readers.nsys.assemble  # noqa: F401 - the import is not what is timed
-
-    started, worked = time.perf_counter(), time.process_time()
-    rows = CANDIDATES[candidate](path)
-    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - worked
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "rows": rows, "peak_bytes": peak}))
+def rows(runs: int, kernels: int = 5_000_000, calls: int = 10_000_000, keep: bool = False) -> Iterator[Row]:
+    """One row per candidate, then the ratios to the lists."""
+    CACHE.mkdir(exist_ok=True)
+    path = CACHE / f"nsys_{kernels}_{calls}.sqlite"
+    if not path.is_file():
+        grow(next(seed for seed in SEEDS if seed.is_file()), path, kernels, calls)
+    taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CANDIDATES}
+    try:
+        for _ in range(runs):
+            for name in CANDIDATES:
+                done = run([sys.executable, "-m", "benchmarks.sqlite", "--one", name, "--file", str(path)])
+                found = json.loads(done.text.splitlines()[-1])
+                taken[name].append((found["seconds"], found["rows"], done.peak_mb))
+    finally:
+        if not keep:
+            path.unlink()
+    seconds = {name: statistics.median(entry[0] for entry in found) for name, found in taken.items()}
+    for name, found in taken.items():
+        count, peak_mb = found[0][1], statistics.median(entry[2] for entry in found)
+        figure = f"{seconds[name]:.2f} s, {count / seconds[name] / 1e6:.2f} M rows/s, {peak_mb:,.0f} MB"
+        yield Row(NAME, f"{name}: {kernels / 1e6:g} M kernels, {calls / 1e6:g} M calls", figure)
+    yield Row(NAME, "sqlite3 and lists / read", f"{seconds['sqlite3 and lists'] / seconds['read']:.1f} x")
+    yield at_least(NAME, "sqlite3 and lists / read and diagnose",
+                   seconds["sqlite3 and lists"] / seconds["read and diagnose"], LISTS_BAR)  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", type=int, default=5_000_000)
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=3)
@@ -123,35 +155,9 @@ def main() -> None:
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        one(options.one, options.file)
-        return
-    CACHE.mkdir(exist_ok=True)
-    path = CACHE / f"nsys_{options.kernels}_{options.calls}.sqlite"
-    if not path.is_file():
-        grow(next(seed for seed in SEEDS if seed.is_file()), path, options.kernels, options.calls)
-    try:
-        report(path, options.runs)
-    finally:
-        if not options.keep:
-            path.unlink()
-
-
-def report(path: Path, runs: int) -> None:
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in CANDIDATES}
-    for _ in range(runs):
-        for name in CANDIDATES:
-            taken[name].append(measure(name, path))
-    size = path.stat().st_size
-    print(f"{path.name}: {size / 1e6:.0f} MB, median of {runs} runs, one process each")
-    print(f"{'':18}{'seconds':>9}{'CPU s':>9}{'M rows/s':>10}{'peak MB':>9}")
-    median = {}
-    for name, results in taken.items():
-        median[name] = statistics.median(result["seconds"] for result in results)
-        rows = results[0]["rows"] / median[name] / 1e6
-        peak = statistics.median(result["peak_bytes"] for result in results) / 1e6
-        work = statistics.median(result["cpu_seconds"] for result in results)
-        print(f"{name:18}{median[name]:9.2f}{work:9.2f}{rows:10.2f}{peak:9.0f}")
-    print(f"{median['sqlite3 + lists'] / median['timesink.read']:.1f} times as fast (bar: 5)")
+        print(json.dumps(one(options.one, options.file)))
+    else:
+        show(rows(options.runs, options.kernels, options.calls, options.keep))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""Every speed benchmark in one run and one table.
+
+    python -m benchmarks [--hta PYTHON] [--runs 3] [--quick] [--only NAME]
+
+`--hta` names a Python interpreter in which HolisticTraceAnalysis is installed; without it the rival's recorded figures
+stand in, and the table says so. `--quick` grows inputs a hundred times smaller: it shows that everything runs; its
+figures mean nothing. Needs about 12 GB of disk under benchmarks/.cache, which it clears, and about 20 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from benchmarks.inputs import traces
+from benchmarks.runs import Row, show
+
+from benchmarks import decode, end_to_end, sqlite, startup
+
+SIZES = (125, 500, 2000)
+QUICK_SIZES = (15, 30, 60)
+
+
+def plans(runs: int, quick: bool, hta: str) -> dict[str, Callable[[], Iterator[Row]]]:
+    """The benchmarks by name, in the order of the table."""
+    if quick:
+        return {
+            startup.NAME: lambda: startup.rows(1),
+            decode.NAME: lambda: decode.rows(1, QUICK_SIZES[0]),
+            end_to_end.NAME: lambda: end_to_end.rows(1, QUICK_SIZES),
+            sqlite.NAME: lambda: sqlite.rows(1, 20_000, 40_000),
+        }
+    return {
+        startup.NAME: lambda: startup.rows(2 * runs + 1),
+        decode.NAME: lambda: decode.rows(runs),
+        end_to_end.NAME: lambda: end_to_end.rows(runs, SIZES, hta),
+        sqlite.NAME: lambda: sqlite.rows(runs),
+    }
+
+
+def everything(chosen: dict[str, Callable[[], Iterator[Row]]]) -> Iterator[Row]:
+    """The rows of all benchmarks, their common inputs made once."""
+    with traces():
+        for rows in chosen.values():
+            yield from rows()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--hta", default="", metavar="PYTHON")
+    parser.add_argument("--only", choices=[startup.NAME, decode.NAME, end_to_end.NAME, sqlite.NAME], action="append")
+    options = parser.parse_args()
+    known = plans(options.runs, options.quick, options.hta)
+    show(everything({name: rows for name, rows in known.items() if not options.only or name in options.only}))

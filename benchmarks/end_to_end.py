@@ -1,0 +1,112 @@
+"""`timesink diagnose` from a gzip'd trace to the verdict, beside Holistic Trace Analysis, and how it grows.
+
+    python -m benchmarks.end_to_end --hta /path/to/python/with/HolisticTraceAnalysis
+
+The rival loads the same file and takes its temporal and its idle breakdown; its imports are not counted, ours are.
+Without `--hta`, and for the 2 GB trace, where it needs eight minutes, its recorded figures stand in (version 0.5.0, two
+cores, a trace of the same size and kind from another seed): such rows say so, and are no side-by-side measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.inputs import traces
+from benchmarks.runs import TIMESINK, Row, Run, at_least, at_most, in_turn, median, noted, run, show
+
+NAME = "end to end"
+HTA_RECORDED_S = {500: 48.9, 2000: 465.0}
+TRACELENS_RECORDED_S = {500: 43.9, 2000: 250.0}
+BARS = {500: 25.0, 2000: 80.0}
+MEMORY_BAR_MB = 2000
+BLAME_BAR = 3.0
+RIVAL = Path(__file__).with_name("rival_hta.py")
+
+
+def rows(runs: int, sizes: tuple[int, int, int] = (125, 500, 2000), hta: str = "") -> Iterator[Row]:
+    """Sizes are megabytes of text: one, four and sixteen times as many events."""
+    with traces(*sizes) as files:
+        taken: dict[int, Run] = {}
+        for size, file in zip(sizes, files, strict=True):
+            yield from _one_size(size, file, runs, hta, taken)
+        yield from _growth(sizes, files, taken)
+        yield from _stages(sizes[1], files[1], runs)
+
+
+def _one_size(size: int, file: Path, runs: int, hta: str, taken: dict[int, Run]) -> Iterator[Row]:
+    ours = [*TIMESINK, "diagnose", "--no-cache", "--format", "json", str(file)]
+    beside = bool(hta) and size == 500
+    mine: list[Run] = []
+    theirs: list[float] = []
+    for turn in range(runs):
+        mine.append(run(ours))
+        if beside and turn == 0:  # it needs a minute or more: once, between our runs
+            theirs.append(json.loads(run([hta, str(RIVAL), str(file)]).text.splitlines()[-1])["seconds"])
+    taken[size] = median(mine)
+    yield noted(NAME, f"diagnose, {size} MB", taken[size])
+    if size in BARS:
+        whose = f"HTA 0.5.0 beside it ({theirs[0]:.1f} s)" if beside else f"HTA's recorded {HTA_RECORDED_S[size]} s"
+        rival_s = theirs[0] if beside else HTA_RECORDED_S[size]
+        yield at_least(NAME, f"{size} MB, wall clock: {whose} / diagnose", rival_s / taken[size].seconds, BARS[size])
+        lens = TRACELENS_RECORDED_S[size]
+        yield Row(NAME, f"{size} MB: TraceLens' recorded {lens} s / diagnose", f"{lens / taken[size].seconds:.1f} x")
+    if size == 2000:
+        yield at_most(NAME, f"peak memory, {size} MB", taken[size].peak_mb, MEMORY_BAR_MB, "MB")
+
+
+def _growth(sizes: tuple[int, int, int], files: list[Path], taken: dict[int, Run]) -> Iterator[Row]:
+    """The exponent of time in size between neighbours; 1 is linear. The processor's time, which a busy machine moves
+    less than the wall clock; the packed bytes stand for the number of events, which they follow."""
+    for (small, file), (large, other) in zip(
+        zip(sizes, files, strict=True), zip(sizes[1:], files[1:], strict=False), strict=False
+    ):
+        times = taken[large].cpu_s / taken[small].cpu_s
+        exponent = math.log(times) / math.log(other.stat().st_size / file.stat().st_size)
+        yield Row(NAME, f"growth exponent of CPU time, {small} to {large} MB", f"{exponent:.2f}")
+
+
+def _stages(size: int, file: Path, runs: int) -> Iterator[Row]:
+    """Everything after decoding, blame and prices included, against decoding."""
+    taken = in_turn([[sys.executable, "-m", "benchmarks.end_to_end", "--stages", str(file)]], runs)[0]
+    stages = json.loads(taken.text)
+    events = f"{stages['rows'] / 1e6:.1f} M rows of tables"
+    yield Row(
+        NAME, f"{size} MB ({events}): decode, then diagnose", f"{stages['read_s']:.2f} s, {stages['rest_s']:.2f} s"
+    )
+    yield at_most(NAME, "diagnosis, blame and prices included / decoding", stages["rest_s"] / stages["read_s"],
+                  BLAME_BAR, "x")  # fmt: skip
+
+
+def stages(file: Path) -> dict[str, float]:
+    """Seconds of decoding and of all that follows, in one process, imports apart."""
+    from timesink.engine import diagnose
+    from timesink.readers import read, reader_of
+    from timesink.registry import all_rules
+
+    rules = all_rules()
+    reader_of(file)
+    started = perf_counter()
+    trace = read(file, cache=False)
+    decoded = perf_counter()
+    diagnose(trace, rules)
+    done = perf_counter()
+    total = sum(trace[table].height for table in trace)
+    return {"read_s": decoded - started, "rest_s": done - decoded, "rows": total}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--hta", default="", metavar="PYTHON", help="an interpreter with HolisticTraceAnalysis")
+    parser.add_argument("--stages", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.stages:
+        print(json.dumps(stages(chosen.stages)))
+    else:
+        show(rows(chosen.runs, hta=chosen.hta))

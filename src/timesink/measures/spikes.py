@@ -28,6 +28,7 @@ Times = npt.NDArray[np.int64]
 DEVIATIONS: Final = 6.0  # robust standard deviations
 LEAST_EXCESS: Final = 0.2  # of the median: below, steps differ for many small reasons
 LEAST_PAUSE: Final = 0.5  # of the median, for all but clocks: reading a loss every few steps drains as much
+LEAST_UNNAMED: Final = 1.0  # where no cause is named: short steps that the host sets the pace of vary by half and more
 NEEDS: Final = 4  # steady steps: with fewer there is no median to stand out from
 CARRIES: Final = 0.5  # of the excess
 _ROBUST: Final = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
@@ -122,8 +123,18 @@ def _named(trace: Trace, key: Device, windows: pl.DataFrame, slow: Times) -> lis
     split = StepContents.of(trace, key, windows)
     reference = split.ops(usual)
     found = [_name(trace, key, split, int(at), usual, align(split.ops(int(at)), reference)) for at in slow]
-    least_ns = LEAST_PAUSE * float(np.median(period))
-    return [spike for spike in found if spike.kind is Spike.CLOCKS or spike.excess_ns > least_ns]
+    middle = float(np.median(period))
+    return [spike for spike in found if spike.excess_ns > _least(spike.kind) * middle]
+
+
+def _least(kind: Spike) -> float:
+    match kind:
+        case Spike.CLOCKS:
+            return LEAST_EXCESS
+        case Spike.UNEXPLAINED | Spike.UNTRACED_PAUSE | Spike.HOST_WAIT | Spike.SLOW_KERNELS:
+            return LEAST_UNNAMED
+        case _:
+            return LEAST_PAUSE
 
 
 # Idle causes that speak for a class. A pause that nothing explains is told as such, not as a collection of garbage.

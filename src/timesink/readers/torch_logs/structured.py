@@ -67,8 +67,9 @@ class Structured:
             "line": _whole(metrics.get("co_firstlineno")),
         }
         if (key["frame"], key["compilation"]) not in self._broken:
-            for reason in metrics.get("restart_reasons") or ():
-                self.events.add("graph_break", begin_ns, key | place, reason=str(reason), unplaced=True)
+            reasons = [str(reason) for reason in metrics.get("restart_reasons") or ()]
+            for reason in (reason for reason in reasons if not reason.startswith("<class ")):  # other restarts
+                self.events.add("graph_break", begin_ns, key | place, reason=reason, unplaced=True)
         guards, failed = metrics.get("guard_count"), metrics.get("fail_type")
         row = self.events.add("compile", begin_ns, key | place, guards=_whole(guards))
         row["end_ns"], row["graph_ops"] = max(begin_ns, end_ns), _whole(metrics.get("graph_op_count"))

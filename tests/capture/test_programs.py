@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.capture.stand_ins import LOOP
 
 from timesink import capture
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.schedule import Steps
-
-from tests.capture.stand_ins import LOOP
 
 FEW = Steps(settle=2, timed=3, warm_up=1, active=3)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.capture.conftest import Program
 from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
+
 from timesink import capture
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.running import LEAST_FREE_BYTES

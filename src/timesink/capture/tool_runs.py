@@ -51,7 +51,7 @@ def capture_nsys(program: Sequence[str], tool: Tool, options: NsysOptions, setti
         raise explained(ended, tool.title, settings.out)
     database, removed = exported(tool, raw, settings.keep_report)
     checked = [check(database)]
-    facts = {"name": "nsys", "version": tool.version, "command": stored_command(argv), "removed": removed}
+    facts = {"name": "nsys", "version": tool.version, "command": _stored(argv, settings), "removed": removed}
     missing = missing_from(checked, _expected_of_nsys(options, by_range), ranks)
     return finished(settings, checked, missing, {**known, "tool": facts, "seconds": round(ended.seconds, 3)}, ranks)
 
@@ -73,7 +73,7 @@ def capture_ncu(program: Sequence[str], tool: Tool, options: NcuOptions, setting
     if not report.is_file() and "No kernels were profiled" not in ended.said():
         raise explained(ended, tool.title, settings.out)
     checked = [check(report)]
-    facts = {"name": "ncu", "version": tool.version, "command": stored_command(argv)}
+    facts = {"name": "ncu", "version": tool.version, "command": _stored(argv, settings)}
     missing = missing_from(checked, ["kernel profiles"], ranks)
     return finished(settings, checked, missing, {**known, "tool": facts, "seconds": round(ended.seconds, 3)}, ranks)
 
@@ -94,6 +94,11 @@ def _before(program: Sequence[str], settings: Settings, by_range: bool) -> tuple
     ready_folder(settings.out)
     known = manifests.surroundings(program, settings.config_files)
     return known, unprofiled_run(program, settings) if by_range and settings.unprofiled == "separate" else []
+
+
+def _stored(argv: Sequence[str], settings: Settings) -> str:
+    """The tool's command for the manifest: secrets taken out, and OUT for the capture's folder."""
+    return stored_command([word.replace(str(settings.out.absolute()), "OUT") for word in argv])
 
 
 def _expected_of_nsys(options: NsysOptions, by_range: bool) -> list[str]:

@@ -1,0 +1,92 @@
+"""The loop resumes what is there, leaves out what it cannot make, and joins diagnoses without losing a ruling."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from timesink.capture.captured import Capture
+from timesink.capture.errors import CaptureError, Fault
+from timesink.cli.loop_stages import Stages, joined
+from timesink.findings import Bottleneck, Card, Clear, Diagnosis, NotApplicable, Ruling, StepFigures, Undecided, Verdict
+
+DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
+Timesink = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A loop whose captures with torch and nsys are made; the one with ncu is not."""
+    shutil.copytree(DATA, tmp_path / "loop")
+    packed = tmp_path / "loop/nsys/report.sqlite.xz"
+    packed.with_suffix("").write_bytes(lzma.decompress(packed.read_bytes()))
+    packed.unlink()
+    return tmp_path / "loop"
+
+
+def test_a_resumed_loop_runs_no_program(command_line: Timesink, folder: Path, tmp_path: Path) -> None:
+    """The program would leave a mark. PATH holds no ncu, so that stage is left out and said."""
+    program = ["python", "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"]
+    done = command_line("loop", "--out", folder, "--all", "--", *program, PATH="/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()
+    stages = {stage["stage"]: stage for stage in json.loads((folder / "loop.json").read_text())}
+    assert stages["torch"]["resumed"] and stages["nsys"]["resumed"]
+    assert stages["ncu"]["folder"] is None
+    assert "ncu" in stages["ncu"]["why"]
+    diagnosis = json.loads((folder / "diagnosis.json").read_text())
+    assert len(diagnosis["sources"]) == 2
+    assert any(
+        note.startswith(("decided by the nsys capture", "the nsys capture decides")) for note in diagnosis["notes"]
+    )
+    assert diagnosis["verdict"]["bottleneck"] in (folder / "diagnosis.md").read_text()
+
+
+def test_a_broken_attempt_is_moved_aside_and_made_again(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/log.txt").touch()
+    made = []
+
+    def capture(out: Path) -> Capture:
+        made.append(out)
+        return Capture(out, (), {"ranks": []})
+
+    Stages(tmp_path).make("torch", "why", capture)
+    assert made == [tmp_path / "torch"]
+    assert (tmp_path / "torch.incomplete-1/log.txt").exists()
+
+
+def test_a_failed_stage_is_no_stage(tmp_path: Path) -> None:
+    def fails(out: Path) -> Capture:
+        raise CaptureError(Fault.FAILED, "no")
+
+    stages = Stages(tmp_path)
+    with pytest.raises(CaptureError):
+        stages.make("nsys", "why", fails)
+    assert stages.done == []
+
+
+def diagnosis(*verdicts: Verdict) -> Diagnosis:
+    rulings = tuple(Ruling(Card(f"AAA{n}", "name", "", "", ""), verdict) for n, verdict in enumerate(verdicts))
+    return Diagnosis((), StepFigures(0, None, None, None), (), rulings, (), Bottleneck.NONE, "")
+
+
+OPEN, OTHER, CLEAR, NOT = Undecided("a", "b"), Undecided("c", "d"), Clear(()), NotApplicable("e")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result"),
+    [(OPEN, CLEAR, CLEAR), (OPEN, OTHER, OPEN), (OPEN, NOT, OPEN), (CLEAR, OPEN, CLEAR), (NOT, CLEAR, NOT)],
+)
+def test_what_one_capture_decides_settles_what_the_other_cannot(
+    first: Verdict, second: Verdict, result: Verdict
+) -> None:
+    both = joined(diagnosis(first, CLEAR), diagnosis(second, CLEAR))
+    assert [ruling.verdict for ruling in both.rulings] == [result, CLEAR]
+    assert joined(diagnosis(first), None).rulings[0].verdict is first

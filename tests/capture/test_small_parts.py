@@ -1,0 +1,248 @@
+"""Parts that need no program: annotations, the choice of a tool, the manifest, checks of artefacts, process kinds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import sys
+import timeit
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timesink
+from timesink.capture.agent.ranks import rank_and_world
+from timesink.capture.agent.start import is_bystander
+from timesink.capture.artefacts import check
+from timesink.capture.choice import STEP, choose, command_of, tool_named
+from timesink.capture.environment import kept_variables
+from timesink.capture.errors import CaptureError
+from timesink.capture.finishing import doubtful
+from timesink.capture.manifest import surroundings
+from timesink.capture.running import is_python
+from timesink.capture.schedule import Mode, Plan, Steps
+from timesink.masking import stored_command
+
+DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
+
+
+def test_an_idle_annotation_costs_less_than_a_microsecond() -> None:
+    """The least of many short rounds: other work on the machine only ever adds."""
+
+    def block() -> None:
+        with timesink.annotate("idle"):
+            pass
+
+    @timesink.annotate("idle")
+    def function() -> None:
+        pass
+
+    for called in (block, function):
+        assert min(timeit.repeat(called, number=1000, repeat=200)) / 1000 < 1e-6
+
+
+def test_an_annotated_function_is_still_itself() -> None:
+    @timesink.annotate("named")
+    def double(x: int) -> int:
+        """Twice."""
+        return 2 * x
+
+    assert (double(4), double.__name__, double.__doc__) == (8, "double", "Twice.")
+    with pytest.raises(ZeroDivisionError), timesink.annotate("fails"):
+        _ = 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("symptom", "tool"),
+    [
+        ("step slow, GPU utilisation 60 %", "nsys"),
+        ("GPU utilization is 97%", "torch"),
+        ("one kernel slow", "ncu"),
+        ("ranks wait for each other in all-reduce", "torch"),
+        ("CUDA out of memory after 100 steps", "torch"),
+        ("the data loader cannot keep up", "nsys"),
+        ("request latency of our server is too high", "nsys"),
+        ("it recompiles every step", "torch"),
+        ("our C++ solver is slow", "nsys"),
+        ("training is slow", "torch"),
+        ("", "torch"),
+    ],
+)
+def test_a_symptom_leads_to_a_tool(symptom: str, tool: str) -> None:
+    chosen = choose(symptom)
+    assert chosen.answer.tool == tool
+    assert command_of(chosen.answer, ["python", "a b.py"])[-2:] == ["python", "a b.py"]
+
+
+def test_what_matched_is_shown_and_nothing_matched_is_the_beginning() -> None:
+    assert choose("gaps between kernels, idle").matched == ("idle", "gaps")
+    assert choose("???").answer is STEP
+    assert choose("???").matched == ()
+    assert choose("anything", kernel="flash_fwd<1>").answer.options[-1] == "flash_fwd<1>"
+    assert choose("slow", utilisation_percent=40).answer.tool == "nsys"
+
+
+@given(st.text(max_size=80))
+def test_every_text_has_an_answer(symptom: str) -> None:
+    assert choose(symptom).answer.tool in ("torch", "nsys", "ncu")
+
+
+@pytest.mark.parametrize(
+    ("to_decide", "tool"),
+    [
+        ("timesink capture nsys -- python train.py", "nsys"),
+        ("timesink capture torch -- torchrun train.py", "torch"),
+        ("torch.profiler with record_shapes=True, on a GPU that timesink knows", "torch"),
+        ("ncu --set full --import-source off -o report PROGRAM", "ncu"),
+        ("capture more steps, of every rank", ""),
+    ],
+)
+def test_an_open_question_names_its_tool(to_decide: str, tool: str) -> None:
+    assert tool_named(to_decide) == tool
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=20)))
+def test_variables_that_are_not_on_the_list_are_never_kept(variables: dict[str, str]) -> None:
+    wanted = {"CUDA_VISIBLE_DEVICES": "0,1", "NCCL_DEBUG": "INFO"}
+    secrets = {
+        "WANDB_API_KEY": "x",
+        "NCCL_TOPO_FILE": "/home/ann/t.xml",
+        "TORCH_NCCL_SECRET": "x",
+        "TORCHINDUCTOR_CACHE_DIR": "/home/ann",
+        "NCCL_SOCKET_ADDR": "10.0.0.1",
+        "OMP_NUM_THREADS": "/etc/passwd",
+    }
+    assert kept_variables({**variables, **secrets, **wanted}) == wanted
+
+
+def test_the_manifest_holds_no_secret_host_or_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import os
+
+    monkeypatch.setenv("MY_SECRET", "hunter2")
+    config = tmp_path / "config.yaml"
+    config.write_text("lr: 1")
+    told = json.dumps(surroundings(["python", "train.py", "--api-key", "hunter2", "--token=hunter2"], [config]))
+    assert "hunter2" not in told
+    assert os.uname().nodename not in json.loads(told)["machine"].values()
+    assert str(tmp_path) not in told
+    assert "config.yaml" in told
+
+
+def test_a_stored_command_can_be_repeated() -> None:
+    import shlex
+
+    words = ["python", "my train.py", "--lr", "1e-3", "a'b"]
+    assert shlex.split(stored_command(words)) == words
+    assert stored_command([str(Path.home() / "x.py")]) == "'~/x.py'"
+
+
+def test_a_plan_survives_the_way_to_the_program() -> None:
+    plan = Plan(Mode.TORCH, "/a b", Steps(1, 0, 3, 4), whole=True, stacks=True, early=True)
+    assert Plan.from_json(plan.to_json()) == plan
+    with pytest.raises(CaptureError, match="0 active steps"):
+        Steps(active=0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, (1, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "5"}, (5, 6)),
+        ({"RANK": "x"}, (0, 1)),
+    ],
+)
+def test_launchers_tell_ranks(variables: dict[str, str], expected: tuple[int, int]) -> None:
+    assert rank_and_world(variables) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "bystander"),
+    [
+        (["python", "train.py"], False),
+        (["python", "-u", "train.py", "torchrun"], False),
+        (["python", "-m", "benchmarks.capture_programs", "ddp"], False),
+        (["python", "/usr/bin/torchrun", "train.py"], True),
+        (["python", "-m", "torch.distributed.run", "train.py"], True),
+        (["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"], True),
+        (["python", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2"], True),
+    ],
+)
+def test_launchers_and_helpers_are_left_alone(words: list[str], bystander: bool) -> None:
+    assert is_bystander(words) is bystander
+
+
+@pytest.mark.parametrize(
+    ("program", "python"),
+    [
+        (["python3.12", "x.py"], True),
+        (["srun", "-n", "2", "python", "x.py"], True),
+        (["torchrun", "x.py"], True),
+        (["./train.py"], True),
+        ([sys.executable, "-c", "1"], True),
+        (["sleep", "1"], False),
+        (["no-such-program"], False),
+    ],
+)
+def test_a_command_line_tells_whether_it_is_python(program: list[str], python: bool) -> None:
+    assert is_python(program) is python
+
+
+def test_artefacts_are_counted_and_damage_is_said(tmp_path: Path) -> None:
+    whole = check(DATA / "torch/rank0.json.gz")
+    assert whole.missing(("steps", "kernels", "operators", "CUDA API calls")) == []
+    assert whole.counts["steps"] == 6
+    cut = tmp_path / "rank0.json.gz"
+    cut.write_bytes((DATA / "torch/rank0.json.gz").read_bytes()[:2000])
+    assert "it is damaged" in check(cut).missing(("steps",))[0]
+    empty = tmp_path / "empty.json"
+    empty.touch()
+    assert check(empty).missing(()) == ["empty.json: it is empty"]
+    assert check(tmp_path / "absent.json").missing(()) == ["absent.json: it was not written"]
+    wrong = tmp_path / "k.ncu-rep"
+    wrong.write_bytes(b"nothing of the kind")
+    assert "does not begin as an ncu report" in check(wrong).missing(())[0]
+
+
+@given(st.integers(0, 30), st.integers(1, 400))
+def test_records_are_counted_whatever_the_chunks(kernels: int, padding: int) -> None:
+    """By a slower obvious method: parse the document."""
+    import tempfile
+
+    from timesink.capture import artefacts
+
+    events = [{"ph": "X", "cat": "kernel", "name": "k" * padding, "ts": n} for n in range(kernels)]
+    events += [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n % 3}", "ts": n} for n in range(kernels)]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(artefacts, "_CHUNK_BYTES", 97)
+        path = Path(folder) / "t.json.gz"
+        path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+        counts = check(path).counts
+    assert counts["kernels"] == kernels
+    assert counts["steps"] == len({event["name"] for event in events if event["cat"] == "user_annotation"})
+
+
+def test_steps_in_an_export_are_counted_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        db.execute("CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, text TEXT, textId INTEGER)")
+        db.execute("INSERT INTO StringIds VALUES (7, 'step 2')")
+        rows = [(0, 1, "step 1", None), (1, 2, None, 7), (2, 3, "forward", None), (3, None, "mark", None)]
+        db.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?)", rows)
+    counts = check(path).counts
+    assert (counts["steps"], counts["NVTX ranges"], counts["kernels"]) == (2, 3, 0)
+
+
+def test_steps_that_are_too_short_raise_a_doubt() -> None:
+    def rank(alone: list[float], recorded: list[float]) -> dict[str, object]:
+        return {"rank": 0, "unprofiled": {"steps_ms": alone}, "profiled": {"steps_ms": recorded}}
+
+    assert doubtful([rank([30, 30, 30], [3, 3, 100])]) == []
+    assert doubtful([rank([30, 30, 30], [31, 29, 30])]) == []
+    (doubt,) = doubtful([rank([30, 30, 30], [3, 4, 5])])
+    assert "raise --warm-up" in doubt

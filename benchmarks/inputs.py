@@ -28,7 +28,7 @@ def packed(text: Path) -> Path:
     target = text.with_suffix(".json.gz")
     if not target.exists():
         partial = target.with_suffix(".part")
-        with text.open("rb") as source, igzip.open(partial, "wb", compresslevel=2) as stream:
+        with text.open("rb") as source, igzip.open(partial, "wb", compresslevel=2) as stream:  # type: ignore[no-untyped-call]
             while window := source.read(8 << 20):
                 stream.write(window)
         partial.rename(target)

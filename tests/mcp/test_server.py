@@ -1,0 +1,210 @@
+"""The server over real stdio, spoken to by the SDK's own client: few calls, small answers, nothing that acts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+sdk = pytest.importorskip("mcp.client", reason="mcp is not installed (pip install 'timesink[mcp]')")
+pytest.importorskip("duckdb", reason="duckdb is not installed (pip install 'timesink[mcp]')")
+
+from mcp.client.stdio import StdioServerParameters  # noqa: E402
+from tests.reporters.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
+
+from timesink.engine import diagnose  # noqa: E402
+from timesink.mcp.answers import BUDGET_CHARACTERS, MARK, text  # noqa: E402
+from timesink.mcp.captures import Capture  # noqa: E402
+from timesink.mcp.reading import diagnosed, explained, kernel_rows, opened, summarised, window_around  # noqa: E402
+from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES  # noqa: E402
+from timesink.model.trace import Trace  # noqa: E402
+from timesink.readers import read  # noqa: E402
+from timesink.rule import Facts  # noqa: E402
+
+Call = Callable[..., Awaitable[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captures")
+    for name in ("gpt_before", "gpt_after"):
+        with as_file(files("timesink").joinpath(f"demo/{name}.json.gz")) as path:
+            shutil.copy(path, folder / f"{name}.json.gz")
+    return folder
+
+
+def spoken(root: Path, talk: Callable[[Any, Call], Awaitable[None]]) -> None:
+    """Start the server as an agent would, and talk to it."""
+
+    async def session() -> None:
+        command = [sys.executable, "-m", "timesink", "mcp", "--root", str(root)]
+        server = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
+        async with sdk.Client(server, read_timeout_seconds=60) as client:
+
+            async def call(name: str, **given: object) -> dict[str, Any]:
+                answer = await client.call_tool(name, given)
+                shown = answer.content[0].text
+                assert len(shown) <= BUDGET_CHARACTERS + 800
+                if answer.is_error:
+                    return {"error": shown}
+                assert json.loads(shown) == answer.structured_content
+                return dict(answer.structured_content)
+
+            await talk(client, call)
+
+    asyncio.run(session())
+
+
+def test_why_is_this_step_slow_takes_three_calls(root: Path) -> None:
+    async def talk(client: Any, call: Call) -> None:
+        handle = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
+        found = await call("diagnose", handle=handle)
+        assert found["verdict"]["bottleneck"] == "input_pipeline"
+        first = found["findings"][0]
+        assert first["rule"] == "IDL101"
+        assert first["gain_per_step"]["unit"] == "ms"
+        whole = await call("explain_finding", handle=handle, number=1)
+        assert {"what_to_do", "when_it_misleads", "evidence"} <= whole.keys()
+        assert all({"value", "unit"} <= fact.keys() for fact in whole["evidence"])
+        assert any("source_table" in fact for fact in whole["evidence"])
+
+    spoken(root, talk)
+
+
+def test_a_whole_exchange(root: Path) -> None:
+    async def talk(client: Any, call: Call) -> None:
+        tools = (await client.list_tools()).tools
+        assert len(tools) <= 12
+        assert all(tool.description and tool.annotations for tool in tools)
+        assert [tool.name for tool in tools if not tool.annotations.read_only_hint] == ["export"]
+        before = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
+        after = (await call("open_capture", path=str(root / "gpt_after.json.gz")))["handle"]
+        assert before != after
+        (device,) = (await call("summary", handle=before))["devices"]
+        assert sum(device["parts_ms"].values()) == pytest.approx(device["step_ms"], rel=1e-3)
+        kernels = await call("list_kernels", handle=before, sort="count", contains="elementwise")
+        assert all("elementwise" in row["name" + MARK] for row in kernels["kernels"])
+        around = await call("window", handle=before, finding=1)
+        assert around["claimed_ns"] > 0
+        rows = await call("query", handle=before, sql="SELECT count(*) AS n FROM steps")
+        assert rows["rows" + MARK] == [[11]]
+        moved = await call("compare", before=before, after=after)
+        assert moved["outcome"] == "inconclusive"
+        assert moved["parts_sum_to_change_ns"] < 0
+        assert "verify" in moved["to_decide"]
+        plan = await call("verify_plan", before="python a.py", after="python b.py")
+        assert plan["argv"][:2] == ["timesink", "verify"]
+        assert (await call("capture_plan", question="GPU idle", program="python a.py"))["argv"][-2:] == [
+            "python",
+            "a.py",
+        ]
+        made = await call("export", handle=before, kind="html", path="report.html")
+        assert (root / "report.html").stat().st_size == made["bytes"] > 50_000
+        page = await client.read_resource("rules://IDL101")
+        assert "misleads" in page.contents[0].text
+        assert "device_ops" in (await client.read_resource("schema://tables")).contents[0].text
+        assert "verify" in (await client.get_prompt("optimize-loop")).messages[0].content.text
+
+    spoken(root, talk)
+
+
+def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(root: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"traceEvents": []}')
+    (root / "link.json").symlink_to(secret)
+    (root / "taken.html").write_text("mine")
+
+    async def talk(client: Any, call: Call) -> None:
+        assert "open_capture" in (await call("diagnose", handle="cap_none"))["error"]
+        for path in (str(secret), "link.json", "../../etc/passwd", "/etc/passwd"):
+            assert "outside" in (await call("open_capture", path=path))["error"]
+        handle = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
+        assert "there is no finding 99" in (await call("explain_finding", handle=handle, number=99))["error"]
+        assert "exactly one SELECT" in (await call("query", handle=handle, sql="DROP TABLE steps"))["error"]
+        assert (
+            "Permission" in (await call("query", handle=handle, sql="SELECT * FROM read_text('/etc/passwd')"))["error"]
+        )
+        for path in ("taken.html", str(tmp_path / "out.html")):
+            assert "error" in await call("export", handle=handle, kind="html", path=path)
+        assert "choose one of" in (await call("list_kernels", handle=handle, sort="size"))["error"]
+
+    spoken(root, talk)
+    assert (root / "taken.html").read_text() == "mine"
+    assert not (tmp_path / "out.html").exists()
+    (root / "link.json").unlink()
+
+
+def renamed(trace: Trace, name: str) -> Trace:
+    """Every kernel, operator and range under one hostile name."""
+    valid = name.encode("utf-8", "replace").decode("utf-8")
+    column = pl.lit(valid).cast(pl.Categorical()).alias("name")
+    tables = {
+        table: frame.with_columns(column) if table in (DEVICE_OPS, HOST_OPS, RANGES) else frame
+        for table, frame in trace.tables.items()
+    }
+    return Trace(valid[:50], tables, trace.notes)
+
+
+def strings(value: Any, key: str = "") -> list[tuple[str, str]]:
+    """Every text of a document with the key it stands under; a marked key marks all below it."""
+    if isinstance(value, str):
+        return [(key, value)]
+    if isinstance(value, dict):
+        return [found for name, part in value.items() for found in strings(part, key if key.endswith(MARK) else name)]
+    return [found for part in value for found in strings(part, key)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root: Path, name: str) -> None:
+    trace = renamed(read(root / "gpt_before.json.gz", cache=False), name)
+    capture = Capture("cap_hostile", (), Facts(trace), diagnose(trace))
+    documents = [opened(capture), summarised(capture), diagnosed(capture, 20, 0), kernel_rows(capture, "count", "", 0)]
+    for number in range(1, len(capture.diagnosis.findings) + 1):
+        documents += [explained(capture, number), window_around(capture, number)]
+    tame = {found for _, found in strings([opened(capture)["next"]])}
+    piece = name.strip()[:12]
+    for document in documents:
+        shown = text(document)
+        assert len(shown) <= BUDGET_CHARACTERS + 800
+        assert not ACTS_ON_TERMINAL.search(shown)
+        for key, found in strings(document):
+            assert not LOG_COMMAND.search(found)
+            assert key.endswith(MARK) or piece not in found or found in tame
+
+
+def test_the_same_bytes_have_the_same_handle_wherever_they_lie(root: Path, tmp_path: Path) -> None:
+    from timesink.mcp.captures import Captures
+
+    shutil.copy(root / "gpt_after.json.gz", tmp_path / "another_name.json.gz")
+    assert Captures([root]).open("gpt_after.json.gz").handle == Captures([tmp_path]).open("another_name.json.gz").handle
+
+
+def test_without_the_sdk_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from timesink.cli.app import run
+
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    assert run(["mcp"]) == 2
+    assert "pip install 'timesink[mcp]'" in capsys.readouterr().err
+
+
+def test_the_skill_and_the_page_name_the_tools_there_are(root: Path) -> None:
+    skill = files("timesink").joinpath("mcp/SKILL.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "agents.md").read_text(encoding="utf-8")
+
+    async def talk(client: Any, call: Call) -> None:
+        for tool in (await client.list_tools()).tools:
+            assert f"`{tool.name}" in page
+            assert f"`{tool.name}" in skill or tool.name == "export"
+
+    spoken(root, talk)

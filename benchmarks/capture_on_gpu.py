@@ -4,7 +4,7 @@
 
 Needs PyTorch, Triton, Nsight Compute and an nsys; of timesink only the capture package, so nothing else is installed.
 DEBS: a folder of Debian packages with libdw1 and libelf1 where nsys needs them and the machine has none.
-Leaves OUTDIR/results.json, one line per capture, and OUTDIR/captures.tar with manifests, traces and reports.
+Leaves OUTDIR/results.json, one line per capture, and OUTDIR/captures.tar with manifests, traces, reports and logs.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--gpus", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=290)
+    parser.add_argument("--only", default="", help="these programs, separated by commas")
     parser.add_argument("--one", nargs="+", help="programs of this process (given by the process that started it)")
     options = parser.parse_args()
     deadline = time.time() + options.seconds
@@ -53,6 +54,9 @@ def main() -> int:
         return series(options.one, options.out, deadline)
     prepare(options.out)
     groups = shared_out(options.gpus)
+    if options.only:
+        groups = [(gpus, [name for name in names if name in options.only.split(",")]) for gpus, names in groups]
+    groups = [(gpus, names) for gpus, names in groups if names]
     started = [begin(devices, names, options.out, options.seconds) for devices, names in groups]
     for process in started:
         process.wait()
@@ -193,6 +197,9 @@ def finish(out: Path) -> int:
     left_out = []
     folders = [path for path in sorted(out.iterdir()) if path.is_dir()]
     with tarfile.open(out / "captures.tar", "w") as tar:
+        for path in [*sorted(out.glob("*.txt")), *sorted(out.glob("results.*.json"))]:
+            tar.add(path, path.name)
+            path.unlink()
         for path in [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]:
             packed = path
             if path.suffix in (".sqlite", ".ncu-rep"):

@@ -101,9 +101,14 @@ def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
             rulings.append(ruling)
     findings = [*first.findings, *(entry for entry in second.findings if entry[0].code in taken)]
     findings.sort(key=lambda entry: (-_worth(entry[1]), entry[0].code, entry[1].message))
-    note = f"decided by the nsys capture: {', '.join(taken)}" if taken else "the nsys capture decides no further rule"
+    notes = (
+        f"decided by the nsys capture: {', '.join(taken)}" if taken else "the nsys capture decides no further rule",
+        f"the nsys capture by itself says: {second.statement}",
+    )
     sources = (*first.sources, *second.sources)
-    return replace(first, rulings=tuple(rulings), findings=tuple(findings), sources=sources, notes=(*first.notes, note))
+    return replace(
+        first, rulings=tuple(rulings), findings=tuple(findings), sources=sources, notes=(*first.notes, *notes)
+    )
 
 
 def stored_stages(stages: Stages) -> str:

@@ -20,6 +20,7 @@ from timesink.findings import (
     Undecided,
     Verdict,
 )
+from timesink.measures.per_step import period_name
 from timesink.model.trace import Trace
 from timesink.price import Pricer, ReplayPrices, shared
 from timesink.registry import all_rules
@@ -83,8 +84,9 @@ def _ranked(
 
     Roots take their time before symptoms do, so that a slow launch after a blocking wait is the wait's.
     """
+    period = period_name(facts.trace)
     found = [
-        (ruling.card, replace(finding, recoverable=price(finding, facts)))
+        (ruling.card, replace(finding, recoverable=price(finding, facts), period=period))
         for ruling in rulings
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.model.intervals import Intervals
@@ -121,7 +121,7 @@ class Finding:
 
     `message` is one sentence an engineer can paste into a ticket. `recoverable` is milliseconds per step; a rule leaves
     it out and states `claim` (a bound) and, where it can, `change` (which the what-if engine replays); the engine
-    prices both.
+    prices both. `period` is what that time is counted in: the recorded window, where the trace has no steps.
     """
 
     message: str
@@ -133,6 +133,7 @@ class Finding:
     claim: Claim = field(default_factory=Claim)
     change: Change | None = None
     recoverable: Quantity | None = None
+    period: Literal["step", "window"] = "step"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,6 +96,6 @@ def named(part: BlamedTime) -> str:
 def waits(part: BlamedTime, limit: float) -> str:
     """``device 0 waits 2.40 ms of the 12.3 ms step (19.5 %, limit 3.00 %)``."""
     return (
-        f"device {part.device[1]} waits {time_text(part.per_step_ns)} of the {time_text(part.step_ns)} step "
+        f"device {part.device[1]} waits {time_text(part.per_step_ns)} of the {time_text(part.step_ns)} {part.period} "
         f"({share_text(part.share)}, limit {share_text(limit)})"
     )

@@ -20,7 +20,7 @@ from timesink.findings import (
     Where,
 )
 from timesink.measures.kernel_facts import kernel_facts
-from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.shortened import Shortened
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.rule import Facts
@@ -88,9 +88,9 @@ def _finding(
     words, more = extra(part) if extra else ("", ())
     limit = evidence.limit.value if evidence.limit else 0.0
     return Finding(
-        message=f"{pattern.subject} take {time_text(whole_ns)} of the {time_text(step_ns)} step on device "
-        f"{part.device[1]}; {share_text(evidence.measured.value)} of the step can go (limit {share_text(limit)})"
-        + (f": {words}" if words else ""),
+        message=f"{pattern.subject} take {time_text(whole_ns)} of the {time_text(step_ns)} {period_name(facts.trace)} "
+        f"on device {part.device[1]}; {share_text(evidence.measured.value)} of it can go "
+        f"(limit {share_text(limit)})" + (f": {words}" if words else ""),
         bottleneck=pattern.bottleneck,
         where=place_of(facts, part),
         evidence=(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from timesink.findings import DeviceFigures, StepFigures
+from timesink.findings import DeviceFigures, Limit, StepFigures
 from timesink.measures.attainable import attainable
 from timesink.measures.budget import time_budget
 from timesink.measures.idle_blame import idle_blame
@@ -19,6 +19,12 @@ from timesink.model.trace import Trace
 from timesink.rule import Facts
 from timesink.units import NS_PER_MS, share_text, time_text
 
+QUIET = Limit(
+    default=0.10,
+    unit="ratio",
+    why="a device that idles less is busy whatever its host does; one that idles more wants a cause",
+    source="science: launch-bound where host-late gaps pass 10 % of the step",
+)
 _REASONS = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
@@ -112,6 +118,8 @@ def no_bottleneck(facts: Facts, has_findings: bool) -> str:
     step = step_ms(facts)
     period = f" of a {time_text(step * NS_PER_MS)} step" if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
+    if not has_findings and 1 - busy > QUIET.default:
+        what = "no rule names a cause, and what the host did in that time is not all recorded"
     devices = "The device is" if len(budgets) == 1 else f"The {len(budgets)} devices are"
     return f"{devices} busy {share_text(busy)}{period}{_attained(facts)}{_idle(facts)}; {what}."
 

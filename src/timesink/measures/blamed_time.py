@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
 from timesink.measures.idle_blame import idle_blame, intervals_of
 from timesink.measures.input_pipeline import input_pipeline
-from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.steps import steps
 from timesink.measures.sync_gain import Root, sync_gain
 from timesink.measures.timeline import Device, device_timeline
@@ -24,15 +24,17 @@ from timesink.model.trace import Trace
 class BlamedTime:
     """Idle time of one device for a set of causes: its intervals, its mean per step, and its share of the step.
 
-    `host` holds the same time per (process, thread) that kept the device waiting. `thread`, `call`, `host_op`,
-    `range`, `frame` name the place with the most of that time (None where no name was recorded); `place_ratio` is that
-    place's share of it. Names are untrusted text. `rows` are rows of `device_ops` that ended the longest stretches.
+    `period` says what that step is: the recorded window, where there are no steps. `host` holds the same time per
+    (process, thread) that kept the device waiting. `thread`, `call`, `host_op`, `range`, `frame` name the place with
+    the most of that time (None where no name was recorded); `place_ratio` is that place's share of it. Names are
+    untrusted text. `rows` are rows of `device_ops` that ended the longest stretches.
     """
 
     device: Device
     intervals: Intervals
     per_step_ns: float
     step_ns: float
+    period: Literal["step", "window"]
     host: Mapping[tuple[int, int], Intervals]
     thread: int | None
     call: str | None
@@ -118,6 +120,7 @@ def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Inter
         intervals=intervals,
         per_step_ns=per_step_ns(trace, key, intervals),
         step_ns=period_ns(trace, key),
+        period=period_name(trace),
         host=_by_thread(mine, intervals),
         thread=top["thread"],
         call=top["call"],

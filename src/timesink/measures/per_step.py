@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,11 @@ def step_windows(trace: Trace, device: Device) -> tuple[Times, Times]:
         return windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
     line = device_timeline(trace)[device]
     return np.array([line.span_start_ns], np.int64), np.array([line.span_end_ns], np.int64)
+
+
+def period_name(trace: Trace) -> Literal["step", "window"]:
+    """What figures "per step" are per: the recorded window, where the trace has no steady steps."""
+    return "step" if steps(trace).windows.height else "window"
 
 
 def period_ns(trace: Trace, device: Device) -> float:

@@ -38,7 +38,7 @@ def render(diagnosis: Diagnosis) -> str:
 
 def _finding(group: Group) -> list[str]:
     finding = group.first
-    recoverable = escaped(recoverable_text(finding.recoverable))
+    recoverable = escaped(recoverable_text(finding.recoverable, finding.period))
     places = ", ".join(f"{name} {code(str(value))}" for name, value in finding.where.known().items())
     return [
         f"### {group.number}. {group.card.code} {escaped(group.card.name)}: {recoverable}",

@@ -49,7 +49,9 @@ def grouped(diagnosis: Diagnosis) -> list[Group]:
 
 
 def _others(first: Finding, findings: list[Finding]) -> tuple[str, ...]:
-    shown = tuple(f"{_short(finding, first)}: {recoverable_text(finding.recoverable)}" for finding in findings)
+    shown = tuple(
+        f"{_short(finding, first)}: {recoverable_text(finding.recoverable, finding.period)}" for finding in findings
+    )
     left = len(shown) - SHOWN_OTHERS
     return (*shown[:SHOWN_OTHERS], f"{left} more places (--format json lists them)") if left > 0 else shown
 

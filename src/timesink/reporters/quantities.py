@@ -50,11 +50,12 @@ def quantity_text(quantity: Quantity) -> str:
     return f"{text} ({low} to {high})"
 
 
-def recoverable_text(quantity: Quantity | None) -> str:
-    """What a fix would win back per step. A bound is called one: a value that is its own upper end is `at most`."""
+def recoverable_text(quantity: Quantity | None, period: str = "step") -> str:
+    """What a fix would win back per step, or in the window. A bound is called one: a value that is its own upper end is
+    `at most`."""
     if quantity is None:
         return "not priced"
     if quantity.high is not None and quantity.value >= quantity.high and quantity.low != quantity.high:
         low = "" if not quantity.low else f", at least {value_text(quantity.low, quantity.unit)}"
-        return f"at most {value_text(quantity.value, quantity.unit)} per step{low}"
-    return f"{quantity_text(quantity)} per step"
+        return f"at most {value_text(quantity.value, quantity.unit)} per {period}{low}"
+    return f"{quantity_text(quantity)} per {period}"

@@ -68,7 +68,7 @@ def _finding(group: Group) -> RenderableType:
         (f"{group.number}. ".ljust(INDENT), "bold"),
         (f"{group.card.code} {group.card.name}", "bold cyan"),
         "  ",
-        (scrub_sentence(recoverable_text(finding.recoverable)), "bold green"),
+        (scrub_sentence(recoverable_text(finding.recoverable, finding.period)), "bold green"),
     )
     lines = [("because", evidence_text(fact)) for fact in finding.evidence]
     lines += [("at", place_text(finding.where)), ("do", finding.advice), ("check", finding.verify)]

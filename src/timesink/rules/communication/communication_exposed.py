@@ -85,8 +85,8 @@ def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Fin
     overlap = part.overlap_ratio or 0.0
     return (
         Finding(
-            message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} {period_name(facts.trace)} on rank "
-            f"{part.rank}, device {part.device}, with no computation beside it ({share_text(share)}, "
+            message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} "
+            f"{period_name(facts.trace)} on rank {part.rank}, device {part.device}, with no computation beside it ({share_text(share)}, "
             f"limit {share_text(limit)}; {share_text(overlap)} of it is overlapped)",
             bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
             where=Where(rank=part.rank, device=part.device, kernel=longest),

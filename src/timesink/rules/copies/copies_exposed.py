@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
 from timesink.measures.exposed_copies import CopyGroup, exposed_copies
-from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.rule import Facts, Limits, Rule
@@ -69,8 +69,8 @@ def _judge(facts: Facts, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
     speed = f", {bytes_text(moved)} in all at {max(rates):.1f} GB/s" if rates else ""
     message = (
-        f"{words} copies take {time_text(exposed_ns)} of the {time_text(step_ns)} step on device {device[1]} with no "
-        f"kernel beside them ({share_text(share)}, limit {share_text(limit)}): "
+        f"{words} copies take {time_text(exposed_ns)} of the {time_text(step_ns)} {period_name(facts.trace)} "
+        f"on device {device[1]} with no kernel beside them ({share_text(share)}, limit {share_text(limit)}): "
         f"{sum(group.count for group in groups)} copies{speed}"
     )
     return (

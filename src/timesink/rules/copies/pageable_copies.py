@@ -27,7 +27,7 @@ from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding,
 from timesink.idle_verdict import BLAME_READS
 from timesink.measures.blamed_time import drained_time
 from timesink.measures.exposed_copies import CopyGroup, exposed_copies
-from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -62,8 +62,8 @@ def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals) -> tup
     return (
         Finding(
             message=f"pageable copies to device {group.device[1]} hold it for {time_text(held_ns)} of the "
-            f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)}): {group.count} copies, "
-            f"{bytes_text(group.bytes)} in all{rate}",
+            f"{time_text(step_ns)} {period_name(facts.trace)} ({share_text(share)}, limit {share_text(limit)}): "
+            f"{group.count} copies, {bytes_text(group.bytes)} in all{rate}",
             bottleneck=Bottleneck.HOST_TO_DEVICE_COPY,
             where=Where(rank=group.device[0], device=group.device[1]),
             evidence=(evidence,),

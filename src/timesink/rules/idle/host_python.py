@@ -34,7 +34,7 @@ PATTERN = IdlePattern(
     bottleneck=Bottleneck.HOST_PYTHON,
     label="idle time in Python",
     how="idle stretches in Python, logging or untraced host time, over the steady steps",
-    subject="Python on the launching thread",
+    subject="host code that launches nothing (Python, or code that nothing recorded)",
     advice="Compute it once every so many steps, on the device, or vectorised; a capture with stacks names the line.",
     verify="Skip the work for a few steps: the step shortens by at most this time.",
 )

@@ -13,7 +13,7 @@ import polars as pl
 from timesink.measures.job import SCHEMAS, Job
 
 # Changes whenever the same trace would give another job.
-VERSION = 4
+VERSION = 5
 
 
 def folder() -> Path:

@@ -23,11 +23,11 @@ from timesink.findings import (
     Where,
 )
 from timesink.measures.memory_ledger import MemoryLedger, memory_ledger
-from timesink.model.tables import MEMORY_BLOCKS, RANGES
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_MARKS
 from timesink.rule import Facts
 from timesink.units import bytes_text, share_text
 
-MEMORY_READS: Final = (MEMORY_BLOCKS, RANGES)
+MEMORY_READS: Final = (MEMORY_BLOCKS, MEMORY_MARKS)
 CAPTURE: Final = (
     "torch.cuda.memory._record_memory_history(); run a few steps; torch.cuda.memory._dump_snapshot('snapshot.pickle')"
 )

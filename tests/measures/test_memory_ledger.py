@@ -13,7 +13,7 @@ from timesink.measures.memory_allocator import allocator_views
 from timesink.measures.memory_classes import Category, memory_classes
 from timesink.measures.memory_ledger import memory_ledger
 from timesink.measures.memory_lifetimes import lifetimes
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS, RANGES
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.readers import read
 
@@ -64,16 +64,13 @@ def trace_of(rows: list[Row], alive: list[tuple[int, int]] = (), marks: list[tup
     )
     tables = {MEMORY_EVENTS: events, MEMORY_BLOCKS: blocks}
     if marks:
-        tables[RANGES] = RANGES.build(
+        tables[MEMORY_MARKS] = MEMORY_MARKS.build(
             {
                 "rank": pl.Series([0] * len(marks), dtype=pl.Int32),
-                "process": pl.Series([0] * len(marks), dtype=pl.Int64),
-                "thread": pl.Series([0] * len(marks), dtype=pl.Int64),
+                "device": pl.Series([0] * len(marks), dtype=pl.Int32),
                 "name": pl.Series([m[0] for m in marks], dtype=pl.Categorical()),
                 "start_ns": pl.Series([m[1] * 1000 for m in marks], dtype=pl.Int64),
                 "end_ns": pl.Series([m[2] * 1000 for m in marks], dtype=pl.Int64),
-                "kind": pl.Series(["push_pop"] * len(marks), dtype=RANGES.columns["kind"].dtype),
-                "depth": pl.Series([0] * len(marks), dtype=pl.Int32),
             }
         )
     return Trace("hand", tables)

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from timesink.errors import UnreadableTrace
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS, RANGES
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.readers import ReadLimits, read, reader_of
 from timesink.readers.torch_snapshot import READER
 from timesink.readers.torch_snapshot.process import Budget, columns_of
@@ -93,7 +93,7 @@ def test_a_hand_written_snapshot_becomes_events_segments_blocks_and_ranges(tmp_p
         2 * MB - 1024,
     )
     assert trace[MEMORY_BLOCKS]["state"].to_list() == ["active", "inactive"]
-    assert trace[RANGES].select("start_ns", "end_ns").rows() == [(11_000, 12_000)]
+    assert trace[MEMORY_MARKS].select("start_ns", "end_ns").rows() == [(11_000, 12_000)]
     assert [(note.message, note.count) for note in trace.notes] == [
         ("annotations without their other end were left out", 1)
     ]

@@ -16,7 +16,7 @@ import polars as pl
 from timesink.measures.memory_lifetimes import Ints, Lifetimes
 from timesink.measures.memory_stacks import facts
 from timesink.model.names import matches
-from timesink.model.tables import RANGES
+from timesink.model.tables import MEMORY_MARKS
 from timesink.model.trace import Trace
 
 FORWARD, BACKWARD, OPTIMIZER, RELEASE = 0, 1, 2, 3
@@ -67,7 +67,7 @@ def phases_of(trace: Trace, rank: int, lives: Lifetimes) -> Phases:
 
 
 def _ranges(trace: Trace, rank: int, pattern: str) -> pl.DataFrame:
-    marks = trace.get(RANGES).filter(pl.col("rank") == rank)
+    marks = trace.get(MEMORY_MARKS).filter(pl.col("rank") == rank)
     return marks.filter(matches(marks["name"], pattern)).select("start_ns", "end_ns").sort("start_ns", "end_ns")
 
 

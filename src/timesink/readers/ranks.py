@@ -11,8 +11,9 @@ from pathlib import Path
 import polars as pl
 
 from timesink.errors import UnreadableTrace, UsageError
-from timesink.model.tables import ALL, COMPILE_EVENTS, SOURCES
+from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.readers.companions import is_companion, is_snapshot, placed, rank_beside, without_their_memory
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
@@ -44,13 +45,17 @@ def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     """One trace of several. Rows keep each table's order, because every order begins with the rank."""
     if not traces:
         raise UnreadableTrace("", "no file to read", remedy="name at least one trace")
-    logs = [trace for trace in traces if _is_log(trace)]
-    if len(logs) < len(traces):  # a log beside traces speaks of the rank it names and claims none
-        pairs = [(trace, file) for trace, file in zip(traces, files, strict=True) if not _is_log(trace)]
+    pairs = list(zip(traces, files, strict=True))
+    beside = [pair for pair in pairs if is_companion(pair[0])]
+    if len(beside) < len(pairs):  # a log or a snapshot beside traces speaks of a rank and claims none
+        pairs = [pair for pair in pairs if not is_companion(pair[0])]
         traces, files = [trace for trace, _ in pairs], [file for _, file in pairs]
     else:
-        logs = []
+        beside = []
     parts, notes = _distinct(traces, files)
+    logs = _placed(beside, parts)
+    described = {rank for log in logs if is_snapshot(log) for rank in ranks_of(log)}
+    parts = [without_their_memory(part, described) for part in parts] if described else parts
     parts.sort(key=lambda part: ranks_of(part)[:1])
     tables = {}
     for table in ALL:
@@ -67,8 +72,13 @@ def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     return Trace(", ".join([*(str(file) for file in files), *(log.source for log in logs)]), tables, (*own, *notes))
 
 
-def _is_log(trace: Trace) -> bool:
-    return set(trace.tables) == {COMPILE_EVENTS, SOURCES}
+def _placed(beside: Sequence[tuple[Trace, Path]], parts: Sequence[Trace]) -> list[Trace]:
+    """Companions under the ranks they speak of."""
+    held = sorted({rank for part in parts for rank in ranks_of(part)})
+    snapshots = [pair for pair in beside if is_snapshot(pair[0])]
+    logs = [trace for trace, _ in beside if not is_snapshot(trace)]
+    ranks = [rank_beside(at, rank_in_name(file), len(snapshots), held) for at, (_, file) in enumerate(snapshots)]
+    return logs + [placed(trace, rank) for (trace, _), rank in zip(snapshots, ranks, strict=True)]
 
 
 def _distinct(traces: Sequence[Trace], files: Sequence[Path]) -> tuple[list[Trace], list[ImportNote]]:

@@ -28,7 +28,7 @@ from timesink.model.tables.host import (
     RangeKind,
 )
 from timesink.model.tables.kernels import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, ClockControl
-from timesink.model.tables.memory import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS, BlockState
+from timesink.model.tables.memory import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, BlockState
 
 ALL = (
     SOURCES,
@@ -48,6 +48,7 @@ ALL = (
     MEMORY_EVENTS,
     MEMORY_SEGMENTS,
     MEMORY_BLOCKS,
+    MEMORY_MARKS,
     PROFILER_OVERHEAD,
     KERNEL_PROFILES,
     KERNEL_METRICS,
@@ -71,6 +72,7 @@ __all__ = [
     "KERNEL_RULES",
     "MEMORY_BLOCKS",
     "MEMORY_EVENTS",
+    "MEMORY_MARKS",
     "MEMORY_SEGMENTS",
     "OS_CALLS",
     "PROFILER_OVERHEAD",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from timesink.model.schema import Column, Table
-from timesink.model.tables.columns import NAME, PROCESS, RANK, TIME, optional
+from timesink.model.tables.columns import END, NAME, PROCESS, RANK, START, TIME, optional
 
 BlockState = pl.Enum(["active", "awaiting_free", "inactive"])
 
@@ -72,4 +72,17 @@ MEMORY_BLOCKS = Table(
         "stack": optional(pl.Categorical(), "call stack of the allocation, innermost first, separated by ';'"),
     },
     sorted_by=("rank", "device", "address"),
+)
+
+MEMORY_MARKS = Table(
+    "memory_marks",
+    "One row per annotation in a memory snapshot (record_function), such as `Optimizer.step#AdamW.step`.",
+    {
+        "rank": RANK,
+        "device": Column(pl.Int32, "GPU ordinal"),
+        "name": NAME,
+        "start_ns": START,
+        "end_ns": END,
+    },
+    sorted_by=("rank", "device", "start_ns", "end_ns"),
 )

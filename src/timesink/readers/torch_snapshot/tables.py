@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS, RANGES, SOURCES, BlockState
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.torch_snapshot.process import Decoded
 from timesink.units import NS_PER_US
@@ -39,7 +39,7 @@ def trace_of(path: Path, decoded: Decoded) -> Trace:
         MEMORY_BLOCKS: MEMORY_BLOCKS.build(_blocks(decoded)),
     }
     if decoded["mark.name"].size:
-        tables[RANGES] = RANGES.build(_ranges(decoded, notes))
+        tables[MEMORY_MARKS] = MEMORY_MARKS.build(_marks(decoded, notes))
     return Trace(str(path), tables, tuple(notes))
 
 
@@ -172,38 +172,32 @@ def _blocks(decoded: Decoded) -> Columns:
     }
 
 
-def _ranges(decoded: Decoded, notes: list[ImportNote]) -> Columns:
-    """Ranges from START and END marks. Marks of one name and device pair up innermost first; the rest is left out."""
-    opened: dict[tuple[int, int], list[tuple[int, int]]] = {}
+def _marks(decoded: Decoded, notes: list[ImportNote]) -> Columns:
+    """Stretches from START and END. Those of one name and device pair up innermost first; the rest is left out."""
+    opened: dict[tuple[int, int], list[int]] = {}
     rows: list[tuple[int, int, int, int]] = []
-    depth = left = 0
+    left = 0
     marks = zip(*(decoded[f"mark.{key}"].tolist() for key in ("name", "device", "is_start", "time_us")), strict=True)
     for name, device, is_start, time_us in marks:
         if is_start:
-            opened.setdefault((name, device), []).append((time_us, depth))
-            depth += 1
+            opened.setdefault((name, device), []).append(time_us)
         elif opened.get((name, device)):
-            start, at = opened[name, device].pop()
-            rows.append((name, start, max(time_us, start), at))
-            depth = max(depth - 1, 0)
+            start = opened[name, device].pop()
+            rows.append((name, device, start, max(time_us, start)))
         else:
             left += 1
     left += sum(map(len, opened.values()))
     if left:
         message = "annotations without their other end were left out"
-        notes.append(ImportNote(NoteKind.DATA_LOSS, message, left, RANGES.name))
-    names, starts, ends, depths = (
-        (np.array(part, np.int64) for part in zip(*rows, strict=True)) if rows else [_NONE] * 4
-    )
+        notes.append(ImportNote(NoteKind.DATA_LOSS, message, left, MEMORY_MARKS.name))
+    columns = (np.array(part, np.int64) for part in zip(*rows, strict=True)) if rows else [_NONE] * 4
+    names, devices, starts, ends = columns
     return {
         "rank": np.zeros(len(rows), np.int32),
-        "process": np.zeros(len(rows), np.int64),
-        "thread": np.zeros(len(rows), np.int64),
+        "device": devices.astype(np.int32),
         "name": _named(decoded, names).fill_null("unnamed"),
         "start_ns": starts * NS_PER_US,
         "end_ns": ends * NS_PER_US,
-        "kind": pl.Series(["push_pop"] * len(rows), dtype=RANGES.columns["kind"].dtype),
-        "depth": depths.astype(np.int32),
     }
 
 

@@ -36,7 +36,7 @@ from timesink.findings import (
 from timesink.measures.memory_allocator import allocator_views
 from timesink.measures.memory_steps import memory_steps
 from timesink.memory_verdict import CAPTURE
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS, RANGES
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import bytes_text
 
@@ -89,7 +89,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",),
     ),
     needs=(MEMORY_EVENTS,),
-    reads=(MEMORY_SEGMENTS, MEMORY_BLOCKS, RANGES),
+    reads=(MEMORY_SEGMENTS, MEMORY_BLOCKS, MEMORY_MARKS),
     check=check,
     limits={
         "calls_per_step": Limit(

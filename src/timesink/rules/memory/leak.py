@@ -35,7 +35,7 @@ from timesink.findings import (
 )
 from timesink.measures.memory_steps import MemorySteps, memory_steps
 from timesink.memory_verdict import CAPTURE, size_evidence
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, RANGES
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import bytes_text
 
@@ -88,7 +88,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/notes/faq.html",),
     ),
     needs=(MEMORY_EVENTS,),
-    reads=(MEMORY_BLOCKS, RANGES),
+    reads=(MEMORY_BLOCKS, MEMORY_MARKS),
     check=check,
     limits={
         "bytes_per_step": Limit(

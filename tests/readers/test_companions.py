@@ -1,0 +1,48 @@
+"""A memory snapshot beside a profiler trace: one rank, one set of memory events, the same steps."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from timesink.engine import diagnose
+from timesink.measures.steps import steps
+from timesink.model.tables import DEVICE_OPS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, RANGES, SOURCES
+from timesink.readers import read, read_all
+from timesink.readers.ranks import ranks_of
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+SNAPSHOT = DATA / "memory" / "gpt_bf16_adamw.pickle.xz"
+TRACE = DATA / "nsys" / "gpt_before_5_steps.sqlite"
+
+
+def test_a_snapshot_beside_a_trace_speaks_of_its_rank() -> None:
+    alone, both = read(TRACE, cache=False), read_all([TRACE, SNAPSHOT], cache=False)
+    assert ranks_of(both) == ranks_of(alone) == (0,)
+    assert both[SOURCES].height == 2
+    assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
+    assert both[MEMORY_EVENTS].height == read(SNAPSHOT, cache=False)[MEMORY_EVENTS].height
+    assert not [note for note in both.notes if "rank" in note.message]
+
+
+def test_a_snapshot_adds_no_step() -> None:
+    alone, both = read(TRACE, cache=False), read_all([TRACE, SNAPSHOT], cache=False)
+    assert steps(both).kept.equals(steps(alone).kept)
+    assert both[RANGES].equals(alone[RANGES])
+    assert both[MEMORY_MARKS].height > 0
+
+
+def test_rules_on_time_and_on_memory_are_both_answered() -> None:
+    codes = {card.code for card, _ in diagnose(read_all([TRACE, SNAPSHOT], cache=False)).findings}
+    alone = {card.code for card, _ in diagnose(read(TRACE, cache=False)).findings}
+    assert codes - alone == {"MEM103"}
+    assert alone <= codes
+
+
+def test_snapshots_of_two_ranks_keep_the_ranks_in_their_names(tmp_path: Path) -> None:
+    files = [tmp_path / f"snapshot_rank{rank}.pickle.xz" for rank in (0, 1)]
+    for file in files:
+        shutil.copy(SNAPSHOT, file)
+    both = read_all(files, cache=False)
+    assert ranks_of(both) == (0, 1)
+    assert both[MEMORY_SEGMENTS]["rank"].n_unique() == 2

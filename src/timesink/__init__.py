@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'timesink' has no attribute {name!r}")
     from importlib import import_module
 
+    if "IPython" in sys.modules:
+        import_module("timesink.notebook").offer()
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
     return found
 

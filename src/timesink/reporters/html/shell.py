@@ -45,6 +45,11 @@ def document(template: str, assets: Assets, values: Mapping[str, Any], data: Map
     return defuse_lines(text.rstrip("\n") + "\n")
 
 
+def fragment(template: str, values: Mapping[str, Any]) -> str:
+    """The template as a piece of a page that belongs to somebody else: no style, no script, no policy of its own."""
+    return defuse_lines(_environment().get_template(template).render(**values).strip() + "\n")
+
+
 def _policy(style: str, script: str) -> str:
     """Nothing may be fetched, framed or sent; only this style and this script count."""
     scripts = f"script-src {_digest(script)}" if script else "script-src 'none'"

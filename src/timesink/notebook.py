@@ -1,0 +1,56 @@
+"""How a notebook shows traces, diagnoses and comparisons: registered with IPython, by type, the first time timesink is
+used in one. The types themselves know nothing of HTML.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from timesink.findings import Diagnosis
+    from timesink.model.trace import Trace
+    from timesink.outcomes import GateResult
+
+
+def offer() -> None:
+    """Register with the running IPython, if there is one; to be called as often as one likes."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        load_ipython_extension(shell)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register with this shell: what `%load_ext timesink.notebook` calls."""
+    formatter = shell.display_formatter.formatters["text/html"]
+    formatter.for_type_by_name("timesink.findings", "Diagnosis", diagnosis_html)
+    formatter.for_type_by_name("timesink.model.trace", "Trace", trace_html)
+    formatter.for_type_by_name("timesink.outcomes", "GateResult", comparison_html)
+
+
+def diagnosis_html(diagnosis: Diagnosis) -> str:
+    """Verdict, figures and findings."""
+    from timesink.reporters.html.fragments import diagnosis_fragment
+
+    return diagnosis_fragment(diagnosis)
+
+
+def trace_html(trace: Trace) -> str:
+    """What the trace holds, and what was lost on the way."""
+    from timesink.model.tables import ALL
+    from timesink.reporters.html.fragments import page_fragment
+    from timesink.reporters.sheets import Column, Page, Sheet
+
+    columns = (Column("table", "table", is_name=True), Column("rows", "rows", unit="1"), Column("doc", "holds"))
+    rows = tuple((table.name, trace[table].height, table.doc) for table in ALL if table in trace)
+    notes = tuple(f"{note.kind.value}: {note.message}" for note in trace.notes)
+    return page_fragment(Page(trace.source, (Sheet("tables", "Tables", columns, rows),), notes))
+
+
+def comparison_html(result: GateResult) -> str:
+    """The verdict, what moved, and why."""
+    from timesink.reporters.gate_pages import page
+    from timesink.reporters.html.fragments import page_fragment
+
+    return page_fragment(page(result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ _SIGNS = {
     "is not a supported device": ("the tool does not support this GPU", "use a newer version of the tool"),
     "Profiling is not supported on device": ("ncu cannot profile this GPU", "use a version of ncu made for it"),
 }
+# What nsys and ncu say in the end, after the program's own last words.
+_CHATTER = re.compile(r"\[\d+/\d+\]|Generat|==PROF==|Collecting data|Capture range|.*\.(nsys-rep|qdstrm)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,7 @@ def explained(ended: Ended, what: str, folder: Path) -> CaptureError:
     if shutil.disk_usage(folder).free < _FULL_BYTES:
         message, remedy = _SIGNS["No space left on device"]
         return CaptureError(Fault.FAILED, f"{what} failed: {message}", remedy=remedy)
-    words = " / ".join(ended.tail()) or "it said nothing"
+    words = " / ".join([line for line in ended.tail(40) if not _CHATTER.match(line)][-3:]) or "it said nothing"
     return CaptureError(
         Fault.FAILED,
         f"{what} ended with status {ended.status}: {words[:400]}",

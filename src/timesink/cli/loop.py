@@ -11,7 +11,15 @@ import typer
 from timesink.cli import capture_options as given
 from timesink.cli import options
 from timesink.cli.capture_errors import translated
-from timesink.cli.loop_stages import UNEXPLAINED, Stages, joined, kernels_worth_it, stored_stages, unexplained_share
+from timesink.cli.loop_stages import (
+    UNEXPLAINED,
+    Stages,
+    joined,
+    kernels_worth_it,
+    stored_stages,
+    unexplained_share,
+    with_kernels,
+)
 from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.cli.unprofiled import unprofiled_step_ms
@@ -80,8 +88,8 @@ class Loop:
         timeline = read_traces([first.folder])
         second = self._system(timeline)
         third = self._kernels(timeline)
-        files = [*first.files, *([] if third is None else third.files)]
-        main = diagnose(read_traces(files), unprofiled_step_ms=unprofiled_step_ms(None, [first.folder]))
+        whole = timeline if third is None else with_kernels(timeline, read_traces(third.files))
+        main = diagnose(whole, unprofiled_step_ms=unprofiled_step_ms(None, [first.folder]))
         if second is None:
             return main
         beside = diagnose(read_traces(second.files), unprofiled_step_ms=unprofiled_step_ms(None, [second.folder]))

@@ -81,6 +81,21 @@ def kernels_worth_it(trace: Trace) -> tuple[str, ...]:
     return tuple(target.pattern.removeprefix("regex:") for target in worth[:MOST_KERNELS])
 
 
+def with_kernels(timeline: Trace, profiled: Trace) -> Trace:
+    """The timeline, and the profiled kernels of its rank 0 beside it: one run of the program twice, not two ranks."""
+    from dataclasses import replace
+
+    import polars as pl
+
+    from timesink.model.tables import DEVICES, SOURCES
+
+    added = {table: profiled[table] for table in profiled if table not in timeline}
+    both = {table: pl.concat([timeline.get(table), profiled.get(table)]) for table in (SOURCES, DEVICES)}
+    filled = both[DEVICES].group_by("rank", "device").agg(pl.all().drop_nulls().last())  # each knows other facts
+    added |= {SOURCES: both[SOURCES], DEVICES: DEVICES.check(filled.sort("rank", "device"))}
+    return replace(timeline, tables={**timeline.tables, **added}, notes=(*timeline.notes, *profiled.notes))
+
+
 def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
     """The first diagnosis, with what the second can decide and it cannot. One ruling per rule, as before."""
     from dataclasses import replace

@@ -1,0 +1,98 @@
+"""One guard fails again and again, and each time the function is compiled anew.
+
+## What it detects
+Functions that the compiler's log shows compiled again for the same guard, numbers aside, after every function of the
+program had been compiled once; and functions that hit the limit of recompilations and run eagerly from then on.
+
+## Why it matters
+Each recompilation costs a second or more in one step. At the limit (8 by default) the compiler gives the function up,
+without an error: from there on it runs eagerly.
+
+## How it is measured
+Recompilations are grouped by function and by the guard that failed, numbers in it left out: `n == 4` and `n == 5` are
+one guard. Those that come while functions are still met for the first time belong to warm-up.
+
+## What to do
+Mark the dimension dynamic (`torch._dynamo.mark_dynamic`, `dynamic=True`), pad to few sizes, or pass a number that
+changes as a tensor.
+
+## When it misleads
+A program with a few shapes that all come back compiles each once: it settles, and the log of a longer run shows it.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.compile_summary import FrameSummary, compile_summary
+from timesink.model.tables import COMPILE_EVENTS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per function, on every rank, whose guard fails more often than the limit or that was given up."""
+    judged = [_judge(part, limits["failures"]) for part in facts(compile_summary).frames]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+
+
+def _judge(part: FrameSummary, limit: float) -> tuple[Finding | None, Evidence]:
+    late = min(part.guard_failures, part.late_recompilations)
+    evidence = Evidence(
+        f"failures of one guard of {part.function} after every function was compiled once",
+        Quantity(float(late), "events"),
+        "counted in the compiler's log",
+        limit=Quantity(limit, "events"),
+        table="compile_events",
+    )
+    given_up = part.eager is not None and part.eager.startswith("limit")
+    if late <= limit and not given_up:
+        return None, evidence
+    spent = f", {time_text(part.compile_ns)} of compilation in all" if part.compile_ns else ""
+    end = f"; the compiler gave it up ({part.eager}): it runs eagerly from then on" if given_up else ""
+    share = part.guard_failures / part.recompilations if part.recompilations else 0.0
+    finding = Finding(
+        message=f"{part.function} is compiled {part.recompilations} times again, {late} times late for one guard "
+        f"(limit {limit:.0f}; {share_text(share)} of them): {part.guard or 'not logged'}{spent}{end}",
+        bottleneck=Bottleneck.RECOMPILATION,
+        where=Where(rank=part.rank, file=part.file, line=part.line, op=part.function),
+        evidence=(evidence,),
+        advice="Mark the dimension dynamic, pad to few sizes, or pass the number as a tensor.",
+        verify="Run again: timesink compile shows no late recompilation of this function.",
+        recoverable=Quantity(0.0, "ms", low=0.0, high=None),
+    )
+    return finding, evidence
+
+
+RULE = Rule(
+    card=Card(
+        code="CMP103",
+        name="guard-churn",
+        summary="one guard fails again and again",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
+    ),
+    needs=(COMPILE_EVENTS,),
+    check=check,
+    limits={
+        "failures": Limit(
+            default=2.0,
+            unit="events",
+            why="a first other shape and the step to a dynamic one are how the compiler learns",
+            source="PyTorch's automatic dynamic shapes: the second shape makes the dimension dynamic",
+        )
+    },
+    capture="TORCH_TRACE=logs python train.py",
+)

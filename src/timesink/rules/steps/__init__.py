@@ -1,0 +1,1 @@
+"""Rules on single steps that stand out."""

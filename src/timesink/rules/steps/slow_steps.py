@@ -1,0 +1,148 @@
+"""Single steps take much longer than the median.
+
+## What it detects
+Steady steps that stand out, each with what made it slow: garbage collection, recompilation, the allocator, a
+checkpoint, a late batch, a late rank, lower clocks, other work, or a pause that nothing explains.
+
+## Why it matters
+A slow median and a long tail are two defects. Ranks wait for each other, so that with a thousand of them one slow step
+in a thousand on each is a slow step for all, every time.
+
+## How it is measured
+A step stands out where it exceeds the median by more than six robust deviations and half of the median (a fifth where
+all kernels are slower by one factor; the whole of it where no cause is named). Its excess over the median step is
+split by cause; what carries half of it names the step, by the step the host was in.
+
+## What to do
+As the cause says. One that comes back after a fixed number of steps is in the code that runs then.
+
+## When it misleads
+A capture of few steps shows few of them: the rate needs hundreds. A pause in which nothing is traced may be a garbage
+collection, the operating system, or Python; `timesink capture` marks collections.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.idle_verdict import BLAME_READS
+from timesink.measures.per_step import step_windows
+from timesink.measures.spikes import Spike, SpikeStep, spikes
+from timesink.measures.steps import steps
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS, share_text, time_text
+
+_NAMED = {
+    Spike.GARBAGE_COLLECTION: (Bottleneck.GARBAGE_COLLECTION, "garbage collection"),
+    Spike.RECOMPILATION: (Bottleneck.RECOMPILATION, "compilation"),
+    Spike.ALLOCATOR_GROWTH: (Bottleneck.ALLOCATOR, "allocation of device memory"),
+    Spike.ALLOCATOR_RETRY: (Bottleneck.ALLOCATOR, "device memory given back and allocated anew"),
+    Spike.SLOW_DATA: (Bottleneck.INPUT_PIPELINE, "a batch that came late"),
+    Spike.CHECKPOINT: (Bottleneck.DEVICE_TO_HOST_COPY, "a checkpoint"),
+    Spike.COMMUNICATION: (Bottleneck.STRAGGLER, "waiting in communication"),
+    Spike.CLOCKS: (Bottleneck.COMPUTE_BOUND_KERNEL, "all kernels slower by one factor, as at lower clocks"),
+    Spike.OTHER_WORK: (Bottleneck.COMPUTE_BOUND_KERNEL, "kernels that the median step does not run"),
+    Spike.SLOW_KERNELS: (Bottleneck.COMPUTE_BOUND_KERNEL, "some kernels that take longer"),
+    Spike.HOST_WAIT: (Bottleneck.HOST_SYNC, "a blocking wait that the median step does not have"),
+    Spike.UNTRACED_PAUSE: (Bottleneck.HOST_PYTHON, "a pause of the launching thread in which nothing is traced"),
+    Spike.UNEXPLAINED: (Bottleneck.HOST_PYTHON, "nothing that the trace explains"),
+}
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device and cause where the excess of its slow steps, over all steady steps, passes the limit."""
+    seen = facts(spikes)
+    if not facts(steps).windows.height:
+        return NotApplicable("the trace has no steady steps to compare")
+    kinds = sorted({(spike.device, spike.kind) for spike in seen.found})
+    judged = [_judge(facts, device, kind, limits["excess_ratio"]) for device, kind in kinds]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    if found:
+        return Found(found)
+    count = sum(seen.examined.values())
+    none = Evidence("steady steps that stand out", Quantity(0.0, "steps"), f"of {count} steady steps")
+    return Clear(tuple(fact for _, fact in judged) or (none,))
+
+
+def _judge(facts: Facts, device: tuple[int, int], kind: Spike, limit: float) -> tuple[Finding | None, Evidence]:
+    mine = [part for part in facts(spikes).found if part.device == device and part.kind is kind]
+    start, end = step_windows(facts.trace, device)
+    excess_ns, whole_ns = sum(part.excess_ns for part in mine), int((end - start).sum())
+    share = excess_ns / whole_ns
+    bottleneck, words = _NAMED[kind]
+    evidence = Evidence(
+        f"time of device {device[1]} lost in {len(mine)} slow of {len(start)} steady steps to {words}",
+        Quantity(share, "ratio"),
+        "excess over the median step, of the steady steps together",
+        limit=Quantity(limit, "ratio"),
+    )
+    if share <= limit:
+        return None, evidence
+    worth_ms = excess_ns / len(start) / NS_PER_MS
+    worst = max(mine, key=lambda part: (part.excess_ns, -part.step))
+    period = facts(spikes).period_steps(kind, device)
+    finding = Finding(
+        message=f"{_steps(mine)} of {len(start)} on device {device[1]} {'take' if len(mine) > 1 else 'takes'} up to "
+        f"{time_text(worst.period_ns)}, {time_text(worst.excess_ns)} more than the median ({share_text(share)} of all "
+        f"steps, limit {share_text(limit)}): {words}" + (f", every {period} steps" if period else ""),
+        bottleneck=bottleneck,
+        where=Where(rank=device[0], device=device[1], step=worst.label, kernel=worst.operation or None),
+        evidence=(evidence,),
+        advice=_ADVICE.get(kind, "Look at the step named in the trace, at the operation named."),
+        verify="Capture as many steps again: none of them stands out for this reason.",
+        claim=Claim({device: Intervals.union_all(Intervals.one(*part.stretch_ns) for part in mine)}),
+        recoverable=Quantity(worth_ms, "ms", low=0.0, high=worth_ms),
+    )
+    return finding, evidence
+
+
+def _steps(mine: list[SpikeStep]) -> str:
+    return f"step {mine[0].label}" if len(mine) == 1 else f"{len(mine)} steps"
+
+
+_ADVICE = {
+    Spike.GARBAGE_COLLECTION: "Freeze the heap after start-up (gc.freeze); collect on all ranks at one chosen step.",
+    Spike.RECOMPILATION: "Run with TORCH_LOGS=recompiles: it names the guard; mark the dimension dynamic, or pad.",
+    Spike.ALLOCATOR_RETRY: "Leave memory free, or use expandable_segments; do not call empty_cache in the loop.",
+    Spike.ALLOCATOR_GROWTH: "Run the largest shapes once before the loop, so that their memory is kept.",
+    Spike.SLOW_DATA: "Prefetch more batches in more workers, or make the slow samples cheaper.",
+    Spike.CHECKPOINT: "Copy to pinned memory and write from another thread (torch.distributed.checkpoint.async_save).",
+    Spike.COMMUNICATION: "Look at what the other ranks do in this step: one of them arrives late.",
+    Spike.UNTRACED_PAUSE: "Mark garbage collections (timesink capture does) or record stacks, and capture again.",
+}
+
+RULE = Rule(
+    card=Card(
+        code="SPK101",
+        name="slow-steps",
+        summary="single steps take much longer than the median",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://arxiv.org/abs/2410.12588",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
+    check=check,
+    limits={
+        "excess_ratio": Limit(
+            default=0.01,
+            unit="ratio",
+            why="less than one step in a hundred is lost",
+            source="run-to-run deviation of step time is about 1 % on one GPU",
+        )
+    },
+)

@@ -1,7 +1,7 @@
 """Every accuracy figure of the project, printed anew: `make scoreboard`.
 
-The fault suite (diagnosis and price against measured truth), the kernel suite (limiter and bound against measured fixes),
-and the error rates of verdicts. `--split tune` leaves out the faults set aside for evaluation.
+The fault suite (diagnosis and price against measured truth), the kernel suite (limiter and bound against measured
+fixes), and the error rates of verdicts. `--split tune` leaves out the faults set aside for evaluation.
 """
 
 from __future__ import annotations

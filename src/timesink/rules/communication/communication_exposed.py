@@ -86,8 +86,8 @@ def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Fin
     return (
         Finding(
             message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} "
-            f"{period_name(facts.trace)} on rank {part.rank}, device {part.device}, with no computation beside it ({share_text(share)}, "
-            f"limit {share_text(limit)}; {share_text(overlap)} of it is overlapped)",
+            f"{period_name(facts.trace)} on rank {part.rank}, device {part.device}, with no computation beside it "
+            f"({share_text(share)}, limit {share_text(limit)}; {share_text(overlap)} of it is overlapped)",
             bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
             where=Where(rank=part.rank, device=part.device, kernel=longest),
             evidence=(

@@ -1,0 +1,108 @@
+"""What was planted in captures from real GPUs is found: slow steps, graph breaks, guards, and the price of a break."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from timesink.engine import diagnose
+from timesink.measures.compile_counters import compile_counters
+from timesink.measures.compile_summary import compile_summary
+from timesink.measures.spikes import Spike, spikes
+from timesink.model.trace import Trace
+from timesink.readers import read, read_all
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "compile"
+MEASURED = json.loads((DATA / "measured.json").read_text())
+Unpacked = Callable[[str], Path]
+PROGRAMS = "benchmarks/compiling/programs.py"
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Unpacked:
+    def open_one(name: str) -> Path:
+        path = tmp_path / name
+        path.write_bytes(lzma.decompress((DATA / f"{name}.xz").read_bytes()))
+        return path
+
+    return open_one
+
+
+@pytest.mark.parametrize(
+    ("capture", "kind"),
+    [
+        ("allocator_retry.1.rank0", Spike.ALLOCATOR_RETRY),
+        ("checkpoint.1.rank0", Spike.CHECKPOINT),
+        ("recompile.1.rank0", Spike.RECOMPILATION),
+        ("slow_batch.1.rank0", Spike.SLOW_DATA),
+        ("late_peer.1.rank0", Spike.COMMUNICATION),
+        ("late_peer.1.rank1", Spike.UNTRACED_PAUSE),  # the late rank slept, and nothing records that
+        ("gc.1.rank0", Spike.UNTRACED_PAUSE),  # the profiler recorded no collection: no name is better than a guess
+    ],
+)
+def test_a_planted_step_is_named(unpacked: Unpacked, capture: str, kind: Spike) -> None:
+    planted, found = MEASURED[capture], spikes(read(unpacked(f"{capture}.json"))).found
+    worst = max(found, key=lambda spike: spike.excess_ns)
+    first_recorded = 2  # the profiler numbers the two steps before it recorded
+    assert (worst.kind, worst.label) == (kind, f"ProfilerStep#{planted + first_recorded}")
+    assert worst.carried_ns > 0.9 * worst.excess_ns
+
+
+def test_a_healthy_loop_has_no_slow_step(unpacked: Unpacked) -> None:
+    assert spikes(read(unpacked("none.0.rank0.json"))).found == ()
+
+
+BREAKS = {
+    "print_break": (60, "Failed to trace builtin operator"),
+    "item_break": (72, "Unsupported Tensor.item() call with capture_scalar_outputs=False"),
+    "layer_breaks": (161, "Skip calling `torch.compiler.disable()`d function"),
+    "collective_break": (128, "Failed to handle graph break gracefully"),
+}
+
+
+@pytest.mark.parametrize("form", ["trace", "text"])
+@pytest.mark.parametrize("name", sorted(BREAKS))
+def test_a_break_is_named_with_its_line_and_reason(name: str, form: str) -> None:
+    found = compile_summary(read(DATA / f"{name}.{form}.log")).breaks[0]
+    line, reason = BREAKS[name]
+    assert (found.line, str(found.file).endswith(PROGRAMS)) == (line, True)
+    assert str(found.reason).startswith(reason)
+
+
+@pytest.mark.parametrize("form", ["trace", "text"])
+@pytest.mark.parametrize(
+    ("name", "function", "guard"),
+    [("int_argument", "scaled", "number == "), ("dynamic_shape", "activated", "tensor 'hidden' size mismatch")],
+)
+def test_a_guard_that_fails_again_is_one_guard(name: str, function: str, guard: str, form: str) -> None:
+    frame = compile_summary(read(DATA / f"{name}.{form}.log")).frames[0]
+    assert (frame.function, frame.recompilations, frame.guard_failures) == (function, 7, 7)
+    assert str(frame.guard).startswith(guard)
+
+
+def counted(trace: Trace) -> dict[str, float]:
+    return compile_counters(trace).known()
+
+
+def test_counters_join_the_log_and_the_trace(unpacked: Unpacked) -> None:
+    trace = read_all([unpacked("layer_breaks.broken.json"), DATA / "layer_breaks.trace.log"])
+    known = counted(trace)
+    assert known["regions_per_step"] == pytest.approx(25, abs=0.5)
+    assert (known["graph_breaks"], known["recompilations"], known["steady_compilations"]) == (2, 0, 0)
+
+
+def test_compilations_inside_steady_steps_are_counted(unpacked: Unpacked) -> None:
+    assert counted(read(unpacked("int_argument.broken.json")))["steady_compilations"] >= 1
+
+
+def test_the_measured_win_of_whole_graphs_lies_in_the_predicted_interval(unpacked: Unpacked) -> None:
+    broken, fixed = (MEASURED[f"layer_breaks.{variant}.rank0"] for variant in ("broken", "fixed"))
+    diagnosis = diagnose(read(unpacked("layer_breaks.broken.json")), unprofiled_step_ms=broken)
+    first = diagnosis.findings[0]
+    worth = first[1].recoverable
+    assert first[0].code == "CMP101" and worth is not None and worth.low is not None and worth.high is not None
+    assert worth.low <= broken - fixed <= worth.high

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from timesink.measures.memo import remembered
 from timesink.measures.memory_lifetimes import BEFORE, Device, Ints, Lifetimes, lifetimes
@@ -40,6 +41,16 @@ CODES = {category: code for code, category in enumerate(Category)}
 
 
 _CACHES_ALIKE = 4
+
+# What torch.profiler's own categories are here; its autograd details are tensors that backward needs and frees.
+_OF_PROFILER = {
+    Category.WEIGHTS: ["parameter"],
+    Category.OPTIMIZER_STATE: ["optimizer_state"],
+    Category.INPUTS: ["input"],
+    Category.TEMPORARIES: ["temporary", "autograd_detail"],
+    Category.ACTIVATIONS: ["activation"],
+    Category.GRADIENTS: ["gradient"],
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +114,9 @@ def _of_device(trace: Trace, rank: int, lives: Lifetimes) -> Classes:
         code[chosen] = CODES[category]
         open_[chosen] = False
 
+    given = lives.frame["category"]
+    for category, names in _OF_PROFILER.items():
+        settle(category, given.cast(pl.String).is_in(names).fill_null(False).to_numpy())
     for category, which in _by_stack(life):
         settle(category, which)
     for category, which in _by_phase(life, phases):

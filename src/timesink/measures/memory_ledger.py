@@ -52,9 +52,11 @@ class MemoryLedger:
 
     @property
     def peak_phase(self) -> str:
-        """Forward, backward or optimizer; empty where the record has no event."""
-        of_event = self.classes.phases.of_event
-        return NAMES[of_event[max(self.peak - 1, 0)]] if of_event.size else ""
+        """Forward, backward or optimizer; empty where the record has no stacks to tell by."""
+        stack = self.classes.lives.events["stack"]
+        if stack.null_count() == len(stack):
+            return ""
+        return NAMES[self.classes.phases.of_event[max(self.peak - 1, 0)]]
 
     def at_peak(self) -> dict[Category, int]:
         """Bytes by category at the peak; they sum to it."""

@@ -6,6 +6,7 @@ at every event the lifetimes alive sum to the allocator's own running total, to 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,7 +27,9 @@ BEFORE = -1
 class Lifetimes:
     """Blocks of one (rank, device).
 
-    `frame`: address, bytes (as asked for), born (-1: before the record), died (event count: still alive), stack.
+    `frame`: address, bytes (as asked for), born (-1: before the record), died (event count: still alive), stack, and
+    the profiler's category where it gave one. Events without an address pair up first in, first out among those of one
+    size and category: sums are exact, and which of two equal blocks lived longer is not known.
     `totals_bytes` is the allocator's running total after each event, `start_bytes` before the first.
     `unpaired` counts events that contradict the rest; they are in no lifetime.
     """
@@ -71,7 +74,8 @@ def lifetimes(trace: Trace) -> Mapping[Device, Lifetimes]:
 
 def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
     change = events["bytes"].to_numpy()
-    position = np.flatnonzero(change)
+    nameless = events["address"].is_null().to_numpy()
+    position = np.flatnonzero((change != 0) & ~nameless)
     address = events["address"].fill_null(0).to_numpy()[position]
     size, is_birth = np.abs(change[position]), change[position] > 0
     order = np.lexsort((position, address))
@@ -87,7 +91,8 @@ def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
     began = _rows(address[earlier], size[earlier], np.full(int(earlier.sum()), BEFORE), position[earlier], None)
     open_ended = _rows(address[alive], size[alive], position[alive], np.full(int(alive.sum()), events.height), stack)
     older = _older(blocks, address[alive], events.height)
-    frame = pl.concat([paired, began, open_ended, older]).sort("born", "died", "address")
+    unnamed = _by_size(events, np.flatnonzero((change != 0) & nameless))
+    frame = pl.concat([paired, began, open_ended, older, unnamed]).sort("born", "died", "address", "bytes")
     unpaired = int((~is_birth & ~closes & ~earlier).sum() + (is_birth & ~ended & ~alive).sum())
     totals, start = _totals(events, frame)
     return Lifetimes(frame, events, totals, start, unpaired)
@@ -110,8 +115,31 @@ def _rows(address: npt.NDArray[np.uint64], size: Ints, born: Ints, died: Ints, s
             "born": pl.Series(born, dtype=pl.Int64),
             "died": pl.Series(died, dtype=pl.Int64),
             "stack": stacks,
+            "category": pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(size)),
         }
     )
+
+
+def _by_size(events: pl.DataFrame, position: Ints) -> pl.DataFrame:
+    """Events without addresses, paired first in, first out among those of one size and category."""
+    kinds = events["category"][position].to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    change = events["bytes"].to_numpy()[position]
+    born: list[int] = []
+    died: list[int] = []
+    waiting: dict[tuple[int, int], deque[int]] = {}
+    for at, kind, size in zip(position.tolist(), kinds.tolist(), change.tolist(), strict=True):
+        queue = waiting.setdefault((kind, abs(size)), deque())
+        if size > 0:
+            queue.append(at)
+        else:
+            born.append(queue.popleft() if queue else BEFORE)
+            died.append(at)
+    left = sorted(at for queue in waiting.values() for at in queue)
+    starts, ends = np.array(born + left, np.int64), np.array(died + [events.height] * len(left), np.int64)
+    told = np.where(starts >= 0, starts, np.minimum(ends, max(events.height - 1, 0)))
+    size = np.abs(events["bytes"].to_numpy()[told])
+    rows = _rows(np.zeros(starts.size, np.uint64), size, starts, ends, None)
+    return rows.with_columns(category=events["category"][told])
 
 
 def _older(blocks: pl.DataFrame, born_since: npt.NDArray[np.uint64], count: int) -> pl.DataFrame:
@@ -123,6 +151,7 @@ def _older(blocks: pl.DataFrame, born_since: npt.NDArray[np.uint64], count: int)
         pl.lit(BEFORE, pl.Int64).alias("born"),
         pl.lit(count, pl.Int64).alias("died"),
         "stack",
+        pl.lit(None, pl.Categorical()).alias("category"),
     )
 
 

@@ -26,6 +26,7 @@ MODULES = (
     "timesink.readers.nsys_report",
     "timesink.readers.nsys_arrow",
     "timesink.readers.torch_logs",
+    "timesink.readers.memory_timeline",
     "timesink.readers.kineto",
     "timesink.readers.ncu.report",
     "timesink.readers.ncu.csv_pages",

@@ -33,6 +33,7 @@ MEMORY_EVENTS = Table(
         "total_reserved_bytes": optional(pl.Int64, "reserved after the event, as the allocator counts", unit="bytes"),
         "stream": optional(pl.Int64, "stream of the allocation"),
         "stack": optional(pl.Categorical(), "call stack, innermost first, frames separated by ';'"),
+        "category": optional(pl.Categorical(), "what the profiler says it is for, such as parameter or gradient"),
         "size_bytes": optional(pl.Int64, "size of the block or segment the event is about, never negative", "bytes"),
     },
     sorted_by=("rank", "device", "time_ns"),

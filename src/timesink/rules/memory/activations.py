@@ -32,7 +32,8 @@ from timesink.rule import Facts, Limits, Rule
 
 
 def _kept(ledger: MemoryLedger) -> int | None:
-    return ledger.at_peak()[Category.ACTIVATIONS] if ledger.classes.phases.has_backward else None
+    size = ledger.at_peak()[Category.ACTIVATIONS]
+    return size if size or ledger.classes.phases.has_backward else None
 
 
 def _cost(ledger: MemoryLedger) -> tuple[Evidence, ...]:

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test lint types contracts pages check bench scoreboard faults clean
+.PHONY: demo test lint types contracts pages check site bench scoreboard faults clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -26,6 +26,9 @@ pages: $(VENV)/.dev
 	$(BIN)/python tools/write_pages.py --check
 
 check: lint types contracts pages
+
+site: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --site-dir site
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

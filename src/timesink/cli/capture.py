@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from timesink.capture.captured import Capture
 
 app = typer.Typer(
-    help="Record a program with torch.profiler, Nsight Systems or Nsight Compute; `timesink which` picks one.",
+    help="Record a program with torch.profiler, nsys or ncu.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -44,10 +44,10 @@ def command(
     form: options.Form = None,
     no_color: options.NoColor = False,
 ) -> int:
-    """Capture with torch.profiler and diagnose; where idle time stays unexplained, with nsys; the kernels that take
-    most, with ncu; and write one joined diagnosis.
+    """Capture, diagnose, capture what is still open, and join it all.
 
-    Stages that are there already are not made again, so an interrupted loop goes on where it was.
+    With torch.profiler first; where idle time stays unexplained, with nsys; the kernels that take most, with
+    ncu. Stages that are there already are not made again, so an interrupted loop goes on where it was.
     """
     target = sink(form, None, no_color)
     with translated():

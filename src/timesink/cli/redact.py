@@ -27,10 +27,11 @@ def command(
     form: options.Form = None,
     no_color: options.NoColor = False,
 ) -> int:
-    """Remove environment, command line, folders, host and user names, and say what was removed.
+    """Take what names people, machines and secrets out of a capture.
 
-    Takes Nsight Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), Nsight Compute reports (.ncu-rep)
-    and text or JSON reports. Names that look like none of these stay: look at what you share.
+    Environment, command lines, folders, host and user names go, and what was removed is said. Takes Nsight
+    Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), Nsight Compute reports (.ncu-rep) and
+    text or JSON reports. Names that look like none of these stay: look at what you share.
     """
     from timesink.capture.redaction.files import redact
     from timesink.reporters.sheets import Column, Page, Sheet

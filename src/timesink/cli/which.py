@@ -36,9 +36,10 @@ def command(
     output: options.Output = None,
     no_color: options.NoColor = False,
 ) -> int:
-    """Say which profiler answers a question, why not the others, what it costs, and the exact command.
+    """Say which profiler answers a question, and its exact command.
 
-    A list of rules, each with its words; what matched is shown. `timesink which "ranks wait for each other"`.
+    Also why not the others, what it costs and what to read first. A list of rules, each with its words; what
+    matched is shown. `timesink which "ranks wait for each other"`.
     """
     target = sink(form, output, no_color)
     if source is not None:

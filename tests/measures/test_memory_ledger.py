@@ -218,6 +218,8 @@ def test_the_public_snapshot_sums_to_the_byte_at_every_event(shared_data: Path) 
     trace = read(shared_data / "public" / "memory" / "snapshot.pickle", cache=False)
     ledger = memory_ledger(trace)[0, 0]
     assert ledger.classes.lives.unpaired == 0
+    assert (ledger.classes.lives.frame["address"] > 0).all()  # nothing the allocator counts is unaccounted for
+    assert ledger.totals_bytes[1:].tolist() == trace[MEMORY_EVENTS]["total_allocated_bytes"].to_list()
     assert (ledger.live_bytes.sum(axis=0) == ledger.totals_bytes).all()
     assert int(ledger.totals_bytes[-1]) == trace[MEMORY_SEGMENTS]["requested_bytes"].sum()
     # By hand from the file: 327 weights of fp32, as many gradients, twice as many moments; peak 22,827,925,508 bytes.

@@ -39,6 +39,7 @@ def ledger_of(name: str) -> MemoryLedger:
 def test_categories_sum_to_the_byte_at_every_event(name: str) -> None:
     ledger = ledger_of(name)
     assert ledger.classes.lives.unpaired == 0
+    assert (ledger.classes.lives.frame["address"] > 0).all()  # nothing the allocator counts is unaccounted for
     assert (ledger.live_bytes.sum(axis=0) == ledger.totals_bytes).all()
 
 

@@ -30,7 +30,8 @@ class Lifetimes:
     `frame`: address, bytes (as asked for), born (-1: before the record), died (event count: still alive), stack, and
     the profiler's category where it gave one. Events without an address pair up first in, first out among those of one
     size and category: sums are exact, and which of two equal blocks lived longer is not known.
-    `totals_bytes` is the allocator's running total after each event, `start_bytes` before the first.
+    `totals_bytes` is the allocator's running total after each event, `start_bytes` before the first; what it counts and
+    no event or block of the record speaks of is one block of its own, alive throughout.
     `unpaired` counts events that contradict the rest; they are in no lifetime.
     """
 
@@ -93,8 +94,9 @@ def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
     older = _older(blocks, address[alive], events.height)
     unnamed = _by_size(events, np.flatnonzero((change != 0) & nameless))
     frame = pl.concat([paired, began, open_ended, older, unnamed]).sort("born", "died", "address", "bytes")
-    unpaired = int((~is_birth & ~closes & ~earlier).sum() + (is_birth & ~ended & ~alive).sum())
     totals, start = _totals(events, frame)
+    frame = _with_unseen(frame, start, events.height)
+    unpaired = int((~is_birth & ~closes & ~earlier).sum() + (is_birth & ~ended & ~alive).sum())
     return Lifetimes(frame, events, totals, start, unpaired)
 
 
@@ -156,11 +158,21 @@ def _older(blocks: pl.DataFrame, born_since: npt.NDArray[np.uint64], count: int)
 
 
 def _totals(events: pl.DataFrame, frame: pl.DataFrame) -> tuple[Ints, int]:
-    """The allocator's totals where it wrote them, else the running sum from what was alive at first."""
+    """The running sum of the events from the allocator's first written total, or from what is known to be older."""
     change = events["bytes"].to_numpy()
     written = events["total_allocated_bytes"]
-    if events.height and not written.null_count():
-        totals = written.to_numpy()
-        return totals, int(totals[0] - change[0])
-    start = int(frame.filter(pl.col("born") == BEFORE)["bytes"].sum())
+    older = int(frame.filter(pl.col("born") == BEFORE)["bytes"].sum())
+    if not events.height or written.null_count():
+        return older + np.cumsum(change), older
+    start = max(int(written[0] - change[0]), older)
     return start + np.cumsum(change), start
+
+
+def _with_unseen(frame: pl.DataFrame, start_bytes: int, count: int) -> pl.DataFrame:
+    """What the allocator counts at first and no event or block speaks of, as one block that was always there."""
+    unseen = start_bytes - int(frame.filter(pl.col("born") == BEFORE)["bytes"].sum())
+    if unseen <= 0:
+        return frame
+    whole = np.array([count], np.int64)
+    row = _rows(np.zeros(1, np.uint64), np.array([unseen]), np.array([BEFORE], np.int64), whole, None)
+    return pl.concat([row, frame])

@@ -8,7 +8,7 @@ from tests.strategies import frame, nested
 
 from timesink.model.grouped_union import union_ns
 from timesink.model.intervals import Intervals
-from timesink.model.nesting import Nesting
+from timesink.model.nesting import Nesting, key_slices
 from timesink.model.tables import HOST_OPS
 
 NAMES = ("aten::mm", "aten::add", "aten::to")
@@ -104,3 +104,13 @@ def test_a_union_per_group_is_the_union_of_each_group(rows: list[tuple[int, int,
 def test_a_union_per_group_survives_times_too_long_to_shift() -> None:
     group, start = np.array([0, 1, 2, 2], np.int64), np.array([0, 0, 0, 2**61], np.int64)
     assert union_ns(group, start, start + 5, 3).tolist() == [5, 5, 10]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 3)), max_size=30))
+def test_key_slices_are_the_groups_of_a_sorted_table(rows: list[tuple[int, int, int]]) -> None:
+    rows = sorted(rows)
+    frame = pl.DataFrame(rows, schema=["rank", "process", "thread"], orient="row")
+    expected = {key: (rows.index(key), rows.index(key) + rows.count(key)) for key in rows}
+    found = {key: (first, last) for key, first, last in key_slices(frame, frame.columns)}
+    assert found == expected
+    assert list(found) == sorted(expected)

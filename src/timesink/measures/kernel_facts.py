@@ -25,6 +25,7 @@ from timesink.measures.timeline import Device
 from timesink.model.hardware import GpuPeaks, peaks
 from timesink.model.kernel_names import KernelFamily, decode
 from timesink.model.names import mapped, matches
+from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace
 
@@ -61,7 +62,7 @@ class KernelFacts:
     @property
     def devices(self) -> tuple[Device, ...]:
         """Every (rank, device) with kernels, in order."""
-        return tuple(self.frame.select("rank", "device").unique().sort("rank", "device").rows())
+        return tuple((rank, device) for (rank, device), _, _ in key_slices(self.frame, ("rank", "device")))
 
 
 @remembered

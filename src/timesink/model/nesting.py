@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -100,11 +100,24 @@ class Nesting:
 
 def thread_slices(frame: pl.DataFrame) -> Iterator[tuple[ThreadKey, int, int]]:
     """(rank, process, thread), first row and row after the last, of each thread in a table sorted by them."""
-    runs = frame.lazy().group_by(_THREAD, maintain_order=True).len().collect()
+    for (rank, process, thread), first, last in key_slices(frame, _THREAD):
+        yield (rank, process, thread), first, last
+
+
+def key_slices(frame: pl.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Each combination of the integer `keys`, its first row and the row after its last, in a table sorted by them.
+
+    Ends are found by bisection: rows are not read, however many there are.
+    """
+    columns = [frame[key].to_numpy() for key in keys]
     first = 0
-    for rank, process, thread, count in runs.iter_rows():
-        yield (rank, process, thread), first, first + count
-        first += count
+    while first < frame.height:
+        last, key = frame.height, []
+        for column in columns:
+            key.append(int(column[first]))
+            last = first + int(np.searchsorted(column[first:last], column[first], side="right"))
+        yield tuple(key), first, last
+        first = last
 
 
 def _longest_first(group: Array, start: Array) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from timesink.measures.budget import time_budget
@@ -81,10 +82,11 @@ def job(trace: Trace) -> Job:
     """The tables of every rank in a trace."""
     lines, budgets = device_timeline(trace), time_budget(trace)
     windows = steps(trace).windows.select("rank", "device", "step", "start_ns", "end_ns")
-    computed = [
-        lines[rank, device].compute.covered_ns([start], [end])[0] if (rank, device) in lines.by_device else 0
-        for rank, device, _, start, end in windows.iter_rows()
-    ]
+    computed = np.zeros(windows.height, np.int64)
+    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    for (rank, device), line in lines.by_device.items():
+        here = ((windows["rank"] == rank) & (windows["device"] == device)).to_numpy()
+        computed[here] = line.compute.covered_ns(start[here], end[here])
     exposed = [
         pl.DataFrame(
             {"rank": part.rank, "device": part.device, "start_ns": part.exposed_communication.start_ns,

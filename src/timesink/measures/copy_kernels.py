@@ -114,10 +114,10 @@ def _recorded(host: pl.DataFrame, rows: npt.NDArray[np.int64]) -> npt.NDArray[np
     if not host.height:
         return answer
     copying = (matches(host["name"], r"^aten::copy_$")).to_numpy()
-    kinds = mapped(host["input_dtypes"], lambda text: text.map_elements(_kind, pl.String), pl.String)
-    words = kinds.fill_null("").to_numpy().astype("<U5")
     held = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
-    answer[held] = words[rows[held]]
+    said = host["input_dtypes"].gather(rows[held])
+    kinds = mapped(said, lambda text: text.map_elements(_kind, pl.String), pl.String)
+    answer[held] = kinds.fill_null("").to_numpy().astype("<U5")
     return answer
 
 

@@ -88,6 +88,7 @@ def _by_name(gpu: GpuPeaks | None) -> tuple[float, float, float]:
     return _BY_NAME_SINCE_HOPPER if since else _BY_NAME
 
 
+@lru_cache(maxsize=65536)
 def _narrow_loads(name: str, math: str | None) -> bool:
     """Whether the kernel loads less than 16 bytes at a time, by its name."""
     found = [int(first or second) for first, second in _LOAD.findall(name)]

@@ -36,7 +36,7 @@ def _by_code(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype
     answers = function(named.gather(row_of[distinct]).cast(pl.String)).cast(dtype)
     place = np.zeros(row_of.size, np.uint32)
     place[distinct] = np.arange(distinct.size, dtype=np.uint32)
-    return answers.gather(pl.Series(place).gather(names.to_physical())).alias(names.name)
+    return answers.gather(pl.Series(place)).gather(names.to_physical()).alias(names.name)
 
 
 def _nothing(names: pl.Series, dtype: type[pl.DataType]) -> pl.Series:

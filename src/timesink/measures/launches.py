@@ -95,6 +95,7 @@ def launches(trace: Trace) -> Launches:
     return Launches(found)
 
 
+@remembered
 def launch_units(trace: Trace) -> pl.DataFrame:
     """One row per launching call and device, in order of rank, device and call start.
 

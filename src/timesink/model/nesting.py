@@ -100,7 +100,8 @@ class Nesting:
 
 def thread_slices(frame: pl.DataFrame) -> Iterator[tuple[ThreadKey, int, int]]:
     """(rank, process, thread), first row and row after the last, of each thread in a table sorted by them."""
-    for (rank, process, thread), first, last in key_slices(frame, _THREAD):
+    for key, first, last in key_slices(frame, _THREAD):
+        rank, process, thread = key
         yield (rank, process, thread), first, last
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from timesink import overview
+from timesink import operator_statements, overview
 from timesink.errors import UsageError
 from timesink.findings import (
     Bottleneck,
@@ -66,6 +66,7 @@ def diagnose(
         bottleneck=bottleneck,
         statement=statement,
         notes=overview.notes(facts, unprofiled_step_ms),
+        statements=operator_statements.statements(facts),
     )
 
 

@@ -241,3 +241,4 @@ class Diagnosis:
     bottleneck: Bottleneck
     statement: str
     notes: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()

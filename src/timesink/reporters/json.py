@@ -73,6 +73,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
             if isinstance(verdict, Undecided)
         ],
         "notes": list(diagnosis.notes),
+        **({"statements": list(diagnosis.statements)} if diagnosis.statements else {}),
     }
 
 

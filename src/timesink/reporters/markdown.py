@@ -68,6 +68,8 @@ def _rest(diagnosis: Diagnosis) -> list[str]:
         lines += ["**Undecided:**", ""]
         lines += [f"- {escaped(rule)}: {escaped(why)}. To decide: {code(how)}" for rule, why, how in undecided]
         lines.append("")
+    if diagnosis.statements:
+        lines += ["**In short:**", "", *(f"- {escaped(statement)}" for statement in diagnosis.statements), ""]
     if diagnosis.notes:
         lines += ["**Notes:**", "", *(f"- {escaped(note)}" for note in diagnosis.notes)]
     return lines

@@ -78,7 +78,7 @@ def _finding(group: Group) -> RenderableType:
 
 
 def _rest(console: Console, diagnosis: Diagnosis) -> None:
-    parts = []
+    parts = [("in short", statement) for statement in diagnosis.statements]
     if clear := clear_text(diagnosis):
         parts.append(("clear", ", ".join(clear)))
     if other := not_applicable_text(diagnosis):

@@ -40,14 +40,17 @@ from timesink.findings import (
 )
 from timesink.idle_verdict import BLAME_READS
 from timesink.kernel_verdict import place_of
+from timesink.measures.compile_summary import compile_summary
 from timesink.measures.graph_pieces import GraphPieces, graph_pieces
 from timesink.measures.kernel_facts import kernel_facts
 from timesink.measures.per_step import period_ns
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
+from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import share_text, time_text
 from timesink.whatif.changes.case import Case
 from timesink.whatif.changes.shorten import ShortenKernels
+
+_SHOWN = 3
 
 
 def check(facts: Facts, limits: Limits) -> Verdict:
@@ -80,12 +83,20 @@ def _judge(facts: Facts, part: GraphPieces, limit: float) -> tuple[Finding | Non
         bottleneck=Bottleneck.GRAPH_BREAKS,
         where=place_of(facts, part.kernels),
         evidence=(evidence,),
-        advice="Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error.",
+        advice=_advice(facts),
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
         claim=Claim({device: part.kernels.saved(trace, Case.HOPEFUL) | part.idle}),
         change=ShortenKernels("compiled pieces", part.kernels.rows, part.kernels.keep, part.launches_saved),
     )
     return finding, evidence
+
+
+def _advice(facts: Facts) -> str:
+    """The breaks themselves, where a log beside the trace names them."""
+    named = [f"{part.file}:{part.line} ({part.reason})" for part in facts(compile_summary).breaks if part.file][:_SHOWN]
+    if named:
+        return f"Remove the breaks that the log names: {'; '.join(dict.fromkeys(named))}."
+    return "Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error."
 
 
 def _pieces(part: GraphPieces) -> str:
@@ -104,7 +115,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(*BLAME_READS, API_CALLS, DEVICES),
+    reads=(*BLAME_READS, API_CALLS, DEVICES, COMPILE_EVENTS),
     check=check,
     limits={
         "saved_ratio": Limit(

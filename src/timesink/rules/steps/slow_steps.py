@@ -18,7 +18,7 @@ As the cause says. One that comes back after a fixed number of steps is in the c
 
 ## When it misleads
 A capture of few steps shows few of them: the rate needs hundreds. A pause in which nothing is traced may be a garbage
-collection, the operating system, or Python; `timesink capture` marks collections.
+collection (PyTorch's profiler records none by itself), the operating system, or Python.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _ADVICE = {
     Spike.SLOW_DATA: "Prefetch more batches in more workers, or make the slow samples cheaper.",
     Spike.CHECKPOINT: "Copy to pinned memory and write from another thread (torch.distributed.checkpoint.async_save).",
     Spike.COMMUNICATION: "Look at what the other ranks do in this step: one of them arrives late.",
-    Spike.UNTRACED_PAUSE: "Mark garbage collections (timesink capture does) or record stacks, and capture again.",
+    Spike.UNTRACED_PAUSE: "Mark collections (gc.callbacks with record_function) or record stacks; capture again.",
 }
 
 RULE = Rule(

@@ -24,7 +24,7 @@ COMMANDS = {
     "loop": "Capture, diagnose, capture what is still open, and join it all.",
     "diagnose": "Name the bottleneck of a trace and price its fix.",
     "report": "Write the diagnosis as one HTML file with timelines.",
-    "export": "Write a trace for Perfetto, or one of its tables.",
+    "export": "Write a trace for Perfetto or speedscope, or one of its tables.",
     "open": "Show a trace in the Perfetto UI.",
     "query": "Answer SQL over the tables of a trace.",
     "summary": "Show budget, steps, kernels, copies, waits and launches.",

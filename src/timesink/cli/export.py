@@ -18,13 +18,19 @@ from timesink.errors import UsageError
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
-PERFETTO = (".pftrace", ".perfetto-trace")
+WHOLE = (".pftrace", ".perfetto-trace", ".speedscope.json")
 
 
 def command(
     paths: options.Paths,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="out.pftrace, or .parquet, .csv, .json with --table.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="FILE.pftrace or FILE.speedscope.json; with --table also .parquet, .csv, .json.",
+        ),
     ],
     table: Annotated[
         str | None,
@@ -38,22 +44,26 @@ def command(
     ] = False,
     no_cache: options.NoCache = False,
 ) -> int:
-    """Write a trace for Perfetto, or one of its tables.
+    """Write a trace for Perfetto or speedscope, or one of its tables.
 
     A Perfetto trace holds everything that has a start and an end, and on tracks of its own what timesink found:
     steps, idle time by cause, the time each finding claims, queue depth, bytes being copied.
     """
-    suffix = output.suffix.lower()
-    if (table is None) != (suffix in PERFETTO):
+    if (table is None) != output.name.lower().endswith(WHOLE):
         raise UsageError(
             f"{output} is no file to write this to",
-            remedy="give -o FILE.pftrace, or --table NAME with -o FILE.parquet, .csv or .json",
+            remedy="give -o FILE.pftrace or FILE.speedscope.json, or --table NAME with -o FILE.parquet, .csv or .json",
         )
     if any(path.exists() and output.exists() and output.samefile(path) for path in paths):
         raise UsageError(f"{output} is an input of this command", remedy="choose another file for --output")
     trace = read_traces(paths, ranks=ranks, cache=not no_cache)
     with working(f"writing {output.name}"), whole(output) as part:
-        if table is None:
+        if table is None and output.suffix.lower() == ".json":
+            from timesink.exports.speedscope import write_speedscope
+
+            with part.open("w", encoding="utf-8") as file:
+                write_speedscope(trace, file)
+        elif table is None:
             perfetto_file(trace, part, findings=not no_findings)
         else:
             from timesink.exports.files import table_named, write_table

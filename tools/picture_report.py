@@ -1,0 +1,37 @@
+"""Take the picture of a report that the documentation shows: the demo's, in Chromium, at its top.
+
+python tools/picture_report.py docs/images/report.png
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from timesink.cli.app import run
+
+WIDTH, HEIGHT = 1100, 1330
+
+
+def main() -> int:
+    target = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        report = Path(folder) / "report.html"
+        run(["demo", "--format", "html", "-o", str(report)])
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+        page.goto(report.as_uri())
+        page.wait_for_selector("figure.timeline canvas[data-to]")
+        page.screenshot(path=str(target))
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.tools import Tool
 
 # Kernels of NCCL and NVSHMEM wait for other ranks: replayed, or held back while another rank is replayed, they hang.
@@ -25,6 +25,12 @@ RULE_SECTIONS = (
     "LaunchStats",
     "Occupancy",
 )
+_CHOICES = {
+    "replay": ("kernel", "application", "range", "app-range"),
+    "clock_control": ("none", "base"),
+    "cache_control": ("all", "none"),
+    "graphs": ("node", "graph"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,20 @@ class NcuOptions:
     nvtx: tuple[str, ...] = ()
     launch_skip: int = 0
     launch_count: int | None = 30
-    replay: Literal["kernel", "application", "range", "app-range"] = "kernel"
-    clock_control: Literal["base", "none"] = "none"
-    cache_control: Literal["all", "none"] = "all"
-    graphs: Literal["node", "graph"] = "node"
+    replay: str = "kernel"
+    clock_control: str = "none"
+    cache_control: str = "all"
+    graphs: str = "node"
     source: bool = False
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise CaptureError(
+                    Fault.REQUEST,
+                    f"ncu's {name.replace('_', ' ')} cannot be {getattr(self, name)!r}",
+                    remedy=f"choose from: {', '.join(choices)}",
+                )
 
 
 def ncu_command(tool: Tool, options: NcuOptions, report: Path, program: Sequence[str], by_range: bool) -> list[str]:

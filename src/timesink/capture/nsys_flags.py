@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from timesink.capture.tools import Tool
 
@@ -20,7 +19,7 @@ class NsysOptions:
     traces: tuple[str, ...] = ("cuda", "nvtx", "osrt")
     gpu_metrics: bool = False
     python_gil: bool = False
-    cuda_graphs: Literal["graph", "node"] = "node"
+    cuda_graphs: str = "node"
     cpu_samples: bool = False
     memory: bool = False
     delay_s: float | None = None

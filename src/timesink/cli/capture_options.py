@@ -49,6 +49,44 @@ ConfigFiles = Annotated[
         "--config-file", metavar="FILE", help="Keep the hash of this file; may be repeated.", show_default=False
     ),
 ]
+Trace = Annotated[str, typer.Option("--trace", metavar="A,B", help="What nsys traces.")]
+GpuMetrics = Annotated[bool, typer.Option("--gpu-metrics", help="Sample GPU counters (needs permission).")]
+PythonGil = Annotated[bool, typer.Option("--python-gil", help="Trace Python's interpreter lock.")]
+CpuSamples = Annotated[bool, typer.Option("--cpu-samples", help="Sample CPU stacks: large reports.")]
+Memory = Annotated[bool, typer.Option("--memory", help="Record allocations and memory use.")]
+WholeGraphs = Annotated[bool, typer.Option("--whole-graphs", help="One record per CUDA graph launch.")]
+Delay = Annotated[float | None, typer.Option("--delay", metavar="S", help="For servers: wait.", show_default=False)]
+Duration = Annotated[
+    float | None, typer.Option("--duration", metavar="S", help="For servers: record.", show_default=False)
+]
+KeepReport = Annotated[
+    bool, typer.Option("--keep-report", help="Keep the .nsys-rep, which holds your whole environment.")
+]
+Nsys = Annotated[Path | None, typer.Option("--nsys", metavar="PATH", help="This nsys.", show_default=False)]
+Ncu = Annotated[Path | None, typer.Option("--ncu", metavar="PATH", help="This ncu.", show_default=False)]
+Kernels = Annotated[
+    str | None, typer.Option("--kernels", metavar="REGEX", help="Only kernels like this.", show_default=False)
+]
+Nvtx = Annotated[
+    list[str] | None, typer.Option("--nvtx", metavar="RANGE", help="Only in this NVTX range.", show_default=False)
+]
+LaunchSkip = Annotated[int, typer.Option("--launch-skip", metavar="N", help="Kernels to leave out first.")]
+LaunchCount = Annotated[int, typer.Option("--launch-count", metavar="N", help="Most kernels to profile.")]
+SetName = Annotated[
+    str,
+    typer.Option("--set", metavar="NAME", help="basic, detailed, full, roofline; rules: what timesink's rules need."),
+]
+MetricNames = Annotated[
+    str | None, typer.Option("--metrics", metavar="A,B", help="These metrics instead of a set.", show_default=False)
+]
+Replay = Annotated[str, typer.Option("--replay", metavar="MODE", help="kernel, application, range, app-range.")]
+Clocks = Annotated[
+    str, typer.Option("--clocks", metavar="HOW", help="none: as the program runs; base: locked, and slower.")
+]
+Caches = Annotated[str, typer.Option("--caches", metavar="HOW", help="all: flushed before each replay; none: warm.")]
+Source = Annotated[bool, typer.Option("--source", help="Keep the source in the report: large.")]
+Stacks = Annotated[bool, typer.Option("--stacks", help="Record Python stacks: slow, but names lines.")]
+Shapes = Annotated[bool, typer.Option("--shapes/--no-shapes", help="Record shapes of operands.")]
 Print = Annotated[bool, typer.Option("--print", help="Print the command that would run, and stop.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check tool, options and disk, and stop.")]
 

@@ -74,3 +74,9 @@ def show_capture(done: Capture) -> None:
     )
     title = f"Captured into {done.folder}" if done.is_complete else f"Incomplete capture in {done.folder}"
     sink(None, None, False).page(Page(title, tuple(sheets), notes))
+
+
+def finished(done: Capture) -> int:
+    """Show the capture; the exit code is 5 where something is missing from it."""
+    show_capture(done)
+    return 0 if done.is_complete else 5

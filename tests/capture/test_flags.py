@@ -1,0 +1,84 @@
+"""Command lines of nsys and ncu follow what the installed version's own help names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.capture.stand_ins import NCU_HELP, NSYS_HELP
+
+from timesink.capture.errors import CaptureError
+from timesink.capture.ncu_flags import NO_COMMUNICATION, RULE_SECTIONS, NcuOptions, ncu_command
+from timesink.capture.nsys_flags import NsysOptions, nsys_command
+from timesink.capture.tools import Tool
+
+PROGRAM = ["python", "a b.py"]
+REPORT = Path("/out put/report")
+
+
+def tool(name: str, helping: str) -> Tool:
+    return Tool(name, Path(f"/bin/{name}"), (2025, 3), frozenset(re.findall(r"--[\w-]+", helping)), helping)
+
+
+def test_nsys_leaves_symbols_and_samples_out_and_opens_by_range() -> None:
+    argv = nsys_command(tool("nsys", NSYS_HELP), NsysOptions(), REPORT, PROGRAM, by_range=True)
+    for word in (
+        "--resolve-symbols=false",
+        "--sample=none",
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+    ):
+        assert word in argv
+    assert argv[-2:] == PROGRAM
+    assert "--output=/out put/report" in argv
+
+
+def test_an_old_nsys_gets_only_what_it_knows() -> None:
+    old = tool("nsys", "--output --trace --sample --cpuctxsw --stop-on-range-end cuda nvtx osrt")
+    argv = nsys_command(old, NsysOptions(), REPORT, PROGRAM, by_range=True)
+    assert "--stop-on-range-end=true" in argv
+    assert not [word for word in argv if word.startswith(("--resolve", "--cuda-graph", "--capture-range-end"))]
+    with pytest.raises(CaptureError, match="no option --gpu-metrics-device "):
+        nsys_command(old, NsysOptions(gpu_metrics=True), REPORT, PROGRAM, by_range=False)
+
+
+def test_gpu_metrics_are_asked_for_by_either_name() -> None:
+    for name in ("--gpu-metrics-device", "--gpu-metrics-devices"):
+        known = tool("nsys", f"{name} cuda nvtx osrt")
+        argv = nsys_command(known, NsysOptions(gpu_metrics=True), REPORT, PROGRAM, by_range=False)
+        assert f"{name}=all" in argv
+
+
+def test_a_server_is_recorded_by_time() -> None:
+    options = NsysOptions(delay_s=60, duration_s=10)
+    argv = nsys_command(tool("nsys", NSYS_HELP), options, REPORT, PROGRAM, by_range=False)
+    assert {"--delay=60", "--duration=10"} <= set(argv)
+    assert not [word for word in argv if word.startswith("--capture-range")]
+
+
+def test_ncu_leaves_clocks_alone_and_collectives_out() -> None:
+    argv = ncu_command(tool("ncu", NCU_HELP), NcuOptions(), REPORT, PROGRAM, by_range=True)
+    assert argv[argv.index("--clock-control") + 1] == "none"
+    assert argv[argv.index("--kernel-name") + 1] == NO_COMMUNICATION
+    assert argv[argv.index("--profile-from-start") + 1] == "off"
+    assert argv[-2:] == PROGRAM
+    pattern = re.compile(NO_COMMUNICATION.removeprefix("regex:"))
+    for name, profiled in (("ncclDevKernel_AllReduce", False), ("nvshmem_barrier", False), ("softmax", True)):
+        assert bool(pattern.search(name)) is profiled
+
+
+def test_metrics_go_before_sections_before_the_set() -> None:
+    known = tool("ncu", NCU_HELP)
+    asked = ncu_command(known, NcuOptions(metrics=("a.sum", "b.avg")), REPORT, PROGRAM, by_range=False)
+    assert asked[asked.index("--metrics") + 1] == "a.sum,b.avg"
+    assert "--set" not in asked
+    rules = ncu_command(known, NcuOptions("rules"), REPORT, PROGRAM, by_range=False)
+    assert [rules[n + 1] for n, word in enumerate(rules) if word == "--section"] == list(RULE_SECTIONS)
+
+
+@pytest.mark.parametrize("wrong", [{"replay": "fast"}, {"clock_control": "high"}, {"cache_control": "warm"}])
+def test_a_choice_ncu_does_not_have_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(CaptureError, match="cannot be") as caught:
+        NcuOptions(**wrong)  # type: ignore[arg-type]
+    assert "choose from" in caught.value.remedy

@@ -25,7 +25,8 @@ _DRIFT_CALLS: Final = 12
 _ABOVE_NOISE: Final = 4.0
 _ROUNDS: Final = 4
 # Clocks of one host differ by what ends of a collective differ by; those of two hosts seldom by so little.
-_SAME_CLOCK_NS: Final = 50_000
+_SAME_CLOCK_NS: Final = 20_000
+_ASSUMED_ERROR_NS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,13 @@ def align_clocks(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
     found = _aligned(calls, members)
     if not _on_one_host(members, found):
         return found
-    return replace(_aligned(calls, members.with_columns(clock=pl.lit("one host, as it seems"))), assumed_shared=True)
+    shared = _aligned(calls, members.with_columns(clock=pl.lit("one host, as it seems")))
+    return Clocks(
+        tuple(replace(clock, error_ns=_ASSUMED_ERROR_NS) for clock in shared.clocks),
+        shared.calls.with_columns(error_ns=pl.lit(_ASSUMED_ERROR_NS, pl.Int64)),
+        shared.shared_clock_ok,
+        assumed_shared=True,
+    )
 
 
 def _on_one_host(members: pl.DataFrame, found: Clocks) -> bool:
@@ -183,10 +190,10 @@ def _fitted(calls: pl.DataFrame) -> dict[int, _Fit]:
     own = end - np.array([base[int(at)] for at in clock], np.int64)
     offset = _chained(clock, instance, own)
     for _ in range(_ROUNDS):
-        common = _medians(instance, own - offset[clock])
+        common = _common_end(clock, instance, own - offset[clock])
         offset = _medians_of(clock, own - common, offset)
         offset = offset - offset[0]
-    apart = own - _medians(instance, own - offset[clock])
+    apart = own - _common_end(clock, instance, own - offset[clock])
     zero = base.get(0, min(base.values()))
     return {
         int(at): _line(start[clock == at], apart[clock == at], base[int(at)] - zero, bool(at == 0))
@@ -212,10 +219,12 @@ def _chained(clock: Numbers, instance: Numbers, own: Numbers) -> Numbers:
             reached[at] = True
 
 
-def _medians(group: Numbers, value: Numbers) -> Numbers:
-    """For each row the median of its group."""
-    frame = pl.DataFrame({"group": group, "value": value})
-    return frame.select(pl.col("value").median().over("group").round().cast(pl.Int64)).to_series().to_numpy()
+def _common_end(clock: Numbers, instance: Numbers, aligned: Numbers) -> Numbers:
+    """For each row, when its collective ended: by clock 0 where that took part, else by the median of those there."""
+    frame = pl.DataFrame({"instance": instance, "end": aligned, "first": clock == 0})
+    by_first = pl.col("end").filter("first").median().over("instance")
+    end = pl.coalesce(by_first, pl.col("end").median().over("instance"))
+    return frame.select(end.round().cast(pl.Int64)).to_series().to_numpy()
 
 
 def _medians_of(group: Numbers, value: Numbers, otherwise: Numbers) -> Numbers:

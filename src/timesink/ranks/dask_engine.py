@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from timesink.ranks.engines import Map
 
 _WINDOW = 2
-_REACH_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Dask:
-    """`scheduler` is an address (tcp://, tls://) or a scheduler file; None starts a cluster on this machine."""
+    """`scheduler` is an address (tcp://, tls://) or a scheduler file; None starts a cluster on this machine.
+    `reach_s` is how long a scheduler may take to answer."""
 
     workers: int = 0
     scheduler: str | None = None
+    reach_s: float = 30.0
 
     def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
         """Results as they come, a few tasks per worker under way at a time. Paths are sent, not bytes."""
@@ -50,7 +51,7 @@ class Dask:
                 yield client
             return
         try:
-            with distributed.Client(**client_arguments(self.scheduler), timeout=_REACH_S) as client:
+            with distributed.Client(**client_arguments(self.scheduler), timeout=self.reach_s) as client:
                 yield client
         except OSError as error:
             shown = self.scheduler.rpartition("@")[2]

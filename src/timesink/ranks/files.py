@@ -91,8 +91,20 @@ def _files_of(place: str) -> list[RankFile]:
     if any(mark in place for mark in "*?[") and not path.exists():
         paths = sorted(path for path in Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
     else:
-        paths = trace_files(path)
+        paths = _inside(path)
     return [RankFile(str(path), _size(path)) for path in paths]
+
+
+def _inside(path: Path) -> list[Path]:
+    """The traces of a folder, with files that are named like one: a damaged rank is to be reported, not passed over."""
+    named = [file for file in sorted(path.iterdir()) if file.name.lower().endswith(_TRACES)] if path.is_dir() else []
+    try:
+        known = trace_files(path)
+    except UnreadableTrace:
+        if not named:
+            raise
+        known = []
+    return known if known == [path] else sorted({*known, *named})
 
 
 def _size(path: Path) -> int:
@@ -113,7 +125,7 @@ def _remote(url: str) -> list[RankFile]:
         elif system.isdir(path):
             inside = [name for name in sorted(system.ls(path, detail=False)) if str(name).lower().endswith(_TRACES)]
         else:
-            inside = [path]
+            return [RankFile(url, int(system.info(path).get("size") or 0))]
         return [RankFile(_beside(url, system, name), int(system.info(name).get("size") or 0)) for name in inside]
     except (OSError, ValueError) as error:
         reason = str(error).replace(url, without_credentials(url))
@@ -138,8 +150,8 @@ def filesystem(url: str) -> tuple[AbstractFileSystem, Any]:
 
 def _beside(url: str, system: AbstractFileSystem, name: str) -> str:
     """A file's own URL, with the credentials and the query of the URL it was found by."""
-    own = urlsplit(system.unstrip_protocol(name))
-    asked = urlsplit(url)
-    if own.netloc == asked.netloc.rpartition("@")[2]:
-        own = own._replace(netloc=asked.netloc)
-    return str(urlunsplit(own._replace(query=own.query or asked.query)))
+    own, asked = str(system.unstrip_protocol(name)), urlsplit(url)
+    if "@" not in asked.netloc and not asked.query:
+        return own
+    parts = urlsplit(own)
+    return urlunsplit((parts.scheme, asked.netloc or parts.netloc, parts.path, parts.query or asked.query, ""))

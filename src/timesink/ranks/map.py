@@ -67,12 +67,12 @@ def _summarised(task: Task) -> Summarised:
 def _of_path(task: Task, path: Path) -> Summarised:
     place = stored.place_of(digest_of(path), task.file.shown) if task.keep and path.is_file() else None
     if place is not None and (kept := stored.load(place)) is not None:
-        return Summarised(task.file, kept)
+        return Summarised(task.file, kept[0], lost=kept[1])
     trace = _named(read(path, cache=False), task.file.shown)
     made = job(trace)
     lost = sum(note.count for note in trace.notes if note.kind == "data_loss")
-    if place is not None and not lost:
-        stored.store(place, made)
+    if place is not None:
+        stored.store(place, made, lost)
     return Summarised(task.file, made, lost=lost)
 
 

@@ -13,7 +13,8 @@ import polars as pl
 from timesink.measures.job import SCHEMAS, Job
 
 # Changes whenever the same trace would give another job.
-VERSION = 5
+VERSION = 6
+_LOST = "lost_count"
 
 
 def folder() -> Path:
@@ -33,19 +34,20 @@ def place_of(digest: str, source: str) -> Path:
     return folder() / f"v{VERSION}-{digest}-{named}.zip"
 
 
-def load(place: Path) -> Job | None:
-    """The job kept there; None where there is none, or what is there is not whole."""
+def load(place: Path) -> tuple[Job, int] | None:
+    """The job kept there and the records lost on the way to it; None where there is none, or it is not whole."""
     try:
         with zipfile.ZipFile(place) as archive:
             frames = {name: pl.read_ipc(io.BytesIO(archive.read(name))) for name in SCHEMAS}
+            lost = int(archive.read(_LOST))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, pl.exceptions.PolarsError):
         return None
     if any(frames[name].schema != pl.Schema(schema) for name, schema in SCHEMAS.items()):
         return None
-    return Job(**frames)
+    return Job(**frames), lost
 
 
-def store(place: Path, job: Job) -> None:
+def store(place: Path, job: Job, lost: int) -> None:
     """Keep a job: whole or not at all. A folder that cannot be written is no error."""
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,6 +57,7 @@ def store(place: Path, job: Job) -> None:
                 content = io.BytesIO()
                 getattr(job, table).write_ipc(content)
                 archive.writestr(table, content.getvalue())
+            archive.writestr(_LOST, str(lost))
         Path(name).replace(place)
     except OSError:
         return

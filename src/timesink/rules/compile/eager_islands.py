@@ -1,0 +1,110 @@
+"""Kernels run eagerly between compiled graphs.
+
+## What it detects
+Steps in which a share of the kernels is launched by eager operators although compiled graphs of the same step stand
+before and behind them.
+
+## Why it matters
+An eager operator is dispatched and launched by itself and fuses with nothing. Often the compiler gave a whole function
+up because of one call in it, and only what that function calls is still compiled.
+
+## How it is measured
+Kernels launched outside of every "## Call CompiledFxGraph" mark, between the first and the last mark of a steady step,
+of all kernels of these steps. Optimizers behind the last graph do not count. What they cost is bounded by their run
+time and the idle time they ended.
+
+## What to do
+`timesink compile` on a log (TORCH_TRACE) lists functions that run eagerly, and why. Functional collectives, custom
+operators and `torch.where` keep such code in the graph.
+
+## When it misleads
+A loss or a library kernel left out of the graph on purpose is an island too. Nsight Systems records no graph calls.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.idle_verdict import BLAME_READS
+from timesink.measures.compile_summary import compile_summary
+from timesink.measures.eager_islands import EagerIslands, eager_islands
+from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import share_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device where the share of such kernels passes the limit."""
+    parts = facts(eager_islands)
+    if not parts:
+        return NotApplicable("no step calls more than one compiled graph")
+    judged = [_judge(facts, part, limits["kernel_ratio"]) for part in parts]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+
+
+def _judge(facts: Facts, part: EagerIslands, limit: float) -> tuple[Finding | None, Evidence]:
+    evidence = Evidence(
+        f"kernels run eagerly between compiled graphs on device {part.device[1]}",
+        Quantity(part.share, "ratio"),
+        "of the kernels of steady steps, by the marks of compiled graphs around their launches",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+        rows=tuple(part.rows.tolist()),
+    )
+    if part.share <= limit:
+        return None, evidence
+    by = f", by {', '.join(part.operators)}" if part.operators else ""
+    finding = Finding(
+        message=f"{part.per_step:.0f} kernels per step ({share_text(part.share)}, limit {share_text(limit)}) run "
+        f"eagerly between compiled graphs on device {part.device[1]}{by}",
+        bottleneck=Bottleneck.GRAPH_BREAKS,
+        where=Where(rank=part.device[0], device=part.device[1], op=part.operators[0] if part.operators else None),
+        evidence=(evidence,),
+        advice=_advice(facts),
+        verify="Capture again: these operators are gone, and fewer graphs are called per step.",
+        claim=Claim({part.device: part.intervals}),
+    )
+    return finding, evidence
+
+
+def _advice(facts: Facts) -> str:
+    given_up = [f"{part.function} ({part.eager})" for part in facts(compile_summary).frames if part.eager]
+    if given_up:
+        return f"By the log, these run eagerly: {'; '.join(dict.fromkeys(given_up))}."
+    return "Record TORCH_TRACE: timesink compile lists the functions that run eagerly, and why."
+
+
+RULE = Rule(
+    card=Card(
+        code="CMP104",
+        name="eager-islands",
+        summary="kernels run eagerly between compiled graphs",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=(*BLAME_READS, COMPILE_EVENTS),
+    check=check,
+    limits={
+        "kernel_ratio": Limit(
+            default=0.1,
+            unit="ratio",
+            why="a loss between forward and backward is a few kernels of a model",
+            source="compiled training of 16 blocks on an H200: 3 % are its loss (tests/data/compile)",
+        )
+    },
+)

@@ -141,6 +141,7 @@ def test_the_pictures_are_drawn(opened: Open, demo: str) -> None:
     for canvas in shown.page.locator("canvas").all():
         assert canvas.evaluate(colours) > 3
     assert shown.page.locator("svg.bar rect").count() >= 3
+    assert shown.page.locator("#memory svg").count() == 1
 
 
 def test_tables_sort_by_value_both_ways(opened: Open, demo: str) -> None:

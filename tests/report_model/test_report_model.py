@@ -108,6 +108,14 @@ def test_what_is_not_drawn_is_shorter_than_what_is_and_counted(demo: tuple[Trace
     assert drawn >= SHOWN_ITEMS or all(lane.hidden == 0 for lane in window.lanes)
 
 
+def test_percentiles_are_those_of_the_steps_shown(demo: tuple[Trace, Report]) -> None:
+    (line,) = demo[1].series
+    ordered = sorted(line.period_ns)
+    assert line.p50_ns == ordered[5]
+    assert line.p90_ns == ordered[9]
+    assert line.p99_ns is None
+
+
 def test_a_report_is_the_same_every_time(demo: tuple[Trace, Report]) -> None:
     trace, report = demo
     again = report_of(trace, report.diagnosis)

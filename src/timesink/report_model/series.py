@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.measures.steps import steps
+from timesink.measures.steps import step_times, steps
 from timesink.model.trace import Trace
 from timesink.report_data import StepSeries
 
@@ -15,13 +15,13 @@ def step_series(trace: Trace) -> tuple[StepSeries, ...]:
     """The ranks with the slowest median, in order of rank; a rank with several GPUs is shown by its first one."""
     found = steps(trace)
     slowest = sorted(found.by_rank, key=lambda rank: (-(found.by_rank[rank].p50_ns or 0.0), rank))[:SHOWN_RANKS]
-    return tuple(_series(rank, found.windows, trace) for rank in sorted(slowest) if found.by_rank[rank].count)
+    timed = {rank: found.windows.filter(pl.col("rank") == rank) for rank in sorted(slowest)}
+    return tuple(_series(rank, rows) for rank, rows in timed.items() if rows.height)
 
 
-def _series(rank: int, windows: pl.DataFrame, trace: Trace) -> StepSeries:
-    rows = windows.filter(pl.col("rank") == rank)
+def _series(rank: int, rows: pl.DataFrame) -> StepSeries:
     rows = rows.filter(pl.col("device") == rows["device"].min()).sort("step")
-    times = steps(trace).by_rank[rank]
+    times = step_times(rows["period_ns"].to_numpy())
     return StepSeries(
         rank=rank,
         numbers=tuple(rows["step"].to_list()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from timesink import __version__
 from timesink.findings import Diagnosis
@@ -16,11 +17,21 @@ from timesink.reporters.html.tables import kernel_sheet, operator_sheet, step_sh
 from timesink.reporters.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
 from timesink.reporters.sheets import Page
 
-__all__ = ["render", "render_diagnosis", "render_page", "render_prose"]
+__all__ = ["Appendix", "render", "render_diagnosis", "render_page", "render_prose"]
 
 
-def render(report: Report, pages: Sequence[Page] = (), pictures: Sequence[str] = ()) -> str:
-    """The whole report. `pages` (of profiled kernels) and `pictures` (SVG of our own) follow the operators."""
+@dataclass(frozen=True, slots=True)
+class Appendix:
+    """A section of tables that other commands make too. `pictures` are SVG of our own, every name in them escaped."""
+
+    key: str
+    title: str
+    page: Page
+    pictures: tuple[str, ...] = ()
+
+
+def render(report: Report, appendices: Sequence[Appendix] = ()) -> str:
+    """The whole report; appendices follow the operators."""
     diagnosis = report.diagnosis
     return document(
         "report.html.j2",
@@ -38,8 +49,7 @@ def render(report: Report, pages: Sequence[Page] = (), pictures: Sequence[str] =
             "step_sheet": step_sheet(report.series),
             "kernels": kernel_sheet(report),
             "operators": operator_sheet(report),
-            "pages": pages,
-            "pictures": pictures,
+            "appendices": appendices,
             "undecided": undecided_parts(diagnosis),
             "clear": clear_text(diagnosis),
             "not_applicable": not_applicable_text(diagnosis),

@@ -1,0 +1,201 @@
+"""Which profiler answers a question: a list of rules, each with its words. No model: what matched is shown.
+
+Of the rules whose words occur, the one with most words wins; of equals the earlier in the list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_BUSY_PERCENT = 90.0  # above it the device is what limits, and gaps explain at most a tenth of the step
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The first capture to make: `options` of `timesink capture`, why, why not the others, cost, what to read first."""
+
+    name: str
+    tool: str
+    options: tuple[str, ...]
+    why: str
+    not_others: str
+    read_first: str
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The answer, and the words of the question that led to it; without words nothing matched."""
+
+    answer: Answer
+    matched: tuple[str, ...]
+
+
+GAPS = Answer(
+    "gaps",
+    "nsys",
+    ("nsys", "--auto-ranges"),
+    "the device waits, and nsys shows every process and system call beside it, at the least cost to the host",
+    "torch.profiler slows the host and so widens the gaps; ncu replays kernels one by one and has no gaps",
+    "idle time by cause: timesink idle",
+    (
+        r"utili[sz]ation",
+        r"idle",
+        r"\bgaps?\b",
+        r"bubbles?",
+        r"starv\w*",
+        r"\bcpu\b",
+        r"host",
+        r"wait\w* for (?:the )?data",
+        r"data ?load\w*",
+        r"input pipeline",
+        r"\bi/?o\b",
+        r"\bdisk\b",
+    ),
+)
+KERNEL = Answer(
+    "kernel",
+    "ncu",
+    ("ncu", "--set", "full", "--launch-count", "3"),
+    "only counters tell why one kernel is slow: bandwidth, latency, occupancy, conflicts",
+    "torch.profiler and nsys time a kernel and cannot look inside it",
+    "limiter and most it could gain: timesink kernels",
+    (
+        r"(?:one|a|this|my|single|triton|cuda) kernel",
+        r"occupancy",
+        r"roofline",
+        r"bank conflicts?",
+        r"uncoalesced",
+        r"registers?\b",
+        r"spill\w*",
+        r"tensor cores?",
+        r"warps?\b",
+        r"kernels? (?:is|are|runs?) slow",
+    ),
+)
+RANKS = Answer(
+    "ranks",
+    "torch",
+    ("torch",),
+    "collectives carry sizes and groups in torch.profiler, and each rank has a file of its own",
+    "nsys shows ranks of one machine only; ncu cannot replay collectives",
+    "who is late and what is exposed: timesink ranks",
+    (
+        r"\branks?\b",
+        r"nccl",
+        r"all.?reduce",
+        r"all.?gather",
+        r"straggler\w*",
+        r"scal(?:es|ing)\b",
+        r"multi.?(?:gpu|node)",
+        r"\bddp\b",
+        r"\bfsdp\b",
+        r"\bgpus\b",
+        r"communicat\w*",
+        r"collectives?",
+    ),
+)
+MEMORY = Answer(
+    "memory",
+    "torch",
+    ("torch", "--memory"),
+    "only the framework knows which tensor an allocation belongs to",
+    "nsys --memory counts bytes without owners; ncu does not look at allocations",
+    "what was alive at the peak: timesink memory show",
+    (r"out of memory", r"\boom\b", r"memory (?:grows|leaks?|peaks?|use|usage)", r"fragment\w*", r"allocat\w*"),
+)
+SERVER = Answer(
+    "server",
+    "nsys",
+    ("nsys", "--delay", "60", "--duration", "10", "--unprofiled", "none"),
+    "a server has no steps: nsys records ten seconds of it, once it is warm",
+    "torch.profiler needs steps or an end; ncu would hold up every request",
+    "idle time by cause: timesink idle",
+    (r"servers?\b", r"serving", r"requests?\b", r"vllm", r"sglang", r"latenc\w*", r"tokens? per second", r"\bttft\b"),
+)
+COMPILE = Answer(
+    "compile",
+    "torch",
+    ("torch", "--stacks"),
+    "graph breaks and recompilations are recorded by the framework, with the line that caused them",
+    "nsys sees the time and not the reason; ncu sees neither",
+    "graph breaks and recompilations with their reasons: timesink compile",
+    (r"torch\.?compile", r"recompil\w*", r"graph breaks?", r"dynamo", r"inductor", r"first (?:step|iteration)s?"),
+)
+NATIVE = Answer(
+    "native",
+    "nsys",
+    ("nsys", "--whole", "--unprofiled", "none"),
+    "nsys records any program, whatever it is written in",
+    "torch.profiler needs PyTorch; ncu is for single kernels, once it is known which",
+    "budget and kernels: timesink summary",
+    (r"c\+\+", r"\bcpp\b", r"fortran", r"\bjax\b", r"\bbinary\b", r"not python", r"cupy", r"tensorrt", r"\brust\b"),
+)
+STEP = Answer(
+    "step",
+    "torch",
+    ("torch",),
+    "it names the operator and its shapes behind every kernel, without a change to the script",
+    "nsys names no operators; ncu needs a kernel to look at",
+    "the first finding of timesink diagnose",
+    (r"steps?\b", r"slow\w*", r"train\w*", r"throughput", r"\bmfu\b", r"operators?", r"\blayers?\b", r"lines?\b"),
+)
+ANSWERS = (MEMORY, KERNEL, RANKS, SERVER, COMPILE, NATIVE, GAPS, STEP)
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?(?:%|percent)")
+
+
+def choose(symptom: str, utilisation_percent: float | None = None, kernel: str | None = None) -> Chosen:
+    """The capture that answers a symptom. A kernel's name decides at once; the device's utilisation tells gaps from
+    slow kernels; `step` is what is left where no other rule has a word in it.
+    """
+    if kernel is not None:
+        return Chosen(_of_kernel(kernel), (kernel,))
+    text = symptom.lower()
+    matches = {answer.name: _matched(answer, text) for answer in ANSWERS}
+    percent = utilisation_percent if utilisation_percent is not None else _stated_percent(text)
+    if percent is not None:
+        named, other = (STEP, GAPS) if percent >= _BUSY_PERCENT else (GAPS, STEP)
+        matches[named.name] = (*matches[named.name], f"utilisation {percent:g} %")
+        matches[other.name] = ()
+    best = max(ANSWERS[:-1], key=lambda answer: len(matches[answer.name]))
+    answer = best if matches[best.name] else STEP
+    return Chosen(answer, matches[answer.name])
+
+
+def command_of(answer: Answer, program: Sequence[str]) -> list[str]:
+    """The exact command line."""
+    return ["timesink", "capture", *answer.options, "--", *program]
+
+
+def _of_kernel(kernel: str) -> Answer:
+    return Answer(
+        KERNEL.name,
+        KERNEL.tool,
+        (*KERNEL.options, "--kernels", re.escape(kernel)),
+        KERNEL.why,
+        KERNEL.not_others,
+        KERNEL.read_first,
+    )
+
+
+def _matched(answer: Answer, text: str) -> tuple[str, ...]:
+    found = (re.search(pattern, text) for pattern in answer.words)
+    return tuple(match.group() for match in found if match is not None)
+
+
+def _stated_percent(text: str) -> float | None:
+    """A percentage, if the text speaks of utilisation."""
+    stated = _PERCENT.search(text)
+    return float(stated.group(1)) if stated and re.search(r"utili[sz]|busy|gpu", text) else None
+
+
+def tool_named(to_decide: str) -> str:
+    """The tool that an undecided verdict asks for: torch, nsys, ncu, or none of them."""
+    text = to_decide.lower()
+    if re.search(r"\bncu\b|nsight compute", text):
+        return "ncu"
+    if re.search(r"capture torch|torch\.profiler", text):
+        return "torch"
+    return "nsys" if re.search(r"\bnsys\b|nsight systems", text) else ""

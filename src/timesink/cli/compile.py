@@ -21,9 +21,9 @@ def command(
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Show graph breaks, recompilations, compile times, and how many compiled regions a step runs.
+    """Show graph breaks, recompilations and compile times.
 
-    PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both of one run.
+    With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both of one run.
     """
     target = sink(form, output, no_color, paths)
     trace = read_traces(paths, ranks=ranks, cache=not no_cache)

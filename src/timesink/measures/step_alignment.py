@@ -34,7 +34,7 @@ class StepOps:
         """Idle time before each operation, and, last, at the end of the window: one longer than the operations."""
         reach = np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns)))
         begins = np.append(np.minimum(self.start_ns, self.window_ns[1]), self.window_ns[1])
-        return np.maximum(begins - reach, 0)
+        return np.asarray(np.maximum(begins - reach, 0), np.int64)
 
     @property
     def busy_ns(self) -> Times:
@@ -42,7 +42,7 @@ class StepOps:
         reach = np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns)))
         ends = np.minimum(reach, self.window_ns[1])
         begins = np.minimum(np.maximum(self.start_ns, ends[:-1]), self.window_ns[1])
-        return np.maximum(ends[1:] - np.maximum(begins, ends[:-1]), 0)
+        return np.asarray(np.maximum(ends[1:] - np.maximum(begins, ends[:-1]), 0), np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,8 @@ def command(
 ) -> int:
     """Show graph breaks, recompilations and compile times.
 
-    With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both of one run.
+    With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both
+    of one run.
     """
     target = sink(form, output, no_color, paths)
     trace = read_traces(paths, ranks=ranks, cache=not no_cache)

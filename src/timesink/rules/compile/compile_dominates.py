@@ -1,0 +1,95 @@
+"""The recorded run spends much of its time compiling.
+
+## What it detects
+A recorded run, warm-up included, in which the host compiles for a large share of the time.
+
+## Why it matters
+Compilation pays off over many steps. In a short job (a test, an evaluation, a sweep) it can cost more than it wins, and
+a cache that is kept between runs costs nothing.
+
+## How it is measured
+The union of the ranges that PyTorch writes while it compiles ("dynamo_timed"), over the recorded span of the rank.
+
+## What to do
+Keep Inductor's cache (`TORCHINDUCTOR_CACHE_DIR`) and use `torch.compiler.save_cache_artifacts`; compile the repeated
+block instead of the whole model; leave a short program eager.
+
+## When it misleads
+A capture of the first steps of a long run shows mostly compilation; the run as a whole does not.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.compile_time import CompileTime, compile_time
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per rank that compiles for more than the limit."""
+    parts = [part for part in facts(compile_time) if part.compile_ns]
+    if not parts:
+        return NotApplicable("no compilation is recorded")
+    judged = [_judge(part, limits["compile_ratio"]) for part in parts]
+    found = tuple(finding for finding, _ in judged if finding is not None)
+    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+
+
+def _judge(part: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
+    evidence = Evidence(
+        f"time in which rank {part.rank} compiles",
+        Quantity(part.share, "ratio"),
+        "union of the compiler's ranges, of the recorded span",
+        limit=Quantity(limit, "ratio"),
+        table="ranges",
+    )
+    if part.share <= limit:
+        return None, evidence
+    finding = Finding(
+        message=f"rank {part.rank} compiles for {time_text(part.compile_ns)} of the recorded {time_text(part.span_ns)} "
+        f"({share_text(part.share)}, limit {share_text(limit)})",
+        bottleneck=Bottleneck.RECOMPILATION,
+        where=Where(rank=part.rank),
+        evidence=(evidence,),
+        advice="Keep the compiler's cache between runs, or compile the repeated block instead of the whole model.",
+        verify="Run again with the cache in place: timesink compile shows cache hits, and this share falls.",
+        recoverable=Quantity(0.0, "ms", low=0.0, high=None),
+    )
+    return finding, evidence
+
+
+RULE = Rule(
+    card=Card(
+        code="CMP105",
+        name="compilation-dominates",
+        summary="the recorded run spends much of its time compiling",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/tutorials/recipes/torch_compile_caching_tutorial.html",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(RANGES, HOST_OPS, API_CALLS),
+    check=check,
+    limits={
+        "compile_ratio": Limit(
+            default=0.33,
+            unit="ratio",
+            why="a run that compiles for a third of its time is short for what it compiles",
+            source="convention: a fixed cost above a third of a run is worth avoiding before anything else",
+        )
+    },
+)

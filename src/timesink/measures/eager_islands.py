@@ -36,14 +36,15 @@ _NAMED: Final = 3
 @dataclass(frozen=True, slots=True, eq=False)
 class EagerIslands:
     """One device. `rows` of `device_ops`; `per_step` of them in a steady step; `share` of the step's kernels;
-    `operators` that launched most of them; `intervals`: their run time, and idle time that one of them ended."""
+    `operators` that launched most of them; `idle`: idle time that one of them ended. Their run time is no part of it:
+    in a graph, the same products take as long."""
 
     device: Device
     rows: Rows
     per_step: float
     share: float
     operators: tuple[str, ...]
-    intervals: Intervals
+    idle: Intervals
 
 
 @remembered
@@ -82,9 +83,8 @@ def _between(kept: pl.DataFrame, marks: pl.DataFrame) -> Intervals:
 
 
 def _island(trace: Trace, device: Device, rows: Rows, counts: tuple[int, int]) -> EagerIslands:
-    ops, stretches = trace[DEVICE_OPS], idle_blame(trace).frame
+    stretches = idle_blame(trace).frame
     ended = stretches.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
-    ran = ops[rows]
     frame = kernel_facts(trace).on(device).filter(pl.col("row").is_in(pl.Series(rows).implode()))
     names = Counter(frame["op"].cast(pl.String).drop_nulls().to_list())
     ordered = sorted(names.items(), key=lambda item: (-item[1], item[0]))
@@ -94,5 +94,5 @@ def _island(trace: Trace, device: Device, rows: Rows, counts: tuple[int, int]) -
         rows.size / counts[0],
         rows.size / counts[1],
         tuple(name for name, _ in ordered[:_NAMED]),
-        Intervals.of(ended) | Intervals.of(ran),
+        Intervals.of(ended),
     )

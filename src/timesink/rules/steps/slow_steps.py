@@ -132,6 +132,7 @@ RULE = Rule(
         summary="single steps take much longer than the median",
         doc=__doc__ or "",
         since="0.1.0",
+        symptom=True,
         references=("https://arxiv.org/abs/2410.12588",),
     ),
     needs=(DEVICE_OPS, API_CALLS),

@@ -15,8 +15,8 @@ from tests.readers import ncu_reports as made
 from timesink.cli.app import run
 from timesink.engine import diagnose
 from timesink.findings import Bottleneck, Found, Undecided
+from timesink.masking import redacted
 from timesink.measures.kernel_comparison import compared
-from timesink.model.command_lines import redacted
 from timesink.readers import read
 
 SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"

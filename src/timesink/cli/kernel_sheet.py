@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from timesink.masking import redacted
 from timesink.measures.kernel_counters import KernelCounters, kernel_counters
 from timesink.measures.kernel_limiter import KernelLimits, kernel_limits
-from timesink.model.command_lines import redacted
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.reporters.sheets import Cell, Column, Page, Sheet

@@ -2,8 +2,9 @@
 
 Nobody leaves a collective before everybody has come. So there is an instant m at which all are inside, and for each
 rank start <= m + offset <= end by its own clock. These are difference constraints; with one clock as reference,
-shortest paths (Bellman-Ford over ranks and collectives) give the tightest limits they imply. Clocks may drift against each other
-by at most `drift_ratio`: then a limit at one collective is a limit at another, wider by drift times their distance.
+shortest paths (Bellman-Ford over ranks and collectives) give the tightest limits they imply. Clocks may drift against
+each other by at most `drift_ratio`: then a limit at one collective is a limit at another, wider by drift times their
+distance.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _judge(facts: Facts, device: tuple[int, int], kind: Spike, limit: float) -> 
     worst = max(mine, key=lambda part: (part.excess_ns, -part.step))
     period = facts(spikes).period_steps(kind, device)
     finding = Finding(
-        message=f"{_steps(mine)} of {len(start)} on device {device[1]} {'take' if len(mine) > 1 else 'takes'} up to "
+        message=f"{_steps(mine)}, of {len(start)} steady ones on device {device[1]}, {'take' if len(mine) > 1 else 'takes'} up to "
         f"{time_text(worst.period_ns)}, {time_text(worst.excess_ns)} more than the median ({share_text(share)} of all "
         f"steps, limit {share_text(limit)}): {words}" + (f", every {period} steps" if period else ""),
         bottleneck=bottleneck,

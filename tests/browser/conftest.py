@@ -30,9 +30,9 @@ class Opened:
     complaints: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One browser for all tests, with an empty profile."""
+    """One browser for the tests of a module, with an empty profile. It ends with them: it holds an event loop."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("Chromium is not on this machine (Debian: apt-get install chromium)")

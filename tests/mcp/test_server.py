@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def spoken(root: Path, talk: Callable[[Any, Call], Awaitable[None]]) -> None:
 
             await talk(client, call)
 
-    asyncio.run(session())
+    with ThreadPoolExecutor(1) as thread:  # whatever event loop another test may hold
+        thread.submit(asyncio.run, session()).result()
 
 
 def test_why_is_this_step_slow_takes_three_calls(root: Path) -> None:

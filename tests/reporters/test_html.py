@@ -17,6 +17,7 @@ from timesink.reporters import Format, render
 from timesink.reporters.html.prose import prose, section
 from timesink.reporters.sheets import render as render_page
 
+UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"  # dist/uPlot.iife.min.js of uplot@1.6.32
 LISTINGS = ("diagnose", "summary", "idle", "tables")
 
 
@@ -56,6 +57,12 @@ def test_data_on_the_page_is_the_data_that_was_given() -> None:
     (data,) = tree.xpath("//script[@type='application/json']/text()")
     assert json.loads(data).keys() == {"names", "windows", "series"}
     assert name in tree.text_content()
+
+
+def test_the_library_is_the_one_that_was_published_and_its_licence_is_there() -> None:
+    assets = files("timesink.reporters.html").joinpath("assets")
+    assert hashlib.sha256(assets.joinpath("uPlot.iife.min.js").read_bytes()).hexdigest() == UPLOT
+    assert "Permission is hereby granted" in assets.joinpath("uPlot-LICENSE.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", LISTINGS)

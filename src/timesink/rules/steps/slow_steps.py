@@ -96,9 +96,10 @@ def _judge(facts: Facts, device: tuple[int, int], kind: Spike, limit: float) -> 
     worst = max(mine, key=lambda part: (part.excess_ns, -part.step))
     period = facts(spikes).period_steps(kind, device)
     finding = Finding(
-        message=f"{_steps(mine)}, of {len(start)} steady ones on device {device[1]}, {'take' if len(mine) > 1 else 'takes'} up to "
-        f"{time_text(worst.period_ns)}, {time_text(worst.excess_ns)} more than the median ({share_text(share)} of all "
-        f"steps, limit {share_text(limit)}): {words}" + (f", every {period} steps" if period else ""),
+        message=f"{_steps(mine)}, of {len(start)} steady ones on device {device[1]}, "
+        f"{'take' if len(mine) > 1 else 'takes'} up to {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} more than the "
+        f"median ({share_text(share)} of all steps, limit {share_text(limit)}): {words}"
+        + (f", every {period} steps" if period else ""),
         bottleneck=bottleneck,
         where=Where(rank=device[0], device=device[1], step=worst.label, kernel=worst.operation or None),
         evidence=(evidence,),

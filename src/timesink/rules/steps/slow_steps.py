@@ -97,8 +97,8 @@ def _judge(facts: Facts, device: tuple[int, int], kind: Spike, limit: float) -> 
     period = facts(spikes).period_steps(kind, device)
     finding = Finding(
         message=f"{_steps(mine)}, of {len(start)} steady ones on device {device[1]}, "
-        f"{'take' if len(mine) > 1 else 'takes'} up to {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} more than the "
-        f"median ({share_text(share)} of all steps, limit {share_text(limit)}): {words}"
+        f"{'take' if len(mine) > 1 else 'takes'} up to {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} "
+        f"more than the median ({share_text(share)} of all steps, limit {share_text(limit)}): {words}"
         + (f", every {period} steps" if period else ""),
         bottleneck=bottleneck,
         where=Where(rank=device[0], device=device[1], step=worst.label, kernel=worst.operation or None),

@@ -33,7 +33,7 @@ def command(
     exit_zero: options.ExitZero = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Score how much of its stage times a pipeline hides, and fail below a share.
+    """Score how much of logged stage times overlaps, and fail below a share.
 
     OverlapScore = (sum of stages - period) / (sum of stages - longest stage). Each rank's clock is used for its own
     stages only.

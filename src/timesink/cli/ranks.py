@@ -48,10 +48,10 @@ def command(
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Say which rank is late, what is waiting and what is transfer, and how well the clocks are known.
+    """Say which rank is late, and what is waiting and what is transfer.
 
-    Each file is summed up by itself, so a thousand ranks need no more memory than a few. Files that cannot be read are
-    set aside and named.
+    Clocks are aligned on the collectives; how well they are known is shown. Each file is summed up by itself, so a
+    thousand ranks need no more memory than a few. Files that cannot be read are set aside and named.
     """
     target = sink(form, output, no_color)
     run = _run(places, engine, workers, scheduler, not no_cache)

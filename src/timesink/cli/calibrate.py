@@ -39,7 +39,7 @@ def command(
     output: options.Output = None,
     no_color: options.NoColor = False,
 ) -> int:
-    """Measure how much runs of one unchanged program differ here, and keep it.
+    """Measure how much runs of one unchanged program differ here.
 
     Two captures can be compared only where this is known: `timesink compare --calibration FILE`. Another session adds
     to the record.

@@ -38,7 +38,7 @@ def command(
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Show each profiled kernel's limiter, its share of the nearest roof, and the most it could gain.
+    """Show what limits each profiled kernel and the most it could gain.
 
     With --format json the result is a list with one entry per launch, in report order.
     """

@@ -41,7 +41,7 @@ def command(
     exit_zero: options.ExitZero = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Say whether one change made the steps slower, faster or neither.
+    """Say whether one change made the steps slower or faster.
 
     Runs both sides in fresh processes, taking turns, and looks after 6, 12 and 18 pairs. Exits with 1 where the change
     is slower, 4 where the two sides compute different results, 3 (with --strict) where nothing can be said, else 0.

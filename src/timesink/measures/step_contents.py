@@ -43,8 +43,8 @@ class StepContents:
 
     def inside(self, at: int) -> pl.DataFrame:
         """Operations that begin in the window."""
-        start, end = self.window(at)
-        return self.operations.filter(pl.col("start_ns").is_between(start, end, closed="left"))
+        first, last = np.searchsorted(self.operations["start_ns"].to_numpy(), self.window(at))
+        return self.operations.slice(int(first), int(last - first))
 
     def ops(self, at: int) -> StepOps:
         """The same, to be laid beside another step."""
@@ -56,7 +56,11 @@ class StepContents:
     def stretches(self, at: int) -> pl.DataFrame:
         """Idle stretches cut to the window."""
         start, end = self.window(at)
-        cut = self.idle.with_columns(pl.col("start_ns").clip(start, end), pl.col("end_ns").clip(start, end))
+        first = np.searchsorted(self.idle["end_ns"].to_numpy(), start, side="right")  # stretches do not overlap
+        last = np.searchsorted(self.idle["start_ns"].to_numpy(), end)
+        cut = self.idle.slice(int(first), max(int(last - first), 0)).with_columns(
+            pl.col("start_ns").clip(start, end), pl.col("end_ns").clip(start, end)
+        )
         cut = cut.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length"), pl.col("cause").cast(pl.String))
         return cut.filter(pl.col("length") > 0)
 

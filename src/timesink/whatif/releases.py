@@ -165,10 +165,19 @@ def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> Rows:
         return answer
     number = {(device, stream): n for n, (device, _, stream) in reversed(list(enumerate(ops.streams)))}
     any_device = {stream: n for n, (_, _, stream) in reversed(list(enumerate(ops.streams)))}
-    place = {int(c): n for n, c in enumerate(calls.correlation) if c >= 0 and calls.kind[n] == CallKind.STREAM_SYNC}
-    for device, stream, correlation in rows.select("device", "stream", "correlation").iter_rows():
-        if correlation in place:
-            answer[place[correlation]] = number.get((device, stream), any_device.get(stream, _NO_WORK))
+    waits = np.flatnonzero((calls.kind == CallKind.STREAM_SYNC) & (calls.correlation >= 0))
+    if not waits.size:
+        return answer
+    waits = waits[np.argsort(calls.correlation[waits], kind="stable")]
+    ids, wanted = calls.correlation[waits], rows["correlation"].to_numpy()
+    place = np.minimum(np.searchsorted(ids, wanted, side="right") - 1, ids.size - 1)
+    found = (place >= 0) & (ids[np.maximum(place, 0)] == wanted)
+    pairs = rows.select("device", "stream")
+    named = {pair: number.get(pair, any_device.get(pair[1], _NO_WORK)) for pair in pairs.unique().iter_rows()}
+    codes = pairs.select(pl.struct("device", "stream").rank("dense").alias("code"))["code"].to_numpy() - 1
+    of_code = pairs.with_columns(pl.Series("code", codes)).unique("code").sort("code")
+    streams = np.array([named[device, stream] for device, stream, _ in of_code.iter_rows()], np.int64)
+    answer[waits[place[found]]] = streams[codes[found]]
     return answer
 
 

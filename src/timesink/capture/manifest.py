@@ -13,6 +13,7 @@ from timesink.capture import environment
 from timesink.capture.artefacts import Checked
 from timesink.capture.captured import MANIFEST
 from timesink.masking import stored_command
+from timesink.whole_file import whole_file
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
@@ -49,9 +50,8 @@ def files_entry(checked: Iterable[Checked]) -> list[dict[str, Any]]:
 def write(folder: Path, manifest: Mapping[str, Any]) -> Path:
     """Store it in the capture's folder, all of it or nothing."""
     path = folder / MANIFEST
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    partial.replace(path)
+    with whole_file(path) as part:
+        part.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return path
 
 

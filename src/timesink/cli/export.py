@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from timesink.cli import options
 from timesink.cli.progress import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
+from timesink.whole_file import whole_file
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -83,11 +83,9 @@ def perfetto_file(trace: Trace, path: Path, *, findings: bool) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A file beside `path`, of the same kind, that becomes `path` once the block is done, or is gone."""
+    """`whole_file`, which tells people what cannot be written."""
     try:
-        with tempfile.TemporaryDirectory(dir=path.resolve().parent, prefix=f".{path.name}.") as folder:
-            part = Path(folder) / f"part{path.suffix}"
+        with whole_file(path) as part:
             yield part
-            part.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}", remedy="choose another --output") from error

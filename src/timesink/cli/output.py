@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from timesink.errors import UsageError
 from timesink.reporters.formats import DEFAULT_WIDTH, Format
+from timesink.whole_file import whole_file
 
 if TYPE_CHECKING:
     from timesink.findings import Diagnosis
@@ -100,26 +100,12 @@ def _print(text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write beside the file and rename onto it; a pipe or device is written to as it is."""
+    """Replace a file; a pipe or device is written to as it is."""
     try:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")
             return
-        target = path.resolve()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with whole_file(path) as part:
+            part.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}", remedy="choose another --output") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

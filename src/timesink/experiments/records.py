@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from timesink.errors import TimesinkError
+from timesink.whole_file import whole_file
 
 SIGNIFICANT = 6
 _EXACT = 2**53  # whole numbers a double holds exactly
@@ -38,13 +37,10 @@ def text_of(record: Mapping[str, Any]) -> str:
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write beside the target and rename: a reader sees the old file or the new one, never half of one."""
+    """Store a record, in a new folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-", suffix=".json")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text_of(record))
-    Path(name).chmod(0o644)
-    Path(name).replace(path)
+    with whole_file(path) as part:
+        part.write_text(text_of(record), encoding="utf-8")
 
 
 def load(path: Path, version: int, needed: Mapping[str, type]) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 
 import polars as pl
 
 from timesink.measures.job import SCHEMAS, Job
+from timesink.whole_file import whole_file
 
 # Changes whenever the same trace would give another job.
 VERSION = 6
@@ -51,13 +51,13 @@ def store(place: Path, job: Job, lost: int) -> None:
     """Keep a job: whole or not at all. A folder that cannot be written is no error."""
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=place.parent, prefix=".new-")
-        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-            for table in SCHEMAS:
-                content = io.BytesIO()
-                getattr(job, table).write_ipc(content)
-                archive.writestr(table, content.getvalue())
-            archive.writestr(_LOST, str(lost))
-        Path(name).replace(place)
+        with whole_file(place) as part:
+            part.touch(0o600)
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+                for table in SCHEMAS:
+                    content = io.BytesIO()
+                    getattr(job, table).write_ipc(content)
+                    archive.writestr(table, content.getvalue())
+                archive.writestr(_LOST, str(lost))
     except OSError:
         return

@@ -12,6 +12,7 @@ from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.json_text import redact_json, redact_text
 from timesink.capture.redaction.ncu_report import redact_ncu
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
+from timesink.whole_file import whole_file
 
 _TEXT = (".txt", ".md", ".markdown", ".csv", ".html", ".log", ".xml")
 
@@ -35,12 +36,8 @@ def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) 
     if where.exists() and where.samefile(source):
         raise CaptureError(Fault.REQUEST, f"{source} would be overwritten", remedy="choose another --output")
     cleaner = Cleaner(names)
-    partial = where.with_name(f".partial-{where.name}")
-    try:
-        removed = _by_kind(source, partial, cleaner)
-        partial.replace(where)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(where) as part:
+        removed = _by_kind(source, part, cleaner)
     return Redacted(where, tuple(removed))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from timesink.findings import Card, Limit, Verdict
+from timesink.findings import Card, Clear, Evidence, Finding, Found, Limit, Verdict
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
 
@@ -51,3 +51,10 @@ class Rule:
     limits: Mapping[str, Limit] = field(default_factory=dict)
     reads: tuple[Table, ...] = ()
     capture: str = "timesink capture nsys -- python train.py"
+
+
+def found_or_clear(judged: Iterable[tuple[Finding | None, Evidence]]) -> Found | Clear:
+    """Found with every finding of the places judged; without one, Clear with what was seen at each."""
+    places = tuple(judged)
+    found = tuple(finding for finding, _ in places if finding is not None)
+    return Found(found) if found else Clear(tuple(evidence for _, evidence in places))

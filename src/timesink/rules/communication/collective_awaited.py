@@ -26,10 +26,8 @@ from timesink.findings import (
     Bottleneck,
     Card,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -39,7 +37,7 @@ from timesink.findings import (
 from timesink.measures.awaited_collectives import AwaitedCollectives, awaited_collectives
 from timesink.measures.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES, SOURCES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 
@@ -48,9 +46,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     found = facts(awaited_collectives)
     if not found:
         return NotApplicable("no blocking call waits for a collective")
-    judged = [_judge(facts, limits, part) for part in found]
-    findings = [finding for finding, _ in judged if finding is not None]
-    return Found(tuple(findings)) if findings else Clear(tuple(evidence for _, evidence in judged))
+    return found_or_clear([_judge(facts, limits, part) for part in found])
 
 
 def _judge(facts: Facts, limits: Limits, part: AwaitedCollectives) -> tuple[Finding | None, Evidence]:

@@ -29,10 +29,8 @@ from timesink.findings import (
     Bottleneck,
     Card,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -45,7 +43,7 @@ from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.pipelines import between_stages
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 
@@ -54,9 +52,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     talking = [part for part in facts(communication) if part.kernel_count]
     if not talking:
         return NotApplicable("the trace holds no communication kernels")
-    judged = [_judge(facts, limits, part) for part in talking]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+    return found_or_clear([_judge(facts, limits, part) for part in talking])
 
 
 def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Finding | None, Evidence]:

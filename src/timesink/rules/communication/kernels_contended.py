@@ -27,10 +27,8 @@ from __future__ import annotations
 from timesink.findings import (
     Bottleneck,
     Card,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -41,7 +39,7 @@ from timesink.measures.contention import contention
 from timesink.measures.per_step import period_ns
 from timesink.measures.timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import NS_PER_MS, share_text, time_text
 
 
@@ -50,9 +48,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     frame = facts(contention).frame
     if not frame.height:
         return NotApplicable("no kernel has enough runs with and without communication beside it")
-    judged = [_judge(facts, limits, row) for row in frame.iter_rows(named=True)]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+    return found_or_clear([_judge(facts, limits, row) for row in frame.iter_rows(named=True)])
 
 
 def _judge(facts: Facts, limits: Limits, row: dict[str, int]) -> tuple[Finding | None, Evidence]:

@@ -23,10 +23,8 @@ from __future__ import annotations
 from timesink.findings import (
     Bottleneck,
     Card,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -35,7 +33,7 @@ from timesink.findings import (
 )
 from timesink.measures.compile_time import CompileTime, compile_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 
@@ -44,9 +42,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     parts = [part for part in facts(compile_time) if part.compile_ns]
     if not parts:
         return NotApplicable("no compilation is recorded")
-    judged = [_judge(part, limits["compile_ratio"]) for part in parts]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+    return found_or_clear([_judge(part, limits["compile_ratio"]) for part in parts])
 
 
 def _judge(part: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:

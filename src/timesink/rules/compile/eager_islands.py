@@ -27,10 +27,8 @@ from timesink.findings import (
     Bottleneck,
     Card,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -42,7 +40,7 @@ from timesink.measures.compile_summary import compile_summary
 from timesink.measures.eager_islands import EagerIslands, eager_islands
 from timesink.measures.per_step import share_of_step
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text
 
 
@@ -51,9 +49,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     parts = facts(eager_islands)
     if not parts:
         return NotApplicable("no step calls more than one compiled graph")
-    judged = [_judge(facts, part, limits) for part in parts]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+    return found_or_clear([_judge(facts, part, limits) for part in parts])
 
 
 def _judge(facts: Facts, part: EagerIslands, limits: Limits) -> tuple[Finding | None, Evidence]:

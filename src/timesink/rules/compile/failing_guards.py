@@ -25,10 +25,8 @@ from __future__ import annotations
 from timesink.findings import (
     Bottleneck,
     Card,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     Quantity,
     Verdict,
@@ -36,15 +34,13 @@ from timesink.findings import (
 )
 from timesink.measures.compile_summary import FrameSummary, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per function, on every rank, whose guard fails more often than the limit or that was given up."""
-    judged = [_judge(part, limits["failures"]) for part in facts(compile_summary).frames]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+    return found_or_clear([_judge(part, limits["failures"]) for part in facts(compile_summary).frames])
 
 
 def _judge(part: FrameSummary, limit: float) -> tuple[Finding | None, Evidence]:

@@ -29,10 +29,8 @@ from timesink.findings import (
     Bottleneck,
     Card,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -45,7 +43,7 @@ from timesink.measures.graph_pieces import GraphPieces, graph_pieces
 from timesink.measures.kernel_facts import kernel_facts
 from timesink.measures.per_step import period_ns
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 from timesink.whatif.changes.case import Case
 from timesink.whatif.changes.shorten import ShortenKernels
@@ -58,9 +56,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     parts = facts(graph_pieces)
     if not parts and not len(facts(kernel_facts).frame["fused"].drop_nulls()):
         return NotApplicable("no compiled region and no generated kernel is recorded")
-    judged = [_judge(facts, part, limits["saved_ratio"]) for part in parts]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+    return found_or_clear([_judge(facts, part, limits["saved_ratio"]) for part in parts])
 
 
 def _judge(facts: Facts, part: GraphPieces, limit: float) -> tuple[Finding | None, Evidence]:

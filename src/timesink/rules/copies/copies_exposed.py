@@ -23,12 +23,12 @@ host memory is coherent with the device (GH200), a copy may be avoidable altoget
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
+from timesink.findings import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.measures.exposed_copies import CopyGroup, exposed_copies
 from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import bytes_text, share_text, time_text
 
 _WORDS = {
@@ -43,9 +43,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     for group in facts(exposed_copies):
         if group.direction in _WORDS and not (group.direction == "h2d" and group.pageable):
             sides.setdefault((group.device, group.direction), []).append(group)
-    judged = [_judge(facts, limits, groups) for groups in sides.values()]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+    return found_or_clear([_judge(facts, limits, groups) for groups in sides.values()])
 
 
 def _judge(facts: Facts, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:

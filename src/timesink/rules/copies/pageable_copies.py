@@ -23,7 +23,7 @@ copy that is hidden costs little, pageable or not.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
+from timesink.findings import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.idle_verdict import BLAME_READS
 from timesink.measures.blamed_time import drained_time
 from timesink.measures.exposed_copies import CopyGroup, exposed_copies
@@ -31,7 +31,7 @@ from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import bytes_text, share_text, time_text
 from timesink.whatif.changes.copies import PinCopies
 
@@ -40,9 +40,9 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device over the limit."""
     groups = [part for part in facts(exposed_copies) if part.direction == "h2d" and part.pageable]
     held = {part.device: part.intervals for part in drained_time(facts.trace, "copy", "copy_staging")}
-    judged = [_judge(facts, limits["held_ratio"], group, held.get(group.device, Intervals.none())) for group in groups]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(evidence for _, evidence in judged))
+    return found_or_clear(
+        [_judge(facts, limits["held_ratio"], group, held.get(group.device, Intervals.none())) for group in groups]
+    )
 
 
 def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals) -> tuple[Finding | None, Evidence]:

@@ -27,10 +27,8 @@ from timesink.findings import (
     Bottleneck,
     Card,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -41,7 +39,7 @@ from timesink.kernel_verdict import place_of
 from timesink.measures.optimizer_kernels import OptimizerKernels, optimizer_kernels
 from timesink.measures.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.changes import FuseOptimizer
 from timesink.whatif.changes.case import Case
@@ -54,9 +52,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     parts = facts(optimizer_kernels)
     if not parts:
         return NotApplicable("no range of an optimizer's step launched kernels")
-    judged = [_judge(facts, part, limits["saved_ratio"]) for part in parts]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+    return found_or_clear([_judge(facts, part, limits["saved_ratio"]) for part in parts])
 
 
 def _judge(facts: Facts, part: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:

@@ -28,10 +28,8 @@ from timesink.findings import (
     Bottleneck,
     Card,
     Claim,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -41,7 +39,7 @@ from timesink.idle_verdict import BLAME_READS, place_of, waits
 from timesink.measures.blamed_time import BlamedTime, blamed_time
 from timesink.measures.profiler_cost import ProfilerCost, profiler_cost
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, MEMORY_EVENTS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import NS_PER_MS, time_text
 
 CAUSES = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")
@@ -53,9 +51,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     if not heavy:
         return NotApplicable("no Python stacks were recorded")
     parts = [part for part in blamed_time(facts.trace, CAUSES, preparing=False) if part.device[0] in heavy]
-    judged = [_judge(part, heavy[part.device[0]], limits) for part in parts]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    return Found(found) if found else Clear(tuple(fact for _, fact in judged))
+    return found_or_clear([_judge(part, heavy[part.device[0]], limits) for part in parts])
 
 
 def _judge(part: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Finding | None, Evidence]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.memo import remembered
-from timesink.measures.step_alignment import Alignment, align
+from timesink.measures.step_alignment import Alignment, StepOps, align
 from timesink.measures.step_contents import StepContents
 from timesink.measures.steps import steps
 from timesink.measures.timeline import Device
@@ -117,12 +117,27 @@ def _standing_out(period_ns: Times) -> Times:
     return np.flatnonzero(period_ns - middle > max(DEVIATIONS * spread, LEAST_EXCESS * middle))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Usual:
+    """The median step, which every slow one is held against."""
+
+    period_ns: int
+    ops: StepOps
+    idle_by_cause: dict[str, int]
+    to_host_bytes: int
+
+    @classmethod
+    def of(cls, split: StepContents, at: int) -> _Usual:
+        period_ns = int(split.windows["period_ns"][at])
+        return cls(period_ns, split.ops(at), split.idle_by_cause(at), split.to_host_bytes(at))
+
+
 def _named(trace: Trace, key: Device, windows: pl.DataFrame, slow: Times) -> list[SpikeStep]:
     period = windows["period_ns"].to_numpy()
     usual = int(np.argsort(period, kind="stable")[(period.size - 1) // 2])
     split = StepContents.of(trace, key, windows)
-    reference = split.ops(usual)
-    found = [_name(trace, key, split, int(at), usual, align(split.ops(int(at)), reference)) for at in slow]
+    reference = _Usual.of(split, usual)
+    found = [_name(trace, key, split, int(at), reference, align(split.ops(int(at)), reference.ops)) for at in slow]
     middle = float(np.median(period))
     return [spike for spike in found if spike.excess_ns > _least(spike.kind) * middle]
 
@@ -151,9 +166,10 @@ _IDLE_KINDS: Final = (
 _SAVING: Final = ("checkpoint", "sync", "copy_staging", "untraced", "python", "dispatch", "cuda_call", "copy")
 
 
-def _name(trace: Trace, key: Device, split: StepContents, at: int, usual: int, aligned: Alignment) -> SpikeStep:
+def _name(trace: Trace, key: Device, split: StepContents, at: int, usual: _Usual, aligned: Alignment) -> SpikeStep:
     causes = _causes(split, at, usual, aligned)
-    excess = int(split.windows["period_ns"][at] - split.windows["period_ns"][usual])
+    period = int(split.windows["period_ns"][at])
+    excess = period - usual.period_ns
     kind, carried, speaking = _kind(split, at, usual, aligned, causes, excess)
     stretches = split.stretches(at).filter(pl.col("cause").is_in(list(speaking))).sort("length", "start_ns")
     window = split.window(at)
@@ -166,16 +182,15 @@ def _name(trace: Trace, key: Device, split: StepContents, at: int, usual: int, a
         kind = Spike.ALLOCATOR_RETRY
     place, at_ns = _place(split, at, aligned)
     ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
-    period = int(split.windows["period_ns"][at])
     return SpikeStep(
         key, step, label, kind, period, excess, min(carried, excess), place, at_ns, stretch,
         tuple(item for item in ordered if item[1] > 0),
     )  # fmt: skip
 
 
-def _causes(split: StepContents, at: int, usual: int, aligned: Alignment) -> dict[str, int]:
+def _causes(split: StepContents, at: int, usual: _Usual, aligned: Alignment) -> dict[str, int]:
     """Excess by cause; together with what the usual step has more of, they sum to the excess."""
-    mine, theirs = split.idle_by_cause(at), split.idle_by_cause(usual)
+    mine, theirs = split.idle_by_cause(at), usual.idle_by_cause
     causes = {name: mine.get(name, 0) - theirs.get(name, 0) for name in sorted({*mine, *theirs})}
     rows = split.inside(at)
     classes, alone = rows["op_class"].cast(pl.String).to_numpy(), aligned.pair < 0
@@ -189,7 +204,7 @@ def _causes(split: StepContents, at: int, usual: int, aligned: Alignment) -> dic
 
 
 def _kind(
-    split: StepContents, at: int, usual: int, aligned: Alignment, causes: dict[str, int], excess: int
+    split: StepContents, at: int, usual: _Usual, aligned: Alignment, causes: dict[str, int], excess: int
 ) -> tuple[Spike, int, tuple[str, ...]]:
     """The class, what it carries, and the idle causes that speak for it."""
 
@@ -206,7 +221,7 @@ def _kind(
     if best[0] >= CARRIES * excess:
         return best[1], best[0], best[2]
     burst = split.to_host_bytes(at)
-    if burst >= max(_BURST_BYTES, _BURST_TIMES * split.to_host_bytes(usual)) and carried(_SAVING) >= CARRIES * excess:
+    if burst >= max(_BURST_BYTES, _BURST_TIMES * usual.to_host_bytes) and carried(_SAVING) >= CARRIES * excess:
         return Spike.CHECKPOINT, carried(_SAVING), _SAVING
     for kind, names in _IDLE_KINDS[-2:]:
         if carried(names) >= CARRIES * excess:
@@ -214,9 +229,9 @@ def _kind(
     return Spike.UNEXPLAINED, 0, ()
 
 
-def _one_factor(split: StepContents, at: int, usual: int, aligned: Alignment) -> bool:
+def _one_factor(split: StepContents, at: int, usual: _Usual, aligned: Alignment) -> bool:
     """Whether the kernels of both steps are longer by one factor, as at a lower clock."""
-    mine, theirs = split.ops(at), split.ops(usual)
+    mine, theirs = split.ops(at), usual.ops
     held = aligned.pair >= 0
     compute = split.inside(at)["op_class"].cast(pl.String).to_numpy() == "compute"
     held &= compute

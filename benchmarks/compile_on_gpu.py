@@ -23,6 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.gpu_pool import Pool  # noqa: E402
+
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 PROGRAMS = (
     "layer_breaks", "layer_breaks_training", "layer_breaks_wide", "reduce_overhead", "int_argument", "dynamic_shape",
@@ -35,25 +39,6 @@ ON_TWO = (
 )  # fmt: skip
 LARGEST_TAR_BYTES = 11_500_000
 Job = tuple[str, str, str]
-
-
-class Pool:
-    """GPUs lent to programs; one that needs two waits until two are free."""
-
-    def __init__(self, count: int) -> None:
-        self.free, self.changed = set(range(count)), threading.Condition()
-
-    def take(self, count: int) -> list[int]:
-        with self.changed:
-            self.changed.wait_for(lambda: len(self.free) >= count)
-            taken = sorted(self.free)[:count]
-            self.free -= set(taken)
-            return taken
-
-    def give(self, gpus: list[int]) -> None:
-        with self.changed:
-            self.free |= set(gpus)
-            self.changed.notify_all()
 
 
 def jobs(gpus: int) -> list[tuple[Job, int]]:

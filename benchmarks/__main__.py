@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.inputs import traces
 from benchmarks.runs import Row, show
 
-from benchmarks import decode, end_to_end, sqlite, startup
+from benchmarks import decode, end_to_end, pages, sqlite, startup
 
 SIZES = (125, 500, 2000)
 QUICK_SIZES = (15, 30, 60)
@@ -29,12 +29,14 @@ def plans(runs: int, quick: bool, hta: str) -> dict[str, Callable[[], Iterator[R
             decode.NAME: lambda: decode.rows(1, QUICK_SIZES[0]),
             end_to_end.NAME: lambda: end_to_end.rows(1, QUICK_SIZES),
             sqlite.NAME: lambda: sqlite.rows(1, 20_000, 40_000),
+            pages.NAME: lambda: pages.rows(1, QUICK_SIZES[0]),
         }
     return {
         startup.NAME: lambda: startup.rows(2 * runs + 1),
         decode.NAME: lambda: decode.rows(runs),
         end_to_end.NAME: lambda: end_to_end.rows(runs, SIZES, hta),
         sqlite.NAME: lambda: sqlite.rows(runs),
+        pages.NAME: lambda: pages.rows(2 * runs + 1),
     }
 
 
@@ -50,7 +52,7 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--hta", default="", metavar="PYTHON")
-    parser.add_argument("--only", choices=[startup.NAME, decode.NAME, end_to_end.NAME, sqlite.NAME], action="append")
+    parser.add_argument("--only", choices=list(plans(1, True, "")), action="append")
     options = parser.parse_args()
     known = plans(options.runs, options.quick, options.hta)
     show(everything({name: rows for name, rows in known.items() if not options.only or name in options.only}))

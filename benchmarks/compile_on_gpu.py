@@ -2,9 +2,9 @@
 
     python benchmarks/compile_on_gpu.py OUTDIR [--gpus N] [--seconds 200] [--dry]
 
-Needs PyTorch with CUDA and Triton, nothing of timesink. Programs for two GPUs are left out where there is one. Writes
-OUTDIR/compile.tar: traces (.json.xz), TORCH_TRACE logs, TORCH_LOGS text, what was measured. OUTDIR/results.json says
-how every program ended.
+Needs PyTorch with CUDA and Triton; of timesink only the capture package. Programs for two GPUs are left out where there
+is one. Writes OUTDIR/compile.tar: traces (.json.xz), TORCH_TRACE logs, TORCH_LOGS text, what was measured.
+OUTDIR/results.json says how every program ended.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ PROGRAMS = (
     "print_break", "item_break",
 )  # fmt: skip
 SPIKES = ("recompile,gc,gc_marked,none", "empty_cache,allocator_retry,checkpoint,slow_batch")
+CAPTURED = ("gc,none", "gc_again,slow_batch", "checkpoint,recompile")
 ON_TWO = (
     ("program", "collective_break", "broken"), ("program", "collective_break", "fixed"),
     ("spike", "late_peer,none_on_two", "0"),
@@ -45,14 +46,15 @@ def jobs(gpus: int) -> list[tuple[Job, int]]:
     """Every program with the number of GPUs it needs, those for two first."""
     two = [(job, 2) for job in ON_TWO] if gpus > 1 else []
     one = [("program", name, variant) for name in PROGRAMS for variant in ("broken", "fixed")]
-    return [*two, *((("spike", kinds, "0"), 1) for kinds in SPIKES), *((job, 1) for job in one)]
+    slow = [("spike", kinds, "0") for kinds in SPIKES] + [("captured", kinds, "0") for kinds in CAPTURED]
+    return [*two, *((job, 1) for job in (*slow, *one))]
 
 
 def environment(gpus: list[int], port: int, logs: Path) -> dict[str, str]:
     return {
         **os.environ, **SAFE,
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         "TORCH_TRACE": str(logs),
         "TORCH_LOGS": "graph_breaks,recompiles,guards,perf_hints",
         "TORCHINDUCTOR_CACHE_DIR": str(logs / "cache"),

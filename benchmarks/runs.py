@@ -69,7 +69,7 @@ def median(runs: Iterable[Run]) -> Run:
 
 def at_least(benchmark: str, what: str, ratio: float, bar: float) -> Row:
     """A ratio that should be no smaller than its bar."""
-    return Row(benchmark, what, f"{ratio:.1f} x", f">= {bar:g} x", ratio >= bar)
+    return Row(benchmark, what, f"{ratio:.3g} x", f">= {bar:g} x", ratio >= bar)
 
 
 def at_most(benchmark: str, what: str, value: float, bar: float, unit: str) -> Row:

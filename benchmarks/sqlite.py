@@ -140,7 +140,7 @@ def rows(runs: int, kernels: int = 5_000_000, calls: int = 10_000_000, keep: boo
         count, peak_mb = found[0][1], statistics.median(entry[2] for entry in found)
         figure = f"{seconds[name]:.2f} s, {count / seconds[name] / 1e6:.2f} M rows/s, {peak_mb:,.0f} MB"
         yield Row(NAME, f"{name}: {kernels / 1e6:g} M kernels, {calls / 1e6:g} M calls", figure)
-    yield Row(NAME, "sqlite3 and lists / read", f"{seconds['sqlite3 and lists'] / seconds['read']:.1f} x")
+    yield Row(NAME, "sqlite3 and lists / read", f"{seconds['sqlite3 and lists'] / seconds['read']:.3g} x")
     yield at_least(NAME, "sqlite3 and lists / read and diagnose",
                    seconds["sqlite3 and lists"] / seconds["read and diagnose"], LISTS_BAR)  # fmt: skip
 

@@ -75,7 +75,7 @@ class Loop:
         del rings, ring
         gc.collect()
 
-    _gc_marked = _gc
+    _gc_marked = _gc_again = _gc
 
     def _empty_cache(self) -> None:
         if not self.setting.dry:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.compiling.worker program NAME broken|fixed OUT [--dry]
     python -m benchmarks.compiling.worker spike KIND,KIND SEED OUT [--dry]
+    python -m benchmarks.compiling.worker captured KIND,KIND SEED OUT [--dry]    the same by `timesink capture torch`
 
 The caller sets TORCH_TRACE and TORCH_LOGS. Writes OUT/<stem>.json (a trace) and OUT/<stem>.measured.json.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gzip
 import json
 import os
 import random
+import shutil
 import statistics
 import sys
 import time
@@ -24,7 +27,7 @@ from benchmarks.compiling import spikes
 from benchmarks.compiling.programs import PROGRAMS, SLOW, Setting, Step
 from torch.profiler import ProfilerActivity, profile, schedule
 
-WARM, ACTIVE, LEAD_IN = 8, 12, 2
+WARM, ACTIVE, LEAD_IN, SETTLE = 8, 12, 2, 6
 ROUNDS, PER_ROUND = 7, 20
 SEEDS = 2
 
@@ -82,17 +85,49 @@ def run_program(name: str, variant: str, out: Path, setting: Setting) -> None:
     write(out, target.stem, {**measured, "first_step_s": first_s})
 
 
+def planted(kind: str, seed: int) -> int:
+    """The step, counted from the first recorded one, at which the cause strikes."""
+    return random.Random(f"{kind} {seed}").randrange(8, spikes.STEPS - 4)
+
+
+def settled(kind: str, at: int, scratch: Path, setting: Setting) -> spikes.Loop:
+    loop = spikes.Loop(kind, setting, at + SETTLE + LEAD_IN, scratch)
+    for _ in range(SETTLE):
+        loop.tick()
+    loop.prepare()
+    synchronize(setting)
+    return loop
+
+
+def run_captured(kind: str, seed: int, out: Path, dry: bool) -> None:
+    """The loop as a program of its own that knows of no profiler, captured from outside."""
+    from timesink import capture
+    from timesink.capture.schedule import Steps
+
+    for number in range(seed, seed + SEEDS):
+        stem = f"captured_{kind}.{number}.rank0"
+        program = [sys.executable, "-m", "benchmarks.compiling.worker", "loop", kind, str(number), str(out)]
+        steps = Steps(settle=SETTLE, timed=0, warm_up=LEAD_IN, active=spikes.STEPS)
+        done = capture.torch([*program, *(["--dry"] if dry else [])], steps=steps, out=out / stem, quiet=True)
+        with gzip.open(done.files[0]) as packed, (out / f"{stem}.json").open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+        shutil.rmtree(out / stem)
+        write(out, stem, {"kind": kind, "seed": number, "step": planted(kind, number)})
+
+
+def run_loop(kind: str, seed: int, out: Path, setting: Setting) -> None:
+    """As many steps as it takes to be captured, and some."""
+    loop = settled(kind, planted(kind, seed), out, setting)
+    for _ in range(LEAD_IN + spikes.STEPS + 8):
+        loop.tick()
+
+
 def run_spike(kind: str, seed: int, out: Path, setting: Setting) -> None:
     """Several captures of one loop, the planted step drawn anew for each."""
     for number in range(seed, seed + SEEDS):
-        at = random.Random(f"{kind} {number}").randrange(8, spikes.STEPS - 4)
-        settle = 6
+        at = planted(kind, number)
         torch._dynamo.reset()  # what an earlier loop compiled may not help this one
-        loop = spikes.Loop(kind, setting, at + settle + LEAD_IN, out)
-        for _ in range(settle):
-            loop.tick()
-        loop.prepare()
-        synchronize(setting)
+        loop = settled(kind, at, out, setting)
         target, times_ms = out / f"{kind}.{number}.rank{rank()}.json", []
         with profiler(setting, spikes.STEPS, target, shapes=False, collections=kind == "gc_marked") as running:
             for _ in range(LEAD_IN + spikes.STEPS):
@@ -119,7 +154,7 @@ def write(out: Path, stem: str, measured: dict[str, object]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("program", "spike"))
+    parser.add_argument("what", choices=("program", "spike", "captured", "loop"))
     parser.add_argument("name")
     parser.add_argument("variant")
     parser.add_argument("out", type=Path)
@@ -136,9 +171,13 @@ def main() -> None:
         dist.init_process_group("gloo" if options.dry else "nccl")
     if options.what == "program":
         run_program(options.name, options.variant, options.out, setting)
-    else:
-        for kind in options.name.split(","):
+    for kind in options.name.split(","):
+        if options.what == "spike":
             run_spike(kind, int(options.variant), options.out, setting)
+        elif options.what == "captured":
+            run_captured(kind, int(options.variant), options.out, options.dry)
+        elif options.what == "loop":
+            run_loop(kind, int(options.variant), options.out, setting)
     sys.stdout.flush()
     os._exit(0)  # compile workers and communicators need no orderly end
 

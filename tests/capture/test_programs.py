@@ -205,3 +205,13 @@ print(run.capture.manifest["files"][0]["counts"]["steps"], len(run.capture.missi
     steps, missing, file = done.stdout.split()[-3:]
     assert (steps, missing) == ("3", "0")
     assert names(Path(file)).count("mine") == 3
+
+
+def test_a_full_collection_is_a_range_of_the_step_it_stopped(torch_python: str, tmp_path: Path) -> None:
+    text = LOOP.replace("import sys, torch", "import gc, sys, torch").replace(
+        "    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    if _ == 7: gc.collect()\n"
+    )
+    text = text.replace("import gc,", "import gc; gc.disable()\nimport")
+    done = capture.torch([torch_python, written(tmp_path, text)], steps=FEW, out=tmp_path / "out", quiet=True)
+    found = names(done.files[0])
+    assert found.count("Python GC") == 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import sqlite3
 import sys
 import timeit
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timesink
+from timesink.capture.agent.garbage import GarbageMarks
 from timesink.capture.agent.ranks import rank_and_world
 from timesink.capture.agent.start import is_bystander
 from timesink.capture.artefacts import check
@@ -246,3 +249,30 @@ def test_steps_that_are_too_short_raise_a_doubt() -> None:
     assert doubtful([rank([30, 30, 30], [31, 29, 30])]) == []
     (doubt,) = doubtful([rank([30, 30, 30], [3, 4, 5])])
     assert "raise --warm-up" in doubt
+
+
+def test_only_collections_of_older_generations_between_start_and_stop_are_marked() -> None:
+    said: list[str] = []
+
+    def open() -> Callable[[], None]:
+        said.append("begin")
+        return lambda: said.append("end")
+
+    marks = GarbageMarks(open)
+    gc.collect()
+    marks.start()
+    gc.collect(0)
+    gc.collect(1)
+    gc.collect()
+    marks.stop()
+    marks.stop()
+    gc.collect()
+    assert said == ["begin", "end"] * 2
+
+
+def test_without_a_way_to_open_ranges_nothing_is_hooked() -> None:
+    before = len(gc.callbacks)
+    marks = GarbageMarks()
+    marks.start()
+    assert len(gc.callbacks) == before
+    marks.stop()

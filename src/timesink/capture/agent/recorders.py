@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+from timesink.capture.agent.garbage import GarbageMarks, nvtx_marks, torch_marks
 from timesink.capture.agent.nvtx import find_nvtx
 from timesink.capture.agent.stopwatch import wait
 from timesink.capture.schedule import Plan
@@ -39,6 +40,7 @@ class TorchRecorder:
         self._plan = plan
         self._target = target
         self._profile: Any = None
+        self._garbage = GarbageMarks()
 
     def prepare(self, warm_up: int) -> None:
         """Start the profiler in its warm-up."""
@@ -60,6 +62,8 @@ class TorchRecorder:
             **({"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}),
         )
         self._profile.timesink_owns_it = True
+        self._garbage = torch_marks(torch)
+        self._garbage.start()
         self._profile.start()
 
     def start(self) -> None:
@@ -71,6 +75,7 @@ class TorchRecorder:
 
     def stop(self) -> None:
         """Stop, and write what has not been written by the schedule."""
+        self._garbage.stop()
         if self._plan.whole:
             self._profile.stop()
             self._export(self._profile)
@@ -80,6 +85,7 @@ class TorchRecorder:
 
     def abandon(self) -> None:
         """Stop the profiler, if it runs."""
+        self._garbage.stop()
         if self._profile is not None:
             self._profile.on_trace_ready = None
             self._profile.stop()
@@ -105,6 +111,7 @@ class RangeRecorder:
 
     def __init__(self, early: bool) -> None:
         self._nvtx = find_nvtx()
+        self._garbage = nvtx_marks(self._nvtx)
         self._early = early
         self._open: object = None
 
@@ -118,6 +125,7 @@ class RangeRecorder:
         if not self._early:
             _profiler_range("Start")
         self._mark("step 1")
+        self._garbage.start()
 
     def step(self, number: int) -> None:
         """End a step's range and begin the next one's."""
@@ -126,12 +134,14 @@ class RangeRecorder:
 
     def stop(self) -> None:
         """Close both ranges; kernels still in flight belong to the last step."""
+        self._garbage.stop()
         self._mark(None)
         wait()
         _profiler_range("Stop")
 
     def abandon(self) -> None:
         """Close the step's range."""
+        self._garbage.stop()
         self._mark(None)
 
     def _mark(self, name: str | None) -> None:

@@ -26,10 +26,13 @@ from timesink.errors import UsageError
 from timesink.exports.handover import checked_origin, deep_link, serve_once
 from timesink.exports.perfetto import write_perfetto
 from timesink.exports.slices import edges, nesting_lanes
+from timesink.measures.critical_path import critical_path
 from timesink.measures.idle_blame import idle_blame
+from timesink.measures.launches import launch_units
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.report_model.windows import window_of
 
 messages: Any = pytest.importorskip(
     "perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="perfetto is not installed (pip install perfetto)"
@@ -94,8 +97,77 @@ def test_slices_of_a_real_trace_are_its_rows_and_idle_time_is_there() -> None:
     ours = list(read_back["timesink"].elements())
     assert sum(end - start for name, start, end in ours if name in causes) == idle_blame(trace).idle_ns
     labels = {packet.track_descriptor.name for packet in found if packet.HasField("track_descriptor")}
-    assert {"steps", "idle, because of", "launches ahead in the queue", "bytes being copied"} <= labels
+    assert {"steps", "idle, because of", "launches ahead in the queue", "bytes being copied", "critical path"} <= labels
     assert any(label.startswith("finding 1: IDL101") for label in labels)
+
+
+def demo() -> Trace:
+    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+        return read(path, cache=False)
+
+
+def on_track(found: Any, label: str) -> list[tuple[str, int, int]]:
+    """The slices of the tracks of that name, in order of time."""
+    uuids = {packet.track_descriptor.uuid for packet in found if packet.track_descriptor.name.startswith(label)}
+    names = {entry.iid: entry.name for packet in found for entry in packet.interned_data.event_names}
+    stack: dict[int, list[tuple[str, int]]] = {}
+    read_back = []
+    for packet in found:
+        event = packet.track_event
+        if not packet.HasField("track_event") or event.track_uuid not in uuids:
+            continue
+        if event.type == event.TYPE_SLICE_BEGIN:
+            stack.setdefault(event.track_uuid, []).append((names[event.name_iid], packet.timestamp))
+        else:
+            name, start = stack[event.track_uuid].pop()
+            read_back.append((name, start, packet.timestamp))
+    return sorted(read_back, key=lambda slice: slice[1:])
+
+
+def test_the_critical_path_is_on_a_track_of_its_own_without_a_gap() -> None:
+    trace = demo()
+    path = critical_path(trace)[0]
+    shown = on_track(packets(trace), "critical path")
+    assert [(start, end) for _, start, end in shown] == list(zip(path.start_ns, path.end_ns, strict=True))
+    assert all(earlier[2] == later[1] for earlier, later in pairwise(shown))
+    starts, ends = set(trace[DEVICE_OPS]["start_ns"]), set(trace[DEVICE_OPS]["end_ns"])
+    on_device = [(start, end) for name, start, end in shown if name.startswith("device: ")]
+    assert len(on_device) > 100
+    assert all(start in starts and end in ends for start, end in on_device)
+
+
+def test_each_finding_has_a_track_with_exactly_what_it_claims() -> None:
+    trace = demo()
+    diagnosis = diagnose(trace)
+    found = packets(trace, diagnosis)
+    for number, (card, finding) in enumerate(diagnosis.findings, start=1):
+        claimed = [
+            pair for part in finding.claim.intervals.values() for pair in zip(part.start_ns, part.end_ns, strict=True)
+        ]
+        shown = on_track(found, f"finding {number}: {card.code}")
+        assert [(start, end) for _, start, end in shown] == sorted(claimed)
+
+
+def test_the_depth_of_the_queue_is_that_of_the_launches() -> None:
+    trace = demo()
+    found = packets(trace)
+    (uuid,) = (p.track_descriptor.uuid for p in found if p.track_descriptor.name == "launches ahead in the queue")
+    shown = [(p.timestamp, p.track_event.counter_value) for p in found if p.track_event.track_uuid == uuid]
+    units = launch_units(trace).sort("call_start_ns", "call")
+    assert shown == list(units.select("call_start_ns", "queue_depth").iter_rows())
+
+
+def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+        assert run(["open", str(path), "--no-browser", "--timeout", "1"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    trace = demo()
+    findings = diagnose(trace).findings
+    assert len(lines) == 1 + 2 * len(findings)
+    for number, (card, finding) in enumerate(findings):
+        window = window_of(trace, finding)
+        assert lines[1 + 2 * number].startswith(f"finding {number + 1}: {card.code} ")
+        assert lines[2 + 2 * number].endswith(f"&visStart={window.start_ns}&visEnd={window.end_ns}")
 
 
 def test_an_arrow_leads_from_each_launch_to_its_work() -> None:

@@ -9,6 +9,7 @@ from tests.whatif.programs import Simulated
 from timesink.model.tables import API_CALLS, DEVICE_OPS, CopyKind, MemoryKind, OpKind
 from timesink.model.trace import Trace
 from timesink.whatif.changes import Range, ScaleHost, ScaleKernels
+from timesink.whatif.critical import path_pieces
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import StepWindows
 from timesink.whatif.pricing import Pricer
@@ -89,3 +90,25 @@ def test_a_blocked_copy_is_waiting_and_not_work_of_the_host() -> None:
     assert _on_path(pricer, "host") == 0
     halved = pricer.price(ScaleKernels(KERNELS, Range.exact(0.5)))
     assert 2_490 * US <= halved.gain_ns <= 2_500 * US
+
+
+def test_the_critical_path_goes_back_and_forth_between_host_and_device() -> None:
+    # a kernel that the host waits for, then host work, then a second kernel: nothing overlaps, so all of it is the path
+    trace = _program(
+        [("cudaLaunchKernel", 0, 10), ("cudaDeviceSynchronize", 10, 120), ("cudaLaunchKernel", 200, 210)],
+        [(0, 5, 115), (2, 204, 300)],
+    )
+    pricer = _pricer(trace, 301)
+    found = path_pieces(pricer.graph, pricer.graph.replay(), pricer.anchors)
+    shown = [
+        (start // US, end // US, kind, name)
+        for start, end, kind, name in zip(found.start_ns, found.end_ns, found.kinds, found.names, strict=True)
+    ]
+    assert shown == [
+        (0, 5, "launch latency", ""),
+        (5, 115, "device", "gemm"),
+        (115, 120, "return from a wait", ""),
+        (120, 200, "host", "untraced"),
+        (200, 204, "launch latency", ""),
+        (204, 300, "device", "gemm"),
+    ]

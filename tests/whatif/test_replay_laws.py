@@ -11,7 +11,9 @@ from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simul
 
 from timesink.model.trace import Trace
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleHost, ScaleKernels
+from timesink.whatif.critical import path_pieces, path_shares
 from timesink.whatif.graph import Graph
+from timesink.whatif.periods import Anchors, StepWindows
 from timesink.whatif.program import ranks_of
 from timesink.whatif.selection import Target
 
@@ -116,3 +118,17 @@ def test_a_trace_without_calls_replays_as_it_was(rows: int) -> None:
     simulated.calls.clear()
     graph = Graph.from_trace(simulated.trace())
     assert np.array_equal(graph.replay().time_ns, graph.network.observed_ns)
+
+
+@settings(deadline=None)
+@given(programs, st.integers(1, 10**6))
+def test_the_critical_path_is_without_gaps_and_sums_to_its_shares(program: list[Instruction], length_ns: int) -> None:
+    graph = Graph.from_trace(simulate(program).trace())
+    replay = graph.replay()
+    anchors = Anchors(graph, StepWindows(np.array([0]), np.array([length_ns])))
+    found = path_pieces(graph, replay, anchors)
+    assert np.array_equal(found.end_ns[:-1], found.start_ns[1:])
+    assert (found.end_ns > found.start_ns).all()
+    assert not found.end_ns.size or found.end_ns[-1] == replay.time_ns[anchors.last_node(replay)]
+    total = sum(share.ns for share in path_shares(graph, replay, anchors))
+    assert int((found.end_ns - found.start_ns).sum()) == total

@@ -47,7 +47,7 @@ def command(
     """Write a trace for Perfetto or speedscope, or one of its tables.
 
     A Perfetto trace holds everything that has a start and an end, and on tracks of its own what timesink found:
-    steps, idle time by cause, the time each finding claims, queue depth, bytes being copied.
+    steps, idle time by cause, the critical path, the time each finding claims, queue depth, bytes being copied.
     """
     if (table is None) != output.name.lower().endswith(WHOLE):
         raise UsageError(

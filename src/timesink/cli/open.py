@@ -51,8 +51,9 @@ def command(
             diagnosis = _written(trace, file)
         link = deep_link(origin, _window(trace, diagnosis, finding))
         sys.stdout.write(f"{link}\n")
+        if finding is None:
+            _list_findings(trace, diagnosis, origin)
         sys.stdout.flush()
-        _list_findings(diagnosis)
         started = None if no_browser else webbrowser.open
         taken = serve_once(file, origin, timeout, on_ready=(lambda: started(link)) if started else None)
     if not taken:
@@ -74,18 +75,28 @@ def _written(trace: Trace, file: Path) -> Diagnosis:
 
 def _window(trace: Trace, diagnosis: Diagnosis, number: int | None) -> tuple[int, int] | None:
     """The stretch of time around that finding, the same as in the report."""
-    from timesink.report_model.windows import window_of
-
     if number is None:
         return None
     if number > len(diagnosis.findings):
         raise UsageError(f"there is no finding {number}", remedy=f"the diagnosis has {len(diagnosis.findings)}")
-    window = window_of(trace, diagnosis.findings[number - 1][1])
-    if window is None:
+    found = _place(trace, diagnosis, number)
+    if found is None:
         raise UsageError(f"finding {number} has no place in time", remedy="leave --finding out")
-    return window.start_ns, window.end_ns
+    return found
 
 
-def _list_findings(diagnosis: Diagnosis) -> None:
+def _place(trace: Trace, diagnosis: Diagnosis, number: int) -> tuple[int, int] | None:
+    from timesink.report_model.windows import window_of
+
+    window = window_of(trace, diagnosis.findings[number - 1][1])
+    return None if window is None else (window.start_ns, window.end_ns)
+
+
+def _list_findings(trace: Trace, diagnosis: Diagnosis, origin: str) -> None:
+    """Each finding with the link that opens the trace at its window; the file is served to whichever comes first."""
+    from timesink.exports.handover import deep_link
+
     for number, (card, finding) in enumerate(diagnosis.findings, start=1):
-        sys.stderr.write(f"--finding {number}: {card.code} {scrub_sentence(finding.message)}\n")
+        place = _place(trace, diagnosis, number)
+        link = "no place in time" if place is None else deep_link(origin, place)
+        sys.stdout.write(f"finding {number}: {card.code} {scrub_sentence(finding.message)}\n  {link}\n")

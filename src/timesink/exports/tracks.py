@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.findings import Diagnosis
+from timesink.measures.critical_path import critical_path
 from timesink.measures.idle_blame import idle_blame
 from timesink.measures.launches import launch_units
 from timesink.measures.links import launch_links
@@ -111,6 +112,10 @@ def _derived(trace: Trace) -> Iterator[SliceTrack]:
         yield _track(_device(rank, device), "steps", rows, names)
     for (rank, device), rows in idle_blame(trace).frame.group_by("rank", "device", maintain_order=True):
         yield _track(_device(rank, device), "idle, because of", rows, rows["cause"].cast(pl.String).to_list())
+    for rank, path in sorted(critical_path(trace).items()):
+        names = [f"{kind}: {name}" if name else kind for kind, name in zip(path.kinds, path.names, strict=True)]
+        none = [0] * len(names)
+        yield SliceTrack(f"rank {rank}", "critical path", path.start_ns.tolist(), path.end_ns.tolist(), names, none)
 
 
 def _host(trace: Trace) -> Iterator[SliceTrack]:

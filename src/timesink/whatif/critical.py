@@ -17,6 +17,7 @@ from timesink.whatif.network import EdgeKind, Replay
 from timesink.whatif.periods import Anchors
 
 Rows = npt.NDArray[np.int64]
+Times = npt.NDArray[np.int64]
 
 _KINDS: Final = {
     EdgeKind.HOST: "host", EdgeKind.FORK: "host", EdgeKind.JOIN: "host", EdgeKind.LAUNCH: "launch latency",
@@ -34,12 +35,44 @@ class PathShare:
     ns: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PathPieces:
+    """The critical path as time passes: each piece ends where the next begins. `names` are untrusted text."""
+
+    start_ns: Times
+    end_ns: Times
+    kinds: list[str]
+    names: list[str]
+
+
+def path_pieces(graph: Graph, replay: Replay, anchors: Anchors) -> PathPieces:
+    """The path that bounds the steps, in order of time; neighbours of one kind and name are one piece."""
+    path = _path(graph, replay, anchors)[::-1]
+    edges = graph.network.edges
+    start, end = replay.time_ns[edges.src[path]], replay.time_ns[edges.dst[path]]
+    text = np.full((2, path.size), "", object)
+    for kind in EdgeKind:
+        mine = np.flatnonzero(edges.kind[path] == kind)
+        text[0, mine] = _KINDS[kind]
+        text[1, mine] = _names(graph, kind, path[mine]) if mine.size else []
+    kept = np.flatnonzero(end > start)
+    new = np.append(True, (text[:, kept[1:]] != text[:, kept[:-1]]).any(axis=0))[: kept.size]
+    first, last = kept[new], kept[np.append(new[1:], True)[: kept.size]]
+    return PathPieces(start[first], end[last], text[0, first].tolist(), text[1, first].tolist())
+
+
+def _path(graph: Graph, replay: Replay, anchors: Anchors) -> Rows:
+    """The edges of the path, latest first; none where there is no steady step."""
+    if not len(anchors.windows):
+        return np.empty(0, np.int64)
+    return replay.path_to(anchors.last_node(replay), graph.network, anchors.first_ns(replay))
+
+
 def path_shares(graph: Graph, replay: Replay, anchors: Anchors) -> tuple[PathShare, ...]:
     """Shares of the path that bound the steps, longest first. Together they are the time of the path per step."""
     if not len(anchors.windows):
         return ()
-    last = anchors.last_node(replay)
-    path = replay.path_to(last, graph.network, anchors.first_ns(replay))
+    path = _path(graph, replay, anchors)
     totals: dict[tuple[str, str], int] = defaultdict(int)
     edges = graph.network.edges
     for kind in EdgeKind:

@@ -12,6 +12,8 @@ import argparse
 import gzip
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _TS = re.compile(rb'("ts":\s*)(\d+)((?:\.\d+)?)')
@@ -24,25 +26,47 @@ _STEP = re.compile(rb"(ProfilerStep#)(\d+)")
 _HOLE = re.compile(rb"\0([tis])(\d+)\0")
 
 
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A trace to repeat: what stands before and after its events, and the events in pieces."""
+
+    head: bytes
+    pieces: list[bytes | tuple[str, int]]
+    tail: bytes
+    body_bytes: int
+    span_us: int
+    id_span: int
+    step_span: int
+
+    @classmethod
+    def of(cls, path: Path) -> Seed:
+        """Read a Kineto trace, plain or packed."""
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        begin = text.index(b"[", text.index(b'"traceEvents"')) + 1
+        end = json.JSONDecoder(strict=False).raw_decode(text.decode("latin-1"), begin - 1)[1] - 1
+        body = text[begin:end]
+        times = [int(found[2]) for found in _TS.finditer(body)]
+        ids = [int(found[2]) for found in _ID.finditer(body) if int(found[2]) < 1 << 40]
+        steps = [int(found[2]) for found in _STEP.finditer(body)]
+        # Durations may exceed the span of the starts; a second of air keeps the copies apart.
+        span_us = max(times) - min(times) + 1_000_000
+        return cls(text[:begin], _pieces(body), text[end:], len(body), span_us, max(ids) + 1, len(set(steps)) + 1)
+
+    def events(self, copies: int, span_us: int) -> Iterator[bytes]:
+        """The text of the events, so many times, each `span_us` after the one before."""
+        for copy in range(copies):
+            yield b"," if copy else b""
+            yield _copy(self.pieces, {"t": copy * span_us, "i": copy * self.id_span, "s": copy * self.step_span})
+
+
 def grow(seed: Path, target: Path, megabytes: int) -> int:
     """Write at least `megabytes` of trace and return how many copies it holds. A name in .gz is packed."""
-    text = gzip.decompress(seed.read_bytes()) if seed.suffix == ".gz" else seed.read_bytes()
-    begin = text.index(b"[", text.index(b'"traceEvents"')) + 1
-    end = json.JSONDecoder(strict=False).raw_decode(text.decode("latin-1"), begin - 1)[1] - 1
-    head, body, tail = text[:begin], text[begin:end], text[end:]
-    times = [int(found[2]) for found in _TS.finditer(body)]
-    ids = [int(found[2]) for found in _ID.finditer(body) if int(found[2]) < 1 << 40]
-    steps = [int(found[2]) for found in _STEP.finditer(body)]
-    # Durations may exceed the span of the starts; a second of air keeps the copies apart.
-    span_us, id_span, step_span = max(times) - min(times) + 1_000_000, max(ids) + 1, len(set(steps)) + 1
-    pieces = _pieces(body)
-    copies = max(1, -(-megabytes * 1_000_000 // len(body)))
+    source = Seed.of(seed)
+    copies = max(1, -(-megabytes * 1_000_000 // source.body_bytes))
     with gzip.open(target, "wb", compresslevel=6) if target.suffix == ".gz" else target.open("wb") as stream:
-        stream.write(head)
-        for copy in range(copies):
-            stream.write(b"," if copy else b"")
-            stream.write(_copy(pieces, {"t": copy * span_us, "i": copy * id_span, "s": copy * step_span}))
-        stream.write(tail)
+        stream.write(source.head)
+        stream.writelines(source.events(copies, source.span_us))
+        stream.write(source.tail)
     return copies
 
 

@@ -1,124 +1,101 @@
-"""How long many ranks take: generated runs of 64, 256 and 1,024 ranks, engines beside each other, and 8 x 100 MB.
+"""What a thousand ranks take: generated jobs of 64, 256 and 1,024 ranks, read serially and on Dask with an accident.
 
-    python -m benchmarks.ranks.scale                      cost by number of ranks, threads
-    python -m benchmarks.ranks.scale --engines            serial, threads, processes and Dask on 64 ranks
-    python -m benchmarks.ranks.scale --large SEED.json.gz 8 files of 100 MB, grown from one
+    python -m benchmarks.ranks.scale                    each job read by the serial engine, then by Dask on two workers
+    python -m benchmarks.ranks.scale --counts 16,64     smaller jobs
 
-Every run is made on the fly from a real rank and deleted. Ranks share the bytes of one grown trace: only what says
-which rank it is differs, so that a thousand of them need neither the disk nor the time to be written.
+In each job one file is damaged. While Dask reads, one of its workers is killed; then the same job is asked for again,
+which reuses what was kept. Every run must give the same digest of all tables and of the printed page, set the same file
+aside, and find the clock of every host within the error it states. Cost is fitted as ranks to a power.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import resource
-import shutil
-import tempfile
-import time
+import math
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from benchmarks.grow import grow
+from benchmarks.ranks.generated import bodies, folder, spoil, write_ranks
+from benchmarks.runs import Row, Run, run, show
 
-from timesink.measures.bandwidth import bandwidth
-from timesink.measures.collective_waits import waits_of
-from timesink.measures.lateness import lateness_of
-from timesink.ranks.engines import ENGINES, engine_of
-from timesink.ranks.files import find_files
-from timesink.ranks.run import run_of
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="ranks-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
+SEEDS = Path("../shared/data/public/kineto/dlrm_8rank")
+NAME = "ranks"
+_DAMAGED = 17
 
 
-def seed_of(megabytes: float, source: Path, into: Path) -> bytes:
-    """A rank grown from a real one to about that size, as text."""
-    grow(source, into / "seed.json", 1)
-    text = (into / "seed.json").read_bytes()
-    if megabytes > 1:
-        grow(source, into / "seed.json", int(megabytes))
-        text = (into / "seed.json").read_bytes()
-    return text
+def rows(seeds: list[Path], events: int, counts: list[int]) -> Iterator[Row]:
+    """A job of each number of ranks, largest last."""
+    made = bodies(seeds, events)
+    cost: dict[int, Run] = {}
+    for count in counts:
+        with folder() as traces, folder() as kept:
+            total = write_ranks(made, count, traces)
+            spoil(sorted(traces.glob("rank*"))[min(_DAMAGED, count - 1)])
+            size = sum(file.stat().st_size for file in traces.iterdir()) / 1e9
+            what = f"{count:,} ranks"
+            yield Row(NAME, f"{what}: {total / 1e6:.1f} M events", f"{size:.2f} GB packed")
+            cost[count] = run(_measuring("serial", traces, kept))
+            serial = json.loads(cost[count].text)
+            yield _noted(f"{what}, serial", cost[count], serial)
+            taken = run(_measuring("dask", traces, kept))
+            dask = json.loads(taken.text)
+            yield _noted(f"{what}, Dask, a worker killed", taken, dask)
+            yield from _laws(what, serial, dask)
+    for pair in pairwise(counts):
+        between = exponent({count: cost[count] for count in pair})
+        yield Row(NAME, f"exponent of CPU time, {pair[0]:,} to {pair[1]:,} ranks", f"{between:.2f}")
+    yield Row(NAME, "exponent of CPU time, all together", f"{exponent(cost):.2f}")
 
 
-def write_ranks(text: bytes, count: int, into: Path) -> int:
-    """`count` ranks of that trace. gzip files may be joined: the large part is packed once, each head anew."""
-    begin = text.index(b"[", text.index(b'"traceEvents"')) + 1
-    body = gzip.compress(text[begin:], compresslevel=1)
-    for rank in range(count):
-        info = json.dumps({"rank": rank, "world_size": count, "backend": "nccl"})
-        head = b'{"schemaVersion": 1, "distributedInfo": ' + info.encode() + b', "traceEvents": ['
-        (into / f"rank{rank}.json.gz").write_bytes(gzip.compress(head) + body)
-    return text.count(b'"ph"')
+def _noted(what: str, taken: Run, said: dict[str, Any]) -> Row:
+    wall = f"{said['read_s']:.1f} s to read, {said['compare_s']:.1f} s to compare"
+    cpu = f"{taken.cpu_s:.0f} s of CPU, {1e3 * taken.cpu_s / said['files']:.0f} ms a rank"
+    return Row(NAME, what, f"{wall}; {cpu}; peak {said['peak_mb']:,.0f} MB")
 
 
-def timed(places: list[str], engine: str) -> tuple[float, float, int]:
-    """Seconds of map and merge, seconds of what is asked of all ranks together, calls."""
-    begin = time.perf_counter()
-    run = run_of(find_files(places), engine_of(engine), keep=False)
-    read = time.perf_counter()
-    waits = waits_of(run.job)
-    lateness_of(waits)
-    bandwidth(waits)
-    return read - begin, time.perf_counter() - read, run.job.calls.height
+def _laws(what: str, serial: dict[str, Any], dask: dict[str, Any]) -> Iterator[Row]:
+    """What must hold whatever the speed, and what the workers took."""
+    same = serial["digest"] == dask["digest"] == dask["digest_again"]
+    yield _law(f"{what}: same tables and page, serial, Dask and again", same)
+    aside = serial["aside"] == dask["aside"] and len(serial["aside"]) == serial["missing"] == 1
+    yield _law(f"{what}: damaged file set aside, its rank named as missing", aside)
+    replaced = dask["killed"] == 1 and dask["workers_seen"] > dask["workers"]
+    yield _law(f"{what}: a worker killed, another started in its place", replaced)
+    yield _law(f"{what}: clock of every host within its stated error", serial["clock_misses"] == 0)
+    yield Row(NAME, f"{what}: Dask workers, most memory", f"{max(dask['worker_peak_mb']):,.0f} MB each")
+    yield Row(NAME, f"{what}: asked again, from what was kept", f"{dask['again_s']:.1f} s to read")
 
 
-def by_ranks(source: Path, megabytes: float, counts: list[int], engine: str) -> None:
-    with folder() as made:
-        text = seed_of(megabytes, source, made)
-        for count in counts:
-            with folder() as into:
-                events = write_ranks(text, count, into)
-                read, asked, calls = timed([str(into)], engine)
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-            print(
-                f"{count:5} ranks x {events} events, {engine}: read {read:7.2f} s ({1e3 * read / count:6.1f} ms each), "
-                f"compare {asked:6.2f} s ({calls} calls), peak {memory:.2f} GB",
-                flush=True,
-            )
+def _law(what: str, holds: bool) -> Row:
+    return Row(NAME, what, "yes" if holds else "no", "yes", holds)
 
 
-def large(source: Path, ranks: int, megabytes: int) -> None:
-    with folder() as into:
-        text = seed_of(megabytes, source, into)
-        (into / "seed.json").unlink()
-        write_ranks(text, ranks, into)
-        for _ in range(3):
-            busy = time.process_time()
-            read, asked, _ = timed([str(into)], "threads")
-            busy = time.process_time() - busy  # over two cores: what it takes where nothing else runs
-            print(
-                f"{ranks} ranks x {len(text) / 1e6:.0f} MB, threads: {read + asked:.2f} s, {busy:.2f} s of processors"
-            )
+def _measuring(engine: str, traces: Path, kept: Path) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.ranks.one_run", engine, str(traces), str(kept)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=Path, default=Path("../shared/data/public/kineto/dlrm_8rank"))
-    parser.add_argument("--megabytes", type=float, default=1)
+def exponent(cost: dict[int, Run]) -> float:
+    """The power of the number of ranks that seconds of CPU follow: the slope of the line through their logarithms."""
+    points = [(math.log(count), math.log(taken.cpu_s)) for count, taken in cost.items()]
+    mean_x, mean_y = (sum(column) / len(points) for column in zip(*points, strict=True))
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=Path, default=SEEDS, help="a folder of real ranks of one job")
+    parser.add_argument("--events", type=int, default=200_000, help="events of each rank, at least")
     parser.add_argument("--counts", default="64,256,1024")
-    parser.add_argument("--engine", default="threads", choices=ENGINES)
-    parser.add_argument("--engines", action="store_true")
-    parser.add_argument("--large", action="store_true")
     options = parser.parse_args()
-    source = options.seed if options.seed.is_file() else min(options.seed.glob("*.json*"))
-    if options.large:
-        large(source, 8, 100)
-    elif options.engines:
-        for engine in ENGINES:
-            by_ranks(source, options.megabytes, [64], engine)
-    else:
-        by_ranks(source, options.megabytes, [int(count) for count in options.counts.split(",")], options.engine)
+    seeds = sorted(options.seeds.glob("*.json*"))
+    if not seeds:
+        parser.error(f"{options.seeds} holds no traces")
+    return 0 if show(rows(seeds, options.events, [int(count) for count in options.counts.split(",")])) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

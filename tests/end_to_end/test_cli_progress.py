@@ -30,6 +30,17 @@ def test_long_work_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("impatient")
+def test_what_is_shown_can_change_while_the_work_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    with progress.working("reading 8 files") as show:
+        time.sleep(0.2)
+        show("3 of 8 files read, 1 set aside")
+        time.sleep(0.4)
+    assert "3 of 8 files read, 1 set aside" in screen.getvalue()
+
+
+@pytest.mark.usefixtures("impatient")
 def test_short_work_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)

@@ -119,6 +119,23 @@ def test_a_second_run_reads_only_what_changed(folder: Path, monkeypatch: pytest.
     assert not same(first.job, second.job)
 
 
+def test_a_run_that_was_cut_short_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = find_files([str(folder)])
+
+    def stop(done: int, of: int, result: Summarised) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_of(files, Serial(), watch=stop)
+    read: list[str] = []
+    reader = mapping.read
+    monkeypatch.setattr(mapping, "read", lambda path, **options: (read.append(path.name), reader(path, **options))[1])
+    assert same(run_of(files, Serial()).job, run_of(files, Serial(), keep=False).job)
+    assert read[0] == files[3].name
+    assert len(read) == 1 + len(files)  # the one that was left, then all of them for the run that keeps nothing
+
+
 def test_a_kept_job_that_is_damaged_is_made_again(folder: Path) -> None:
     files = find_files([str(folder)])
     first = run_of(files)
@@ -144,29 +161,6 @@ def dies_at_rank_2(task: Task) -> Summarised:
     if "rank2" in task.file.name:
         os.kill(os.getpid(), signal.SIGKILL)
     return summarise(task)
-
-
-def test_dask_survives_a_killed_worker_and_a_corrupt_rank(folder: Path) -> None:
-    distributed = pytest.importorskip("distributed", reason="Dask is an extra")
-    (folder / "rank1.json.gz").write_bytes(b"\x1f\x8b" + b"\0" * 50)
-    files = find_files([str(folder)])
-    wanted = run_of(files, Serial(), keep=False)
-    quiet = {"dashboard_address": None, "silence_logs": 50}
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", **quiet) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        killed: list[int] = []
-
-        def watch(done: int, of: int, result: Summarised) -> None:
-            if not killed:
-                killed.extend(client.run(os.getpid).values())
-                os.kill(killed[0], signal.SIGKILL)
-
-        found = run_of(files, engine_of("dask", scheduler=cluster.scheduler_address), keep=False, watch=watch)
-    assert killed
-    assert same(found.job, wanted.job)
-    assert found.quarantined == wanted.quarantined
 
 
 def test_a_scheduler_in_plain_text_over_a_network_is_warned_of(tmp_path: Path) -> None:

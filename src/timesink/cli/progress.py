@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 
@@ -11,10 +11,13 @@ PATIENCE_S = 1.0
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show `what` with a spinner and the seconds gone by, from the second second on, while the block runs."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show `what` with a spinner and the seconds gone by, from the second second on, while the block runs.
+
+    The block is handed a function that changes what is shown.
+    """
     if not sys.stderr.isatty():
-        yield
+        yield _unheard
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -22,13 +25,17 @@ def working(what: str) -> Iterator[None]:
     console = Console(stderr=True, markup=False, emoji=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     progress = Progress(*columns, console=console, transient=True)
-    progress.add_task(what, total=None)
+    task = progress.add_task(what, total=None)
     timer = Timer(PATIENCE_S, progress.start)
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield lambda shown: progress.update(task, description=shown)
     finally:
         timer.cancel()
         timer.join()
         progress.stop()
+
+
+def _unheard(shown: str) -> None:
+    """Where nobody watches."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,8 +75,8 @@ def _run(places: list[str], engine: str, workers: int, scheduler: str | None, ke
         with working("looking for traces"):
             files = find_files(places)
         chosen = engine_of(engine, workers, scheduler)
-        with working(f"reading {len(files)} files"):
-            run = run_of(files, chosen, keep=keep, watch=_watch if sys.stderr.isatty() else None)
+        with working(f"reading {len(files)} files") as show:
+            run = run_of(files, chosen, keep=keep, watch=_Progress(show))
     from timesink.ranks.scheduler_safety import PlaintextScheduler
 
     for warning in caught:
@@ -83,6 +85,13 @@ def _run(places: list[str], engine: str, workers: int, scheduler: str | None, ke
     return run
 
 
-def _watch(done: int, of: int, result: Summarised) -> None:
-    if result.failure:
-        sys.stderr.write(f"timesink: {done} of {of}: {scrub(result.file.shown)}: {scrub(result.failure)}\n")
+@dataclass(slots=True)
+class _Progress:
+    """Says how far the reading is, and how many files are set aside so far; the page says which and why."""
+
+    show: Callable[[str], None]
+    aside: int = 0
+
+    def __call__(self, done: int, of: int, result: Summarised) -> None:
+        self.aside += bool(result.failure)
+        self.show(f"{done} of {of} files read" + (f", {self.aside} set aside" if self.aside else ""))

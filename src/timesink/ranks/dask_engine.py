@@ -35,19 +35,17 @@ class Dask:
         """Results as they come, a few tasks per worker under way at a time. Paths are sent, not bytes."""
         with self._client() as client:
             _same_version(client)
-            yield from _windowed(client, function, tasks)
+            suspects: list[Task] = []
+            yield from _windowed(client, function, tasks, suspects)
+            # Dask blames whatever a dying worker had before it, also what only waited there: ask again, one by one.
+            for task in suspects:
+                yield from _windowed(client, function, [task])
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
         distributed = _distributed()
         if self.scheduler is None:
-            from timesink.ranks.engines import cores
-
-            cluster = distributed.LocalCluster(
-                n_workers=self.workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1",
-                dashboard_address=None, silence_logs=50,
-            )  # fmt: skip
-            with cluster, distributed.Client(cluster) as client:
+            with local_cluster(self.workers) as cluster, distributed.Client(cluster) as client:
                 yield client
             return
         try:
@@ -58,6 +56,20 @@ class Dask:
             raise ToolFailed(f"no scheduler answers at {shown}: {error}", remedy="check --scheduler") from error
 
 
+def local_cluster(workers: int = 0) -> Any:
+    """Processes of this machine that listen on loopback only; 0 workers means one per core.
+
+    Files are read side by side, so each worker's Polars gets one thread. A worker may hold an equal share of the
+    memory; one that needs more is ended and started anew.
+    """
+    from timesink.ranks.engines import cores
+
+    return _distributed().LocalCluster(
+        n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+        silence_logs=50, env={"POLARS_MAX_THREADS": "1"},
+    )  # fmt: skip
+
+
 def _distributed() -> Any:
     try:
         import distributed
@@ -66,7 +78,10 @@ def _distributed() -> Any:
     return distributed
 
 
-def _windowed(client: Any, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+def _windowed(
+    client: Any, function: Map, tasks: Sequence[Task], suspects: list[Task] | None = None
+) -> Iterator[Summarised]:
+    """A few tasks per worker at a time. Those whose workers died go to `suspects` where there are any to be had."""
     waiting = deque(tasks)
     of_future: dict[str, Task] = {}
 
@@ -82,11 +97,19 @@ def _windowed(client: Any, function: Map, tasks: Sequence[Task]) -> Iterator[Sum
         task = of_future.pop(future.key)
         if future.status == "finished":
             yield future.result()
+        elif suspects is not None and isinstance(future.exception(), _distributed().KilledWorker):
+            suspects.append(task)
         else:
-            yield Summarised(task.file, None, f"its worker failed: {future.exception()}")
+            yield Summarised(task.file, None, _why(future.exception()))
         future.release()
         if waiting:
             running.add(submit())
+
+
+def _why(failure: object) -> str:
+    if isinstance(failure, _distributed().KilledWorker):
+        return "every worker that read it died, or needed more memory than a worker may have"
+    return f"its worker failed: {failure}"
 
 
 def _same_version(client: Any) -> None:

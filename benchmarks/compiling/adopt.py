@@ -20,8 +20,14 @@ from benchmarks.faults.trim import ABSOLUTE, DROPPED_TOP, PATHS, profiler_steps,
 
 AROUND = 5
 FIRST = 6
-PROGRAMS = ("layer_breaks.broken", "print_break.broken", "item_break.broken", "int_argument.broken")
-SPIKES = ("allocator_retry.1", "checkpoint.1", "gc.1", "recompile.1", "slow_batch.1", "late_peer.1", "none.0")
+PROGRAMS = (
+    "layer_breaks.broken", "print_break.broken", "item_break.broken", "int_argument.broken",
+    "layer_breaks_training.broken", "layer_breaks_wide.broken", "reduce_overhead.broken",
+)  # fmt: skip
+SPIKES = (
+    "allocator_retry.1", "checkpoint.1", "gc.1", "recompile.1", "slow_batch.1", "late_peer.1", "none.0",
+    "captured_gc.0", "captured_gc_again.1", "captured_checkpoint.0", "captured_recompile.0", "captured_slow_batch.0",
+)  # fmt: skip
 LOGS = ("print_break", "item_break", "int_argument", "dynamic_shape", "collective_break", "layer_breaks")
 KEPT = ("str", "dynamo_start", "compilation_metrics")
 METRICS = (

@@ -105,9 +105,13 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Claim:
-    """Device time a finding accounts for: per (rank, device), the intervals that its fix could at most remove."""
+    """Device time a finding accounts for: per (rank, device), the intervals that its fix could at most remove.
+
+    `expected` is the part that it is expected to remove, where that is less than the whole.
+    """
 
     intervals: Mapping[tuple[int, int], Intervals] = field(default_factory=dict)
+    expected: Mapping[tuple[int, int], Intervals] | None = None
 
     @property
     def total_ns(self) -> int:

@@ -32,8 +32,10 @@ _TRUST_CALIBRATED: Final = 1.60
 
 def bound_price(finding: Finding, facts: Facts) -> Quantity:
     """At most the claimed device time per step; at least nothing."""
-    high = claimed_ms_per_step(finding.claim, facts)
-    return Quantity(high, "ms", low=0.0, high=high)
+    claim = finding.claim
+    high = claimed_ms_per_step(claim, facts)
+    value = high if claim.expected is None else claimed_ms_per_step(Claim(claim.expected), facts)
+    return Quantity(value, "ms", low=0.0, high=high)
 
 
 class ReplayPrices:

@@ -42,6 +42,11 @@ def unpacked(tmp_path: Path) -> Unpacked:
         ("late_peer.1.rank0", Spike.COMMUNICATION),
         ("late_peer.1.rank1", Spike.UNTRACED_PAUSE),  # the late rank slept, and nothing records that
         ("gc.1.rank0", Spike.UNTRACED_PAUSE),  # the profiler recorded no collection: no name is better than a guess
+        ("captured_gc.0.rank0", Spike.GARBAGE_COLLECTION),
+        ("captured_gc_again.1.rank0", Spike.GARBAGE_COLLECTION),
+        ("captured_checkpoint.0.rank0", Spike.CHECKPOINT),
+        ("captured_recompile.0.rank0", Spike.RECOMPILATION),
+        ("captured_slow_batch.0.rank0", Spike.SLOW_DATA),
     ],
 )
 def test_a_planted_step_is_named(unpacked: Unpacked, capture: str, kind: Spike) -> None:
@@ -60,7 +65,7 @@ BREAKS = {
     "print_break": (60, "Failed to trace builtin operator"),
     "item_break": (72, "Unsupported Tensor.item() call with capture_scalar_outputs=False"),
     "layer_breaks": (161, "Skip calling `torch.compiler.disable()`d function"),
-    "collective_break": (128, "Failed to handle graph break gracefully"),
+    "collective_break": (128, "Skip calling `torch.compiler.disable()`d function"),
 }
 
 
@@ -99,10 +104,29 @@ def test_compilations_inside_steady_steps_are_counted(unpacked: Unpacked) -> Non
     assert counted(read(unpacked("int_argument.broken.json")))["steady_compilations"] >= 1
 
 
-def test_the_measured_win_of_whole_graphs_lies_in_the_predicted_interval(unpacked: Unpacked) -> None:
-    broken, fixed = (MEASURED[f"layer_breaks.{variant}.rank0"] for variant in ("broken", "fixed"))
-    diagnosis = diagnose(read(unpacked("layer_breaks.broken.json")), unprofiled_step_ms=broken)
-    first = diagnosis.findings[0]
-    worth = first[1].recoverable
-    assert first[0].code == "CMP101" and worth is not None and worth.low is not None and worth.high is not None
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("print_break", 0.25),
+        ("item_break", 0.25),
+        ("layer_breaks", 0.25),
+        ("layer_breaks_training", 0.25),
+        ("reduce_overhead", 0.25),
+        ("layer_breaks_wide", 0.75),  # 3 % of the step: the device is busy, which the profiled host hides
+    ],
+)
+def test_the_measured_win_of_whole_graphs_lies_in_the_predicted_interval(
+    unpacked: Unpacked, name: str, error: float
+) -> None:
+    broken, fixed = (MEASURED[f"{name}.{variant}.rank0"] for variant in ("broken", "fixed"))
+    diagnosis = diagnose(read(unpacked(f"{name}.broken.json")), unprofiled_step_ms=broken)
+    (worth,) = (finding.recoverable for card, finding in diagnosis.findings if card.code == "CMP101")
+    assert worth is not None and worth.low is not None and worth.high is not None
     assert worth.low <= broken - fixed <= worth.high
+    assert worth.value == pytest.approx(broken - fixed, rel=error)
+
+
+@pytest.mark.parametrize("name", ["print_break", "item_break", "layer_breaks", "reduce_overhead"])
+def test_breaks_are_the_verdict_where_the_host_sets_the_pace(unpacked: Unpacked, name: str) -> None:
+    trace = read(unpacked(f"{name}.broken.json"))
+    assert diagnose(trace).findings[0][0].code == "CMP101"

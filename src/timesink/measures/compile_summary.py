@@ -138,8 +138,13 @@ def _frame(part: pl.DataFrame, first_ns: int, breaks: dict[tuple[int, str], int]
         guard=guard,
         guard_failures=failures,
         guards=int(guards.to_numpy().max()) if len(guards) else None,
-        eager=f"{eager['event'][-1]}: {eager['reason'][-1]}" if eager.height else None,
+        eager=f"{eager['event'][-1]}: {_first_line(eager['reason'][-1])}" if eager.height else None,
     )
+
+
+def _first_line(reason: str | None) -> str:
+    """What the compiler says before it explains, hints and refers."""
+    return next((line.strip() for line in (reason or "").splitlines() if line.strip()), "no reason given")
 
 
 def _unnumbered(guard: str) -> str:

@@ -1,8 +1,10 @@
 """Compiled regions: how many a step runs, of how many graphs, and the idle time at their kernels.
 
 PyTorch marks each execution with "Torch-Compiled Region: frame/compilation". A function that compiles as a whole is one
-graph; each graph break goes on in another, of a frame or a compilation of its own. A graph that most steps do not run
-was compiled anew, which is another matter. Nsight Systems sees no regions.
+graph; each graph break goes on in another, of a frame or a compilation of its own. The graph that runs least often (of
+equals, the one compiled first) leads the call; the others come after a break. What a break costs the host lies at their
+entries: Python, guards and dispatch up to their first launch. Launches after it stay where breaks go. A graph that most
+steps do not run was compiled anew, which is another matter. Nsight Systems sees no regions.
 """
 
 from __future__ import annotations
@@ -24,22 +26,26 @@ from timesink.measures.steps import steps
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
 REGION: Final = r"^Torch-Compiled Region"
+_FRAME: Final = pl.col("name").str.extract(r"(\d+)/", 1).cast(pl.Int64, strict=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRegions:
     """One device. `per_step` regions run in a step, of `graphs` different graphs that most steps run; `kernels` are
-    the rows of `device_ops` launched in regions, `idle` is idle time that one of these ended."""
+    the rows of `device_ops` launched in regions, `entries` those launched first in a region that follows a break;
+    `idle` and `entry_idle` are idle time that one of these ended."""
 
     device: Device
     per_step: float
     graphs: int
     kernels: Rows
+    entries: Rows
     idle: Intervals
+    entry_idle: Intervals
 
 
 @remembered
@@ -48,8 +54,7 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
     regions = _regions(trace)
     if not regions.height:
         return ()
-    inside = _inside(trace)
-    kernels = np.flatnonzero(inside)
+    kernels = pl.Series(np.flatnonzero(_inside(trace)))
     stretches = idle_blame(trace).frame
     found = []
     for device in kernel_facts(trace).devices:
@@ -57,30 +62,46 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
         if not mine.height:
             continue
         count = max(steps(trace).frame.filter(pl.col("rank") == device[0]).height, 1)
-        here = stretches.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-        ended = here["op_row"].to_numpy()
-        late = here.filter(pl.Series(inside[np.maximum(ended, 0)] & (ended >= 0)))
-        launched = rows_of(kernel_facts(trace).on(device).filter(pl.col("row").is_in(pl.Series(kernels).implode())))
+        launched = rows_of(kernel_facts(trace).on(device).filter(pl.col("row").is_in(kernels.implode())))
         graphs = _recurring(trace, mine)
-        found.append(CompiledRegions(device, mine.height / count, graphs, launched, Intervals.of(late)))
+        entries = _entries(trace, mine, graphs, launched)
+        here = stretches.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+        late = [here.filter(pl.col("op_row").is_in(pl.Series(rows).implode())) for rows in (launched, entries)]
+        per_step = mine.height / count
+        found.append(CompiledRegions(device, per_step, graphs.len(), launched, entries, *map(Intervals.of, late)))
     return tuple(found)
 
 
-def _recurring(trace: Trace, regions: pl.DataFrame) -> int:
-    """How many different regions run in at least half of the steps of their rank; all of them without steps."""
+def _recurring(trace: Trace, regions: pl.DataFrame) -> pl.Series:
+    """Names of the regions that run in at least half of the steps of their rank (all of them without steps), the one
+    that leads a call first."""
     begins = np.sort(steps(trace).frame.filter(pl.col("rank") == regions["rank"][0])["host_start_ns"].to_numpy())
     step = np.searchsorted(begins, regions["start_ns"].to_numpy(), side="right")
-    runs = regions.with_columns(pl.Series("step", step)).group_by("name").agg(pl.col("step").n_unique())
-    return int((runs["step"] * 2 >= begins.size).sum())
+    runs = regions.with_columns(pl.Series("step", step)).group_by("name").agg(pl.col("step").n_unique(), pl.len())
+    often = runs.filter(pl.col("step") * 2 >= begins.size)
+    return often.sort("len", _FRAME, "name")["name"]
+
+
+def _entries(trace: Trace, regions: pl.DataFrame, graphs: pl.Series, kernels: Rows) -> Rows:
+    """Of `kernels`, the first launched in each execution of a graph other than the leading one."""
+    calls, links = trace.get(API_CALLS), launch_links(trace)
+    launched = calls[links.call[kernels]].select("thread", pl.col("start_ns").alias("launch_ns"))
+    launched = launched.with_columns(pl.Series("row", kernels)).sort("launch_ns", "row")
+    every = regions.with_row_index("region").sort("start_ns")
+    held = launched.join_asof(every, left_on="launch_ns", right_on="start_ns", by="thread", check_sortedness=False)
+    held = held.filter((pl.col("launch_ns") < pl.col("end_ns")) & pl.col("name").is_in(graphs[1:].implode()))
+    return np.sort(held.unique("region", keep="first", maintain_order=True)["row"].to_numpy())
 
 
 def _regions(trace: Trace) -> pl.DataFrame:
-    """rank, name and start of every execution of a region, as operators or as ranges recorded it."""
+    """Every execution of a region, as operators or as ranges recorded it."""
     parts = []
     for table in (HOST_OPS, RANGES):
         frame = trace.get(table)
         parts.append(
-            frame.filter(matches(frame["name"], REGION)).select("rank", pl.col("name").cast(pl.String), "start_ns")
+            frame.filter(matches(frame["name"], REGION)).select(
+                "rank", "thread", pl.col("name").cast(pl.String), "start_ns", "end_ns"
+            )
         )
     return max(parts, key=lambda part: part.height)
 

@@ -17,30 +17,28 @@ from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.whatif.changes.case import Case, Range
 
-_GONE: Final = Range(0.5, 1.0, 1.0)  # of the host time at pieces beyond the first: guards of one graph stay
+_GONE: Final = Range(0.5, 1.0, 1.0)  # of the host time at entries after a break
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphPieces:
-    """One device. `kernels` are those of the pieces and what they keep; `idle` is idle time that one of them ended;
-    of n `pieces` that take turns, 1 - 1/n of the launches go. `regions` is how many regions a step runs, None where
-    regions are not recorded and the pieces are generated kernels in a row."""
+    """One device. `kernels` are those of the pieces and what they keep, `idle` is idle time that one of them ended. Of
+    the host's time up to the launches of `entries`, `launches_saved` is the share that goes; `entry_idle` is idle time
+    that one of these ended. `graphs` is of how many different graphs a step's `regions` are, None where regions are not
+    recorded: then the pieces are generated kernels in a row, all of them entries, and of n in a row the first stays."""
 
     device: Device
     kernels: Shortened
     idle: Intervals
-    pieces: float
+    entries: Rows
+    entry_idle: Intervals
+    launches_saved: Range
+    graphs: int | None
     regions: float | None
-
-    @property
-    def launches_saved(self) -> Range:
-        """The share of the host's time for launches that goes."""
-        beyond = 1.0 - 1.0 / self.pieces
-        return Range(beyond * _GONE.cautious, beyond * _GONE.expected, beyond * _GONE.hopeful)
 
     def saved_per_step_ns(self, trace: Trace, case: Case) -> float:
         """Device time and idle time that goes, per steady step: a bound for a device that waits for this host."""
-        idle_ns = per_step_ns(trace, self.device, self.idle)
+        idle_ns = per_step_ns(trace, self.device, self.entry_idle)
         return self.kernels.saved_per_step_ns(trace, case) + self.launches_saved.at(case) * idle_ns
 
 
@@ -55,10 +53,13 @@ def graph_pieces(trace: Trace) -> tuple[GraphPieces, ...]:
         short = chain.shortened if chain else None
         if region is not None:
             kernels = _with_others(device, short, region.kernels)
-            pieces = float(max(region.graphs, 1))
-            found.append(GraphPieces(device, kernels, region.idle, pieces, region.per_step))
+            entries = (region.entries, region.entry_idle, _GONE)
+            found.append(GraphPieces(device, kernels, region.idle, *entries, region.graphs, region.per_step))
         elif chain is not None:
-            found.append(GraphPieces(device, chain.shortened, chain.idle, chain.pieces, None))
+            beyond = 1.0 - 1.0 / chain.pieces
+            saved = Range(beyond * _GONE.cautious, beyond * _GONE.expected, beyond * _GONE.hopeful)
+            rows = chain.shortened.rows
+            found.append(GraphPieces(device, chain.shortened, chain.idle, rows, chain.idle, saved, None, None))
     return tuple(found)
 
 

@@ -10,9 +10,9 @@ memory: a chain of five elementwise stages in five graphs reads and writes its t
 
 ## How it is measured
 Two parts over the steady steps. Generated pointwise kernels in a row, which one graph would have made one: fused they
-take at least the memory time of the longest and all of their arithmetic. And idle time that ends with a kernel of a
-region: n graphs that take turns could be one, so 1 - 1/n of it goes. One graph alone has no break, however often it
-runs.
+take at least the memory time of the longest and all of their arithmetic. And idle time that ends with the first kernel
+of a region after a break: the Python, guards and dispatch before it go, launches after it stay. The graph that runs
+least often leads the call. One graph alone has no break, however often it runs.
 
 ## What to do
 `TORCH_LOGS=graph_breaks` names each break and its reason; `fullgraph=True` makes a break an error. Move prints,
@@ -66,13 +66,15 @@ def _judge(facts: Facts, part: GraphPieces, limit: float) -> tuple[Finding | Non
     evidence = Evidence(
         f"time saved between compiled pieces on device {device[1]}",
         Quantity(share, "ratio"),
-        "memory passes of generated kernels in a row, and idle time at pieces beyond the first; over the steady steps",
+        "memory passes of generated kernels in a row, and idle time before the first kernel after each break; over the "
+        "steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
         rows=part.kernels.longest(trace),
     )
     if share <= limit:
         return None, evidence
+    saved = part.kernels.saved(trace, Case.HOPEFUL)
     finding = Finding(
         message=f"{_pieces(part)} on device {device[1]}; one graph wins {time_text(worth_ns)} of the "
         f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)})",
@@ -81,8 +83,10 @@ def _judge(facts: Facts, part: GraphPieces, limit: float) -> tuple[Finding | Non
         evidence=(evidence,),
         advice=_advice(facts),
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
-        claim=Claim({device: part.kernels.saved(trace, Case.HOPEFUL) | part.idle}),
-        change=ShortenKernels("compiled pieces", part.kernels.rows, part.kernels.keep, part.launches_saved),
+        claim=Claim({device: saved | part.idle}, expected={device: saved | part.entry_idle}),
+        change=ShortenKernels(
+            "compiled pieces", part.kernels.rows, part.kernels.keep, part.launches_saved, part.entries
+        ),
     )
     return finding, evidence
 
@@ -97,7 +101,7 @@ def _advice(facts: Facts) -> str:
 
 def _pieces(part: GraphPieces) -> str:
     if part.regions is not None:
-        return f"{part.regions:.0f} compiled regions of {part.pieces:.0f} graphs run per step"
+        return f"{part.regions:.0f} compiled regions of {part.graphs} graphs run per step"
     return f"{part.kernels.rows.size} generated pointwise kernels follow one another"
 
 

@@ -23,14 +23,16 @@ class ShortenKernels:
     """Device ops at these `rows` of `device_ops` keep a share of their time; those of share 0 do not run at all.
 
     `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row. `launches_saved` is the share of the
-    host's time for these launches that goes with them: from the end of the thread's call before to the end of the
-    launch. At 0, launches cost the host what they cost, and the fix wins at least what is replayed.
+    host's time for launches that goes with them. Where `entries` is None that is, for every row, from the end of the
+    thread's call before to the end of the launch; else for the ops at `entries` alone, from the end of the thread's
+    launch before. At 0, launches cost the host what they cost, and the fix wins at least what is replayed.
     """
 
     what: str
     rows: Rows
     keep: tuple[Shares, Shares, Shares]
     launches_saved: Range = _NONE
+    entries: Rows | None = None
 
     @property
     def label(self) -> str:
@@ -55,16 +57,19 @@ class ShortenKernels:
         edit.scale_ops(mine & ~gone, share)
         edit.drop_ops(gone)
         if saved := self.launches_saved.at(case):
-            _save_launches(edit, graph, mine, saved)
+            entered = mine if self.entries is None else np.isin(ops.row, self.entries)
+            _save_launches(edit, graph, entered, saved, after_launch=self.entries is not None)
         return edit.done()
 
 
-def _save_launches(edit: Edit, graph: Graph, ops: npt.NDArray[np.bool_], share: float) -> None:
+def _save_launches(edit: Edit, graph: Graph, ops: npt.NDArray[np.bool_], share: float, *, after_launch: bool) -> None:
     """Take a share of the host's time for the launches of these ops away."""
     program = graph.program
     calls = np.unique(program.ops.call[ops & (program.ops.call >= 0)])
-    before = np.maximum(calls - 1, 0)
-    same = (calls > 0) & (program.calls.thread[before] == program.calls.thread[calls])
+    known = np.unique(program.ops.call[program.ops.call >= 0]) if after_launch else np.arange(program.calls.thread.size)
+    place = np.searchsorted(known, calls)
+    before = known[np.maximum(place - 1, 0)]
+    same = (place > 0) & (program.calls.thread[before] == program.calls.thread[calls])
     start = np.where(same, program.calls.end_ns[before], program.calls.start_ns[calls])
     end = np.maximum(program.calls.end_ns[calls], start)
     for thread in np.unique(program.calls.thread[calls]).tolist():

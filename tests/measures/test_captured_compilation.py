@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from timesink.engine import diagnose
+from timesink.experiments.captured_metrics import captured_metrics
+from timesink.experiments.gate import gate_counters
 from timesink.measures.compile_counters import compile_counters
 from timesink.measures.compile_summary import compile_summary
 from timesink.measures.spikes import Spike, spikes
 from timesink.model.trace import Trace
+from timesink.outcomes import How, Outcome
 from timesink.readers import read, read_all
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "compile"
@@ -96,7 +100,7 @@ def counted(trace: Trace) -> dict[str, float]:
 def test_counters_join_the_log_and_the_trace(unpacked: Unpacked) -> None:
     trace = read_all([unpacked("layer_breaks.broken.json"), DATA / "layer_breaks.trace.log"])
     known = counted(trace)
-    assert known["regions_per_step"] == pytest.approx(25, abs=0.5)
+    assert known["regions_per_step"] == 25
     assert (known["graph_breaks"], known["recompilations"], known["steady_compilations"]) == (2, 0, 0)
 
 
@@ -130,3 +134,18 @@ def test_the_measured_win_of_whole_graphs_lies_in_the_predicted_interval(
 def test_breaks_are_the_verdict_where_the_host_sets_the_pace(unpacked: Unpacked, name: str) -> None:
     trace = read(unpacked(f"{name}.broken.json"))
     assert diagnose(trace).findings[0][0].code == "CMP101"
+
+
+def test_counts_of_the_compiler_are_gated_exactly(unpacked: Unpacked) -> None:
+    both = [unpacked("layer_breaks.broken.json"), DATA / "layer_breaks.trace.log"]
+    counters = captured_metrics(read_all(both))
+    gated = {name: counter.value for name, counter in counters.items() if counter.how is How.EXACT}
+    assert gated["regions per step"] == 25
+    assert (gated["graph breaks"], gated["recompilations"], gated["launches per step"]) == (2, 0, 121)
+    unbroken = {name: replace(counter, value=1.0) for name, counter in counters.items() if name == "regions per step"}
+    (row,) = gate_counters(unbroken, {name: counters[name] for name in unbroken})
+    assert row.verdict.outcome is Outcome.SLOWER
+
+
+def test_a_trace_without_a_compiler_has_no_counts_of_one(unpacked: Unpacked) -> None:
+    assert not captured_metrics(read(unpacked("none.0.rank0.json"))).keys() & {"graph breaks", "regions per step"}

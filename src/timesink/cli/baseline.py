@@ -37,8 +37,13 @@ Metrics = Annotated[
     Path | None, typer.Option("--metrics", metavar="FILE", help="Counters to keep, as JSON.", show_default=False)
 ]
 Captured = Annotated[
-    Path | None,
-    typer.Option("--capture", metavar="TRACE", help="A profile whose shares and counts to keep.", show_default=False),
+    list[Path] | None,
+    typer.Option(
+        "--capture",
+        metavar="TRACE",
+        help="A profile, or a log of the compiler (repeatable), whose shares and counts to keep.",
+        show_default=False,
+    ),
 ]
 
 

@@ -34,16 +34,16 @@ MetricsBefore = Annotated[
     ),
 ]
 Captured = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--capture",
         metavar="TRACE",
-        help="A profile of the changed program: its shares and counts are gated.",
+        help="A profile of the changed program, or a log of its compiler (repeatable): shares and counts are gated.",
         show_default=False,
     ),
 ]
 CapturedBefore = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option("--capture-before", metavar="TRACE", help="The same of the unchanged program.", show_default=False),
 ]
 History = Annotated[

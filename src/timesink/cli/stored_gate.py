@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from timesink.experiments.step_source import StepSource
 
 
-def counters(metrics: Path | None, capture: Path | None) -> dict[str, Counter]:
-    """Counters from a file of the user's and from a profile."""
+def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:
+    """Counters from a file of the user's and from a profile, compiler logs beside it included."""
     from timesink.experiments.captured_metrics import captured_metrics
     from timesink.experiments.given_files import read_counters
 
-    captured = captured_metrics(read_traces([capture])) if capture else {}
+    captured = captured_metrics(read_traces(captures)) if captures else {}
     return {**captured, **(read_counters(metrics) if metrics else {})}
 
 

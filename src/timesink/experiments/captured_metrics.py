@@ -32,7 +32,7 @@ _SHARES = {"exposed communication": "exposed_communication_ns", "exposed copy": 
 
 def captured_metrics(trace: Trace) -> dict[str, Counter]:
     """Every metric the trace holds; what it did not record is left out, never zero."""
-    return {**step_metrics(trace), **memory_metrics(trace), **kernel_metrics(trace)}
+    return {**step_metrics(trace), **compile_metrics(trace), **memory_metrics(trace), **kernel_metrics(trace)}
 
 
 def step_metrics(trace: Trace) -> dict[str, Counter]:
@@ -51,6 +51,24 @@ def step_metrics(trace: Trace) -> dict[str, Counter]:
     if per_step:
         found["launches per step"] = Counter(max(per_step), "launches")
     return found
+
+
+def compile_metrics(trace: Trace) -> dict[str, Counter]:
+    """Counts of a compiled program: breaks and recompilations from a log, regions per step from a profile.
+
+    A profile without compiled regions says nothing of a compiler, and gives no count.
+    """
+    from timesink.measures.compile_counters import compile_counters
+    from timesink.model.tables import COMPILE_EVENTS
+
+    counts = compile_counters(trace).known()
+    if COMPILE_EVENTS not in trace and "regions_per_step" not in counts:
+        return {}
+    return {
+        name.replace("_", " "): Counter(value, "")
+        for name, value in counts.items()
+        if name != "launches_per_step"  # told by `step_metrics`
+    }
 
 
 def memory_metrics(trace: Trace) -> dict[str, Counter]:

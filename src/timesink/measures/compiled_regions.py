@@ -22,7 +22,7 @@ from timesink.measures.kernel_facts import in_ranges, kernel_facts
 from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
 from timesink.measures.shortened import Rows, rows_of
-from timesink.measures.steps import steps
+from timesink.measures.steps import KEPT, steps
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -61,15 +61,26 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
         mine = regions.filter(pl.col("rank") == device[0])
         if not mine.height:
             continue
-        count = max(steps(trace).frame.filter(pl.col("rank") == device[0]).height, 1)
         launched = rows_of(kernel_facts(trace).on(device).filter(pl.col("row").is_in(kernels.implode())))
         graphs = _recurring(trace, mine)
         entries = _entries(trace, mine, graphs, launched)
         here = stretches.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
         late = [here.filter(pl.col("op_row").is_in(pl.Series(rows).implode())) for rows in (launched, entries)]
-        per_step = mine.height / count
-        found.append(CompiledRegions(device, per_step, graphs.len(), launched, entries, *map(Intervals.of, late)))
+        idle, entry_idle = map(Intervals.of, late)
+        per_step = _per_step(trace, mine)
+        found.append(CompiledRegions(device, per_step, graphs.len(), launched, entries, idle, entry_idle))
     return tuple(found)
+
+
+def _per_step(trace: Trace, regions: pl.DataFrame) -> float:
+    """Regions that begin in a kept step, the median; all of them over all steps where none is kept."""
+    mine = steps(trace).frame.filter(pl.col("rank") == regions["rank"][0])
+    kept = mine.filter(pl.col("status") == KEPT)
+    if not kept.height:
+        return regions.height / max(mine.height, 1)
+    begins = np.sort(regions["start_ns"].to_numpy())
+    first, last = (np.searchsorted(begins, kept[side].to_numpy()) for side in ("host_start_ns", "host_end_ns"))
+    return float(np.median(last - first))
 
 
 def _recurring(trace: Trace, regions: pl.DataFrame) -> pl.Series:

@@ -42,6 +42,11 @@ class KernelPattern:
     advice: str
     verify: str
 
+    @property
+    def noun(self) -> str:
+        """The subject where no verb follows."""
+        return self.subject.rstrip(",")
+
 
 def kernel_verdict(
     facts: Facts,
@@ -71,7 +76,7 @@ def kernel_verdict(
         if share > limit:
             found.append(_finding(facts, pattern, part, evidence, extra))
     if not facts_seen:
-        return NotApplicable(f"no kernel ran that could belong to {pattern.subject}")
+        return NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
     return Found(tuple(found)) if found else Clear(tuple(facts_seen))
 
 
@@ -95,7 +100,7 @@ def _finding(
         where=place_of(facts, part),
         evidence=(
             evidence,
-            Evidence(f"{pattern.subject}, {part.rows.size} in all", value, "union of the kernels, per steady step"),
+            Evidence(f"{pattern.noun}, {part.rows.size} in all", value, "union of the kernels, per steady step"),
             *more,
         ),
         advice=pattern.advice,

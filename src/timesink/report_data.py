@@ -33,7 +33,8 @@ class StepBudget:
 
 @dataclass(frozen=True, slots=True)
 class StepSeries:
-    """The period of each steady step of one rank, in order."""
+    """The period of each steady step of one rank, in order. `spikes` are the steps that stand out, with what made them
+    slow."""
 
     rank: int
     numbers: tuple[int, ...]
@@ -41,6 +42,7 @@ class StepSeries:
     p50_ns: float | None
     p90_ns: float | None
     p99_ns: float | None
+    spikes: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """All launches of one kernel on one device. `time_ratio` is its share of the device's summed kernel durations."""
+    """All launches of one kernel on one device. `time_ratio` is its share of the device's summed kernel durations;
+    `work` is what its name says it does, empty where that is not known."""
 
     rank: int
     device: int
@@ -94,6 +97,7 @@ class KernelTime:
     mean_ns: float
     max_ns: int
     time_ratio: float
+    work: str = ""
 
 
 @dataclass(frozen=True, slots=True)

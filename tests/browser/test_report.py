@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.resources import as_file, files
 
 import pytest
+from tests.browser.pages import violations
 from tests.reporters.diagnoses import diagnosis
 from tests.reporters.test_hostile_names import HOSTILE, page
 
@@ -48,11 +49,6 @@ def hostile(name: str) -> Report:
         kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0),) * 2,
         kernel_count=2,
     )
-
-
-def violations(shown: object) -> list[str]:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    return [found["id"] for found in axe.Axe().run(shown.page).response["violations"]]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
@@ -150,7 +146,7 @@ def test_tables_sort_by_value_both_ways(opened: Open, demo: str) -> None:
     shown = opened(demo)
     table = shown.page.locator("#kernels table")
     head = table.get_by_role("columnheader", name="launches")
-    values = "table => [...table.tBodies[0].rows].map(row => Number(row.cells[5].dataset.value))"
+    values = "table => [...table.tBodies[0].rows].map(row => Number(row.cells[4].dataset.value))"
     head.get_by_role("button").click()
     falling = table.evaluate(values)
     assert falling == sorted(falling, reverse=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 from importlib.resources import as_file, files
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import polars as pl
 import pytest
@@ -20,6 +23,7 @@ from timesink.report_data import Report
 from timesink.report_model import report_of
 from timesink.report_model.budgets import step_budget_parts
 from timesink.report_model.lanes import SHOWN_ITEMS, lanes_of
+from timesink.report_model.series import step_series
 
 BY_HAND = """
 | device_ops | name | stream | start_us | end_us |
@@ -120,3 +124,20 @@ def test_a_report_is_the_same_every_time(demo: tuple[Trace, Report]) -> None:
     trace, report = demo
     again = report_of(trace, report.diagnosis)
     assert (again.windows, again.kernels, again.budgets) == (report.windows, report.kernels, report.budgets)
+
+
+def test_the_step_that_stands_out_is_the_long_one_with_its_cause() -> None:
+    path = Path(__file__).parents[1] / "data" / "compile" / "gc.1.rank0.json.xz"  # gc.collect() of a large heap, once
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / "gc.json"
+        plain.write_bytes(lzma.decompress(path.read_bytes()))
+        (line,) = step_series(read(plain, cache=False))
+    ((step, cause),) = line.spikes
+    assert line.period_ns[line.numbers.index(step)] == max(line.period_ns) > 100 * line.p50_ns
+    assert cause == "untraced_pause"  # the profiler does not record a collection of garbage
+
+
+def test_what_a_kernel_does_is_told_as_far_as_its_name_tells(demo: tuple[Trace, Report]) -> None:
+    work = {kernel.name: kernel.work for kernel in demo[1].kernels}
+    assert work["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"] == "gemm bf16"
+    assert all("other" not in told for told in work.values())

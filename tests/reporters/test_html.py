@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from importlib.resources import as_file, files
 
 import lxml.html
@@ -13,8 +14,11 @@ from tests.reporters.diagnoses import diagnosis, healthy
 from tests.reporters.test_hostile_names import HOSTILE, page
 
 from timesink.cli.app import run
+from timesink.report_data import KernelTime, Report
 from timesink.reporters import Format, render
 from timesink.reporters.html.prose import prose, section
+from timesink.reporters.html.tables import kernel_sheet
+from timesink.reporters.sheets import Column, Page, Sheet
 from timesink.reporters.sheets import render as render_page
 
 UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"  # dist/uPlot.iife.min.js of uplot@1.6.32
@@ -91,3 +95,32 @@ def test_a_section_is_what_stands_under_its_heading() -> None:
     assert section(doc, "what to do") == "This.\nAnd this."
     assert section(doc, "When it misleads") == "Then."
     assert section(doc, "Absent") == ""
+
+
+def test_a_gain_is_per_window_where_there_are_no_steps() -> None:
+    whole = diagnosis()
+    card, finding = whole.findings[0]
+    for period in ("step", "window"):
+        other = replace(whole, findings=((card, replace(finding, period=period)),))
+        text = " ".join(lxml.html.document_fromstring(render(other, Format.HTML)).text_content().split())
+        assert text.count(f"2.10 ms (500 us to 2.40 ms) per {period}") == 2  # the tile and the finding
+
+
+def test_bars_are_as_long_as_their_figures_and_changes_have_signs() -> None:
+    column = Column("change_ns", "change", unit="ns", has_bar=True, is_change=True)
+    sheet = Sheet("rows", "rows", (Column("part", "part"), column), (("a", -2_000), ("b", 1_000), ("c", None)))
+    tree = lxml.html.document_fromstring(render_page(Page("t", (sheet,)), Format.HTML))
+    bars = [(rect.get("class"), float(rect.get("x")), float(rect.get("width"))) for rect in tree.xpath("//td//rect")]
+    assert bars == [("less", 0, 50), ("more", 50, 25)]
+    assert [cell.text.strip() for cell in tree.xpath("//td[@data-value]")] == ["-2.00 us", "+1.00 us", "–"]
+
+
+def test_columns_that_tell_nothing_apart_are_left_out() -> None:
+    def heads(rows: tuple[KernelTime, ...]) -> list[str]:
+        sheet = kernel_sheet(Report(diagnosis(), kernels=rows, kernel_count=len(rows)))
+        assert sheet is not None
+        return [column.key for column in sheet.columns[:4]]
+
+    one = KernelTime(0, 0, "gemm", 1, 1, 1.0, 1, 0.5)
+    assert heads((one, replace(one, name="relu"))) == ["name", "time_ratio", "total_ns", "count"]
+    assert heads((one, replace(one, rank=1, work="gemm bf16"))) == ["rank", "name", "work", "time_ratio"]

@@ -34,6 +34,7 @@ def _memory(trace: Trace) -> Iterator[Appendix]:
 
 def _kernels(trace: Trace) -> Iterator[Appendix]:
     """The limiter of each profiled kernel and its place under the roofs, where kernels were profiled."""
+    from timesink.cli.kernel_details import kernel_details
     from timesink.cli.kernel_sheet import kernels_page
     from timesink.cli.roofline_chart import chart_of
     from timesink.measures.kernel_limiter import kernel_limits
@@ -45,4 +46,5 @@ def _kernels(trace: Trace) -> Iterator[Appendix]:
         return
     known = [one for one in kernel_limits(trace) if one is not None and one.roofline is not None]
     chart = chart_of("profiled kernels", [one.kernel.function for one in known], [one.roofline for one in known])
-    yield Appendix("profiled", "Profiled kernels", kernels_page(trace), (svg(chart),) if chart.points else ())
+    pictures = (svg(chart),) if chart.points else ()
+    yield Appendix("profiled", "Profiled kernels", kernels_page(trace), pictures, tuple(kernel_details(trace)))

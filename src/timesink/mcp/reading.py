@@ -191,7 +191,7 @@ def _brief(capture: Capture, number: int, card: Card, found: Finding) -> dict[st
         "name": card.name,
         "bottleneck": found.bottleneck.value,
         "message" + MARK: sentence(found.message),
-        "gain_per_step": quantity(found.recoverable) or "not priced",
+        f"gain_per_{found.period}": quantity(found.recoverable) or "not priced",
         "where" + MARK: {
             key: named(value) if isinstance(value, str) else value for key, value in found.where.known().items()
         },

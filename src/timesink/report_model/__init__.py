@@ -7,6 +7,7 @@ import polars as pl
 from timesink.findings import Diagnosis
 from timesink.measures.attribution import attribution
 from timesink.measures.kernels import kernels
+from timesink.model.kernel_names import KernelFamily, decode
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.report_data import KernelTime, OperatorTime, Report, Window
@@ -35,7 +36,9 @@ def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
         budgets=step_budget_parts(trace),
         series=step_series(trace),
         windows=windows,
-        kernels=tuple(KernelTime(**row) for row in kernel_rows.head(SHOWN_NAMES).iter_rows(named=True)),
+        kernels=tuple(
+            KernelTime(**row, work=_work(row["name"])) for row in kernel_rows.head(SHOWN_NAMES).iter_rows(named=True)
+        ),
         kernel_count=kernel_rows.height,
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
@@ -46,6 +49,14 @@ def _kernels(trace: Trace) -> pl.DataFrame:
     wanted = ("rank", "device", "name", "count", "total_ns", "mean_ns", "max_ns", "time_ratio")
     frame = kernels(trace).frame.select(wanted) if DEVICE_OPS in trace else pl.DataFrame()
     return _by_cost(frame, "total_ns")
+
+
+def _work(name: str) -> str:
+    """Family and arithmetic type, as far as the name tells: `gemm bf16`."""
+    known = decode(name)
+    if known.family is KernelFamily.OTHER:
+        return known.math or ""
+    return " ".join([known.family.value.replace("_", " "), *([known.math] if known.math else [])])
 
 
 def _operators(trace: Trace) -> pl.DataFrame:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from timesink.measures.spikes import spikes
 from timesink.measures.steps import step_times, steps
+from timesink.measures.timeline import Device
 from timesink.model.trace import Trace
 from timesink.report_data import StepSeries
 
@@ -16,11 +18,12 @@ def step_series(trace: Trace) -> tuple[StepSeries, ...]:
     found = steps(trace)
     slowest = sorted(found.by_rank, key=lambda rank: (-(found.by_rank[rank].p50_ns or 0.0), rank))[:SHOWN_RANKS]
     timed = {rank: found.windows.filter(pl.col("rank") == rank) for rank in sorted(slowest)}
-    return tuple(_series(rank, rows) for rank, rows in timed.items() if rows.height)
+    return tuple(_series(trace, rank, rows) for rank, rows in timed.items() if rows.height)
 
 
-def _series(rank: int, rows: pl.DataFrame) -> StepSeries:
-    rows = rows.filter(pl.col("device") == rows["device"].min()).sort("step")
+def _series(trace: Trace, rank: int, rows: pl.DataFrame) -> StepSeries:
+    device = int(rows["device"].min())  # type: ignore[arg-type]
+    rows = rows.filter(pl.col("device") == device).sort("step")
     times = step_times(rows["period_ns"].to_numpy())
     return StepSeries(
         rank=rank,
@@ -29,4 +32,15 @@ def _series(rank: int, rows: pl.DataFrame) -> StepSeries:
         p50_ns=times.p50_ns,
         p90_ns=times.p90_ns,
         p99_ns=times.p99_ns,
+        spikes=_standing_out(trace, (rank, device), rows),
     )
+
+
+def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tuple[int, str], ...]:
+    """The long steps themselves: a spike names the step in which its cause struck, which may be the one after."""
+    found: dict[int, str] = {}
+    for spike in spikes(trace).found:
+        if spike.device == device:
+            alike = rows.filter(pl.col("period_ns") == spike.period_ns)["step"].to_list()
+            found[min(alike, key=lambda step: (abs(step - spike.step), step))] = spike.kind.value
+    return tuple(sorted(found.items()))

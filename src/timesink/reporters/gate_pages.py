@@ -76,7 +76,7 @@ def budget(result: GateResult) -> Sheet:
         Column("kind", "time"),
         Column("before_ns", "before", "ns"),
         Column("after_ns", "after", "ns"),
-        Column("delta_ns", "change", "ns"),
+        Column("delta_ns", "change", "ns", has_bar=True, is_change=True),
     )
     rows = tuple((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in result.budget)
     return Sheet("budget", "Where the change is", columns, rows, "per step")
@@ -88,7 +88,7 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
         Column("part", "part", is_name=True),
         Column("before_ns", "before", "ns"),
         Column("after_ns", "after", "ns"),
-        Column("delta_ns", "change", "ns"),
+        Column("delta_ns", "change", "ns", has_bar=True, is_change=True),
     )
     ranked = sorted(result.contributions, key=lambda part: (-abs(part.delta_ns), part.name))
     rows = [(part.name, part.before_ns, part.after_ns, part.delta_ns) for part in ranked[:most]]

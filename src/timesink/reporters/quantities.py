@@ -30,7 +30,7 @@ def value_text(value: float, unit: str) -> str:
 
 def limit_value_text(value: float, unit: str) -> str:
     """A limit as it was written, without digits it never had: ``10 %``, ``2 ms``."""
-    return f"{100 * value:g} %" if unit in _SHARES else f"{value:g} {unit}".rstrip()
+    return f"{100 * value:.4g} %" if unit in _SHARES else f"{value:g} {unit}".rstrip()
 
 
 def number_text(value: float) -> str:

@@ -27,13 +27,16 @@ _SENTENCE_WIDTH, _SHORTEST_NAME, _BETWEEN = 40, 12, 3
 class Column:
     """`key` names it in JSON (with its unit: `idle_ns`), `head` above the column. No unit: text; `1`: a plain number.
 
-    `is_name` marks text that names something (a kernel, a code): never wrapped, and code in Markdown.
+    `is_name` marks text that names something (a kernel, a code): never wrapped, and code in Markdown. `has_bar` draws
+    each figure in HTML also as a bar, to the scale of the column's largest; `is_change` writes a sign before gains too.
     """
 
     key: str
     head: str
     unit: str = ""
     is_name: bool = False
+    has_bar: bool = False
+    is_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,8 @@ def cell_text(cell: Cell, column: Column) -> str:
         case bool():
             return "yes" if cell else "no"
         case int() | float():
-            return value_text(cell, column.unit) if column.unit not in ("", "1") else number_text(cell)
+            text = value_text(cell, column.unit) if column.unit not in ("", "1") else number_text(cell)
+            return f"+{text}" if column.is_change and cell > 0 else text
         case str():
             return scrub(cell) if column.is_name else scrub_sentence(cell)
         case _:

@@ -15,19 +15,23 @@ from timesink.reporters.html.prose import prose
 from timesink.reporters.html.shell import Assets, document
 from timesink.reporters.html.tables import kernel_sheet, operator_sheet, step_sheet
 from timesink.reporters.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
-from timesink.reporters.sheets import Page
+from timesink.reporters.sheets import Page, Sheet
 
 __all__ = ["Appendix", "render", "render_diagnosis", "render_page", "render_prose"]
 
 
 @dataclass(frozen=True, slots=True)
 class Appendix:
-    """A section of tables that other commands make too. `pictures` are SVG of our own, every name in them escaped."""
+    """A section of tables that other commands make too. `pictures` are SVG of our own, every name in them escaped.
+
+    `folds` are further tables under a heading each, folded but for the first.
+    """
 
     key: str
     title: str
     page: Page
     pictures: tuple[str, ...] = ()
+    folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
 
 
 def render(report: Report, appendices: Sequence[Appendix] = ()) -> str:

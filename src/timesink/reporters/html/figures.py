@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timesink.report_data import Part, StepBudget
+from timesink.reporters.sheets import Sheet
 
 WIDTH = 1000
 SHOWN_BARS = 8
@@ -118,6 +119,16 @@ def heat_rows(budgets: Sequence[StepBudget]) -> Heat | None:
         for budget, row in zip(budgets, ratios, strict=True)
     )
     return Heat(tuple(TITLES.get(kind, kind) for kind in kinds), rows)
+
+
+def scales(sheet: Sheet) -> tuple[float, ...]:
+    """Per column the size that fills a bar, the largest; 0 where the column has no bars."""
+    return tuple(
+        max((abs(row[at]) for row in sheet.rows if isinstance(row[at], int | float)), default=0.0)  # type: ignore[arg-type]
+        if column.has_bar
+        else 0.0
+        for at, column in enumerate(sheet.columns)
+    )
 
 
 def _cell(ratio: float, largest: float) -> HeatCell:

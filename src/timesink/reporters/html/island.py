@@ -65,4 +65,5 @@ def _series(line: StepSeries) -> dict[str, Any]:
         "p50": line.p50_ns,
         "p90": line.p90_ns,
         "p99": line.p99_ns,
+        "spikes": [[step, cause.replace("_", " ")] for step, cause in line.spikes],
     }

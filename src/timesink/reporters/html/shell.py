@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from timesink.reporters.html.figures import scales
 from timesink.reporters.html.prose import prose
 from timesink.reporters.parts import evidence_text, limit_text, origin_text
 from timesink.reporters.quantities import quantity_text, recoverable_text, value_text
@@ -108,6 +109,7 @@ def _environment() -> Environment:
         prose=prose,
         quantity=quantity_text,
         recoverable=recoverable_text,
+        scales=scales,
         share=share_text,
         short=lambda text, limit=120: shortened(str(text), limit),
         time=time_text,

@@ -10,6 +10,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const ms = (value) => (value === null || value === undefined ? "–" : `${value.toPrecision(4)} ms`);
   const lines = [];
+  const standing = new Map(series.flatMap((line) => line.spikes.map(([step, cause]) => [step, cause])));
   for (const [at, line] of series.entries()) {
     const known = new Map(line.number.map((step, place) => [step, line.period[place] / 1e6]));
     lines.push({ label: series.length > 1 ? `rank ${line.rank}` : "step time", values: steps.map((step) => known.get(step) ?? null), name: strokes[at % strokes.length] });
@@ -17,8 +18,12 @@
   if (series.length === 1) {
     for (const mark of ["p50", "p90", "p99"]) {
       const value = series[0][mark];
-      if (value !== null) lines.push({ label: mark, values: steps.map(() => value / 1e6), name: mark === "p50" ? "--k-gpu" : "--k-wait2", dash: [6, 4] });
+      if (value !== null) lines.push({ label: mark, level: value / 1e6, values: steps.map(() => value / 1e6), name: mark === "p50" ? "--k-gpu" : "--k-wait2", dash: [6, 4] });
     }
+  }
+  if (standing.size) {
+    const slowest = (step) => Math.max(...series.map((line) => (line.spikes.some(([at]) => at === step) ? line.period[line.number.indexOf(step)] / 1e6 : 0)));
+    lines.push({ label: "stands out", spike: true, values: steps.map((step) => (standing.has(step) ? slowest(step) : null)), name: "--k-wait" });
   }
   let plot = null;
   const draw = () => {
@@ -27,7 +32,11 @@
     plot = new uPlot({
       width: Math.max(place.clientWidth, 200), height: 260, scales: { x: { time: false } },
       axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, label: "ms", labelSize: 20, size: 56 }],
-      series: [{ label: "step" }, ...lines.map((line) => ({ label: line.label, stroke: colour(line.name), width: line.dash ? 1 : 1.6, dash: line.dash, points: { show: !line.dash && steps.length < 200, size: 6 }, value: (_, value) => ms(value) }))],
+      series: [{ label: "step" }, ...lines.map((line) => ({
+        label: line.label, stroke: colour(line.name), width: line.spike ? 0 : line.dash ? 1 : 1.6, dash: line.dash,
+        points: line.spike ? { show: true, size: 11, fill: colour(line.name) } : { show: !line.dash && steps.length < 200, size: 6 },
+        value: (_, value, __, at) => (line.level ? ms(line.level) : line.spike ? standing.get(steps[at]) ?? "–" : ms(value)),
+      }))],
     }, [steps, ...lines.map((line) => line.values)], place);
   };
   draw();

@@ -4,7 +4,7 @@
   const island = document.getElementById("data");
   if (!island) return;
   const data = JSON.parse(island.textContent);
-  const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, FIELDS = 6;
+  const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, FIELDS = 6, PAPER = 760;
   const FAMILY = {
     sync: "wait", copy_staging: "wait2", allocator: "wait2", loader: "wait2", dispatch: "host2", optimizer: "host2", profiler: "host2",
     untraced: "host", python: "host", cuda_call: "host3", compile: "host3", checkpoint: "host3", garbage_collection: "host3", logging: "host3",
@@ -71,11 +71,23 @@
     listen() {
       const canvas = this.canvas;
       let drag = null;
-      canvas.addEventListener("pointerdown", (event) => { drag = { x: event.offsetX, from: this.from }; canvas.setPointerCapture(event.pointerId); });
-      canvas.addEventListener("pointerup", () => { drag = null; });
-      canvas.addEventListener("pointercancel", () => { drag = null; });
+      const touches = new Map();
+      const apart = () => { const [a, b] = [...touches.values()]; return Math.max(Math.abs(a - b), 8); };
+      const lift = (event) => { touches.delete(event.pointerId); drag = null; };
+      canvas.addEventListener("pointerdown", (event) => {
+        touches.set(event.pointerId, event.offsetX);
+        drag = touches.size === 1 ? { x: event.offsetX, from: this.from } : null;
+        canvas.setPointerCapture(event.pointerId);
+      });
+      canvas.addEventListener("pointerup", lift);
+      canvas.addEventListener("pointercancel", lift);
       canvas.addEventListener("pointermove", (event) => {
-        if (drag) {
+        if (touches.size === 2 && touches.has(event.pointerId)) {
+          const before = apart();
+          touches.set(event.pointerId, event.offsetX);
+          const [a, b] = [...touches.values()];
+          this.zoom(before / apart(), (a + b) / 2 / canvas.clientWidth);
+        } else if (drag) {
           const span = this.to - this.from;
           const from = drag.from - ((event.offsetX - drag.x) / canvas.clientWidth) * span;
           this.show(from, from + span);
@@ -101,6 +113,8 @@
       let width = 0;
       new ResizeObserver(() => { if (canvas.clientWidth !== width) { width = canvas.clientWidth; this.draw(); } }).observe(canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+      window.addEventListener("beforeprint", () => this.draw(PAPER)); // paper is as wide whatever the window was
+      window.addEventListener("afterprint", () => this.draw());
     }
 
     zoom(factor, at = 0.5) {
@@ -177,9 +191,9 @@
       this.tip.style.top = `${this.canvas.offsetTop + y + 16}px`;
     }
 
-    draw() {
+    draw(paper) {
       const { canvas, shown } = this;
-      const width = canvas.clientWidth, ratio = window.devicePixelRatio || 1;
+      const width = paper || canvas.clientWidth, ratio = window.devicePixelRatio || 1;
       if (!width) return;
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(this.height * ratio);

@@ -8,7 +8,7 @@ from pathlib import Path
 from timesink.engine import diagnose
 from timesink.measures.steps import steps
 from timesink.model.tables import DEVICE_OPS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, RANGES, SOURCES
-from timesink.readers import read, read_all
+from timesink.readers import read, read_all, trace_files
 from timesink.readers.ranks import ranks_of
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -46,3 +46,10 @@ def test_snapshots_of_two_ranks_keep_the_ranks_in_their_names(tmp_path: Path) ->
     both = read_all(files, cache=False)
     assert ranks_of(both) == (0, 1)
     assert both[MEMORY_SEGMENTS]["rank"].n_unique() == 2
+
+
+def test_what_a_captured_program_prints_is_not_taken_for_a_trace(tmp_path: Path) -> None:
+    shutil.copy(TRACE, tmp_path / "report.sqlite")
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "log.txt").write_text('{"loss": 2.5}\n')
+    assert trace_files(tmp_path) == [tmp_path / "report.sqlite"]

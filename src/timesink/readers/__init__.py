@@ -140,8 +140,15 @@ def head_of(path: Path) -> bytes:
 
 
 def _is_trace(path: Path) -> bool:
-    """Whether a file of a folder is one to read: `timesink capture` leaves a manifest beside its traces."""
-    return path.is_file() and path.name != "manifest.json" and _recognised(path) is not None
+    """Whether a file of a folder is one to read: `timesink capture` leaves a manifest and a log beside its traces.
+
+    The log holds what the program printed, which may look like anything; only the compiler's messages are read from it.
+    """
+    if not path.is_file() or path.name == "manifest.json":
+        return False
+    found = _recognised(path)
+    is_log = path.name == "log.txt" and path.with_name("manifest.json").is_file()
+    return found is not None and (not is_log or found.format == "torch_logs")
 
 
 def _recognised(path: Path) -> Reader | None:

@@ -34,6 +34,7 @@ const Words ARG_KEYS{
     {"Python parent id", number_of(Int::python_parent)}, {"In msg nelems", number_of(Int::in_elements)},
     {"Out msg nelems", number_of(Int::out_elements)}, {"Group size", number_of(Int::group_size)},
     {"Seq", number_of(Int::group_sequence)}, {"Addr", number_of(Int::address)},
+    {"Src Rank", number_of(Int::peer)}, {"Dst Rank", number_of(Int::peer)},
     {"Total Allocated", number_of(Int::total_allocated)}, {"Total Reserved", number_of(Int::total_reserved)},
     {"Device Id", number_of(Int::device_id)}, {"Device Type", number_of(Int::device_type)},
     {"wait_on_stream", number_of(Int::wait_stream)},

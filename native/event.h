@@ -18,7 +18,7 @@ enum class Category : uint8_t {
 enum class Int : uint8_t {
     pid, tid, ts, dur, correlation, stream, device, context, bytes, registers, shared_memory, graph_id, graph_node,
     sequence, forward_thread, python_id, python_parent, in_elements, out_elements, group_size, group_sequence, address,
-    total_allocated, total_reserved, device_id, device_type, wait_stream, wait_record, wait_event, count
+    total_allocated, total_reserved, device_id, device_type, wait_stream, wait_record, wait_event, peer, count
 };
 enum class Str : uint8_t {
     name, category, tid, dims, types, strides, concrete, stack, collective, dtype, group_name, group_description,

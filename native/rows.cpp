@@ -225,6 +225,7 @@ void Rows::add_comm(const Event& event, Interval at, bool on_device) {
     push(comms.out_elements, event, Int::out_elements);
     push(comms.group_size, event, Int::group_size);
     push(comms.sequence, event, Int::group_sequence);
+    push(comms.peer, event, Int::peer);
 }
 
 void Rows::add_sync(const Event& event, Interval at) {

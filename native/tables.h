@@ -96,7 +96,7 @@ struct Comms : Table {
     Column<uint32_t> collective{*this, "collective"}, dtype{*this, "dtype"}, group{*this, "group"},
         description{*this, "description"}, ranks{*this, "ranks"};
     Column<int64_t> in_elements{*this, "in_elements"}, out_elements{*this, "out_elements"},
-        group_size{*this, "group_size"}, sequence{*this, "sequence"};
+        group_size{*this, "group_size"}, sequence{*this, "sequence"}, peer{*this, "peer"};
 };
 
 // The profiler's own spans and the end of the record window.

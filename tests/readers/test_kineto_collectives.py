@@ -59,6 +59,23 @@ def test_a_launch_outside_the_call_is_not_of_the_call(tmp_path: Path) -> None:
     ]
 
 
+def test_a_send_and_a_receive_name_their_peer(tmp_path: Path) -> None:
+    said = {**SAID, "Collective name": "send", "Dst Rank": 3}
+    got = {**SAID, "Collective name": "recv", "Src Rank": 2}
+    events = [kernel(50, 1, **said), kernel(60, 2, **got), kernel(70, 3, **SAID)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    found = read(tmp_path / "trace.json", cache=False)[COLLECTIVES]
+    assert found.select("kind", "peer").rows() == [("send", 3), ("recv", 2), ("allgather", None)]
+
+
+def test_the_call_that_closes_a_batch_does_not_name_its_kernel(tmp_path: Path) -> None:
+    call = event(
+        "cpu_op", "record_param_comms", 10, 20, **{"External id": 33, **SAID, "Collective name": "endCoalescing"}
+    )
+    found = rows(tmp_path, call, kernel(50, 1, **{"External id": 33}))
+    assert [row[0] for row in found] == ["allgather"]
+
+
 def test_calls_that_move_nothing_are_no_collectives(tmp_path: Path) -> None:
     wait = event("cpu_op", "record_param_comms", 10, 5, **{**SAID, "Collective name": "wait"})
     other = event("kernel", "gemm", 20, 5, device=2, stream=7)

@@ -7,6 +7,7 @@ import polars as pl
 from timesink.cli.job_notes import notes_of
 from timesink.measures.balanced_ranks import balanced
 from timesink.measures.bandwidth import bandwidth
+from timesink.measures.channels import channels
 from timesink.measures.collective_waits import CollectiveWaits, waits_of
 from timesink.measures.lateness import Lateness, lateness_of
 from timesink.measures.pipelines import pipeline_of
@@ -22,6 +23,8 @@ def ranks_page(run: Run, top: int) -> Page:
     waits = waits_of(run.job)
     late = lateness_of(waits)
     sheets = [_budgets(waits, top), _steps(run, top), _kinds(waits), _arrivals(waits, top), _late(waits, late, top)]
+    if waits.pairs.height:
+        sheets.append(_channels(waits, top))
     sheets.append(_clocks(waits, top))
     if (rates := bandwidth(waits)).frame.height:
         sheets.append(_rates(rates.frame))
@@ -62,6 +65,8 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
         f"compute + exposed communication + exposed copies + idle = span; exposed communication of all ranks together: "
         f"{time_text(total)}; waiting and transfer are known of collectives that were matched"
     )
+    if copied := int(waits.job.members["peer_copy_ns"].sum()):
+        note += f"; copies from GPU to GPU, which no other rank takes part in, run {time_text(copied)}"
     return Sheet("budgets", "Time of each rank", columns, _rows(frame.head(top), columns), note)
 
 
@@ -114,9 +119,28 @@ def _kinds(waits: CollectiveWaits) -> Sheet:
     note = f"times of all ranks summed; {100 * found.unmatched_ratio:.1f} % of calls have no counterpart"
     if found.by_order_count:
         note += f"; {found.by_order_count} calls without sequence numbers were matched by their order"
-    if found.one_sided_count:
-        note += f"; {found.one_sided_count} sends, receives and other one-sided calls are left out"
+    sends = waits.paired
+    if sends.call_count:
+        note += f"; {100 * sends.unmatched_ratio:.1f} % of {sends.call_count} sends and receives have none"
+    if left := found.one_sided_count - sends.call_count:
+        note += f"; {left} one-sided calls are left out"
     return Sheet("collectives", "Collectives", columns, _rows(frame, columns), note)
+
+
+def _channels(waits: CollectiveWaits, top: int) -> Sheet:
+    """Who sends how much to whom, the channels that are waited for longest first."""
+    columns = (
+        Column("sender", "from rank", unit="1"),
+        Column("receiver", "to rank", unit="1"),
+        Column("bytes", "message", unit="bytes"),
+        Column("count", "count", unit="1"),
+        Column("wait_ns", "waiting", unit="ns"),
+        Column("exposed_wait_ns", "exposed waiting", unit="ns"),
+        Column("transfer_ns", "transfer p50", unit="ns"),
+        Column("gb_per_s", "bandwidth p50", unit="GB/s"),
+    )
+    note = "times of both ends summed; where no profiler says who sends, the lower rank stands first"
+    return Sheet("channels", "Sends and receives", columns, _rows(channels(waits).head(top), columns), note)
 
 
 def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:

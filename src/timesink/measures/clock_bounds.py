@@ -2,9 +2,9 @@
 
 Nobody leaves a collective before everybody has come. So there is an instant m at which all are inside, and for each
 rank start <= m + offset <= end by its own clock. These are difference constraints; with one clock as reference,
-shortest paths (Bellman-Ford over ranks and collectives) give the tightest limits they imply. Clocks may drift against
-each other by at most `drift_ratio`: then a limit at one collective is a limit at another, wider by drift times their
-distance.
+shortest paths (Bellman-Ford over ranks and collectives) give the tightest limits they imply. Of a message only half
+of that is true: nobody has received it before its sender began to send. Clocks may drift against each other by at most
+`drift_ratio`: then a limit at one collective is a limit at another, wider by drift times their distance.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 # "No limit known": far beyond any offset, and far enough from the ends of int64 to be added to.
 UNKNOWN: Final = 1 << 58
@@ -24,12 +25,24 @@ _ROUNDS: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visits:
-    """One row per clock and collective: who was in which one from when to when, by that clock."""
+    """One row per clock and collective or message: who was in which one from when to when, by that clock.
+
+    `holds`: nobody else leaves before this one has come; `held`: it leaves only after those. Both in a collective; of a
+    message its sender holds and its receiver is held.
+    """
 
     clock: Numbers
     instance: Numbers
     start_ns: Numbers
     end_ns: Numbers
+    holds: Flags
+    held: Flags
+
+    @classmethod
+    def of_barriers(cls, clock: Numbers, instance: Numbers, start_ns: Numbers, end_ns: Numbers) -> Visits:
+        """Collectives that nobody leaves before everybody has come."""
+        every = np.ones(clock.size, np.bool_)
+        return cls(clock, instance, start_ns, end_ns, every, every)
 
     @property
     def clocks(self) -> int:
@@ -51,7 +64,8 @@ def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Numbers, Numbers]
     start, end = visits.start_ns - begun, visits.end_ns - begun
     rows = _Rows.of(visits, start, drift_ratio)
     apart = begun - base[0]
-    high, low = _highest(rows, end, start), -_highest(rows, -start, -end)
+    high = _highest(rows, _Side(end, visits.held), _Side(start, visits.holds))
+    low = -_highest(rows, _Side(-start, visits.holds), _Side(-end, visits.held))
     return np.where(low > -UNKNOWN, low + apart, -UNKNOWN), np.where(high < UNKNOWN, high + apart, UNKNOWN)
 
 
@@ -76,19 +90,28 @@ class _Rows:
         return cls(order, visits.clock[order], widening, group, np.flatnonzero(begins), np.cumsum(begins) - 1)
 
 
-def _highest(rows: _Rows, leaving: Numbers, entering: Numbers) -> Numbers:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """A time of each visit, and whether it counts."""
+
+    time_ns: Numbers
+    counts: Flags
+
+
+def _highest(rows: _Rows, leaving: _Side, entering: _Side) -> Numbers:
     """Shortest paths from clock 0: offset <= (offset' - entering') + leaving for any two in one collective.
 
     With times negated and their roles exchanged the same sum bounds the negated offset, hence the offset from below.
     """
-    leave, enter = leaving[rows.order], entering[rows.order]
+    leave, enter = leaving.time_ns[rows.order], entering.time_ns[rows.order]
+    leaves, enters = leaving.counts[rows.order], entering.counts[rows.order]
     bound = np.where(rows.clock == 0, 0, UNKNOWN).astype(np.int64)
     for _ in range(_ROUNDS):
-        reach = np.where(bound < UNKNOWN, bound - enter, UNKNOWN)
+        reach = np.where((bound < UNKNOWN) & enters, bound - enter, UNKNOWN)
         earliest = np.minimum.reduceat(reach[rows.group], rows.first)
         through = np.empty_like(bound)
         through[rows.group] = earliest[rows.which]
-        tighter = np.where(through < UNKNOWN, np.minimum(bound, through + leave), bound)
+        tighter = np.where((through < UNKNOWN) & leaves, np.minimum(bound, through + leave), bound)
         tighter = _spread(rows.clock, np.where(rows.clock == 0, 0, tighter), rows.widening)
         if np.array_equal(tighter, bound):
             break

@@ -1,7 +1,8 @@
 """Clocks of different hosts, aligned on collectives: a point estimate, and limits that causality proves.
 
 The estimate is the median of how far ends lie apart: a collective is over for everybody at about the same instant. The
-limits hold whatever the skew of those ends; the estimate is moved into them where it lies outside.
+limits hold whatever the skew of those ends; the estimate is moved into them where it lies outside. Sends and receives
+limit clocks too, each pair on one side; they enter the estimate only where collectives do not connect all clocks.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clocks:
-    """`calls`: the matched calls with `offset_ns` and `error_ns` (null: unbounded) of their clock at that moment.
+    """`calls`: the matched calls with `offset_ns` and `error_ns` (null: unbounded) of their clock at that moment;
+    `pairs`: the same of sends and receives.
 
     `shared_clock_ok` says whether ranks known to share a clock agree with that, by the same limits; None where no two
     ranks do. `assumed_shared`: no file says so, but all ranks seem to be on one host. Times minus `offset_ns` are on
@@ -57,6 +59,7 @@ class Clocks:
 
     clocks: tuple[Clock, ...]
     calls: pl.DataFrame
+    pairs: pl.DataFrame
     shared_clock_ok: bool | None
     assumed_shared: bool = False
 
@@ -67,19 +70,23 @@ class Clocks:
         return None if None in errors else max((error for error in errors if error is not None), default=0)
 
 
-def align_clocks(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
-    """Align the clocks of the ranks in matched `calls`; `members` says which ranks share a clock.
+def align_clocks(calls: pl.DataFrame, members: pl.DataFrame, pairs: pl.DataFrame | None = None) -> Clocks:
+    """Align the clocks of the ranks in matched `calls` and `pairs` (of sends and receives, instance numbers of their
+    own); `members` says which ranks share a clock.
 
     Where no file names its host, ranks whose GPUs are different ones of a list they all see, and whose clocks then turn
     out to show the same time, are taken to share a host, and so a clock.
     """
-    found = _aligned(calls, members)
+    pairs = calls.clear() if pairs is None else pairs
+    found = _aligned(calls, pairs, members)
     if not _on_one_host(members, found):
         return found
-    shared = _aligned(calls, members.with_columns(clock=pl.lit("one host, as it seems")))
+    shared = _aligned(calls, pairs, members.with_columns(clock=pl.lit("one host, as it seems")))
+    error = pl.lit(_ASSUMED_ERROR_NS, pl.Int64)
     return Clocks(
         tuple(replace(clock, error_ns=_ASSUMED_ERROR_NS) for clock in shared.clocks),
-        shared.calls.with_columns(error_ns=pl.lit(_ASSUMED_ERROR_NS, pl.Int64)),
+        shared.calls.with_columns(error_ns=error),
+        shared.pairs.with_columns(error_ns=error),
         shared.shared_clock_ok,
         assumed_shared=True,
     )
@@ -98,24 +105,41 @@ def _on_one_host(members: pl.DataFrame, found: Clocks) -> bool:
     )
 
 
-def _aligned(calls: pl.DataFrame, members: pl.DataFrame) -> Clocks:
-    clock_of = _clocks_of(members, calls)
-    calls = calls.join(clock_of, on="rank", how="left", maintain_order="left")
-    known = calls.filter("rigorous")
+def _aligned(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> Clocks:
+    every = pl.concat([calls.with_columns(paired=pl.lit(False)), pairs.with_columns(paired=pl.lit(True))])
+    clock_of = _clocks_of(members, every)
+    every = every.join(clock_of, on="rank", how="left", maintain_order="left")
+    known = every.filter("rigorous")
     number = known["clock_number"].to_numpy().astype(np.int64)
     visits = _visits(known, number)
     low, high = offset_bounds(visits, MAX_DRIFT_RATIO)
-    fits = _fitted(calls)
+    alone = every.filter(~pl.col("paired"))
+    fits = _fitted(alone if _connects_all(alone, every) else every)
     names = clock_of.sort("clock_number").group_by("clock_number", "clock", maintain_order=True).agg("rank")
-    found, parts = [], [calls.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
+    found, parts = [], [every.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
     for at, name, ranks in names.rows():
-        mine = calls.filter(pl.col("clock_number") == at)
+        mine = every.filter(pl.col("clock_number") == at)
         bounds = _Limits.of(visits, low, high, at)
         clock, aligned = _one(mine, fits.get(at), bounds, at)
         found.append(replace(clock, name=name, ranks=tuple(sorted(ranks))))
         parts.append(aligned)
     whole = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
-    return Clocks(tuple(found), whole, _shared_clock_ok(known, clock_of))
+    calls, pairs = (whole.filter(pl.col("paired") == paired).drop("paired") for paired in (False, True))
+    return Clocks(tuple(found), calls, pairs, _shared_clock_ok(known, clock_of))
+
+
+def _connects_all(calls: pl.DataFrame, every: pl.DataFrame) -> bool:
+    """Whether each clock of `every` is reached from any other over these calls."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    clocks = every["clock_number"].n_unique()
+    if calls["clock_number"].n_unique() < clocks:
+        return False
+    clock, instance = (calls[name].rank("dense").to_numpy() - 1 for name in ("clock_number", "instance"))
+    size = clocks + calls["instance"].n_unique()
+    edges = coo_array((np.ones(clock.size), (clock, clocks + instance)), shape=(size, size))
+    return int(connected_components(edges, directed=False)[0]) == 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,7 +197,9 @@ def _clocks_of(members: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _visits(calls: pl.DataFrame, clock: Numbers) -> Visits:
-    return Visits(clock, calls["instance"].to_numpy(), calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    instance, start, end = (calls[name].to_numpy() for name in ("instance", "start_ns", "end_ns"))
+    kind = calls["kind"]
+    return Visits(clock, instance, start, end, holds=(kind != "recv").to_numpy(), held=(kind != "send").to_numpy())
 
 
 def _fitted(calls: pl.DataFrame) -> dict[int, _Fit]:

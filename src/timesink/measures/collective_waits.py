@@ -10,6 +10,7 @@ from timesink.measures.clocks import Clocks, align_clocks
 from timesink.measures.job import Job, job
 from timesink.measures.matching import Matched, matched
 from timesink.measures.memo import remembered
+from timesink.measures.point_to_point import Paired, paired
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 
@@ -24,6 +25,9 @@ class CollectiveWaits:
     leave open about wait and transfer; null: everything). `instances`: instance, kind, group, size, bytes, ready_ns,
     end_ns, transfer_ns (from the last arrival to the last end), last_rank, last_device, margin_ns (how long after the
     second last), error_ns. Where a rank is missing from an instance (`complete` false), waits are lower bounds.
+
+    `pairs`: the same columns as `calls` for sends and receives that have a counterpart. A send that is over before its
+    receiver comes was buffered and waited for nobody.
     """
 
     job: Job
@@ -31,6 +35,8 @@ class CollectiveWaits:
     clocks: Clocks
     calls: pl.DataFrame
     instances: pl.DataFrame
+    paired: Paired
+    pairs: pl.DataFrame
 
 
 @remembered
@@ -42,9 +48,11 @@ def collective_waits(trace: Trace) -> CollectiveWaits:
 def waits_of(whole: Job) -> CollectiveWaits:
     """The split for a merged job."""
     found = matched(whole.calls)
-    clocks = align_clocks(found.calls, whole.members)
+    sends = paired(whole.calls, first_instance=int(found.calls["instance"].n_unique()))
+    clocks = align_clocks(found.calls, whole.members, sends.calls)
     calls = _exposed(_split(clocks.calls), whole.exposed)
-    return CollectiveWaits(whole, found, clocks, calls, _instances(calls))
+    pairs = _exposed(_unbuffered(_split(clocks.pairs)), whole.exposed)
+    return CollectiveWaits(whole, found, clocks, calls, _instances(calls), sends, pairs)
 
 
 def _split(calls: pl.DataFrame) -> pl.DataFrame:
@@ -65,6 +73,14 @@ def _split(calls: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns((length - pl.col("wait_ns")).alias("transfer_ns"))
     )
+
+
+def _unbuffered(pairs: pl.DataFrame) -> pl.DataFrame:
+    """A send that ended before its receiver came moved its data all the same."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    buffered = (pl.col("kind") == "send") & (pl.col("wait_ns") >= length)
+    wait = pl.when(buffered).then(0).otherwise("wait_ns").alias("wait_ns")
+    return pairs.with_columns(wait, (length - wait).alias("transfer_ns"))
 
 
 def _exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from timesink.measures.memo import remembered
 from timesink.measures.parity import PARITY, parity_facts
 from timesink.measures.steps import steps
 from timesink.measures.timeline import device_timeline
-from timesink.model.tables import DEVICES, SOURCES
+from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES
 from timesink.model.trace import Trace
 
 MEMBERS = {
@@ -28,6 +28,7 @@ MEMBERS = {
     "world_size": pl.Int32, "device_name": pl.String, "visible_devices": pl.Int32, "start_ns": pl.Int64,
     "end_ns": pl.Int64, "busy_ns": pl.Int64, "compute_ns": pl.Int64, "communication_ns": pl.Int64,
     "exposed_communication_ns": pl.Int64, "exposed_copy_ns": pl.Int64, "idle_ns": pl.Int64,
+    "peer_copy_ns": pl.Int64, "peer_copy_bytes": pl.Int64,
 }  # fmt: skip
 SPANS = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 STEPS = {"rank": pl.Int32, "device": pl.Int32, "step": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64,
@@ -48,8 +49,9 @@ class Job:
     """Tables of the ranks that were read; times are each rank's own clock.
 
     `members`: one row per rank and GPU, its time budget (compute + exposed communication + exposed copy + idle =
-    span). `calls`: its collectives. `exposed`: intervals of communication with no computation beside it. `steps`:
-    device windows of its steady steps, with how long the host took for them and how much of it it did not wait.
+    span) and what it copied straight to or from other GPUs. `calls`: its collectives. `exposed`: intervals of
+    communication with no computation beside it. `steps`: device windows of its steady steps, with how long the host
+    took for them and how much of it it did not wait.
     `contention`: kernels slowed beside communication. `parity`: what ought to be equal.
     """
 
@@ -118,6 +120,7 @@ def _members(trace: Trace) -> pl.DataFrame:
     names = {(rank, device): name for rank, device, name in trace.get(DEVICES).select("rank", "device", "name").rows()}
     visible = dict(trace.get(DEVICES).group_by("rank").agg(pl.len()).rows())
     lines = device_timeline(trace)
+    peer = _peer_copies(trace)
     rows = [
         {
             **_said(said.get(part.rank)),
@@ -133,12 +136,21 @@ def _members(trace: Trace) -> pl.DataFrame:
             "exposed_communication_ns": part.exposed_communication_ns,
             "exposed_copy_ns": part.exposed_copy_ns,
             "idle_ns": part.idle_ns,
+            **dict(zip(("peer_copy_ns", "peer_copy_bytes"), peer.get((part.rank, part.device), (0, 0)), strict=True)),
         }
         for part in time_budget(trace)
     ]
     seen = {row["rank"] for row in rows}
     rows += [{**_said(row), "rank": rank, "device": None} for rank, row in said.items() if rank not in seen]
     return pl.DataFrame(rows, schema=MEMBERS)
+
+
+def _peer_copies(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
+    """Per GPU, time and bytes of its copies from GPU to GPU. The copy engine moves them: no other rank takes part."""
+    copies = trace.get(DEVICE_OPS).filter(pl.col("copy_kind") == "p2p")
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    each = copies.group_by("rank", "device").agg(length.alias("length_ns"), pl.col("bytes").fill_null(0).sum())
+    return {(rank, device): (length_ns, size) for rank, device, length_ns, size in each.rows()}
 
 
 def _said(source: Mapping[str, object] | None) -> dict[str, object]:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.measures.batches import unbatched
 from timesink.measures.budget import time_budget
 from timesink.measures.timeline import device_timeline
 from timesink.model.collective_kinds import kind_of_kernel, message_bytes
@@ -17,16 +18,17 @@ from timesink.model.trace import Trace
 
 # `holds`: no computation ran at its last instant, and computation went on before the next collective was over: it is
 # what the rank had waited for. Collectives that run on while a rank has nothing left to compute hold it only at the
-# last. `work_before_ns`: computation since the collective before it on this GPU ended.
+# last. `peer`: the rank that is sent to or received from. `work_before_ns`: computation since the collective before it
+# on this GPU ended.
 CALLS = {
     "rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64,
-    "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "bytes": pl.Int64,
-    "labelled": pl.Boolean, "exposed_ns": pl.Int64, "holds": pl.Boolean, "work_before_ns": pl.Int64,
+    "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "peer": pl.Int32,
+    "bytes": pl.Int64, "labelled": pl.Boolean, "exposed_ns": pl.Int64, "holds": pl.Boolean, "work_before_ns": pl.Int64,
 }  # fmt: skip
 Numbers = npt.NDArray[np.int64]
 
 _KEY = ["rank", "device", "start_ns", "end_ns"]
-_SAID = ["stream", "kind", "group", "group_size", "sequence", "bytes", "labelled"]
+_SAID = ["stream", "kind", "group", "group_size", "sequence", "peer", "bytes", "labelled"]
 
 
 def job_calls(trace: Trace) -> pl.DataFrame:
@@ -40,10 +42,11 @@ def job_calls(trace: Trace) -> pl.DataFrame:
         pl.lit(None, pl.String).alias("group"),
         pl.lit(None, pl.Int32).alias("group_size"),
         pl.lit(None, pl.Int64).alias("sequence"),
+        pl.lit(None, pl.Int32).alias("peer"),
         pl.lit(None, pl.Int64).alias("bytes"),
         pl.lit(False).alias("labelled"),
     )
-    calls = _grouped(pl.concat([told, bare])).sort(*_KEY, "stream", "kind", nulls_last=True)
+    calls = _grouped(unbatched(trace, pl.concat([told, bare]))).sort(*_KEY, "stream", "kind", nulls_last=True)
     return _with_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
 
 
@@ -63,6 +66,7 @@ def _labelled(trace: Trace) -> pl.DataFrame:
         pl.when(pl.col("group").is_not_null()).then(named).alias("group"),
         "group_size",
         "sequence",
+        "peer",
         pl.Series("bytes", sizes, pl.Int64),
         pl.col("group").is_not_null().alias("labelled"),
     )

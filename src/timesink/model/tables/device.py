@@ -147,6 +147,7 @@ COLLECTIVES = Table(
         "group_size": optional(pl.Int32, "number of members"),
         "sequence": optional(pl.Int64, "sequence number within the group"),
         "kind": Column(pl.Categorical(), "allreduce, allgather, reducescatter, alltoall, broadcast, send, recv, ..."),
+        "peer": optional(pl.Int32, "rank that is sent to or received from"),
         "in_bytes": optional(pl.Int64, "bytes this rank puts in", unit="bytes"),
         "out_bytes": optional(pl.Int64, "bytes this rank gets out", unit="bytes"),
         "dtype": optional(pl.Categorical(), "element type"),

@@ -20,7 +20,7 @@ class KinetoJson:
     """Reader of one rank's trace file."""
 
     format = "kineto_json"
-    version = 1
+    version = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """JSON, or gzip of JSON. Whether it is a trace is for `read` to find."""

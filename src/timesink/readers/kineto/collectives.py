@@ -35,10 +35,10 @@ _ELEMENT_BYTES = {
 
 _NUMBERS = (
     "on_device", "process", "thread", "stream", "device", "start_ns", "end_ns", "correlation", "external_id",
-    "in_elements", "out_elements", "group_size", "sequence",
+    "in_elements", "out_elements", "group_size", "sequence", "peer",
 )  # fmt: skip
 _TEXTS = ("collective", "dtype", "group", "description", "ranks")
-_SAID = ("collective", "dtype", "group", "ranks", "in_elements", "out_elements", "group_size", "sequence")
+_SAID = ("collective", "dtype", "group", "ranks", "in_elements", "out_elements", "group_size", "sequence", "peer")
 
 
 def collective_kind(name: str) -> str:
@@ -80,6 +80,7 @@ def _columns(whole: pl.DataFrame, process: int) -> Columns:
         "kind": kind,
         "group_ranks": whole["ranks"],
         "group_size": whole["group_size"].cast(pl.Int32, strict=False),
+        "peer": whole["peer"].cast(pl.Int32, strict=False),
         "in_bytes": whole["in_elements"] * width,
         "out_bytes": whole["out_elements"] * width,
     }
@@ -130,6 +131,9 @@ def _with_calls(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFra
         kernels = kernels.with_columns(call=pl.coalesce("call", inside))
     from_call = calls.select("call", *(pl.col(name).alias(f"call_{name}") for name in _SAID))
     kernels = kernels.join(from_call, on="call", how="left", maintain_order="left")
+    # The call that closes a batch launches its kernel and says nothing of what that moves: the kernel's name does.
+    closing = pl.col("call").is_in(calls.filter("quiet")["call"].implode())
+    kernels = kernels.with_columns(pl.when(~closing).then("call_collective").alias("call_collective"))
     return kernels.with_columns(
         pl.when("told").then(name).otherwise(pl.coalesce(f"call_{name}", name)).alias(name) for name in _SAID
     )

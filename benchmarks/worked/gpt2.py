@@ -66,8 +66,17 @@ class Gpt2(nn.Module):
         hidden = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
         for block in self.blocks:
             hidden = block(hidden, self.barred)
+        return self.loss(hidden, targets)
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         logits = F.linear(self.norm(hidden), self.tokens.weight)[..., : self.vocabulary]
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def compile_parts(self, backend: str) -> None:
+        """Every block, which are one compilation as they are alike, and the loss."""
+        for block in self.blocks:
+            block.compile(backend=backend)
+        self.loss = torch.compile(self.loss, backend=backend)
 
 
 def load(model: Gpt2, state: dict[str, Tensor]) -> None:
@@ -116,13 +125,14 @@ def main() -> None:
     expected = gradients(plain, plain.vocabulary)
 
     torch.set_float32_matmul_precision("high" if given.tf32 else "highest")
-    run = torch.compile(model, backend="aot_eager" if place.dry else "inductor") if given.compile else model
+    if given.compile:
+        model.compile_parts("aot_eager" if place.dry else "inductor")
 
     def autocast() -> AbstractContextManager:
         return torch.autocast(place.device, torch.bfloat16) if given.bf16 else nullcontext()
 
     with autocast():
-        loss = run(tokens, targets)
+        loss = model(tokens, targets)
     loss.backward()
     error = relative_error(gradients(model, plain.vocabulary), expected)
     agreement(error, GRADIENT_TOLERANCE, "gradient against fp32")
@@ -130,7 +140,7 @@ def main() -> None:
     del plain, expected, loss
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True if given.fused else None)
-    train(training_step(lambda: run(tokens, targets), optimizer, autocast), given.steps, place, RECEIPT_STEP)
+    train(training_step(lambda: model(tokens, targets), optimizer, autocast), given.steps, place, RECEIPT_STEP)
     place.wait()
 
 
@@ -138,7 +148,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tf32", action="store_true", help="products of fp32 matrices in TF32")
     parser.add_argument("--bf16", action="store_true", help="autocast to bf16")
-    parser.add_argument("--compile", action="store_true", help="torch.compile")
+    parser.add_argument("--compile", action="store_true", help="torch.compile of every block and of the loss")
     parser.add_argument("--flash", action="store_true", help="attention in one kernel")
     parser.add_argument("--pad", action="store_true", help="a token table of 50,304 rows instead of 50,257")
     parser.add_argument("--fused", action="store_true", help="AdamW in one pass")

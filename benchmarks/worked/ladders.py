@@ -115,10 +115,10 @@ _RUNGS = (
     ("--tf32", "products in TF32", "products of fp32 matrices on tensor cores", ("KRN106",), "precision tf32", 20),
     ("--bf16", "bf16", "products and pointwise work on half the bytes, products at twice the rate",
      ("KRN106",), "precision bf16", 40),
-    ("--compile", "torch.compile", "pointwise chains and casts fused", ("KRN104", "KRN101", "IDL103"),
+    ("--compile", "torch.compile", "pointwise chains and casts fused, block by block", ("KRN104", "KRN101", "IDL103"),
      "fuse-pointwise", 60),
     ("--flash", "attention in one kernel", "the scores of all pairs stay on the chip", ("KRN103",), "", 60),
-    ("--pad", "vocabulary padded to 50,304", "products with the token table take aligned kernels", ("KRN105",), "", 60),
+    ("--pad", "padded vocabulary", "at 50,304 rows products with the token table take aligned kernels", ("KRN105",), "", 60),
     ("--fused", "fused AdamW", "the optimizer's state is read and written once", ("KRN108",), "fuse-optimizer", 60),
 )  # fmt: skip
 

@@ -118,7 +118,7 @@ _RUNGS = (
     ("--compile", "torch.compile", "pointwise chains and casts fused, block by block", ("KRN104", "KRN101", "IDL103"),
      "fuse-pointwise", 60),
     ("--flash", "attention in one kernel", "the scores of all pairs stay on the chip", ("KRN103",), "", 60),
-    ("--pad", "padded vocabulary", "at 50,304 rows products with the token table take aligned kernels", ("KRN105",), "", 60),
+    ("--pad", "padded vocabulary", "with 50,304 rows the table's products take aligned kernels", ("KRN105",), "", 60),
     ("--fused", "fused AdamW", "the optimizer's state is read and written once", ("KRN108",), "fuse-optimizer", 60),
 )  # fmt: skip
 

@@ -9,16 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+from tests.browser.pages import launched
 
 
 @dataclass
@@ -33,23 +24,11 @@ class Opened:
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One browser for the tests of a module, with an empty profile. It ends with them: it holds an event loop."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
+    if shutil.which("chromium") is None:
         pytest.skip("Chromium is not on this machine (Debian: apt-get install chromium)")
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
-    )
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch_persistent_context(
-            str(tmp_path_factory.mktemp("profile")),
-            executable_path=chromium,
-            headless=True,
-            args=list(FLAGS),
-            offline=True,
-            viewport={"width": 1280, "height": 900},
-        )
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+    with launched(str(tmp_path_factory.mktemp("profile"))) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

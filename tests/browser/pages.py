@@ -1,13 +1,92 @@
-"""What the tests of this folder ask of a page that is open."""
+"""A browser without a network, pages to open in it, and what the tests of this folder ask of one."""
 
 from __future__ import annotations
 
+import lzma
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reporters.diagnoses import diagnosis
+from tests.reporters.test_hostile_names import HOSTILE
+
+from timesink.cli.html_report import html_report
+from timesink.engine import diagnose
+from timesink.readers import read
+from timesink.report_data import Item, KernelTime, Lane, Part, Report, StepBudget, StepSeries, Window
+from timesink.reporters.html import render
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@contextmanager
+def launched(profile: str) -> Iterator[Any]:
+    """Debian's Chromium, offline, with an empty profile. `ImportError` or a failure where it is not installed."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch_persistent_context(
+            profile,
+            executable_path=shutil.which("chromium"),
+            headless=True,
+            args=list(FLAGS),
+            offline=True,
+            viewport={"width": 1280, "height": 900},
+        )
+        yield browser
+        browser.close()
 
 
 def violations(shown: Any) -> list[str]:
     """The rules of axe that the page breaks."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     return [found["id"] for found in axe.Axe().run(shown.page).response["violations"]]
+
+
+def hostile(name: str) -> Report:
+    """A report in which every text that can come from a trace is `name`."""
+    made = diagnosis(name)
+    lanes = (
+        Lane("range", name, (Item(0, 900, name, "range", 0, name),)),
+        Lane("idle", name, (Item(5, 9, name, name),)),
+    )
+    return Report(
+        diagnosis=made,
+        budgets=(StepBudget(0, 0, 2, 100.0, (Part("compute", 60.0), Part(name, 40.0))),),
+        series=(StepSeries(0, (0, 1), (100, 110), 105.0, None, None, ((1, name),)),),
+        windows={0: Window(0, 0, 0, 1000, 0, ((100, 200),), lanes)},
+        kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0, name),) * 2,
+        kernel_count=2,
+    )
+
+
+def hostile_report() -> str:
+    """The hostile page with markup for a name."""
+    return render(hostile(next(name for name in HOSTILE if name.startswith("<script>"))))
+
+
+def unpacked_report(packed: Path) -> str:
+    """The report of a capture of the repository that is packed with xz."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / packed.stem
+        plain.write_bytes(lzma.decompress(packed.read_bytes()))
+        trace = read(plain, cache=False)
+        return html_report(trace, diagnose(trace))
+
+
+def kernels_report() -> str:
+    """The report of a Nsight Compute file."""
+    return unpacked_report(ROOT / "benchmarks" / "kernels" / "reports" / "gemm.ncu-rep.xz")

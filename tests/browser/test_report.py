@@ -7,15 +7,13 @@ from collections.abc import Callable
 from importlib.resources import as_file, files
 
 import pytest
-from tests.browser.pages import violations
-from tests.reporters.diagnoses import diagnosis
+from tests.browser.pages import hostile, violations
 from tests.reporters.test_hostile_names import HOSTILE, page
 
 from timesink.cli.html_report import html_report
 from timesink.engine import diagnose
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.report_data import Item, KernelTime, Lane, Part, Report, StepBudget, StepSeries, Window
 from timesink.reporters import Format
 from timesink.reporters.html import render
 from timesink.reporters.sheets import render as render_page
@@ -32,23 +30,6 @@ def trace() -> Trace:
 @pytest.fixture(scope="module")
 def demo(trace: Trace) -> str:
     return html_report(trace, diagnose(trace))
-
-
-def hostile(name: str) -> Report:
-    """A report in which every text that can come from a trace is `name`."""
-    made = diagnosis(name)
-    lanes = (
-        Lane("range", name, (Item(0, 900, name, "range", 0, name),)),
-        Lane("idle", name, (Item(5, 9, name, name),)),
-    )
-    return Report(
-        diagnosis=made,
-        budgets=(StepBudget(0, 0, 2, 100.0, (Part("compute", 60.0), Part(name, 40.0))),),
-        series=(StepSeries(0, (0, 1), (100, 110), 105.0, None, None),),
-        windows={0: Window(0, 0, 0, 1000, 0, ((100, 200),), lanes)},
-        kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0),) * 2,
-        kernel_count=2,
-    )
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])

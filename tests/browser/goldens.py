@@ -1,0 +1,152 @@
+"""Pictures of reports that a person has looked at, and how unlike them a page may be.
+
+    python tools/renew_goldens.py          # takes all of them anew; look at every one that git shows as changed
+
+A picture is the top of a page at half its size. Two are compared as a grid of mean colours, in bands that may lie a few
+rows higher or lower: another font moves lines by that much, a lost style, chart or colour scheme changes the colours.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from tests.browser.pages import hostile_report, kernels_report, launched
+
+from timesink.cli.app import run
+from timesink.cli.html_report import html_report
+from timesink.engine import diagnose
+from timesink.readers import read
+
+FOLDER = Path(__file__).parent / "goldens"
+TOP = 1600  # pixels of the page from its top
+CELL, BAND, SHIFT = 8, 10, 4  # pixels of the picture; cells; cells
+COLOURS = 192
+# Of full scale, by width. The same page gives 0.0006 at most, other fonts (DejaVu Sans and Serif, Noto Serif) 0.014 on a
+# wide page and 0.050 on a narrow one, whose lines they break anew. On a wide page a lost style, budget, row of tiles or
+# the timelines give 0.017 and more; on a narrow one a lost style or row of tiles 0.056 and more.
+LIMITS = {1280: 0.016, 390: 0.053}
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A page, a width and a colour scheme."""
+
+    page: str
+    width: int
+    scheme: str
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.page}-{self.width}-{self.scheme}.png"
+
+    @property
+    def limit(self) -> float:
+        """How unlike its picture the page may be."""
+        return LIMITS[self.width]
+
+
+SHOTS = tuple(
+    Shot(*parts)
+    for parts in (
+        ("demo", 1280, "light"),
+        ("demo", 1280, "dark"),
+        ("demo", 390, "light"),
+        ("demo", 390, "dark"),
+        ("hostile", 1280, "light"),
+        ("hostile", 390, "dark"),
+        ("kernels", 1280, "dark"),
+        ("compare", 1280, "light"),
+    )
+)
+
+
+def demo() -> str:
+    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+        trace = read(path, cache=False)
+    return html_report(trace, diagnose(trace))
+
+
+def compared() -> str:
+    with (
+        as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as before,
+        as_file(files("timesink").joinpath("demo/gpt_after.json.gz")) as after,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        page = Path(folder) / "compare.html"
+        assert run(["compare", str(before), str(after), "-o", str(page), "--no-cache"]) == 0
+        return page.read_text(encoding="utf-8")
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "demo": demo,
+    "hostile": hostile_report,
+    "kernels": kernels_report,
+    "compare": compared,
+}
+
+
+def taken(page: Any, width: int) -> Image.Image:
+    """The top of an open page, half its size."""
+    height = min(TOP, page.evaluate("document.documentElement.scrollHeight"))
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(300)  # the canvases follow the size
+    picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
+    return picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.BOX)
+
+
+def difference(one: Image.Image, other: Image.Image) -> float:
+    """How unlike two pictures are: mean distance of their cells' colours, 0 to 1, each band at its best shift."""
+    here, there = _grid(one), _grid(other)
+    height = max(here.shape[0], there.shape[0])
+    here, there = _padded(here, height), _padded(there, height)
+    found = [_band(here, there, top) for top in range(0, height, BAND)]
+    return float(np.mean(found))
+
+
+def _band(here: npt.NDArray[np.float64], there: npt.NDArray[np.float64], top: int) -> float:
+    band = here[top : top + BAND]
+    best = 1.0
+    for by in range(-SHIFT, SHIFT + 1):
+        rows = np.clip(np.arange(top + by, top + by + band.shape[0]), 0, there.shape[0] - 1)
+        best = min(best, float(np.abs(band - there[rows]).mean()))
+    return best
+
+
+def _grid(picture: Image.Image) -> npt.NDArray[np.float64]:
+    small = picture.convert("RGB").resize(
+        (max(picture.width // CELL, 1), max(picture.height // CELL, 1)), Image.Resampling.BOX
+    )
+    return np.asarray(small, np.float64) / 255
+
+
+def _padded(grid: npt.NDArray[np.float64], height: int) -> npt.NDArray[np.float64]:
+    return np.pad(grid, ((0, height - grid.shape[0]), (0, 0), (0, 0)), mode="edge")
+
+
+def renew() -> Iterator[str]:
+    """Take every picture anew."""
+    FOLDER.mkdir(exist_ok=True)
+    pages = {name: make() for name, make in PAGES.items()}
+    with tempfile.TemporaryDirectory() as folder, launched(folder) as browser:
+        for shot in SHOTS:
+            path = Path(folder) / f"{shot.page}.html"
+            path.write_text(pages[shot.page], encoding="utf-8")
+            page = browser.new_page()
+            page.set_viewport_size({"width": shot.width, "height": 900})
+            page.emulate_media(color_scheme=shot.scheme)
+            page.goto(path.as_uri())
+            picture = taken(page, shot.width).quantize(
+                COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+            )
+            picture.save(shot.path, optimize=True)
+            page.close()
+            yield f"{shot.path}: {shot.path.stat().st_size:,} bytes"

@@ -8,13 +8,15 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from timesink.cli.app import run
 
-WIDTH, HEIGHT = 1100, 1330
+WIDTH, HEIGHT, COLOURS = 1100, 1330, 255
 
 
 def main() -> int:
@@ -28,8 +30,10 @@ def main() -> int:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.goto(report.as_uri())
         page.wait_for_selector("figure.timeline canvas[data-to]")
-        page.screenshot(path=str(target))
+        shown = page.screenshot()
         browser.close()
+    picture = Image.open(BytesIO(shown)).convert("RGB")
+    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
     return 0
 
 

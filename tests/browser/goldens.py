@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parent / "goldens"
 TOP = 1600  # pixels of the page from its top
 CELL, BAND, SHIFT = 8, 10, 4  # pixels of the picture; cells; cells
 COLOURS = 192
-# Of full scale, by width. The same page gives 0.0006 at most, other fonts (DejaVu Sans and Serif, Noto Serif) 0.014 on a
+# Of full scale, by width. The same page gives 0.0006 at most, other fonts (DejaVu Sans, DejaVu Serif) 0.014 on a
 # wide page and 0.050 on a narrow one, whose lines they break anew. On a wide page a lost style, budget, row of tiles or
 # the timelines give 0.017 and more; on a narrow one a lost style or row of tiles 0.056 and more.
 LIMITS = {1280: 0.016, 390: 0.053}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ranks.jobs_by_hand import Drift, collectives, job_of, on_clocks
+from tests.ranks.jobs_by_hand import EPOCH_NS, Drift, calls_frame, collectives, job_of, on_clocks
 
 from timesink.measures.balanced_ranks import balanced
 from timesink.measures.collective_waits import waits_of
@@ -69,6 +71,35 @@ def test_more_computation_is_told_from_a_late_host() -> None:
     late = lateness_of(waits_of(job_of(calls.with_columns(work_before_ns=work.cast(pl.Int64)), ONE_HOST)))
     assert late.ranks.row(1, named=True)["device_ns"] == 300_000
     assert late.ranks.row(1, named=True)["host_ns"] == 100_000 + 400_000
+
+
+def test_lateness_from_a_slow_transfer_or_from_waiting_for_some_ranks_is_not_the_hosts() -> None:
+    """Everybody leaves the first at 100 us. Ranks 2 and 3 then exchange: rank 3 comes to that at 200, rank 2 at 500,
+    and it takes 700. So at 1,300 both are 600 us behind ranks 0 and 1, whose exchange from 600 to 650 is the usual one:
+    they come at 700. Rank 3 waited 300 of it for rank 2; of the transfer 650 are more than usual."""
+
+    def part(group: str, ranks: list[int], arrival_us: list[int], end_us: int) -> list[dict[str, object]]:
+        return [
+            {"rank": rank, "group": group, "group_size": len(ranks), "holds": group == "all",
+             "start_ns": EPOCH_NS + 1_000 * at, "end_ns": EPOCH_NS + 1_000 * end_us}
+            for rank, at in zip(ranks, arrival_us, strict=True)
+        ]  # fmt: skip
+
+    every = [0, 1, 2, 3]
+    rows = [
+        *part("all", every, [0] * 4, 100),
+        *part("a", [0, 1], [600, 600], 650),
+        *part("b", [2, 3], [500, 200], 1_200),
+    ]
+    rows += [*part("all", every, [700, 700, 1_300, 1_300], 1_400), *part("all", every, [1_900] * 4, 2_000)]
+    calls = calls_frame(rows)
+    bare = job_of(calls, ONE_HOST)
+    whole = replace(bare, exposed=calls.select("rank", "device", "start_ns", "end_ns").sort("*"))
+    late = lateness_of(waits_of(whole)).ranks
+    assert late.select("rank", "own_ns", "network_ns", "host_ns").rows()[2:] == [
+        (2, 600_000, 600_000, 0),
+        (3, 300_000, 300_000, 0),
+    ]
 
 
 def test_without_its_lateness_the_job_is_as_late_as_the_next() -> None:

@@ -166,6 +166,7 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
         Column("own_ns", "own lateness", unit="ns"),
         Column("host_ns", "of it host", unit="ns"),
         Column("device_ns", "of it GPU work", unit="ns"),
+        Column("network_ns", "of it transfer", unit="ns"),
         Column("late_count", "late", unit="1"),
         Column("anchors", "of", unit="1"),
         Column("last_count", "came last", unit="1"),

@@ -7,18 +7,25 @@ import polars as pl
 from timesink.measures.steps import steps
 from timesink.measures.synchronisations import synchronisations
 from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS
 from timesink.model.trace import Trace
 
 HOST_STEPS = {"rank": pl.Int32, "step": pl.Int32, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}
 
 
 def host_steps(trace: Trace) -> pl.DataFrame:
-    """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread."""
+    """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread.
+
+    A rank of which no call was recorded has no row: nothing says what its host did.
+    """
+    seen = set(trace.get(API_CALLS)["rank"].unique())
     waits = synchronisations(trace).calls
     parts = [pl.DataFrame(schema=HOST_STEPS)]
     for (rank, process, thread), mine in (
         steps(trace).kept.partition_by("rank", "process", "thread", as_dict=True).items()
     ):
+        if rank not in seen:
+            continue
         own = (pl.col("rank") == rank) & (pl.col("process") == process)
         own = own & (pl.col("thread") == thread) if thread is not None else own
         blocked = Intervals.of(waits.filter(own))

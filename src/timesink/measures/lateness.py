@@ -3,7 +3,8 @@
 A rank that waited for a late one comes late itself: that lateness is inherited. Time is therefore counted from an
 anchor, the last collective that held everybody up (most ranks had nothing left to compute and went on after it): all
 ranks leave it at the same instant. What a rank needs from there to the next collective, beyond the median of the
-ranks in it (of two: the earlier), is its own.
+ranks in it (of two: the earlier), is its own, but for what it stood in smaller collectives and messages for others.
+What it stood in transfers longer than its peers is told from what its host and its GPU took.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import polars as pl
 
 from timesink.measures.collective_waits import CollectiveWaits, collective_waits
 from timesink.measures.memo import remembered
+from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 
 Numbers = npt.NDArray[np.int64]
@@ -30,12 +32,13 @@ _HELD_UP: Final = 0.5
 class Lateness:
     """`calls`: instance, rank, device, arrival_ns, end_ns (first rank's clock), anchor (instance, -1: none seen yet),
     since_anchor_ns, follows (instance that held it, -1: none), behind_ns (after the median arrival), own_ns, device_ns,
-    host_ns, error_ns. own = device + host: device is computation beyond the median since the anchor, host the rest.
+    network_ns, host_ns, error_ns. own = device + network + host: device is computation beyond the median since the
+    anchor, network the exposed transfer beyond the median, host the rest.
 
-    `ranks`: rank, own_ns (largest per anchor, summed), device_ns, host_ns, late_count, anchors, last_count, since_ns
-    (when the first of the anchors it was late at ended). Ranks that come late by no more than the clocks leave open
-    are not late. `anchors`: instances that held everybody up. `epochs`: rank, anchor, own_ns (largest of the rank's
-    calls after that anchor, the last anchor left out), stood_ns (exposed communication of them all but the last
+    `ranks`: rank, own_ns (largest per anchor, summed), device_ns, network_ns, host_ns, late_count, anchors, last_count,
+    since_ns (when the first of the anchors it was late at ended). Ranks that come late by no more than the clocks leave
+    open are not late. `anchors`: instances that held everybody up. `epochs`: rank, anchor, own_ns (largest of the
+    rank's calls after that anchor, the last anchor left out), stood_ns (exposed communication of them all but the last
     transfer). `span_ns`: from the first anchor's end to the last one's. `host_busy`: rank, busy_ratio (share of the
     steady steps in which the host did not wait); no row where not known.
     """
@@ -57,14 +60,15 @@ def lateness(trace: Trace) -> Lateness:
 def lateness_of(waits: CollectiveWaits) -> Lateness:
     """Lateness of every rank of a job."""
     anchors = _anchors(waits.calls)
-    placed = _anchored(waits.calls, anchors)
+    placed = _anchored(waits, anchors)
     same = ["instance", "anchor"]
     known = pl.col("anchor") >= 0
-    since, work = pl.col("since_anchor_ns"), pl.col("work_since_ns")
     error = pl.col("error_ns").fill_null(np.iinfo(np.int64).max)
-    usual = since.quantile(0.5, "lower").over(same)  # of two ranks the earlier, of many the median
-    own = (since - usual).round().cast(pl.Int64)
-    more = (work - work.quantile(0.5, "lower").over(same)).round().cast(pl.Int64)
+
+    def beyond(name: str) -> pl.Expr:  # of two ranks the earlier, of many the median
+        return (pl.col(name) - pl.col(name).quantile(0.5, "lower").over(same)).round().cast(pl.Int64)
+
+    own = beyond("since_anchor_ns") - beyond("waited_since_ns").clip(0)
     calls = (
         placed.with_columns(
             (pl.col("arrival_ns") - pl.col("arrival_ns").quantile(0.5, "lower").over("instance"))
@@ -76,8 +80,13 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
             .otherwise(0)
             .alias("own_ns"),
         )
-        .with_columns(pl.min_horizontal(pl.col("own_ns"), more.clip(0)).alias("device_ns"))
-        .with_columns((pl.col("own_ns") - pl.col("device_ns")).alias("host_ns"))
+        .with_columns(pl.min_horizontal(pl.col("own_ns"), beyond("work_since_ns").clip(0)).alias("device_ns"))
+        .with_columns(
+            pl.min_horizontal(pl.col("own_ns") - pl.col("device_ns"), beyond("moved_since_ns").clip(0)).alias(
+                "network_ns"
+            )
+        )
+        .with_columns((pl.col("own_ns") - pl.col("device_ns") - pl.col("network_ns")).alias("host_ns"))
         .sort("instance", "rank", "device")
     )
     over = calls.filter(pl.col("instance").is_in(anchors)).group_by("instance").agg(pl.col("end_ns").max())
@@ -101,13 +110,15 @@ def _anchors(calls: pl.DataFrame) -> Numbers:
     return np.sort(held.filter((pl.col("share") >= _HELD_UP) & pl.col("complete"))["instance"].to_numpy())
 
 
-def _anchored(calls: pl.DataFrame, anchors: Numbers) -> pl.DataFrame:
+def _anchored(waits: CollectiveWaits, anchors: Numbers) -> pl.DataFrame:
     """Each call with the last anchor its rank had left when it arrived, and with the call right before it."""
-    calls = calls.with_columns((pl.col("end_ns") - pl.col("offset_ns")).alias("end_ns")).sort(
+    standing = _standing(waits)
+    calls = waits.calls.with_columns((pl.col("end_ns") - pl.col("offset_ns")).alias("end_ns")).sort(
         "rank", "device", "arrival_ns", "end_ns", "instance"
     )
     parts = [calls.clear().with_columns(anchor=pl.lit(0, pl.Int64), since_anchor_ns=pl.lit(0, pl.Int64),
-                                        work_since_ns=pl.lit(0, pl.Int64), follows=pl.lit(0, pl.Int64))]  # fmt: skip
+                                        work_since_ns=pl.lit(0, pl.Int64), waited_since_ns=pl.lit(0, pl.Int64),
+                                        moved_since_ns=pl.lit(0, pl.Int64), follows=pl.lit(0, pl.Int64))]  # fmt: skip
     for mine in calls.partition_by("rank", "device", maintain_order=True):
         arrival, end = mine["arrival_ns"].to_numpy(), mine["end_ns"].to_numpy()
         instance, stream = mine["instance"].to_numpy(), mine["stream"].fill_null(-1).to_numpy()
@@ -119,16 +130,35 @@ def _anchored(calls: pl.DataFrame, anchors: Numbers) -> pl.DataFrame:
         row = order[np.maximum(place, 0)] if order.size else np.zeros(arrival.size, np.int64)
         anchor_end = np.where(found, left_ns[row] if order.size else 0, 0)
         worked = np.cumsum(mine["work_before_ns"].to_numpy())
+        waiting, moving = standing[mine["rank"][0], mine["device"][0]]
+        start = mine["start_ns"].to_numpy()
+        since = np.where(found, anchor_end + mine["offset_ns"].to_numpy(), start)
         anchor_row = np.flatnonzero(is_anchor)[row] if order.size else np.zeros(arrival.size, np.int64)
         parts.append(
             mine.with_columns(
                 pl.Series("anchor", np.where(found, left[row] if order.size else -1, -1)),
                 pl.Series("since_anchor_ns", np.where(found, arrival - anchor_end, 0)),
                 pl.Series("work_since_ns", np.where(found, worked - worked[anchor_row], 0)),
+                pl.Series("waited_since_ns", waiting.covered_ns(np.minimum(since, start), start)),
+                pl.Series("moved_since_ns", moving.covered_ns(np.minimum(since, start), start)),
                 pl.Series("follows", _held_by(arrival, end, stream, instance)),
             )
         )
     return pl.concat(parts)
+
+
+def _standing(waits: CollectiveWaits) -> dict[tuple[int, int], tuple[Intervals, Intervals]]:
+    """Per GPU, by its own clock: when it stood waiting for others, and when it stood in transfers."""
+    exposed = waits.job.exposed.partition_by("rank", "device", as_dict=True)
+    kept = ["rank", "device", "start_ns", "end_ns", "wait_ns"]
+    talked = pl.concat([waits.calls.select(kept), waits.pairs.select(kept)])
+    found = {}
+    for (rank, device), mine in talked.partition_by("rank", "device", as_dict=True).items():
+        start, end, wait = (mine[name].to_numpy() for name in ("start_ns", "end_ns", "wait_ns"))
+        bare = Intervals.of(exposed[rank, device]) if (rank, device) in exposed else Intervals.none()
+        waiting = Intervals.union_of(start, start + wait) & bare
+        found[rank, device] = waiting, (Intervals.union_of(start + wait, end) & bare) - waiting
+    return found
 
 
 def _held_by(arrival: Numbers, end: Numbers, stream: Numbers, instance: Numbers) -> Numbers:
@@ -164,7 +194,7 @@ def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
         .unique()
         .join(
             worst.group_by("rank").agg(
-                pl.col("own_ns", "device_ns", "host_ns").sum(),
+                pl.col("own_ns", "device_ns", "network_ns", "host_ns").sum(),
                 late.sum().cast(pl.Int64).alias("late_count"),
                 (pl.col("arrival_ns") - pl.col("since_anchor_ns")).filter(late).min().alias("since_ns"),
             ),
@@ -173,7 +203,7 @@ def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
         )
         .join(last, on="rank", how="left")
         .with_columns(
-            pl.col("own_ns", "device_ns", "host_ns", "late_count", "last_count").fill_null(0),
+            pl.col("own_ns", "device_ns", "network_ns", "host_ns", "late_count", "last_count").fill_null(0),
             pl.lit(int(known["anchor"].n_unique()), pl.Int64).alias("anchors"),
         )
         .sort("rank")

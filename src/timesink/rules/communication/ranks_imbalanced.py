@@ -46,6 +46,12 @@ from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, H
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
+_SIDES = {
+    "host_ns": "on the host",
+    "device_ns": "in what their GPUs compute",
+    "network_ns": "in transfers among some of them",
+}
+
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found where all ranks' own lateness together costs enough and no rank has more than half of it."""
@@ -69,8 +75,8 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     period = step_ns(waits.job)
     saved_ms = gain * period / NS_PER_MS
     latest = sorted(own, key=lambda rank: (-own[rank], rank))
-    host_ns, device_ns = (int(late.ranks[name].sum()) for name in ("host_ns", "device_ns"))
-    side = "on the host" if host_ns >= device_ns else "in what their GPUs compute"
+    sums = {name: int(late.ranks[name].sum()) for name in _SIDES}
+    side = _SIDES[max(sums, key=lambda name: sums[name])]
     finding = Finding(
         message=f"{ranks_text(tuple(latest))} take turns at being late, mostly {side}; balanced, a step would take "
         f"{time_text(period * (1 - gain))} instead of {time_text(period)} ({share_text(gain)} less)",
@@ -78,8 +84,9 @@ def check(facts: Facts, limits: Limits) -> Verdict:
         where=Where(rank=latest[0]),
         evidence=(
             evidence,
-            Evidence("own lateness, host", Quantity(host_ns / NS_PER_MS, "ms"), "summed over ranks"),
-            Evidence("own lateness, computation", Quantity(device_ns / NS_PER_MS, "ms"), "summed over ranks"),
+            Evidence("own lateness, host", Quantity(sums["host_ns"] / NS_PER_MS, "ms"), "summed over ranks"),
+            Evidence("own lateness, computation", Quantity(sums["device_ns"] / NS_PER_MS, "ms"), "summed over ranks"),
+            Evidence("own lateness, transfer", Quantity(sums["network_ns"] / NS_PER_MS, "ms"), "summed over ranks"),
         ),
         advice="Give every rank the same work per step (balance tokens, lengths, experts); run garbage collection and "
         "logging of all ranks at the same step.",

@@ -11,7 +11,9 @@ faster network nor more overlap wins it back.
 ## How it is measured
 Collectives are matched across ranks and clocks aligned on them. Lateness counts from the last collective at whose end
 most ranks had nothing to compute, beyond the median of the ranks (of two: the earlier one), so that lateness inherited
-from others is not counted, nor any within the error of the clocks. The gain is a replay of all ranks' collectives
+from others is not counted (what it stood waiting in smaller collectives and for messages neither), nor any within the
+error of the clocks. Computation beyond the median of its peers is charged to the GPU, exposed transfer beyond theirs to
+the network, the rest to the host. The gain is a replay of all ranks' collectives
 without this rank's lateness.
 
 ## What to do
@@ -48,6 +50,13 @@ from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, H
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
+# What a rank is late by: where it shows, and what to ask next. The first of equals is named.
+_SIDES = {
+    "host_ns": ("its host", "what does its host do between collectives?"),
+    "device_ns": ("more work on its GPU", "which kernels does it run beyond theirs?"),
+    "network_ns": ("slower transfers to and from it", "which link, adapter or route do its transfers take?"),
+}
+
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found for the rank without whose lateness the job gains most, if that is enough and more than half of it all."""
@@ -81,8 +90,7 @@ def _finding(facts: Facts, rank: int, gain: float, evidence: Evidence) -> Findin
     row = late.ranks.filter(late.ranks["rank"] == rank).row(0, named=True)
     period = step_ns(waits.job)
     saved_ms = gain * period / NS_PER_MS
-    host_side = row["host_ns"] >= row["device_ns"]
-    side = "its host" if host_side else "more work on its GPU"
+    side, question = _SIDES[max(_SIDES, key=lambda name: row[name])]
     device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
     host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
     claim = {key: part for key, part in facts(exposed_waits).items() if key[0] != rank}
@@ -100,9 +108,13 @@ def _finding(facts: Facts, rank: int, gain: float, evidence: Evidence) -> Findin
                 "beyond the median of its peers since the collective before, summed",
             ),
             Evidence("of it computation", Quantity(row["device_ns"] / NS_PER_MS, "ms"), "beyond that of its peers"),
+            Evidence(
+                "of it transfer",
+                Quantity(row["network_ns"] / NS_PER_MS, "ms"),
+                "exposed, in collectives and messages of some ranks, beyond that of its peers",
+            ),
         ),
-        advice=f"Compare rank {rank} with a peer (`timesink idle --rank {rank}`): "
-        + ("what does its host do between collectives?" if host_side else "which kernels does it run beyond theirs?"),
+        advice=f"Compare rank {rank} with a peer (`timesink idle --rank {rank}`): {question}",
         verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
         claim=Claim(claim),
         recoverable=Quantity(

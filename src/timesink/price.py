@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, cast
-
-import numpy as np
+from typing import cast
 
 from timesink.findings import Card, Claim, Finding, Quantity
 from timesink.measures.per_step import largest_per_step_ns
@@ -24,10 +22,6 @@ from timesink.whatif import pricing
 from timesink.whatif.changes.case import Change, Touches
 
 Pricer = Callable[[Finding, Facts], Quantity]
-
-# Between these slow-downs by the profiler, trust moves from the uncalibrated replay to the calibrated one (decision 5).
-_TRUST_UNCALIBRATED: Final = 1.10
-_TRUST_CALIBRATED: Final = 1.60
 
 
 def bound_price(finding: Finding, facts: Facts) -> Quantity:
@@ -57,19 +51,19 @@ class ReplayPrices:
         bound = _scaled(bound, self._unprofiled_share(plain))
         if finding.change is None:
             return bound
-        priced = self._combined(cast("Change", finding.change), rank, plain, facts)
+        priced = self._replayed(cast("Change", finding.change), rank, plain, facts)
         if priced is None:
             return bound
         return _at_most(priced, bound) if finding.claim.total_ns else priced
 
     def _unprofiled_share(self, plain: pricing.Pricer) -> float:
-        """The unprofiled step over the profiled one; 1 where it is not known or not shorter."""
+        """The unprofiled step over the profiled one; 1 where it is not known."""
         if self._unprofiled_ms is None or not plain.step_ns:
             return 1.0
-        return min(1.0, self._unprofiled_ms * NS_PER_MS / plain.step_ns)
+        return self._unprofiled_ms * NS_PER_MS / plain.step_ns
 
-    def _combined(self, change: Change, rank: int, plain: pricing.Pricer, facts: Facts) -> Quantity | None:
-        """The uncalibrated replay's share of the unprofiled step and the calibrated replay, by the slow-down."""
+    def _replayed(self, change: Change, rank: int, plain: pricing.Pricer, facts: Facts) -> Quantity | None:
+        """The gain of a replay: of the trace as it is, or brought to the unprofiled step where that is known."""
         priced = plain.price(change)
         if priced.refused is not None:
             return None
@@ -80,15 +74,12 @@ class ReplayPrices:
         truer = self._calibrated[rank].price(change)
         if truer.refused is not None:
             return None
-        step_ns = self._unprofiled_ms * NS_PER_MS
+        scale = self._unprofiled_share(self._calibrated[rank])
+        low, high = truer.low_ns * scale, truer.high_ns * scale
         if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
-            return _quantity(truer.gain_ns, min(priced.low_ns, truer.low_ns), max(priced.high_ns, truer.high_ns))
-        scale = self._unprofiled_share(plain)
-        trust = float(np.interp(1 / scale, [_TRUST_UNCALIBRATED, _TRUST_CALIBRATED], [0.0, 1.0]))
-        gain = (1 - trust) * priced.gain_ns * scale + trust * truer.gain_ns
-        low = min(priced.low_ns * scale, truer.low_ns, gain)
-        high = max(priced.high_ns * scale, truer.high_ns, gain)
-        return _quantity(min(gain, step_ns), min(low, step_ns), min(high, step_ns))
+            low, high = min(low, priced.low_ns), max(high, priced.high_ns)
+        step_ns = self._unprofiled_ms * NS_PER_MS
+        return _quantity(*(min(part, step_ns) for part in (truer.gain_ns * scale, low, high)))
 
 
 def claimed_ms_per_step(claim: Claim, facts: Facts) -> float:

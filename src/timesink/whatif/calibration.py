@@ -17,8 +17,16 @@ from timesink.whatif.periods import Anchors, StepWindows
 
 Floats = npt.NDArray[np.float64]
 
-_ROUNDS: Final = 24
 _LEAST: Final = 0.05
+_TRIED: Final = np.linspace(_LEAST, 1.0, 20)
+_FINE: Final = np.linspace(_LEAST, 1.0, 951)
+# Two runs of one program differ by so much of the step (clocks, temperature): a step that the device fills says no more
+# about the host than this lets through.
+_STEP_NOISE_RATIO: Final = 0.015
+# torch.profiler with shapes: recorded operators and calls take two and a half times as long. Kappa of the programs of
+# the tuning split whose host sets the pace: 0.30 to 0.45 (docs/decisions/0005-refusal-by-slow-down.md).
+_USUAL_KAPPA: Final = 0.40
+_KAPPA_DEVIATION: Final = 0.10
 _HOST: Final = (EdgeKind.HOST, EdgeKind.FORK, EdgeKind.JOIN)
 
 
@@ -27,23 +35,31 @@ def calibrated(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
 
     A profiler pays per event it records, so time inside recorded operators, calls and frames shrinks first; only if all
     of it does not suffice does untraced host time shrink too. Device time is left alone. Kappa is the share of the
-    inflated host time that is left; 1 where the trace is as fast as the unprofiled program.
+    inflated host time that is left: the most likely one, by the step it gives and, where the profiler is one whose
+    kappa is known, by that. 1 where the trace is as fast as the unprofiled program and nothing else is known.
     """
     anchors = Anchors(graph, windows)
-    if not len(windows) or _typical(graph, anchors) <= step_ns:
+    if not len(windows):
         return graph
-    recorded = _recorded_shares(graph)
-    for inflated in (recorded, np.ones_like(recorded)):
-        if _typical(_scaled(graph, _LEAST, inflated), anchors) <= step_ns:
-            break
-    low, high = _LEAST, 1.0
-    for _ in range(_ROUNDS):
-        kappa = (low + high) / 2
-        if _typical(_scaled(graph, kappa, inflated), anchors) > step_ns:
-            high = kappa
-        else:
-            low = kappa
-    return replace(_scaled(graph, low, inflated), kappa=low, slowdown=_typical(graph, anchors) / step_ns)
+    usual = _usual_kappa(graph)
+    if usual is None and _typical(graph, anchors) <= step_ns:
+        return graph
+    inflated = _recorded_shares(graph)
+    if _typical(_scaled(graph, _LEAST, inflated), anchors) > (1 + 2 * _STEP_NOISE_RATIO) * step_ns:
+        inflated, usual = np.ones_like(inflated), None
+    tried = [_typical(_scaled(graph, float(kappa), inflated), anchors) for kappa in _TRIED]
+    off = (np.interp(_FINE, _TRIED, tried) / step_ns - 1) / _STEP_NOISE_RATIO
+    unlikely = off**2 + (0.0 if usual is None else ((_FINE - usual) / _KAPPA_DEVIATION) ** 2)
+    kappa = float(_FINE[int(np.argmin(unlikely))])
+    return replace(_scaled(graph, kappa, inflated), kappa=kappa, slowdown=_typical(graph, anchors) / step_ns)
+
+
+def _usual_kappa(graph: Graph) -> float | None:
+    """What kappa usually is for the profiler that recorded this; None where it was not measured."""
+    operators, frames = graph.tables.get(HOST_OPS), graph.tables.get(FRAMES)
+    if operators is None or operators["input_shapes"].null_count() == operators.height:
+        return None
+    return _USUAL_KAPPA if frames is None or not frames.height else None
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:

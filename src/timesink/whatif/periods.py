@@ -11,6 +11,7 @@ import numpy.typing as npt
 from timesink.model.intervals import Intervals
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import Replay
+from timesink.whatif.program import Program
 
 Times = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -39,6 +40,8 @@ class Anchors:
             if len(calls)
             else blocks.start_ns
         )
+        if len(windows):
+            launched = np.where(_in_flight(self.program), np.minimum(launched, windows.start_ns[0] - 1), launched)
         self._order = np.argsort(launched, kind="stable")
         self._launched_ns = launched[self._order]
         self._device = ops.device[blocks.op]
@@ -128,3 +131,15 @@ class Anchors:
         device = self._device[blocks]
         totals = [Intervals.union_of(start[device == d], end[device == d]).total_ns for d in np.unique(device)]
         return max(totals, default=0) / max(len(self.windows), 1)
+
+
+def _in_flight(program: Program) -> npt.NDArray[np.bool_]:
+    """Blocks launched before the recording began: their launch is not in the trace, and on their stream they run
+    before every block whose launch is."""
+    ops, blocks = program.ops, program.blocks
+    stream, linked = ops.stream[blocks.op], blocks.call >= 0
+    first = np.full(len(ops.streams), np.iinfo(np.int64).min)
+    if linked.any():
+        first[stream[linked]] = np.iinfo(np.int64).max
+        np.minimum.at(first, stream[linked], blocks.start_ns[linked])
+    return np.asarray(~linked & (blocks.start_ns < first[stream]), np.bool_)

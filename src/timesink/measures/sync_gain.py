@@ -86,7 +86,8 @@ def sync_gain(trace: Trace) -> SyncGain:
 
 
 def _gains_ns(trace: Trace, rank: int) -> list[float]:
-    """What removing the waits wins, as profiled and, where a step time without the profiler is known, calibrated to it.
+    """What removing the waits wins of the profiled step: as profiled and, where a step time without the profiler is
+    known, calibrated to it.
 
     A profiler slows the host, so that waits which cost time without it may cost none with it.
     """
@@ -98,7 +99,7 @@ def _gains_ns(trace: Trace, rank: int) -> list[float]:
     if isinstance(unprofiled_ns, float) and unprofiled_ns < pricer.step_ns:
         tried.append(calibrated_pricers(trace, unprofiled_ns)[rank])
     prices = [one.price(RemoveSyncs()) for one in tried]
-    return [price.gain_ns for price in prices if price.refused is None]
+    return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]
 
 
 def _behind_drains(trace: Trace) -> Rows:

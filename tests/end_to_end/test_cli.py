@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -29,14 +29,15 @@ def timesink(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     return subprocess.run(words, capture_output=True, text=True, env={**plain, **environment}, check=False, timeout=120)
 
 
-def test_help_is_shown_within_200_ms() -> None:
-    """Best of five: the machine may be busy, the command may not be slow."""
-    times_s = []
+def test_help_takes_less_than_200_ms_of_processor_time() -> None:
+    """The least of five, of the processor: the machine may be busy, the command may not be slow."""
+    spent_s = []
     for _ in range(5):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert timesink("--help").returncode == 0
-        times_s.append(time.perf_counter() - start)
-    assert min(times_s) < 0.2
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent_s.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(spent_s) < 0.2
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["diagnose", "--help"], ["summary", "--help"]])

@@ -45,7 +45,8 @@ def calibrated(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     if usual is None and _typical(graph, anchors) <= step_ns:
         return graph
     inflated = _recorded_shares(graph)
-    if _typical(_scaled(graph, _LEAST, inflated), anchors) > (1 + 2 * _STEP_NOISE_RATIO) * step_ns:
+    noise = 0.0 if usual is None else 2 * _STEP_NOISE_RATIO
+    if _typical(_scaled(graph, _LEAST, inflated), anchors) > (1 + noise) * step_ns:
         inflated, usual = np.ones_like(inflated), None
     tried = [_typical(_scaled(graph, float(kappa), inflated), anchors) for kappa in _TRIED]
     off = (np.interp(_FINE, _TRIED, tried) / step_ns - 1) / _STEP_NOISE_RATIO

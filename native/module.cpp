@@ -4,12 +4,10 @@
 namespace nb = nanobind;
 
 void bind_decode(nb::module_& m);
-void bind_nesting(nb::module_& m);
 void bind_replay(nb::module_& m);
 
 NB_MODULE(_native, m) {
     m.doc() = "Compiled loops of timesink: decoding, nesting, replay.";
     bind_decode(m);
-    bind_nesting(m);
     bind_replay(m);
 }

@@ -1,55 +1,95 @@
-// The sweep over nested intervals: one pass with a stack, over intervals sorted by (group, start, longest first).
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// The sweeps over nested intervals: one pass with a stack, over intervals sorted by (group, start, longest first).
+#include <stdexcept>
 
-#include <cstdint>
-#include <utility>
-#include <vector>
+#include "replay.h"
 
-namespace nb = nanobind;
-using Times = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Result = nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>;
+namespace timesink {
 
 namespace {
 
-Result to_numpy(std::vector<int64_t>&& values) {
-    auto* owned = new std::vector<int64_t>(std::move(values));
-    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
-    return Result(owned->data(), {owned->size()}, owner);
-}
+// The intervals that are open at a moment of the sweep; what the innermost of them owns is written as it goes by.
+class Sweep {
+public:
+    explicit Sweep(Segments& made) : made_(made) {}
 
-// parent[i] is the row of the innermost interval of the same group that encloses row i, or -1.
-// An interval that ends after its would-be parent (they cross) is a child of the next one out that does enclose it.
-nb::tuple enclose(Times group, Times start, Times end) {
-    const size_t n = start.shape(0);
-    if (group.shape(0) != n || end.shape(0) != n) throw nb::value_error("group, start and end differ in length");
-    const int64_t *g = group.data(), *s = start.data(), *e = end.data();
-    std::vector<int64_t> parent(n, -1), depth(n, 0), self(n);
-    {
-        nb::gil_scoped_release released;
-        std::vector<size_t> open;
-        for (size_t i = 0; i < n; ++i) {
-            if (i && g[i] != g[i - 1]) open.clear();
-            while (!open.empty() && e[open.back()] <= s[i] && !(e[open.back()] == s[i] && s[open.back()] == s[i] && e[i] == s[i]))
-                open.pop_back();
-            size_t level = open.size();
-            while (level > 0 && e[open[level - 1]] < e[i]) --level;
-            self[i] = e[i] - s[i];
-            depth[i] = static_cast<int64_t>(level);
-            if (level > 0) {
-                parent[i] = static_cast<int64_t>(open[level - 1]);
-                self[open[level - 1]] -= self[i];
-            }
-            open.push_back(i);
-        }
+    void begin_group(int64_t start) {
+        close_until(std::numeric_limits<int64_t>::max());
+        open_.clear();
+        cursor_ = start;
     }
-    return nb::make_tuple(to_numpy(std::move(parent)), to_numpy(std::move(depth)), to_numpy(std::move(self)));
-}
+
+    void add(int64_t row, int64_t start, int64_t end, int64_t rank) {
+        close_until(start);
+        emit(start);
+        cursor_ = start;
+        open_.push_back({row, end, open_.empty() ? rank : std::min(open_.back().top, rank)});
+    }
+
+    void close_until(int64_t now) {
+        for (; !open_.empty() && open_.back().end <= now; open_.pop_back()) emit(open_.back().end);
+    }
+
+private:
+    struct Open {
+        int64_t row, end, top;
+    };
+
+    void emit(int64_t until) {  // the innermost open interval owns [cursor, until)
+        if (until > cursor_ && !open_.empty()) {
+            made_.start.push_back(cursor_);
+            made_.end.push_back(until);
+            made_.row.push_back(open_.back().row);
+            made_.top.push_back(open_.back().top);
+        }
+        cursor_ = std::max(cursor_, until);
+    }
+
+    Segments& made_;
+    std::vector<Open> open_;
+    int64_t cursor_ = 0;
+};
 
 }  // namespace
 
-void bind_nesting(nb::module_& m) {
-    m.def("enclose", &enclose, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"),
-          "Parent row, depth and self time (duration less direct children) of intervals sorted by group, start, and "
-          "end descending.");
+Segments innermost(View group, View start, View end, View rank) {
+    const size_t n = start.size();
+    if (group.size() != n || end.size() != n || rank.size() != n)
+        throw std::invalid_argument("group, start, end and rank differ in length");
+    Segments made;
+    Sweep sweep(made);
+    for (size_t i = 0; i < n; ++i) {
+        if (i == 0 || group[i] != group[i - 1]) sweep.begin_group(start[i]);
+        sweep.add(static_cast<int64_t>(i), start[i], end[i], rank[i]);
+    }
+    sweep.close_until(std::numeric_limits<int64_t>::max());
+    return made;
 }
+
+// An interval that ends after its would-be parent (they cross) is a child of the next one out that does enclose it.
+Nested enclose(View group, View start, View end) {
+    const size_t n = start.size();
+    if (group.size() != n || end.size() != n) throw std::invalid_argument("group, start and end differ in length");
+    Nested made{Numbers(n, -1), Numbers(n, 0), Numbers(n)};
+    std::vector<size_t> open;
+    const auto is_over = [&](size_t row, size_t now) {
+        const bool both_instants = end[row] == start[now] && start[row] == start[now] && end[now] == start[now];
+        return end[row] <= start[now] && !both_instants;
+    };
+    for (size_t i = 0; i < n; ++i) {
+        if (i && group[i] != group[i - 1]) open.clear();
+        while (!open.empty() && is_over(open.back(), i)) open.pop_back();
+        size_t level = open.size();
+        while (level > 0 && end[open[level - 1]] < end[i]) --level;
+        made.self[i] = difference(end[i], start[i]);
+        made.depth[i] = static_cast<int64_t>(level);
+        if (level > 0) {
+            const size_t parent = open[level - 1];
+            made.parent[i] = static_cast<int64_t>(parent);
+            made.self[parent] = difference(made.self[parent], made.self[i]);
+        }
+        open.push_back(i);
+    }
+    return made;
+}
+
+}  // namespace timesink

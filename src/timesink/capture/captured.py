@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from timesink.capture.errors import CaptureError, Fault
+from timesink.plain_json import document
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -65,12 +67,20 @@ class Capture:
     @classmethod
     def load(cls, folder: Path) -> Capture:
         """A capture made earlier, from its manifest."""
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        files = tuple(folder / entry["file"] for entry in manifest["files"])
-        return cls(folder, files, manifest, tuple(manifest["missing"]))
+        place = folder / MANIFEST
+        try:
+            manifest = document(place)
+            files = tuple(folder / str(entry["file"]) for entry in manifest["files"])
+            return cls(folder, files, manifest, tuple(map(str, manifest["missing"])))
+        except (OSError, ValueError, KeyError, TypeError) as broken:
+            raise CaptureError(
+                Fault.REQUEST, f"{place} is no manifest of a capture: {broken!r}", remedy="name the folder of a capture"
+            ) from broken
 
 
 def step_ms(manifest: Mapping[str, Any], what: str) -> float | None:
-    """Median step of the slowest rank, `what` being "unprofiled" or "profiled"."""
-    found = [rank[what]["step_ms"] for rank in manifest.get("ranks", ()) if rank.get(what)]
-    return max(found) if found else None
+    """Median step of the slowest rank, `what` being "unprofiled" or "profiled"; None where none says."""
+    try:
+        return max((float(rank[what]["step_ms"]) for rank in manifest.get("ranks", ()) if rank.get(what)), default=None)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return None  # a manifest that somebody else wrote

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from timesink.capture.agent.status import RANKS
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.processes import Ended, Watch, run
 from timesink.capture.schedule import VARIABLE, Mode, Plan, Steps
+from timesink.plain_json import document
 
 INJECT = Path(__file__).parent / "inject"
 LEAST_FREE_BYTES = 1 << 30
@@ -121,7 +121,7 @@ def statuses(folder: Path) -> list[dict[str, Any]]:
     found = []
     for path in (folder / RANKS).glob("*.json"):
         try:
-            found.append(json.loads(path.read_text(encoding="utf-8")))
+            found.append(document(path))
         except (OSError, ValueError):
             continue  # claimed this moment, and still empty
     return sorted(found, key=lambda status: status["rank"])

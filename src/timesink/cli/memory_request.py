@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from timesink.errors import UsageError
 from timesink.memory_plan.config import Configuration, configuration
+from timesink.plain_json import document
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _gpu(wanted: Request) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = document(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
     except ValueError as error:

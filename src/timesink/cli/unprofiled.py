@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from timesink.capture.captured import MANIFEST, step_ms
+from timesink.plain_json import document
 
 StepMs = Annotated[
     float | None,
@@ -35,10 +35,12 @@ def _stored_ms(path: Path) -> float | None:
     """What the manifest of the trace's folder says, if it is one of timesink's and names the trace."""
     place = path / MANIFEST if path.is_dir() else path.parent / MANIFEST
     try:
-        manifest = json.loads(place.read_text(encoding="utf-8"))
+        manifest = document(place)
     except (OSError, ValueError):
         return None
     if not isinstance(manifest, dict) or "timesink_manifest" not in manifest:
         return None
-    named = path.is_dir() or any(entry.get("file") == path.name for entry in manifest.get("files", ()))
+    listed = manifest.get("files", ())
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    named = path.is_dir() or any(entry.get("file") == path.name for entry in entries)
     return step_ms(manifest, "unprofiled") if named else None

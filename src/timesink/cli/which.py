@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.errors import UsageError
+from timesink.plain_json import document
 
 if TYPE_CHECKING:
     from timesink.reporters.sheets import Page
@@ -116,8 +116,8 @@ def _stored(path: Path) -> Sequence[Mapping[str, Any]] | None:
     if path.suffix != ".json" or not path.is_file():
         return None
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        stored = document(path)
     except ValueError:
         return None
-    found = document.get("undecided") if isinstance(document, dict) else None
+    found = stored.get("undecided") if isinstance(stored, dict) else None
     return found if isinstance(found, list) else None

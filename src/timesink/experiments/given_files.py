@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from timesink.errors import UsageError
 from timesink.experiments.baseline import Counter
 from timesink.outcomes import Better, How
+from timesink.plain_json import parsed
 
 _KEYS = {"value", "unit", "how", "better"}
 
 
 def read_counters(path: Path) -> dict[str, Counter]:
     """``{"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "how": "exact", "unit": "tokens/s"}}``."""
-    content = _json(path, path.read_text("utf-8") if path.is_file() else None)
+    content = _json(path, path.read_text("utf-8", "replace") if path.is_file() else None)
     if not isinstance(content, dict):
         raise UsageError(f"{path} holds no object", remedy='write {"name": {"value": 1, "unit": "launches"}}')
     return {str(name): _counter(path, str(name), entry) for name, entry in content.items()}
@@ -26,7 +26,7 @@ def read_history(path: Path) -> list[float]:
     if not path.is_file():
         raise UsageError(f"there is no history at {path}", remedy='let the trunk job append {"mean": seconds} lines')
     means = []
-    for place, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for place, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
         if not line.strip():
             continue
         entry = _json(f"{path} line {place}", line)
@@ -61,6 +61,6 @@ def _json(place: Path | str, text: str | None) -> Any:
     if text is None:
         raise UsageError(f"there is no file {place}", remedy="check the path")
     try:
-        return json.loads(text)
+        return parsed(text)
     except ValueError as broken:
         raise UsageError(f"{place} is no JSON: {broken}", remedy="mend it") from broken

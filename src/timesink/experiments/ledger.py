@@ -19,6 +19,7 @@ from typing import Any
 from timesink.errors import UsageError
 from timesink.experiments.records import BrokenRecord
 from timesink.outcomes import Outcome
+from timesink.plain_json import parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,12 @@ def read(path: Path) -> list[Entry]:
     if not path.is_file():
         return []
     entries: dict[int, Entry] = {}
-    for place, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for place, line in enumerate(path.read_text("utf-8", "replace").split("\n"), 1):
         if not line.strip():
             continue
         try:
-            _apply(entries, json.loads(line))
-        except (AttributeError, KeyError, TypeError, ValueError) as broken:
+            _apply(entries, parsed(line))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as broken:
             raise BrokenRecord(
                 f"{path} line {place} is damaged: {broken!r}", remedy="restore it from version control"
             ) from broken

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
 from timesink.experiments.environment import differences
+from timesink.plain_json import document
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -34,7 +35,7 @@ def find_manifest(capture: Path) -> Path | None:
 def read_manifest(path: Path) -> dict[str, str]:
     """Its facts as flat text, without what is incidental."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = document(path)
     except (OSError, ValueError) as broken:
         raise UsageError(
             f"{path} is no readable manifest: {broken}", remedy="leave it away or make it anew"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.errors import TimesinkError
+from timesink.plain_json import document
 from timesink.whole_file import whole_file
 
 SIGNIFICANT = 6
@@ -47,7 +48,7 @@ def load(path: Path, version: int, needed: Mapping[str, type]) -> dict[str, Any]
     """The record, or `BrokenRecord` naming what is wrong with it."""
     remedy = "restore it from version control or make it anew"
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = document(path)
     except (OSError, ValueError) as broken:
         raise BrokenRecord(f"{path} is no readable JSON: {broken}", remedy=remedy) from broken
     if not isinstance(record, dict):

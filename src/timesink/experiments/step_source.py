@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from timesink.capture.steps_file import VARIABLE
 from timesink.errors import ToolFailed, UsageError
 from timesink.experiments.processes import Finished
+from timesink.plain_json import parsed
 
 _SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _MOST_BYTES = 256 * 1024 * 1024
@@ -108,7 +108,7 @@ class JsonFile:
                 f"the run did not write {self.path}", remedy="check --steps-json against what the program writes"
             )
         try:
-            content: Any = json.loads(_text(self.path))
+            content: Any = parsed(_text(self.path))
         except ValueError as broken:
             raise ToolFailed(f"{self.path} is no JSON: {broken}") from broken
         values = content.get(self.key) if self.key and isinstance(content, dict) else content
@@ -158,7 +158,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
-            row = json.loads(line)
+            row = parsed(line)
         except ValueError as broken:
             raise ToolFailed(f"{path.name} line {number} is no JSON: {line[:80]!r}") from broken
         if not isinstance(row, dict):
@@ -171,7 +171,7 @@ def _seconds(value: object, index: int) -> float:
     """A positive finite number, or `ToolFailed` naming the step."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ToolFailed(f"step {index + 1} has no time: {value!r}") from None
     if not math.isfinite(seconds) or seconds <= 0:
         raise ToolFailed(f"step {index + 1} took {value!r}", remedy="check the pattern or the clock that was read")

@@ -7,7 +7,6 @@ elsewhere ATen's kernel names do: `bfloat16_copy_kernel` and `direct_copy` with 
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from typing import Final
@@ -22,6 +21,7 @@ from timesink.measures.shortened import Shortened, rows_of
 from timesink.model.names import mapped, matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
+from timesink.plain_json import parsed
 from timesink.whatif.changes.case import Range
 
 _FLOAT: Final = re.compile(r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$")
@@ -124,7 +124,7 @@ def _recorded(host: pl.DataFrame, rows: npt.NDArray[np.int64]) -> npt.NDArray[np
 @cache
 def _kind(dtypes: str) -> str:
     try:
-        target, source = (str(text) for text in json.loads(dtypes)[:2])
+        target, source = (str(text) for text in parsed(dtypes)[:2])
     except (ValueError, TypeError):
         return ""
     if not (_FLOAT.match(target) and _FLOAT.match(source)):
@@ -151,5 +151,5 @@ def cast_pairs(trace: Trace, part: Shortened) -> list[tuple[str, int, int]]:
 def _pair(dtypes: str) -> str | None:
     if _kind(dtypes) != "cast":
         return None
-    target, source = (str(text).removeprefix("c10::") for text in json.loads(dtypes)[:2])
+    target, source = (str(text).removeprefix("c10::") for text in parsed(dtypes)[:2])
     return f"{source} to {target}"

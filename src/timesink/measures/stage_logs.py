@@ -7,7 +7,6 @@ other columns may stand beside. Every line is on its own rank's clock: only time
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 
 from timesink.errors import UnreadableTrace
 from timesink.measures.overlap_score import OverlapScore, Stage
+from timesink.plain_json import parsed
 
 UNITS_NS: Final[Mapping[str, float]] = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 _BOUNDARY: Final = re.compile(r"^t([A-Za-z]\w*?)([01])$")
@@ -97,11 +97,13 @@ def _records(path: Path) -> Iterator[dict[str, float]]:
 
 def _parsed(path: Path, number: int, line: str) -> dict[str, object]:
     try:
-        record = json.loads(line)
+        record = parsed(line)
     except ValueError as error:
-        raise UnreadableTrace(path, f"no JSON object: {error}", place=f"line {number}") from error
+        raise UnreadableTrace(
+            path, f"no JSON object: {error}", place=f"line {number}", remedy="mend or remove it"
+        ) from error
     if not isinstance(record, dict):
-        raise UnreadableTrace(path, "no JSON object", place=f"line {number}")
+        raise UnreadableTrace(path, "no JSON object", place=f"line {number}", remedy="mend or remove it")
     return record
 
 
@@ -112,7 +114,7 @@ def _numbers(record: Mapping[str, object]) -> dict[str, float]:
             continue
         try:
             number = float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
         if math.isfinite(number):
             found[key] = number

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from timesink.errors import UsageError
+from timesink.plain_json import document
 
 Kind = Literal["decoder", "encoder", "vision"]
 Precision = Literal["fp32", "amp", "bf16", "fp8"]
@@ -169,7 +169,7 @@ _PARTS = {"train": Training, "serve": Serving, "parallel": Parallel, "gpu": Gpu}
 def read_configuration(path: Path) -> Configuration:
     """The configuration in a JSON file. `UsageError` names what is missing, unknown or out of place."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = document(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
     except ValueError as error:

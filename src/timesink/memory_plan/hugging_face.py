@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from timesink.errors import UsageError
 from timesink.memory_plan.config import Model
+from timesink.plain_json import document
 
 _KEYS = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers"),
@@ -36,7 +36,7 @@ _FUSED = ("gpt2", "gpt_neox", "gpt_bigcode", "phi3", "falcon")
 def read_model(path: Path) -> Model:
     """The model in a Hugging Face `config.json`. `UsageError` names what it does not say."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = document(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
     except ValueError as error:

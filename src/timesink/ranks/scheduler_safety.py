@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import warnings
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from timesink.errors import UsageError
+from timesink.plain_json import document
 
 
 class PlaintextScheduler(UserWarning):
@@ -27,7 +27,7 @@ def client_arguments(scheduler: str) -> dict[str, str]:
     if not path.is_file():
         raise UsageError(f"no scheduler file {scheduler}", remedy="start one: dask scheduler --scheduler-file FILE")
     try:
-        said = urlsplit(str(json.loads(path.read_text("utf-8"))["address"]))
+        said = urlsplit(str(document(path)["address"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{scheduler} is no scheduler file: {error}", remedy="let dask scheduler write it") from error
     _warn_if_open(said.scheme, said.hostname or "")

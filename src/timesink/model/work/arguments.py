@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import prod
+
+from timesink.plain_json import parsed
 
 # PyTorch's names of element types, old and new spellings, to (short name, bytes).
 _TYPES = {
@@ -63,9 +64,9 @@ class Operator:
     ) -> Operator | None:
         """From the JSON text of a trace, or None where the text is not what PyTorch writes."""
         try:
-            dims, types = json.loads(shapes), json.loads(dtypes)
-            steps = json.loads(strides) if strides else []
-            scalars = tuple(str(value) for value in json.loads(concrete)) if concrete else ()
+            dims, types = parsed(shapes), parsed(dtypes)
+            steps = parsed(strides) if strides else []
+            scalars = tuple(str(value) for value in parsed(concrete)) if concrete else ()
         except ValueError:
             return None
         if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from math import prod
 
 from timesink.model.work.arguments import Operator, Tensor
 from timesink.model.work.work import Work, WorkKind
+from timesink.plain_json import parsed
 
 # Positions of (stride, padding, dilation, transposed, groups); None where the operator has no such argument.
 _FORWARD: dict[str, tuple[int, int, int, int | None, int]] = {
@@ -55,7 +55,7 @@ def _flops(result: Tensor, weight: Tensor) -> float:
 
 def _integers(text: str, count: int) -> list[int] | None:
     try:
-        values = json.loads(text)
+        values = parsed(text)
     except ValueError:
         return None
     if not isinstance(values, list) or not all(isinstance(v, int) for v in values):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
+from timesink.plain_json import parsed
 from timesink.readers.kineto.windows import Windows
 
 if TYPE_CHECKING:
@@ -105,13 +105,13 @@ def _rows(columns: dict[str, _native.ArrowColumn]) -> Rows:
 
 def _parsed(properties: Mapping[bytes, bytes]) -> dict[str, Any]:
     """The top-level members that are JSON; one that is not is left out."""
-    parsed = {}
+    members = {}
     for name, text in properties.items():
         try:
-            parsed[name.decode("utf-8", "replace")] = json.loads(text.decode("utf-8", "replace"), strict=False)
+            members[name.decode("utf-8", "replace")] = parsed(text.decode("utf-8", "replace"), strict=False)
         except ValueError:
             continue
-    return parsed
+    return members
 
 
 _EXPECTED = "give the JSON that torch.profiler's export_chrome_trace writes"

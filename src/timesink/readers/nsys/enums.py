@@ -6,7 +6,7 @@ CUpti_ActivitySynchronizationType, as NVIDIA's exports of 2021 to 2026 list them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import polars as pl
@@ -78,8 +78,7 @@ def sync_kinds(export: Export) -> dict[int, str]:
 
 def labels(export: Export, table: str) -> dict[int, str]:
     """The labels of an enumeration, empty where the export has none."""
-    frame = export.read(enum_source(table))
-    return {number: label or name or "" for number, name, label in frame.iter_rows()}
+    return {number: label or name or "" for number, name, label in _members(export, table)}
 
 
 def as_memory(numbers: pl.Series, kinds: Mapping[int, str]) -> pl.Series:
@@ -115,4 +114,10 @@ def _meanings(export: Export, table: str, before: str, words: Mapping[str, str])
 
 def symbols(export: Export, table: str) -> dict[int, str]:
     """The symbols of an enumeration, empty where the export has none."""
-    return {number: name for number, name, _ in export.read(enum_source(table)).iter_rows() if name}
+    return {number: name for number, name, _ in _members(export, table) if name}
+
+
+def _members(export: Export, table: str) -> Iterator[tuple[int, str | None, str | None]]:
+    """Number, symbol and label of each member. The columns that refer to them hold 32 bits."""
+    frame = export.read(enum_source(table))
+    return frame.filter(frame[frame.columns[0]].is_between(-(1 << 31), (1 << 31) - 1)).iter_rows()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from timesink.plain_json import parsed
 
 PREFIX: Final = re.compile(
     r"(?:\[[\w.]+\]:)*?(?:\[rank(?P<rank>\d+)\]:)?(?P<level>[VIWEC])(?P<month>\d\d)(?P<day>\d\d) "
@@ -75,7 +76,7 @@ def _opened(found: re.Match[str], losses: Losses) -> _Open | None:
     if not rest.startswith('{"'):
         return _Open(Record(time_ns, rank, found["where"], rest), None)
     try:
-        envelope = json.loads(rest)
+        envelope = parsed(rest)
     except ValueError:
         losses.records += 1
         return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from timesink.plain_json import parsed
 from timesink.readers.torch_logs.events import Events, Row
 from timesink.readers.torch_logs.lines import Record
 from timesink.readers.torch_logs.messages import graph_break, recompilation
@@ -31,7 +31,8 @@ class Structured:
         key = {name: _whole(envelope.get(of)) for name, of in _KEYS}
         if isinstance(envelope.get("str"), list) and len(envelope["str"]) == 2:
             text, number = envelope["str"]
-            self.strings[int(number)] = str(text)
+            if (named := _whole(number)) is not None:
+                self.strings[named] = str(text)
         elif isinstance(envelope.get("dynamo_start"), dict):
             self._start(record, envelope["dynamo_start"], key)
         elif isinstance(envelope.get("compilation_metrics"), dict):
@@ -93,9 +94,9 @@ class Structured:
 
     def _chromium(self, record: Record, payload: str, key: Row) -> None:
         try:
-            event = json.loads(payload)
+            event = parsed(payload)
             name, phase, at_ns = str(event["name"]), event["ph"], int(float(event["ts"]) * 1e3)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             self.events.stray["timed events that are no Chrome events"] += 1
             return
         self.events.offsets_ns.append(at_ns - record.time_ns)
@@ -122,8 +123,8 @@ def _number(value: Any) -> float | None:
 def _listed(payload: str) -> list[str]:
     """A payload that is a JSON list of texts, or plain lines."""
     try:
-        parsed = json.loads(payload)
+        found = parsed(payload)
     except ValueError:
         return payload.splitlines()
-    parts = parsed if isinstance(parsed, list) else [parsed]
+    parts = found if isinstance(found, list) else [found]
     return [line for part in parts for line in str(part).splitlines()]

@@ -1,4 +1,4 @@
-// Fuzz target of the trace decoder, built with libFuzzer, ASan and UBSan (see the README beside it).
+// Fuzz target of the trace decoder, built with libFuzzer, ASan and UBSan (see ../README.md).
 //
 // The same bytes are decoded in one window and in small ones; both must give the same tables, and every row must hold
 // what the readers rely on.
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "../decode.h"
+#include "../../native/decode.h"
 
 using namespace timesink;
 

@@ -1,0 +1,1 @@
+"""Fuzzing: every file timesink reads, mutated from real ones, under invariants. See the README beside this."""

@@ -1,0 +1,122 @@
+"""The invariants of reading: only declared errors, bounded memory and time, nothing touched but the input.
+
+What Python does is seen by an audit hook. A library written in C or Rust opens files unseen by it; of those, only the
+SQLite and Arrow libraries are handed a path, and it is the input's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from timesink.capture.errors import CaptureError
+from timesink.errors import SchemaViolation, TimesinkError, UnreadableTrace
+
+MOST_CPU_S = 20.0
+MOST_GROWTH_BYTES = 1_500 << 20
+_FORBIDDEN = (
+    *("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "os.kill", "os.chmod", "os.chown", "os.link"),
+    *("os.symlink", "os.putenv", "socket.connect", "socket.bind", "socket.getaddrinfo", "pickle.find_class", "exec"),
+    *("sqlite3.enable_load_extension", "ctypes.dlopen", "urllib.Request"),
+)
+_PACKAGES = [Path(find_spec(name).origin).parent for name in ("timesink", "polars")]  # type: ignore[union-attr,arg-type]
+_PLACES = (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *_PACKAGES, _PACKAGES[1].parent)
+_LIBRARIES = tuple({str(Path(place).resolve()) for place in _PLACES})
+
+
+class Broken(BaseException):
+    """An invariant does not hold. Not an `Exception`, so that no reader takes it for damage."""
+
+
+class _Watch:
+    """What is watched now: the folder that may be touched, or nothing."""
+
+    folder: str = ""
+    child: str = ""
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _Watch.folder:
+        return
+    if event == "open":
+        _check_open(arguments[0], arguments[2])
+    elif event == "subprocess.Popen":
+        if _Watch.child not in map(str, arguments[1]):
+            raise Broken(f"a process was started: {arguments[1]}")
+    elif event == "exec":
+        code = arguments[0]
+        if not str(getattr(code, "co_filename", "<")).startswith((*_LIBRARIES, "<")):
+            raise Broken(f"code was executed: {code}")
+    elif event.startswith(_FORBIDDEN):
+        raise Broken(f"{event} {arguments[:1]}")
+
+
+def _check_open(name: object, flags: object) -> None:
+    if isinstance(name, int):
+        return
+    where = os.path.realpath(os.fsdecode(name))  # type: ignore[arg-type]
+    if where.startswith((_Watch.folder, "/dev/null", "/proc/self", "/proc/cpuinfo", "/sys/devices")):
+        return
+    writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if writes or not where.startswith(_LIBRARIES):
+        raise Broken(f"{'writes' if writes else 'reads'} {where}")
+
+
+def _too_slow(_: int, __: FrameType | None) -> None:
+    raise Broken(f"more than {MOST_CPU_S:.0f} s of CPU time")
+
+
+_installed: list[bool] = []
+
+
+@contextlib.contextmanager
+def watched(folder: Path) -> Iterator[None]:
+    """Under the hook and the clock. Imports that reading needs should be done before."""
+    from timesink.readers.torch_snapshot.process import CHILD
+
+    if not _installed:
+        sys.addaudithook(_hook)
+        _installed.append(True)
+    signal.signal(signal.SIGPROF, _too_slow)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _Watch.folder, _Watch.child = str(folder.resolve()), str(CHILD)
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _Watch.folder = ""
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) << 10
+    if growth > MOST_GROWTH_BYTES:
+        raise Broken(f"{growth >> 20} MB of memory for one input")
+
+
+def holds(work: Callable[[Path], object], path: Path) -> str:
+    """Do the work under every invariant: "" where it went through, else the declared error's text.
+
+    Raises
+    ------
+    Broken
+        It ended in anything else; the first cause is chained.
+    """
+    try:
+        with watched(path if path.is_dir() else path.parent):
+            work(path)
+    except SchemaViolation as ours:
+        raise Broken(f"a table against its own declaration: {ours}") from ours
+    except (TimesinkError, CaptureError) as declared:
+        if isinstance(declared, UnreadableTrace) and not declared.remedy:
+            raise Broken(f"an error without a remedy: {declared}") from declared
+        return str(declared)
+    except Exception as other:  # whatever it is: that is the finding
+        raise Broken(f"{type(other).__name__}: {other}"[:300]) from other
+    return ""

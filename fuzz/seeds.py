@@ -1,0 +1,186 @@
+"""Small real inputs of every format, cut from the captures in the repository. All of them are our own.
+
+An input is always bytes: a format that is a folder stands as a tar archive of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import lzma
+import pickle
+import sqlite3
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data"
+_EVENTS, _ROWS = 220, 60
+
+
+def tar_of(files: Mapping[str, bytes]) -> bytes:
+    """The files as an archive, the same bytes every time."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
+
+
+def files_of(archive: bytes) -> dict[str, bytes]:
+    """What `tar_of` packed."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return {entry.name: opened.extractfile(entry).read() for entry in opened if entry.isfile()}  # type: ignore[union-attr]
+
+
+def kineto() -> tuple[bytes, ...]:
+    """Traces of one GPU with every table the captures have, plain and gzip'd, cut to a few hundred events."""
+    plain = [_cut_trace(json.loads(gzip.decompress(path.read_bytes()))) for path in _demos()]
+    compiled = sorted((DATA / "compile").glob("*rank*.json.xz"))[:4]
+    plain += [_cut_trace(json.loads(lzma.decompress(path.read_bytes()))) for path in compiled]
+    packed = gzip.compress(plain[0], mtime=0)
+    seeds = (path.read_bytes()[1:] for path in sorted((ROOT / "fuzz" / "corpus" / "decode").glob("*.seed")))
+    return (*plain, packed, *seeds)
+
+
+def _demos() -> list[Path]:
+    return sorted((ROOT / "src" / "timesink" / "demo").glob("*.json.gz"))
+
+
+def _cut_trace(trace: dict[str, Any]) -> bytes:
+    """The first events of each category, so that a small trace still has kernels, calls, operators and steps."""
+    kept: list[Any] = []
+    counts: dict[object, int] = {}
+    for event in trace["traceEvents"]:
+        kind = (event.get("ph"), event.get("cat"))
+        counts[kind] = counts.get(kind, 0) + 1
+        if counts[kind] <= _EVENTS // 8:
+            kept.append(event)
+    return json.dumps({**trace, "traceEvents": kept}).encode()
+
+
+def nsys_sqlite() -> tuple[bytes, ...]:
+    """The export of five steps, each table cut to its first rows."""
+    db = sqlite3.connect(":memory:")
+    with contextlib.closing(db):
+        db.deserialize((DATA / "nsys" / "gpt_before_5_steps.sqlite").read_bytes())
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in names:
+            if name != "StringIds":
+                db.execute(f'DELETE FROM "{name}" WHERE rowid > (SELECT min(rowid) + {_ROWS} FROM "{name}")')
+        db.commit()
+        db.execute("VACUUM")
+        return (db.serialize(),)
+
+
+def nsys_arrow() -> tuple[bytes, ...]:
+    """The same tables as a Parquet folder and as an Arrow folder."""
+    db = sqlite3.connect(":memory:")
+    with contextlib.closing(db):
+        db.deserialize(nsys_sqlite()[0])
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        frames = {name: _frame(db, name) for name in names}
+    return (_folder(frames, "parquet", pl.DataFrame.write_parquet), _folder(frames, "arrow", pl.DataFrame.write_ipc))
+
+
+def _frame(db: sqlite3.Connection, name: str) -> pl.DataFrame:
+    columns = [row[1] for row in db.execute(f'PRAGMA table_info("{name}")')]
+    rows = db.execute(f'SELECT * FROM "{name}"').fetchall()
+    return pl.DataFrame(rows, schema=columns, orient="row", infer_schema_length=None)
+
+
+def _folder(frames: Mapping[str, pl.DataFrame], suffix: str, write: Callable[[pl.DataFrame, Any], object]) -> bytes:
+    files = {}
+    for name, frame in frames.items():
+        content = io.BytesIO()
+        write(frame, content)
+        files[f"{name}.{suffix}"] = content.getvalue()
+    return tar_of(files)
+
+
+def nsys_report() -> tuple[bytes, ...]:
+    """The beginning of a report: what follows is `nsys`'s own to read."""
+    return (b"NVIDIA Tegra Profiler Report\n" + bytes(range(256)),)
+
+
+def ncu_report() -> tuple[bytes, ...]:
+    """Reports of our own kernels, and one as `.ncu-repz` has it."""
+    import zstandard
+    from tests.readers.test_ncu_hostile import WHOLE
+
+    reports = sorted((ROOT / "benchmarks" / "kernels" / "reports").glob("*.ncu-rep.xz"), key=lambda p: p.stat().st_size)
+    real = lzma.decompress(reports[0].read_bytes())
+    return (real, WHOLE, zstandard.ZstdCompressor().compress(WHOLE))
+
+
+def ncu_csv() -> tuple[bytes, ...]:
+    """A raw page and a details page, written by hand."""
+    head = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
+    launch = '"0","12","python","here","void ns::k<int>(float *)","1","7","(256, 1, 1)","(1024, 2, 1)"'
+    raw = (
+        f'==PROF== Connected\n{head},"Device","CC","gpu__time_duration.sum","launch__registers_per_thread"\n'
+        f'"","","","","","","","","","","","nsecond","register/thread"\n{launch},"0","8.6","1,234.5","32"\n'
+    )
+    details = (
+        f'{head},"Device","CC","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Type",'
+        f'"Rule Description"\n{launch},"0","8.6","GPU Speed Of Light","Duration","us","1.23","","",""\n'
+        f'{launch},"0","8.6","","","","","SOLBottleneck","WRN","This kernel is slow"\n'
+    )
+    return (raw.encode(), details.encode())
+
+
+def torch_logs() -> tuple[bytes, ...]:
+    """Logs of torch.compile: structured ones and text."""
+    return tuple(path.read_bytes() for path in sorted((DATA / "compile").glob("*.log")))
+
+
+def memory_timeline() -> tuple[bytes, ...]:
+    """A raw timeline, plain and gzip'd."""
+    rows = [[-1, 1, 100, 0], [1000, 2, 40, 4], [2000, 2, 30, 7], [3000, 3, -30, 7], [3000, 3, 30, 5], [4000, 4, -40, 4]]
+    text = json.dumps(rows).encode()
+    return (text, gzip.compress(text, mtime=0))
+
+
+def torch_snapshot() -> tuple[bytes, ...]:
+    """Allocator snapshots cut to a few events and segments, plain and gzip'd."""
+    made = []
+    for path in sorted((DATA / "memory").glob("*.pickle.xz")):
+        content = pickle.loads(lzma.decompress(path.read_bytes()))  # our own
+        content["device_traces"] = [events[:_ROWS] for events in content["device_traces"]]
+        content["segments"] = content["segments"][:6]
+        made.append(pickle.dumps(content, protocol=4))
+    return (*made, gzip.compress(made[0], mtime=0))
+
+
+# By the name of the reader's format: a reader without an entry here fails the test that looks for one.
+OF_FORMAT: Mapping[str, Callable[[], tuple[bytes, ...]]] = {
+    "kineto_json": kineto,
+    "nsys_sqlite": nsys_sqlite,
+    "nsys_arrow": nsys_arrow,
+    "nsys_report": nsys_report,
+    "ncu_report": ncu_report,
+    "ncu_csv": ncu_csv,
+    "torch_logs": torch_logs,
+    "torch_memory_timeline": memory_timeline,
+    "torch_snapshot": torch_snapshot,
+}
+# The name a file must have to be taken for its format; "" is a folder.
+FILE_NAMES: Mapping[str, str] = {
+    "kineto_json": "trace.json",
+    "nsys_sqlite": "report.sqlite",
+    "nsys_arrow": "",
+    "nsys_report": "report.nsys-rep",
+    "ncu_report": "report.ncu-rep",
+    "ncu_csv": "page.csv",
+    "torch_logs": "compile.log",
+    "torch_memory_timeline": "timeline.raw.json",
+    "torch_snapshot": "snapshot.pickle",
+}

@@ -1,0 +1,73 @@
+// The Python face of the replay and of the sweeps over intervals: NumPy arrays in and out, the interpreter free meanwhile.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <utility>
+
+#include "replay.h"
+
+namespace nb = nanobind;
+using namespace timesink;
+using Times = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Result = nb::ndarray<nb::numpy, int64_t, nb::ndim<1>>;
+
+namespace {
+
+Result to_numpy(Numbers&& values) {
+    auto* owned = new Numbers(std::move(values));
+    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<Numbers*>(p); });
+    return Result(owned->data(), {owned->size()}, owner);
+}
+
+View view(const Times& times) { return {times.data(), times.shape(0)}; }
+
+// What the loop makes while other threads may run.
+template <class Loop>
+auto released(Loop&& loop) {
+    nb::gil_scoped_release free;
+    return loop();
+}
+
+nb::tuple schedule_of(Times src, Times dst, Times observed) {
+    Schedule made = released([&] { return schedule(view(src), view(dst), view(observed)); });
+    return nb::make_tuple(to_numpy(std::move(made.order)), to_numpy(std::move(made.first)),
+                          to_numpy(std::move(made.in_edges)), to_numpy(std::move(made.dropped)));
+}
+
+nb::tuple replay_of(Times order, Times first, Times src, Times weight, Times own_time) {
+    Replayed made = released([&] { return replay(view(order), view(first), view(src), view(weight), view(own_time)); });
+    return nb::make_tuple(to_numpy(std::move(made.time)), to_numpy(std::move(made.binding)));
+}
+
+Result path_back_of(Times src, Times binding, Times time, int64_t last, int64_t until_ns) {
+    return to_numpy(released([&] { return path_back(view(src), view(binding), view(time), last, until_ns); }));
+}
+
+nb::tuple innermost_of(Times group, Times start, Times end, Times rank) {
+    Segments made = released([&] { return innermost(view(group), view(start), view(end), view(rank)); });
+    return nb::make_tuple(to_numpy(std::move(made.start)), to_numpy(std::move(made.end)), to_numpy(std::move(made.row)),
+                          to_numpy(std::move(made.top)));
+}
+
+nb::tuple enclose_of(Times group, Times start, Times end) {
+    Nested made = released([&] { return enclose(view(group), view(start), view(end)); });
+    return nb::make_tuple(to_numpy(std::move(made.parent)), to_numpy(std::move(made.depth)),
+                          to_numpy(std::move(made.self)));
+}
+
+}  // namespace
+
+void bind_replay(nb::module_& m) {
+    m.attr("DISABLED") = disabled;
+    m.def("schedule", &schedule_of, nb::arg("src"), nb::arg("dst"), nb::arg("observed_ns"),
+          "Topological order, offsets of in-edges, in-edges in that order, and edges dropped to break cycles.");
+    m.def("replay", &replay_of, nb::arg("order"), nb::arg("first"), nb::arg("src"), nb::arg("weight_ns"),
+          nb::arg("own_time_ns"), "Time and binding edge of every node.");
+    m.def("path_back", &path_back_of, nb::arg("src"), nb::arg("binding"), nb::arg("time_ns"), nb::arg("last"),
+          nb::arg("until_ns"), "Binding edges from a node back to a time, latest first.");
+    m.def("innermost", &innermost_of, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("rank"),
+          "Segments of the innermost interval: start, end, row, smallest rank of the row and its enclosers.");
+    m.def("enclose", &enclose_of, nb::arg("group"), nb::arg("start_ns"), nb::arg("end_ns"),
+          "Parent row, depth and self time (duration less direct children) of intervals sorted by group, start, and "
+          "end descending.");
+}

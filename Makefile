@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test lint types contracts pages check site bench scoreboard faults clean
+.PHONY: demo test lint types contracts pages check site bench nightly scoreboard faults clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -35,6 +35,17 @@ bench: $(VENV)/.dev
 
 scoreboard: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scoreboard
+
+# Ten minutes for each compiled loop (needs clang) and ten minutes of CPU time for each reader. See fuzz/README.md.
+MINUTES ?= 10
+nightly: $(VENV)/.dev
+	fuzz/build_native.sh
+	mkdir -p build/fuzz/corpus/decode build/fuzz/corpus/replay
+	build/fuzz/decode -dict=fuzz/native/trace.dict -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ \
+		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/decode fuzz/corpus/decode
+	build/fuzz/replay -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ \
+		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/replay
+	$(BIN)/python -m fuzz --minutes $(MINUTES)
 
 # On a machine with GPUs: measure and capture the fault suite anew. See benchmarks/faults/README.md.
 faults:

@@ -20,7 +20,7 @@ from pathlib import Path
 from fuzz.guard import Broken, holds
 from fuzz.mutations import mutated
 from fuzz.seeds import ROOT
-from fuzz.targets import Target, targets
+from fuzz.targets import Target, groups
 
 FOUND = ROOT / "build" / "fuzz" / "found"
 MOST_FOUND = 25  # of one target; more of the same teaches nothing
@@ -34,16 +34,19 @@ def tried(target: Target, data: bytes) -> str:
         return holds(target.work, target.placed(data, Path(folder)))
 
 
-def fuzz(target: Target, minutes: float, cases: int, seed: int) -> tuple[int, int, dict[str, Broken]]:
+def fuzz(name: str, minutes: float, cases: int, seed: int) -> tuple[int, int, dict[str, Broken]]:
     """Cases run, cases refused, and what broke, by the place it broke at."""
-    seeds = target.seeds()
-    for data in seeds:
-        tried(target, data)  # imports done, and no seed is broken itself
+    group = groups()[name]
+    for target in group:
+        for data in target.seeds():
+            tried(target, data)  # imports done, and no seed is broken itself
     rng, run, refused, broken = random.Random(seed), 0, 0, {}
     until = _cpu_s() + 60 * minutes
-    current = FOUND / target.name / "current"
+    current = FOUND / name / "current"
     current.parent.mkdir(parents=True, exist_ok=True)
     while run < cases and _cpu_s() < until and len(broken) < MOST_FOUND:
+        target = rng.choice(group)
+        seeds = target.seeds()
         data = mutated(rng.choice(seeds), rng, seeds)
         current.write_bytes(data)  # what is left if the process dies
         run += 1
@@ -53,9 +56,9 @@ def fuzz(target: Target, minutes: float, cases: int, seed: int) -> tuple[int, in
             place = _place(found)
             if place not in broken:
                 broken[place] = found
-                name = hashlib.sha256(data).hexdigest()[:12]
-                (current.parent / name).write_bytes(data)
-                print(f"{target.name} {name}: {found}\n  {place}", flush=True)
+                file = f"{target.name}-{hashlib.sha256(data).hexdigest()[:12]}"
+                (current.parent / file).write_bytes(data)
+                print(f"{file}: {found}\n  {place}", flush=True)
     current.unlink(missing_ok=True)
     return run, refused, broken
 
@@ -86,20 +89,20 @@ def _apart(options: argparse.Namespace, name: str) -> bool:
 def main() -> int:
     """0 where every invariant held."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", choices=[[], *targets()])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", choices=[[], *groups()])
     parser.add_argument("--minutes", type=float, default=10.0, help="of CPU time, for each target")
     parser.add_argument("--cases", type=int, default=1 << 60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    names = options.targets or list(targets())
+    names = options.targets or list(groups())
     if not options.here:
         ended_well = [_apart(options, name) for name in names]
         return 0 if all(ended_well) else 1
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, resource.RLIM_INFINITY))
     (name,) = names
     before = _cpu_s()
-    run, refused, broken = fuzz(targets()[name], options.minutes, options.cases, options.seed)
+    run, refused, broken = fuzz(name, options.minutes, options.cases, options.seed)
     took_s = _cpu_s() - before
     print(f"{name}: {run} inputs, {refused} refused, {len(broken)} broken, {took_s:.0f} s of CPU", flush=True)
     return 1 if broken else 0

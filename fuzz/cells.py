@@ -9,6 +9,8 @@ import sqlite3
 from typing import Any
 
 import polars as pl
+import pyarrow
+import pyarrow.parquet
 
 from fuzz.trees import EXTREMES
 
@@ -16,6 +18,10 @@ _SQL_EXTREMES = tuple(
     value.encode() if isinstance(value, str) and "\ud800" in value.encode("utf-8", "replace").decode() else value
     for value in EXTREMES
     if value is None or isinstance(value, (float, str)) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
+)
+_UNREADABLE = (
+    *(pl.exceptions.PolarsError, pyarrow.ArrowException, OSError),
+    *(LookupError, ArithmeticError, TypeError, ValueError),
 )
 _TYPES = (pl.Int8, pl.UInt64, pl.Float32, pl.String, pl.Boolean, pl.Date, pl.Null, pl.Decimal(10, 2), pl.Binary)
 
@@ -61,14 +67,23 @@ def mutated_frame(data: bytes, rng: random.Random) -> bytes | None:
     """A Parquet or Arrow file with a column changed; None where it cannot be read."""
     is_parquet = data.startswith(b"PAR1")
     try:
-        frame = (pl.read_parquet if is_parquet else pl.read_ipc)(io.BytesIO(data))
+        # Read by Arrow: Polars panics at some damage.
+        table = pyarrow.parquet.read_table(io.BytesIO(data)) if is_parquet else pyarrow.ipc.open_file(data).read_all()
+        table.validate(full=True)
+        frame = pl.DataFrame(table)
         frame = _changed(frame, rng)
         made = io.BytesIO()
         frame.write_parquet(made) if is_parquet else frame.write_ipc(made)
         return made.getvalue()
-    except (pl.exceptions.PolarsError, OSError, IndexError, OverflowError, TypeError, ValueError):
-        return None
-    except pl.exceptions.PanicException:
+    except (
+        pl.exceptions.PolarsError,
+        pyarrow.ArrowException,
+        OSError,
+        IndexError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ):
         return None
 
 

@@ -62,7 +62,7 @@ def test_the_list_of_files_is_complete(shared_data: Path) -> None:
     }
 
 
-SEEDS = sorted((Path(__file__).parents[1] / "data" / "fuzz").glob("*.seed"))
+SEEDS = sorted((Path(__file__).parents[2] / "fuzz" / "corpus" / "decode").glob("*.seed"))
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.stem)

@@ -153,7 +153,7 @@ def test_a_report_that_unpacks_too_far_is_refused(tmp_path: Path) -> None:
 
     path = tmp_path / "bomb.ncu-repz"
     path.write_bytes(zstandard.ZstdCompressor().compress(b"NVR\0" + bytes(1 << 20)))
-    with pytest.raises(UnreadableTrace, match="unpacks to more than"):
+    with pytest.raises(UnreadableTrace, match="unpack to more than"):
         READER.read(path, ReadLimits(unpacked_bytes=1 << 16))
 
 

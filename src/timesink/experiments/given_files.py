@@ -33,7 +33,7 @@ def read_history(path: Path) -> list[float]:
         mean = entry.get("mean") if isinstance(entry, dict) else None
         if not isinstance(mean, (int, float)) or isinstance(mean, bool):
             raise UsageError(f"{path} line {place} has no number at 'mean'", remedy="remove or mend that line")
-        means.append(float(mean))
+        means.append(_finite(mean, f"{path} line {place}"))
     return means
 
 
@@ -54,7 +54,15 @@ def _counter(path: Path, name: str, entry: Any) -> Counter:
         ) from None
     if how is How.RUNS:
         raise UsageError(f"{path}: {name!r} cannot be compared by runs from a file", remedy="time it with a command")
-    return Counter(float(value), str(fields.get("unit", "")), how, better)
+    return Counter(_finite(value, f"{path}: {name!r}"), str(fields.get("unit", "")), how, better)
+
+
+def _finite(value: float, place: str) -> float:
+    """The number as a float. A NaN or an infinity stays: what it means is the comparison's to say."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise UsageError(f"{place} holds a number of more than 308 digits", remedy="remove or mend it") from None
 
 
 def _json(place: Path | str, text: str | None) -> Any:

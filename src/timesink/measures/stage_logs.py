@@ -52,6 +52,8 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s") -> StageLog:
             )
         for name in names:
             rows = [r for r in records if f"t{name}0" in r and f"t{name}1" in r]
+            if not rows:
+                continue
             items = max(items, len(rows))
             lengths.setdefault(name, []).extend(_lengths(path, rows, name))
             begins.setdefault(name, []).extend(_runs(rows, name))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
 HEAD_BYTES = 4096
+# A bomb is told from a repetitive trace once enough has come out.
+BOMB_FROM_BYTES = 64 << 20
 
 # Asked in this order; each module holds one `READER`. The order matters only where two formats look alike.
 MODULES = (
@@ -40,6 +42,17 @@ class ReadLimits:
 
     unpacked_bytes: int = 64 << 30
     unpacking_ratio: int = 300
+    # Formats that must be held in memory whole may take no more than this, packed or not.
+    held_bytes: int = 4 << 30
+
+    @property
+    def most_held_bytes(self) -> int:
+        """What a format that is held in memory whole may take."""
+        return min(self.held_bytes, self.unpacked_bytes)
+
+    def is_bomb(self, unpacked_bytes: int, packed_bytes: int) -> bool:
+        """Whether so much out of so little is no repetitive trace: 52 to 1 was seen, 1,032 is deflate's maximum."""
+        return unpacked_bytes > max(BOMB_FROM_BYTES, self.unpacking_ratio * packed_bytes)
 
 
 class Reader(Protocol):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timesink.errors import UnreadableTrace
+from timesink.readers import BOMB_FROM_BYTES
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -41,8 +42,17 @@ class MemoryTimeline:
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """Memory events of one GPU. `UnreadableTrace` where a row is no four numbers."""
+        if path.stat().st_size > limits.most_held_bytes:
+            raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy="record fewer steps")
         raw = path.read_bytes()
-        data = _opened(raw, limits.unpacked_bytes) if raw.startswith(_GZIP) else raw
+        if raw.startswith(_GZIP):
+            most = min(limits.most_held_bytes, max(BOMB_FROM_BYTES, limits.unpacking_ratio * len(raw)))
+            data = _opened(raw, most + 1)
+            if len(data) > most:
+                why = f"its {len(raw)} bytes unpack to more than {most}: too large, or a decompression bomb"
+                raise UnreadableTrace(path, why, remedy="unpack it with gzip if you trust it")
+        else:
+            data = raw
         return _trace(path, _rows(path, data))
 
 

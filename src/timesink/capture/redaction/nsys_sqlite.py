@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.redaction.cleaner import Cleaner
 
 # Tables no diagnosis needs, and that hold what the program printed, processes of others, disks, networks, folders.
@@ -32,18 +33,36 @@ _WORTH_TELLING = "(2, 3)"  # warnings and errors: what nsys says of lost events
 
 def redact_sqlite(path: Path, cleaner: Cleaner | None = None) -> list[str]:
     """Rewrite the file; returns one phrase per kind of thing removed."""
-    cleaner = cleaner or Cleaner()
-    with closing(sqlite3.connect(path.resolve().as_uri(), uri=True)) as db:
-        db.execute("PRAGMA secure_delete = ON")
-        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-        _learn_people(db, tables, cleaner)
-        removed = [*_drop_tables(db, tables), *_trim_settings(db, tables), *_empty_serials(db, tables)]
-        removed += _drop_strings(db, tables)
-        for table in tables:
-            _clean_texts(db, table, cleaner)
-        db.commit()
-        db.execute("VACUUM")
+    try:
+        with closing(sqlite3.connect(path.resolve().as_uri(), uri=True)) as db:
+            return _redact(db, cleaner or Cleaner())
+    except (sqlite3.Error, OverflowError) as error:
+        raise CaptureError(
+            Fault.FAILED, f"{path.name} cannot be redacted: {error}", remedy="export the report again"
+        ) from error
+
+
+def _redact(db: sqlite3.Connection, cleaner: Cleaner) -> list[str]:
+    db.execute("PRAGMA secure_delete = ON")
+    db.execute("PRAGMA trusted_schema = OFF")
+    removed = [*_drop_programs(db)]
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    _learn_people(db, tables, cleaner)
+    removed += [*_drop_tables(db, tables), *_trim_settings(db, tables), *_empty_serials(db, tables)]
+    removed += _drop_strings(db, tables)
+    for table in tables:
+        _clean_texts(db, table, cleaner)
+    db.commit()
+    db.execute("VACUUM")
     return [*removed, *cleaner.summary()]
+
+
+def _drop_programs(db: sqlite3.Connection) -> Iterator[str]:
+    """Triggers and views: nsys writes none, and what they would do to the rows as they change is not ours to run."""
+    kinds = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY type, name"
+    for kind, name in db.execute(kinds).fetchall():
+        db.execute(f"DROP {kind.upper()} IF EXISTS {_quoted(name)}")
+        yield f"{kind} {name}"
 
 
 def _learn_people(db: sqlite3.Connection, tables: list[str], cleaner: Cleaner) -> None:
@@ -58,8 +77,8 @@ def _learn_people(db: sqlite3.Connection, tables: list[str], cleaner: Cleaner) -
 
 def _drop_tables(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
     for table in [name for name in tables if _DROPPED.fullmatch(name)]:
-        (rows,) = db.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()
-        db.execute(f'DROP TABLE "{table}"')
+        (rows,) = db.execute(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()
+        db.execute(f"DROP TABLE {_quoted(table)}")
         tables.remove(table)
         if rows:
             yield f"table {table}, rows: {rows}"
@@ -85,7 +104,9 @@ def _empty_serials(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
         for column, kind in _columns(db, table):
             if _SERIALS.fullmatch(column):
                 blank = "''" if "TEXT" in kind else "0"
-                rows = db.execute(f'UPDATE "{table}" SET "{column}" = {blank} WHERE "{column}" <> {blank}').rowcount
+                rows = db.execute(
+                    f"UPDATE {_quoted(table)} SET {_quoted(column)} = {blank} WHERE {_quoted(column)} <> {blank}"
+                ).rowcount
                 if rows:
                     yield f"column {table}.{column}"
 
@@ -98,10 +119,14 @@ def _drop_strings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
         return
     used: set[int] = set()
     for table in tables:
-        declared = {row[3] for row in db.execute(f'PRAGMA foreign_key_list("{table}")') if row[2] == "StringIds"}
+        declared = {row[3] for row in db.execute(f"PRAGMA foreign_key_list({_quoted(table)})") if row[2] == "StringIds"}
         named = {column for column, _ in _columns(db, table) if _REFERRING.fullmatch(column)}
         for column in sorted(declared | named):
-            used |= {key for (key,) in db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"') if isinstance(key, int)}
+            used |= {
+                key
+                for (key,) in db.execute(f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)}")
+                if isinstance(key, int)
+            }
     strings = db.execute("SELECT id, value FROM StringIds").fetchall()
     unused = [(key,) for key, text in strings if key not in used or _ENVIRONMENT.search(text or "")]
     db.executemany("DELETE FROM StringIds WHERE id = ?", unused)
@@ -114,10 +139,17 @@ def _clean_texts(db: sqlite3.Connection, table: str, cleaner: Cleaner) -> None:
     for column, kind in _columns(db, table):
         if kind and "TEXT" not in kind and "CHAR" not in kind:
             continue
-        for (text,) in db.execute(f'SELECT DISTINCT "{column}" FROM "{table}"').fetchall():
+        for (text,) in db.execute(f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)}").fetchall():
             if isinstance(text, str) and (clean := cleaner.clean(text)) != text:
-                db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE "{column}" = ?', (clean, text))
+                db.execute(
+                    f"UPDATE {_quoted(table)} SET {_quoted(column)} = ? WHERE {_quoted(column)} = ?", (clean, text)
+                )
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str]]:
-    return [(row[1], row[2].upper()) for row in db.execute(f'PRAGMA table_info("{table}")')]
+    return [(row[1], row[2].upper()) for row in db.execute(f"PRAGMA table_info({_quoted(table)})")]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 WINDOW_BYTES = 4 << 20
 PACKED_BYTES = 256 << 10  # what a damaged stream may take with it
-# A bomb is told from a repetitive trace (52 to 1 was seen) once enough has come out; deflate's own maximum is 1,032.
-BOMB_FROM_BYTES = 64 << 20
 
 
 def looks_like_json(head: bytes) -> bool:
@@ -86,9 +84,7 @@ class Windows:
         if self.unpacked_bytes > self.limits.unpacked_bytes:
             message = f"the file unpacks to more than {self.limits.unpacked_bytes:,} bytes"
             raise UnreadableTrace(self.path, message, remedy="raise the limit if you trust the file")
-        if packed_bytes is None or self.unpacked_bytes <= BOMB_FROM_BYTES:
-            return
-        if self.unpacked_bytes > self.limits.unpacking_ratio * packed_bytes:
+        if packed_bytes is not None and self.limits.is_bomb(self.unpacked_bytes, packed_bytes):
             message = (
                 f"{packed_bytes:,} bytes of gzip unpack to more than {self.unpacked_bytes:,}: a decompression bomb"
             )

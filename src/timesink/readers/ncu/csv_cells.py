@@ -12,6 +12,7 @@ HEADER_START = '"ID","Process ID","Process Name"'
 _POINT = re.compile(r"\d\.\d{1,2}$|\d\.\d{4,}$|,\d{3}\.\d")
 _COMMA = re.compile(r"\d,\d{1,2}$|\d,\d{4,}$|\.\d{3},\d")
 _WITH_INSTANCES = re.compile(r"^(\S+) [({].*[)}]$", re.DOTALL)
+_DIGITS = 10
 ABSENT = ("", "n/a", "(!) n/a", "N/A", "no data")
 
 
@@ -22,7 +23,7 @@ def page_rows(text: str) -> tuple[list[str], list[list[str]], int]:
     """
     start = text.find(HEADER_START)
     lines = csv.reader(io.StringIO(text[start:]))
-    header = next(lines)
+    header = next(lines, [])
     rows: list[list[str]] = []
     others = 0
     for row in lines:
@@ -63,5 +64,17 @@ def number(cell: str, decimal_comma: bool) -> float | None:
 
 def three(cell: str) -> tuple[int, int, int] | None:
     """Of ``(384, 1, 1)`` the three numbers."""
-    found = re.findall(r"\d+", cell)
-    return (int(found[0]), int(found[1]), int(found[2])) if len(found) == 3 else None
+    found = [whole(digits) for digits in re.findall(r"\d+", cell)]
+    match found:
+        case [int(x), int(y), int(z)]:
+            return x, y, z
+        case _:
+            return None
+
+
+def whole(cell: str) -> int | None:
+    """The number of a cell that is digits and fits 32 bits, which is what every number of a launch has; else None."""
+    if not (cell.isascii() and cell.isdigit() and len(cell) <= _DIGITS):
+        return None
+    number_of = int(cell)
+    return number_of if number_of < 1 << 31 else None

@@ -5,6 +5,7 @@ Use a report where there is one: raw pages are rounded unless printed with ``--p
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from timesink.readers.ncu.csv_cells import (
     number,
     page_rows,
     three,
+    whole,
     writes_decimal_comma,
 )
 from timesink.readers.ncu.metric_columns import MetricColumns
@@ -56,9 +58,12 @@ class NcuCsv:
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The kernels of the page. `UnreadableTrace` where it holds none."""
-        if path.stat().st_size > limits.unpacked_bytes:
-            raise UnreadableTrace(path, f"larger than {limits.unpacked_bytes} bytes")
-        header, rows, others = page_rows(path.read_text(encoding="utf-8-sig", errors="replace"))
+        if path.stat().st_size > limits.most_held_bytes:
+            raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy=_RECAPTURE)
+        try:
+            header, rows, others = page_rows(path.read_text(encoding="utf-8-sig", errors="replace"))
+        except csv.Error as error:
+            raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
         if header[_FIXED : _FIXED + 1] == ["Section Name"] and "Metric Name" in header:
             pages = _details(header, rows)
         elif "Invocations" in header:
@@ -119,23 +124,23 @@ def _launch(header: Sequence[str], row: Sequence[str], pages: _Pages) -> Launch:
     process, context, stream = (cells.get(key, "") for key in ("Process ID", "Context", "Stream"))
     pages.session.host = cells.get("Host Name") or pages.session.host
     return Launch(
-        process=int(process) if process.isdigit() else 0,
+        process=whole(process) or 0,
         demangled=name,
         function=function_name(name),
         grid=three(cells.get("Grid Size", "")),
         block=three(cells.get("Block Size", "")),
-        context=int(context) if context.isdigit() else None,
-        stream=int(stream) if stream.isdigit() else None,
+        context=whole(context),
+        stream=whole(stream),
     )
 
 
 def _add_fixed(header: Sequence[str], row: Sequence[str], pages: _Pages, profile: int) -> None:
     """Device and compute capability stand in columns of their own; a report has them as metrics."""
     cells = dict(zip(header[:_FIXED], row, strict=False))
-    if cells.get("Device", "").isdigit():
-        pages.add_metric(profile, "launch__device_id", None, float(cells["Device"]), "")
-    major, point, minor = cells.get("CC", "").partition(".")
-    if point and major.isdigit() and minor.isdigit():
+    if (device := whole(cells.get("Device", ""))) is not None:
+        pages.add_metric(profile, "launch__device_id", None, float(device), "")
+    major, minor = (whole(part) for part in (*cells.get("CC", "").split("."), "", "")[:2])
+    if major is not None and minor is not None:
         pages.add_metric(profile, "device__attribute_compute_capability_major", None, float(major), "")
         pages.add_metric(profile, "device__attribute_compute_capability_minor", None, float(minor), "")
 
@@ -161,15 +166,15 @@ def _raw(header: list[str], rows: list[list[str]]) -> _Pages:
 
 
 def _add_device(pages: _Pages, header: Sequence[str], row: Sequence[str], comma: bool) -> None:
-    device = row[9] if len(row) > 9 else ""
-    if not device.isdigit() or int(device) in pages.session.devices:
+    device = whole(row[9]) if len(row) > 9 else None
+    if device is None or device in pages.session.devices:
         return
     attributes: dict[str, float | str] = {}
     for name, cell in zip(header[_FIXED:], row[_FIXED:], strict=False):
         if name.startswith("device__attribute_") and cell:
             value = number(cell, comma)
             attributes[name] = cell if value is None else value
-    pages.session.devices[int(device)] = attributes
+    pages.session.devices[device] = attributes
 
 
 def _details(header: list[str], rows: list[list[str]]) -> _Pages:

@@ -16,6 +16,7 @@ from timesink.readers.ncu.wire import DamagedMessage
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
+_WINDOW_BYTES = 128 << 20  # what zstd itself takes without being asked to
 _RECAPTURE = "capture again with `ncu -o report PROGRAM`, or copy the file again"
 
 
@@ -46,6 +47,8 @@ READER = NcuReport()
 
 
 def _unpacked(path: Path, limits: ReadLimits) -> bytes:
+    if path.stat().st_size > limits.most_held_bytes:
+        raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy="profile fewer kernels")
     raw = path.read_bytes()
     if not raw.startswith(ZSTD_MAGIC):
         return raw
@@ -53,11 +56,13 @@ def _unpacked(path: Path, limits: ReadLimits) -> bytes:
 
     pieces, total = [], 0
     try:
-        with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
+        unpacking = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
+        with unpacking.stream_reader(raw, read_across_frames=True) as stream:
             while piece := stream.read(1 << 22):
                 total += len(piece)
-                if total > limits.unpacked_bytes:
-                    raise UnreadableTrace(path, f"unpacks to more than {limits.unpacked_bytes} bytes")
+                if total > limits.most_held_bytes or limits.is_bomb(total, len(raw)):
+                    why = f"its {len(raw)} bytes unpack to more than {total - 1}: too large, or a decompression bomb"
+                    raise UnreadableTrace(path, why, remedy="unpack it with zstd if you trust it")
                 pieces.append(piece)
     except zstandard.ZstdError as error:
         if not pieces:

@@ -128,6 +128,8 @@ def _nulls(frame: pl.DataFrame) -> int:
 
 def _as(name: str, dtype: pl.DataType, source: Source) -> pl.Expr:
     wanted = POLARS_TYPE[source.columns[name]]
+    if dtype.is_nested() or dtype == pl.Binary:  # casting would reach into the parts
+        return pl.repeat(None, pl.len(), dtype=wanted).alias(name)
     if wanted == pl.String:
         return pl.col(name).cast(pl.String, strict=False).str.slice(0, TEXT_CHARACTERS)
     if dtype == pl.UInt64 and wanted == pl.Int64:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
@@ -43,15 +44,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def spoken(root: Path, talk: Callable[[Any, Call], Awaitable[None]]) -> None:
+def spoken(root: Path, talk: Callable[[Any, Call], Awaitable[None]], *more: str) -> None:
     """Start the server as an agent would, and talk to it."""
 
     async def session() -> None:
-        command = [sys.executable, "-m", "timesink", "mcp", "--root", str(root)]
+        command = [sys.executable, "-m", "timesink", "mcp", "--root", str(root), *more]
         server = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
         async with sdk.Client(server, read_timeout_seconds=60) as client:
 
-            async def call(name: str, **given: object) -> dict[str, Any]:
+            async def call(name: str, /, **given: object) -> dict[str, Any]:
                 answer = await client.call_tool(name, given)
                 shown = answer.content[0].text
                 assert len(shown) <= BUDGET_CHARACTERS + 800
@@ -210,3 +211,20 @@ def test_the_skill_and_the_page_name_the_tools_there_are(root: Path) -> None:
             assert f"`{tool.name}" in skill or tool.name == "export"
 
     spoken(root, talk)
+
+
+def test_the_registry_entry_starts_this_server() -> None:
+    from timesink.cli.app import run
+
+    root = Path(__file__).resolve().parents[2]
+    entry = json.loads((root / "server.json").read_text(encoding="utf-8"))
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (package,) = entry["packages"]
+    assert entry["version"] == package["version"] == project["version"]
+    assert package["identifier"] == project["name"]
+    assert package["runtimeArguments"][0]["value"] == "timesink[mcp]"
+    assert "mcp" in project["optional-dependencies"]
+    assert len(entry["description"]) <= 100  # the registry takes no more
+    words = [part["name"] if part["type"] == "named" else part["value"] for part in package["packageArguments"]]
+    assert words == ["mcp", "--root"]
+    assert run([*words, "/nowhere/at/all"]) == 2

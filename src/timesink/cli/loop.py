@@ -24,6 +24,7 @@ from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.cli.unprofiled import unprofiled_step_ms
 from timesink.units import share_text
+from timesink.whole_file import whole_file
 
 if TYPE_CHECKING:
     from timesink.capture.captured import Capture
@@ -159,5 +160,10 @@ def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:
     from timesink.reporters.formats import Format
 
     for name, form in (("diagnosis.md", Format.MD), ("diagnosis.json", Format.JSON)):
-        (out / name).write_text(render(diagnosis, form), encoding="utf-8")
-    (out / "loop.json").write_text(stored_stages(stages), encoding="utf-8")
+        _replace(out / name, render(diagnosis, form))
+    _replace(out / "loop.json", stored_stages(stages))
+
+
+def _replace(path: Path, text: str) -> None:
+    with whole_file(path) as part:
+        part.write_text(text, encoding="utf-8")

@@ -15,11 +15,28 @@ def command(
         list[Path] | None,
         typer.Option("--root", metavar="DIR", help="A folder it may use [default: this one]; may be repeated."),
     ] = None,
+    allow_exec: Annotated[
+        bool, typer.Option("--allow-exec", help="Let it run the commands declared here, by name, and no others.")
+    ] = False,
+    commands: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--command", metavar="NAME=COMMAND", help="Declare a command; may be repeated.", show_default=False
+        ),
+    ] = None,
+    command_file: Annotated[
+        Path | None,
+        typer.Option("--commands", metavar="FILE", help="A TOML file with a table [commands].", show_default=False),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="The longest that a command may run.")
+    ] = 1800.0,
 ) -> int:
     """Serve coding agents over stdio (Model Context Protocol).
 
-    The server reads captures under --root and writes new files there when asked to export. It runs no program and opens
-    no connection.
+    The server reads captures under --root and writes new files there when asked to export. It opens no connection. It
+    runs no program unless --allow-exec is given, and then only the commands declared with --command or --commands, in
+    the first --root, without a shell: an agent chooses a name and adds nothing to it.
     """
     from timesink.extras import extra
 
@@ -29,7 +46,13 @@ def command(
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder", remedy="give --root a folder that exists")
+    from timesink.mcp.declared import Declared, declared_commands
     from timesink.mcp.server import build
 
-    build(folders).run("stdio")
+    known = declared_commands(commands or (), command_file)
+    if allow_exec and not known:
+        raise UsageError("--allow-exec has nothing to allow", remedy="declare commands with --command NAME=COMMAND")
+    if known and not allow_exec:
+        raise UsageError("commands are declared, but none may be run", remedy="add --allow-exec, or leave them out")
+    build(folders, Declared(known, folders[0], timeout) if known else None).run("stdio")
     return 0

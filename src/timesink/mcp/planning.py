@@ -9,6 +9,7 @@ from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, fitted, named, sentence
 from timesink.mcp.captures import Capture, Captures
 from timesink.queries import Allowance, ask
+from timesink.whole_file import whole_file
 
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
 THRESHOLD_RATIO = 0.02  # the practical threshold of `timesink compare`
@@ -117,11 +118,13 @@ def exported(captures: Captures, capture: Capture, kind: str, path: str) -> dict
         from timesink.report_model import report_of
         from timesink.reporters.html import render
 
-        target.write_text(render(report_of(capture.trace, capture.diagnosis)), encoding="utf-8")
+        page = render(report_of(capture.trace, capture.diagnosis))
+        with whole_file(target) as part:
+            part.write_text(page, encoding="utf-8")
     else:
         from timesink.exports.perfetto import write_perfetto
 
-        with target.open("xb") as file:
+        with whole_file(target) as part, part.open("wb") as file:
             write_perfetto(capture.trace, capture.diagnosis, file)
     return {"handle": capture.handle, "kind": kind, "path": str(target), "bytes": target.stat().st_size}
 

@@ -1,12 +1,14 @@
-"""The server: eleven tools, the rules and tables as resources, one prompt."""
+"""The server: eleven tools, a twelfth where programs may be run; the rules and tables as resources, one prompt."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
@@ -16,7 +18,8 @@ from timesink.errors import TimesinkError, UsageError
 from timesink.mcp import planning, reading
 from timesink.mcp.answers import MARK, text
 from timesink.mcp.captures import Captures
-from timesink.scrub import scrub_sentence
+from timesink.mcp.declared import Declared, run_declared
+from timesink.scrub import scrub, scrub_sentence
 
 Given = ParamSpec("Given")
 
@@ -36,14 +39,17 @@ LOOP = """Find and remove one bottleneck of a GPU program.
 
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
-def build(roots: Sequence[Path]) -> MCPServer[Any]:
-    """A server that may read, and write new files, under these folders."""
+def build(roots: Sequence[Path], declared: Declared | None = None) -> MCPServer[Any]:
+    """A server that may read, and write new files, under these folders, and run the declared commands."""
     server: MCPServer[Any] = MCPServer("timesink", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     captures = Captures(roots)
     _add_reading(server, captures)
     _add_planning(server, captures)
+    if declared is not None:
+        _add_running(server, declared)
     _add_reference(server)
     return server
 
@@ -116,6 +122,24 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
     for tool in (query, compare, capture_plan, verify_plan):
         server.tool(annotations=_READS)(answering(tool))
     server.tool(annotations=_WRITES)(answering(export))
+
+
+def _add_running(server: MCPServer[Any], declared: Declared) -> None:
+    one_at_a_time = anyio.Lock()
+
+    async def run(name: str) -> CallToolResult:
+        try:
+            if one_at_a_time.locked():
+                raise UsageError("a command is running", remedy="wait for it: two at once would disturb each other")
+            async with one_at_a_time:
+                document = await run_declared(declared, name)
+        except TimesinkError as error:
+            raise ToolError(scrub_sentence(str(error))) from error
+        return CallToolResult(content=[TextContent(type="text", text=text(document))], structured_content=document)
+
+    listed = "; ".join(f"{name}: {shlex.join(words)}" for name, words in declared.commands.items())
+    run.__doc__ = f"Run a command that the person declared, by its name, and wait for it. {scrub(listed, 600)}"
+    server.tool(annotations=_RUNS)(run)
 
 
 def _add_reference(server: MCPServer[Any]) -> None:

@@ -1,0 +1,141 @@
+"""Commands that the person who starts the server has declared: the only programs it may run, each by its name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import anyio
+
+from timesink.errors import UsageError
+from timesink.mcp.answers import MARK
+from timesink.scrub import scrub
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_SHOWN_LINES, _SHOWN_CHARACTERS, _READ_BYTES = 40, 3_000, 65_536
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What may be run, where, and for how long at most. `commands` maps a name to the words of its command."""
+
+    commands: Mapping[str, tuple[str, ...]]
+    folder: Path
+    timeout_s: float
+
+
+def declared_commands(texts: Sequence[str], file: Path | None) -> dict[str, tuple[str, ...]]:
+    """Commands from `NAME=COMMAND` texts and from the table `commands` of a TOML file. No shell ever reads them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, given, command = text.partition("=")
+        if not given:
+            raise UsageError(f"{text!r} declares no command", remedy="write NAME=COMMAND, such as train='python t.py'")
+        _add(found, name.strip(), command)
+    for name, listed in _from_file(file).items() if file is not None else ():
+        _add(found, name, listed)
+    return found
+
+
+def _add(found: dict[str, tuple[str, ...]], name: str, command: object) -> None:
+    if not _NAME.fullmatch(name) or name in found:
+        why = "is declared twice" if name in found else "is no name"
+        raise UsageError(f"{name!r} {why}", remedy="name each command once, in a-z, 0-9, - and _, 40 letters at most")
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as error:
+        raise UsageError(f"the command of {name!r} cannot be read: {error}", remedy="close every quote") from error
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"the command of {name!r} has no words", remedy="write it as you would type it")
+    found[name] = tuple(words)
+
+
+def _from_file(path: Path) -> dict[str, object]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", remedy="check --commands") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}", remedy='write lines NAME = "COMMAND" in it') from error
+    commands = tables.get("commands")
+    if not isinstance(commands, dict) or tables.keys() != {"commands"}:
+        raise UsageError(f"{path} holds other than a table [commands]", remedy='write lines NAME = "COMMAND" in it')
+    return commands
+
+
+async def run_declared(declared: Declared, name: str) -> dict[str, Any]:
+    """Run the command of that name to its end, or end it with all it started; a model gives the name, no more."""
+    words = declared.commands.get(name)
+    if words is None:
+        known = ", ".join(declared.commands)
+        raise UsageError(f"no command is declared as {name[:40]!r}", remedy=f"choose one of: {known}")
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        code, timed_out = await _finished(declared, words, output)
+        tail = _tail(output)
+    return {
+        "name": name,
+        "argv": list(words),
+        "ran": True,
+        "exit_code": code,
+        "seconds": round(time.monotonic() - began, 1),
+        **({"timed_out_after_s": declared.timeout_s} if timed_out else {}),
+        "last_lines" + MARK: tail,
+        "next": "if it wrote a capture: open_capture(path)",
+    }
+
+
+async def _finished(declared: Declared, words: Sequence[str], output: IO[bytes]) -> tuple[int | None, bool]:
+    try:
+        process = await anyio.open_process(
+            words, cwd=declared.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    except OSError as error:
+        raise UsageError(f"{words[0]} cannot be run: {error.strerror or error}", remedy="tell the person") from error
+    try:
+        with anyio.move_on_after(declared.timeout_s) as limit:
+            await process.wait()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _ended(process)
+    return process.returncode, limit.cancelled_caught
+
+
+async def _ended(process: anyio.abc.Process) -> None:
+    """End the command and everything in its session, politely first. One that is over is left alone."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        try:
+            os.killpg(process.pid, sent)
+        except ProcessLookupError:
+            return
+        with anyio.move_on_after(_GRACE_S):
+            await process.wait()
+
+
+def _tail(output: IO[bytes]) -> list[str]:
+    """The last lines of what it wrote, scrubbed."""
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(size - _READ_BYTES, 0))
+    lines = output.read().decode("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
+    shown: list[str] = []
+    left = _SHOWN_CHARACTERS
+    for line in reversed(lines):
+        clean = scrub(line, 300)
+        left -= len(clean) + 4
+        if left < 0:
+            break
+        shown.append(clean)
+    return shown[::-1]

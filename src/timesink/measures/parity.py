@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import polars as pl
 
-from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES
+from timesink.model.names import matches
+from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
 
 PARITY = {"rank": pl.Int32, "fact": pl.String, "value": pl.String}
 _OF_DEVICES = ("name", "compute_major", "compute_minor", "sm_count", "memory_bytes", "clock_hz")
+# Ranks of one job have these each for itself.
+OF_ONE_RANK: Final = ("CUDA_VISIBLE_DEVICES", "NODE_RANK")
+_COMPILED: Final = r"^(Torch-Compiled Region|## Call CompiledFxGraph)"
+# Operators whose shapes follow the batch and the model, not the rank's place in a group.
+_SHAPED: Final = r"^aten::(mm|addmm|bmm|baddbmm|convolution|_scaled_dot_product_\w*attention)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,30 @@ def parity_facts(trace: Trace) -> pl.DataFrame:
     ops = trace.get(DEVICE_OPS)
     replays = ops.group_by("rank").agg(pl.col("graph_id").is_not_null().any().alias("graphs")).sort("rank")
     rows += [(rank, "CUDA graphs", "used" if used else "not used") for rank, used in replays.rows()]
+    said = trace.get(SETTINGS).filter(~pl.col("name").is_in(OF_ONE_RANK))
+    rows += said.select("rank", "name", "value").rows()
+    rows += _compilation(trace) + _shapes(trace)
     return pl.DataFrame(sorted(set(rows)), schema=PARITY, orient="row")
+
+
+def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
+    """Whether each rank ran compiled code, of ranks whose operators were recorded."""
+    tables = [trace[table] for table in (HOST_OPS, RANGES) if table in trace]
+    if HOST_OPS not in trace:
+        return []
+    found = {rank for table in tables for rank in table.filter(matches(table["name"], _COMPILED))["rank"].unique()}
+    ranks = trace[HOST_OPS]["rank"].unique().sort().to_list()
+    return [(rank, "torch.compile", "used" if rank in found else "not used") for rank in ranks]
+
+
+def _shapes(trace: Trace) -> list[tuple[int, str, str]]:
+    """The shapes that each rank's products, convolutions and attentions have most often; of equals the first."""
+    ops = trace.get(HOST_OPS).filter(pl.col("input_shapes").is_not_null())
+    ops = ops.filter(matches(ops["name"], _SHAPED))
+    texts = ops.select("rank", pl.col("name").cast(pl.String), pl.col("input_shapes").cast(pl.String).alias("shapes"))
+    counts = texts.group_by("rank", "name", "shapes").len().sort("len", "shapes", descending=[True, False])
+    most = counts.unique(["rank", "name"], keep="first", maintain_order=True)
+    return [(rank, f"commonest input shapes of {name}", shapes) for rank, name, shapes, _ in most.rows()]
 
 
 def differences(facts: pl.DataFrame) -> tuple[Difference, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import polars as pl
 
 from timesink.errors import TimesinkError
 from timesink.measures.job import Job, job
@@ -12,6 +14,7 @@ from timesink.model.tables import SOURCES
 from timesink.model.trace import Trace
 from timesink.ranks import stored
 from timesink.ranks.files import RankFile, filesystem
+from timesink.ranks.manifest_facts import facts_beside
 from timesink.readers import read
 from timesink.readers.cache import digest_of
 
@@ -67,18 +70,22 @@ def _summarised(task: Task) -> Summarised:
 def _of_path(task: Task, path: Path) -> Summarised:
     place = stored.place_of(digest_of(path), task.file.shown) if task.keep and path.is_file() else None
     if place is not None and (kept := stored.load(place)) is not None:
-        return Summarised(task.file, kept[0], lost=kept[1])
+        return Summarised(task.file, _with_manifest(kept[0], path), lost=kept[1])
     trace = _named(read(path, cache=False), task.file.shown)
     made = job(trace)
     lost = sum(note.count for note in trace.notes if note.kind == "data_loss")
     if place is not None:
         stored.store(place, made, lost)
-    return Summarised(task.file, made, lost=lost)
+    return Summarised(task.file, _with_manifest(made, path), lost=lost)
+
+
+def _with_manifest(made: Job, path: Path) -> Job:
+    """What the trace itself states comes before what stands beside it."""
+    beside = facts_beside(path, made.ranks).join(made.parity, on=["rank", "fact"], how="anti")
+    return replace(made, parity=pl.concat([made.parity, beside])) if beside.height else made
 
 
 def _named(trace: Trace, shown: str) -> Trace:
     """The trace under the name it was asked for, which for a fetched file is not where it lay."""
-    import polars as pl
-
     sources = trace.get(SOURCES).with_columns(path=pl.lit(shown))
     return Trace(shown, {**trace.tables, SOURCES: sources}, trace.notes)

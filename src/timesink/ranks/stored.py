@@ -13,7 +13,7 @@ from timesink.measures.job import SCHEMAS, Job
 from timesink.whole_file import whole_file
 
 # Changes whenever the same trace would give another job.
-VERSION = 7
+VERSION = 8
 _LOST = "lost_count"
 
 

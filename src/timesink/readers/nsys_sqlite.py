@@ -18,7 +18,7 @@ class NsysSqlite:
     """The reader; what it cannot place becomes a note."""
 
     format: str = "nsys_sqlite"
-    version: int = 1
+    version: int = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """Any SQLite database: `read` says so where it is another program's."""

@@ -9,6 +9,7 @@ from timesink.model.tables.device import (
     DEVICES,
     EVENT_WAITS,
     GPU_METRICS,
+    SETTINGS,
     SOURCES,
     SYNCS,
     CopyKind,
@@ -32,6 +33,7 @@ from timesink.model.tables.memory import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MA
 
 ALL = (
     SOURCES,
+    SETTINGS,
     DEVICES,
     DEVICE_OPS,
     API_CALLS,
@@ -77,6 +79,7 @@ __all__ = [
     "OS_CALLS",
     "PROFILER_OVERHEAD",
     "RANGES",
+    "SETTINGS",
     "SOURCES",
     "SYNCS",
     "THREADS",

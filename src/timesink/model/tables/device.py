@@ -64,6 +64,17 @@ DEVICES = Table(
     sorted_by=("rank", "device"),
 )
 
+SETTINGS = Table(
+    "settings",
+    "One row per setting that a file states and that ranks of one job ought to share.",
+    {
+        "rank": RANK,
+        "name": Column(pl.String, "a library, a driver, an option of the profiler, a variable of an allow-list"),
+        "value": Column(pl.String, "its version or value; untrusted text"),
+    },
+    sorted_by=("rank", "name"),
+)
+
 DEVICE_OPS = Table(
     "device_ops",
     "One row per kernel, copy or memset that ran on a GPU; a CUDA graph traced as a whole is one row of kind graph.",

@@ -10,6 +10,14 @@ from timesink.readers.kineto.decoded import Decoded
 
 Columns = dict[str, Any]
 
+_OPTIONS = {
+    "record_shapes": "profiler records shapes",
+    "with_stack": "profiler records stacks",
+    "profile_memory": "profiler records memory",
+    "with_flops": "profiler counts operations",
+    "with_modules": "profiler records modules",
+}
+_LIBRARIES = {"backend": "communication backend", "nccl_version": "NCCL"}
 _INT32_MAX = (1 << 31) - 1
 
 
@@ -33,6 +41,14 @@ def source(decoded: Decoded, reader_format: str) -> Columns:
         "host": pl.Series([_text(decoded.properties.get("host_name"))], dtype=pl.String),
         "world_size": pl.Series([_count(_distributed(decoded).get("world_size"))], dtype=pl.Int32),
     }
+
+
+def settings(decoded: Decoded) -> Columns | None:
+    """Versions and options that the file states; None where it states none."""
+    found: dict[str, Any] = {name: decoded.properties.get(key) for key, name in _OPTIONS.items()}
+    found |= {name: _distributed(decoded).get(key) for key, name in _LIBRARIES.items()}
+    said = {name: str(value) for name, value in sorted(found.items()) if _plain(value)}
+    return {"name": list(said), "value": list(said.values())} if said else None
 
 
 def _distributed(decoded: Decoded) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from timesink.model.tables import (
     MEMORY_EVENTS,
     PROFILER_OVERHEAD,
     RANGES,
+    SETTINGS,
     SOURCES,
     SYNCS,
     THREADS,
@@ -67,6 +68,7 @@ def to_trace(decoded: Decoded, reader_format: str) -> Trace:
     draft.add(EVENT_WAITS, waits.event_waits if waits else None)
     draft.add(COLLECTIVES, collectives.collectives(decoded, draft.process, draft.tables))
     draft.add(SOURCES, sources.source(decoded, reader_format))
+    draft.add(SETTINGS, sources.settings(decoded))
     if disowned:
         draft.note(
             NoteKind.DATA_LOSS,

@@ -18,6 +18,7 @@ from timesink.model.tables import (
     OS_CALLS,
     PROFILER_OVERHEAD,
     RANGES,
+    SETTINGS,
     SOURCES,
     SYNCS,
     THREAD_STATES,
@@ -67,6 +68,8 @@ def trace_of(export: Export, path: Path, format_name: str) -> Trace:
     )
     tables[DEVICES] = hardware.devices(session, worked)
     tables[SOURCES] = _sources(session, path, format_name)
+    if session.capture.settings:
+        tables[SETTINGS] = _settings(session)
     tables[THREADS] = calls.threads(session, _processes(tables))
     return Trace(str(path), tables, tuple(export.notes))
 
@@ -104,6 +107,14 @@ def _sources(session: Session, path: Path, format_name: str) -> pl.DataFrame:
             "host": session.capture.host,
         }
     )
+
+
+def _settings(session: Session) -> pl.DataFrame:
+    """The same for every rank: nsys records them once per host."""
+    said, ranks = session.capture.settings, session.ranks.all
+    rows = [(rank, name, value) for rank in sorted(ranks) for name, value in sorted(said.items())]
+    rank, name, value = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    return SETTINGS.build({"rank": pl.Series(rank, dtype=pl.Int32), "name": name, "value": value})
 
 
 def _processes(tables: Tables) -> frozenset[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from timesink.model.trace import ImportNote, NoteKind
+from timesink.readers.kept_settings import kept_variables
 from timesink.readers.nsys.export import (
     CALLS,
     CAPTURE_META,
@@ -27,18 +29,21 @@ _LOSS = re.compile(
     r"|exceed|truncat|missing events",
     re.IGNORECASE,
 )
+_DRIVERS = {"NvDriverVersion": "GPU driver", "CudaDriverVersion": "CUDA of the driver"}
 _NUMBER = re.compile(r"\d+")
 _LONGEST_MESSAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """`origin_ns` is added to the export's times; `traced` names what nsys was asked to record (Cuda, NvtxEvents)."""
+    """`origin_ns` is added to the export's times; `traced` names what nsys was asked to record (Cuda, NvtxEvents);
+    `settings` are versions and allow-listed variables."""
 
     origin_ns: int
     version: str | None
     host: str | None
     traced: frozenset[str]
+    settings: dict[str, str]
 
     def records(self, what: str) -> bool:
         """Whether nsys was asked for it, so that a missing table means that nothing happened."""
@@ -52,14 +57,22 @@ def capture_of(export: Export, notes: list[ImportNote]) -> Capture:
     traced = {value for value in captured if value}
     traced |= {"Cuda"} if any(source.name in export.tables for source in (*DEVICE_WORK, CALLS)) else set()
     traced |= {"NvtxEvents"} if NVTX.name in export.tables else set()
-    host = export.read(SYSTEM_INFO).filter(pl.col("name") == "Hostname")["value"]
+    system: dict[str, str] = dict(export.read(SYSTEM_INFO).drop_nulls().unique("name", keep="first").rows())
     notes.extend(_reported_losses(export))
     return Capture(
         origin_ns=_origin(export, meta, notes),
         version=meta.get("EXPORT_PRODUCT_VERSION") or None,
-        host=next((value for value in host if value), None),
+        host=system.get("Hostname") or None,
         traced=frozenset(traced),
+        settings=_settings(system),
     )
+
+
+def _settings(system: Mapping[str, str]) -> dict[str, str]:
+    """Drivers, and of the environment what an allow-list names; the rest of it is not even kept."""
+    drivers = {said: system[name] for name, said in _DRIVERS.items() if system.get(name)}
+    pairs = (entry.partition("=") for entry in system.get("DeviceEnvironment", "").split(";"))
+    return drivers | kept_variables({name: value for name, _, value in pairs})
 
 
 def _origin(export: Export, meta: dict[str, str | None], notes: list[ImportNote]) -> int:

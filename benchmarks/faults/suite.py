@@ -17,7 +17,10 @@ SIZES = ("large", "medium", "small")
 HEALTHY = "none"
 SPLIT_SEED = "timesink faults 1"
 
-Split = Literal["tune", "evaluate"]
+Split = Literal["tune", "evaluate", "fresh"]
+SPLITS: tuple[Split, ...] = ("tune", "evaluate", "fresh")
+"""`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
+`fresh`: planted after the limits were set and after the first evaluation; captured once, scored once."""
 Builder = Callable[[str, "Machine"], "Program"]
 
 
@@ -27,6 +30,7 @@ class Fault:
 
     `stacks`: captured with Python stacks and memory, the fault being the capture. `fix_captured`: the fixed program is
     captured too, at the highest severity, to see that the finding goes away. `compiles`: costs seconds at first.
+    `fresh`: of the second set, whatever its name.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Fault:
     fix_captured: bool = False
     compiles: bool = False
     stacks: bool = False
+    fresh: bool = False
 
     @property
     def healthy(self) -> bool:
@@ -43,7 +48,9 @@ class Fault:
 
     @property
     def split(self) -> Split:
-        """`evaluate` for the third of all names whose seeded hash says so; thresholds are set on the others."""
+        """`fresh` for the second set; of the first, `evaluate` for the third whose name's seeded hash says so."""
+        if self.fresh:
+            return "fresh"
         digest = hashlib.sha256(f"{SPLIT_SEED}:{self.name}".encode()).digest()
         return "evaluate" if digest[0] % 3 == 0 else "tune"
 
@@ -58,6 +65,12 @@ class Fault:
 
 def healthy(name: str, compiles: bool = False) -> Fault:
     return Fault(name, "controls", HEALTHY, SIZES, compiles=compiles)
+
+
+def second(name: str, topic: str, bottleneck: str, fix_captured: bool = False, compiles: bool = False) -> Fault:
+    """A program of the second set; `SIZES` instead of severities where nothing is planted."""
+    steps = SIZES if bottleneck == HEALTHY else PLANTED
+    return Fault(name, f"second_{topic}", bottleneck, steps, fix_captured, compiles, fresh=True)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -116,6 +129,24 @@ FAULTS: tuple[Fault, ...] = (
     healthy("loader_keeping_up"),
     healthy("one_pass_elementwise"),
     healthy("flash_prefill"),
+    second("predictions_in_numpy", "hosts", "host_sync", fix_captured=True),
+    second("timestep_looked_up", "hosts", "host_sync"),
+    second("advantages_in_python", "hosts", "host_python"),
+    second("collected_per_microbatch", "hosts", "garbage_collection"),
+    second("samples_sent_one_by_one", "transfers", "host_to_device_copy"),
+    second("rollout_stored_on_host", "transfers", "device_to_host_copy", fix_captured=True),
+    second("decoded_while_collated", "transfers", "input_pipeline"),
+    second("lion_weight_by_weight", "training", "optimizer_unfused"),
+    second("lstm_cell_by_cell", "training", "launch_bound"),
+    second("similarities_in_fp32", "training", "precision"),
+    second("padding_mask_added", "layers", "attention_unfused"),
+    second("rotary_written_out", "layers", "pointwise_unfused", compiles=True),
+    second("heads_made_contiguous", "layers", "layout_conversion"),
+    second("norm_cast_by_hand", "layers", "dtype_conversion", fix_captured=True),
+    second("encoder_inference", "controls", HEALTHY),
+    second("diffusion_sampling", "controls", HEALTHY),
+    second("embedding_recommender", "controls", HEALTHY),
+    second("contrastive_training", "controls", HEALTHY),
 )
 
 
@@ -137,15 +168,20 @@ def find(name: str) -> Fault:
     raise SystemExit(f"no program is called {name!r}; there are {', '.join(fault.name for fault in FAULTS)}")
 
 
-def cases(only: str = "") -> list[Case]:
-    """All cases, or those of the comma-separated `only`: `fault`, `fault/severity` or `topic:`."""
+def cases(only: str = "", split: str = "") -> list[Case]:
+    """The cases of `split` (all where empty) that the comma-separated `only` names, or all of them.
+
+    A part of `only` is `fault`, `fault/severity` or `topic:`.
+    """
     wanted = [part.strip() for part in only.split(",") if part.strip()]
     found = []
     for fault in FAULTS:
         for severity in fault.severities:
             case = Case(fault.name, severity)
-            if not wanted or {fault.name, str(case), f"{fault.topic}:"} & set(wanted):
+            chosen = not wanted or {fault.name, str(case), f"{fault.topic}:"} & set(wanted)
+            if chosen and split in ("", fault.split):
                 found.append(case)
     if not found:
-        raise SystemExit(f"nothing matches {only!r}; names are {', '.join(fault.name for fault in FAULTS)}")
+        names = ", ".join(fault.name for fault in FAULTS if split in ("", fault.split))
+        raise SystemExit(f"nothing matches {only!r}; names{f' in {split}' if split else ''} are {names}")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,28 @@ def test_there_are_as_many_programs_as_were_asked_for() -> None:
 
 
 def test_about_a_third_is_held_back_and_the_choice_depends_on_the_name_alone() -> None:
-    held_back = [fault.name for fault in suite.FAULTS if fault.split == "evaluate"]
-    assert 1 / 4 < len(held_back) / len(suite.FAULTS) < 5 / 12
+    first = [fault for fault in suite.FAULTS if fault.split != "fresh"]
+    held_back = [fault.name for fault in first if fault.split == "evaluate"]
+    assert 1 / 4 < len(held_back) / len(first) < 5 / 12
     assert suite.Fault("item_per_layer", "elsewhere", "none").split == suite.find("item_per_layer").split
+
+
+def test_the_second_set_is_all_fresh_whatever_its_names_say_and_the_first_keeps_its_splits() -> None:
+    fresh = [fault for fault in suite.FAULTS if fault.split == "fresh"]
+    assert {fault.topic.startswith("second_") for fault in fresh} == {True}
+    assert not [fault.name for fault in suite.FAULTS if fault.topic.startswith("second_") and fault not in fresh]
+    assert sum(not fault.healthy for fault in fresh) == 14
+    assert sum(fault.healthy for fault in fresh) == 4
+    splits = Counter((fault.split, fault.healthy) for fault in suite.FAULTS if fault not in fresh)
+    assert splits == {("tune", False): 32, ("tune", True): 6, ("evaluate", False): 15, ("evaluate", True): 2}
+
+
+def test_cases_are_chosen_by_split() -> None:
+    parts = [suite.cases(split=split) for split in suite.SPLITS]
+    assert sorted(case for part in parts for case in part) == sorted(suite.cases())
+    assert {suite.find(case.fault).split for case in suite.cases(split="fresh")} == {"fresh"}
+    with pytest.raises(SystemExit, match="in fresh"):
+        suite.cases("item_per_layer", "fresh")
 
 
 def test_cases_are_chosen_by_name_severity_and_topic() -> None:

@@ -1,7 +1,8 @@
 """Every accuracy figure of the project, printed anew: `make scoreboard`.
 
 The fault suite (diagnosis and price against measured truth), the kernel suite (limiter and bound against measured
-fixes), and the error rates of verdicts. `--split tune` leaves out the faults set aside for evaluation.
+fixes), and the error rates of verdicts. `--split` prints one split of the
+fault suite: `tune`, on which limits are set, `evaluate`, set aside by a hash, or `fresh`, planted after both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--split", choices=("", "tune", "evaluate"), default="")
+    parser.add_argument("--split", choices=("", "tune", "evaluate", "fresh"), default="")
     split = parser.parse_args().split
     parts = {
         "Faults planted in programs": ["benchmarks.faults.score", *(["--split", split] if split else [])],

@@ -49,10 +49,10 @@ class Shot:
         return f"{self.case.fault}.{self.case.severity}.{self.variant}"
 
 
-def shots(only: str) -> list[Shot]:
+def shots(only: str, split: str = "") -> list[Shot]:
     """The faults of all cases, and the fix of the highest severity where the registry asks for it."""
     found = []
-    for case in suite.cases(only):
+    for case in suite.cases(only, split):
         found.append(Shot(case, "fault"))
         if suite.find(case.fault).fix_captured and case.severity == suite.PLANTED[0]:
             found.append(Shot(case, "fix"))
@@ -145,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tool", choices=("torch", "nsys"))
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
+    parser.add_argument("--split", choices=suite.SPLITS, default="", help="the programs of one split only")
     parser.add_argument("--out", type=Path, required=True, help="folder of captures and of the log of what was taken")
     parser.add_argument("--log", default="taken.json", help="name of that log")
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
@@ -152,7 +153,7 @@ def main() -> None:
     machine = machines.choose(Ranges.NVTX if options.tool == "nsys" else Ranges.PROFILER, options.dry)
     options.out.mkdir(parents=True, exist_ok=True)
     taken: dict[str, str] = {}
-    for shot in shots(options.only):
+    for shot in shots(options.only, options.split):
         begin = time.perf_counter()
         try:
             take(machine, shot, options.out)

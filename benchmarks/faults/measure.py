@@ -130,12 +130,13 @@ def usable(machine: Machine) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
+    parser.add_argument("--split", choices=suite.SPLITS, default="", help="the programs of one split only")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     options = parser.parse_args()
     machine = machines.choose(Ranges.OFF, options.dry)
     found: dict[str, object] = {}
-    for case in suite.cases(options.only):
+    for case in suite.cases(options.only, options.split):
         found[str(case)] = result = attempt(machine, case)
         options.out.write_text(json.dumps(found, indent=1))
         print(case, result.get("fault_ms", "FAILED"), result.get("fix_ms"), result.get("receipts_equal"), flush=True)

@@ -62,7 +62,8 @@ def groups(cases: Sequence[suite.Case], count: int) -> list[tuple[str, ...]]:
 
     def cost(name: str) -> int:
         fault = suite.find(name)
-        return len(by_fault[name]) * (6 if fault.compiles else 3 if fault.topic == "loading" else 2)
+        loads = fault.topic == "loading" or fault.bottleneck == "input_pipeline"
+        return len(by_fault[name]) * (6 if fault.compiles else 3 if loads else 2)
 
     loads, filled = [0] * count, [[] for _ in range(count)]
     for name in sorted(by_fault, key=cost, reverse=True):
@@ -171,6 +172,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=4)
     parser.add_argument("--stages", default="measure:0,torch,measure:1,measure:2")
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
+    parser.add_argument("--split", choices=suite.SPLITS, default="", help="the programs of one split only")
     parser.add_argument("--seconds", type=float, default=540, help="wall-clock limit of the whole call")
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/fault-suite"))
     parser.add_argument("--nsys", default=os.environ.get("NSYS") or shutil.which("nsys") or "nsys")
@@ -188,7 +190,7 @@ def main() -> None:
     site = Site(options.scratch, begin + options.seconds - PACKING_S, options.gpus, options.nsys, options.dry)
     tasks: queue.PriorityQueue[tuple[int, int, Task]] = queue.PriorityQueue()
     for priority, stage in enumerate(options.stages.split(",")):
-        for group, names in enumerate(groups(suite.cases(options.only), options.gpus * GROUPS_PER_GPU)):
+        for group, names in enumerate(groups(suite.cases(options.only, options.split), options.gpus * GROUPS_PER_GPU)):
             tasks.put((priority, group, Task(stage, group, names)))
     threads = [threading.Thread(target=work, args=(site, tasks, gpu)) for gpu in range(options.gpus)]
     for thread in threads:

@@ -24,7 +24,7 @@ from benchmarks.faults.adopt import CAPTURES, MEASURED
 from benchmarks.faults.scoring import Figures, Foretold, Observation
 
 TOOLS = ("torch", "nsys")
-SPLITS = ("tune", "evaluate")
+ALL = "all"
 DISAGREEMENT = 0.25
 """Slowest over fastest process, above which a case is diagnosed but not priced."""
 HEADINGS = (
@@ -164,9 +164,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def groups(observations: Sequence[Observation]) -> Iterator[tuple[str, str, list[Observation]]]:
-    for split in SPLITS:
+    """Every split and tool with captures, then all splits together where there are several."""
+    splits = [split for split in suite.SPLITS if any(item.split == split for item in observations)]
+    for split in [*splits, ALL] if len(splits) > 1 else splits:
         for tool in TOOLS:
-            part = [item for item in observations if item.tool == tool and item.split == split]
+            part = [item for item in observations if item.tool == tool and split in (ALL, item.split)]
             if part:
                 yield split, tool, part
 
@@ -206,7 +208,9 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tool", choices=("", *TOOLS), default="")
     parser.add_argument(
-        "--split", choices=SPLITS, help="one only; thresholds are set on tune, evaluate is looked at last"
+        "--split",
+        choices=suite.SPLITS,
+        help="one only; limits are set on tune, evaluate is looked at last, fresh is scored once",
     )
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
     parser.add_argument("--details", action="store_true", help="every case: owed, verdict, measured and foretold gain")

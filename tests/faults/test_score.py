@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.faults import score
-from benchmarks.faults.scoring import figures
+from benchmarks.faults.scoring import Observation, figures
 from benchmarks.faults.trim import trim_torch
 
 import timesink
@@ -50,3 +50,23 @@ def test_a_capture_is_diagnosed_and_held_against_the_measured_gain(captures: Pat
 def test_a_case_without_equal_receipts_is_not_scored(captures: Path) -> None:
     unequal = {"batch_prepared_in_line/high": {**MEASURED["batch_prepared_in_line/high"], "receipts_equal": [False]}}
     assert score.archive_observed(score.Job("batch_prepared_in_line", "torch", unequal)) == []
+
+
+def seen(split: str, tool: str) -> Observation:
+    return Observation("a", "high", "fault", tool, split, owed="host_sync", gain=0.2, verdict="host_sync")
+
+
+def test_totals_are_printed_for_every_split_and_for_all_of_them() -> None:
+    tune, fresh, other = seen("tune", "torch"), seen("fresh", "torch"), seen("fresh", "nsys")
+    assert list(score.groups([fresh, tune, other])) == [
+        ("tune", "torch", [tune]),
+        ("fresh", "torch", [fresh]),
+        ("fresh", "nsys", [other]),
+        ("all", "torch", [fresh, tune]),
+        ("all", "nsys", [other]),
+    ]
+
+
+def test_one_split_alone_is_its_own_total() -> None:
+    only = [seen("fresh", "torch")]
+    assert list(score.groups(only)) == [("fresh", "torch", only)]

@@ -60,9 +60,9 @@ RULE = Rule(
     check=check,
     limits={
         "idle_ratio": Limit(
-            default=0.04,
+            default=0.03,
             unit="ratio",
-            why="a step has up to 4 % of ordinary Python between its operators",
+            why="a step has some per cent of ordinary Python between its operators",
             source="benchmarks/faults: healthy programs stay under it",
         )
     },

@@ -60,10 +60,10 @@ RULE = Rule(
     check=check,
     limits={
         "saved_ratio": Limit(
-            default=0.05,
+            default=0.03,
             unit="ratio",
             why="a step of well-written code has that many transposes which somebody needs",
-            source="benchmarks/faults: healthy programs stay under it",
+            source="benchmarks/faults: healthy programs stay under 2 %",
         ),
     },
 )

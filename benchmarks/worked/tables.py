@@ -33,6 +33,7 @@ def ladder(result: Result) -> str:
         "predicted gain",
         "rests on",
         "measured gain (95 % CI)",
+        "pairs",
         "verdict",
         "attainable",
     ]
@@ -45,6 +46,7 @@ def ladder(result: Result) -> str:
             _predicted(foreseen),
             _source(foreseen),
             _gain(measured),
+            str((measured or {}).get("pairs", "–")),
             (measured or {}).get("outcome", "not measured"),
         ]
         rows.append([*row, _share(result["attainable_ms"], (measured or {}).get("after_ms"))])

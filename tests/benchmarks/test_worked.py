@@ -37,7 +37,7 @@ RESULT: dict[str, Any] = {
         {
             "name": "faster", "before": "plain", "after": "fast", "kept": True, "codes": ["KRN104"],
             "predicted": {"low": 0.2, "value": 0.4, "high": 0.5, "from": "finding", "codes": ["KRN104"]},
-            "measured": {"before_ms": 2.0, "after_ms": 1.6, "outcome": "faster",
+            "measured": {"before_ms": 2.0, "after_ms": 1.6, "outcome": "faster", "pairs": 3,
                          "effect": {"ratio": 0.8, "low": 0.79, "high": 0.81}},
         },
         {"name": "beside", "before": "plain", "after": "odd", "kept": False, "codes": []},
@@ -98,7 +98,7 @@ def test_the_ladder_s_table_shows_prediction_and_measurement_side_by_side() -> N
     first, second = ladder(RESULT).splitlines()[2:]
     cells = [cell.strip() for cell in first.strip("|").split("|")]
     assert cells == ["faster", "2.00 ms", "1.60 ms", "0.400 ms (0.200 to 0.500)", "KRN104",
-                     "0.400 ms (0.380 to 0.420)", "faster", "62 %"]  # fmt: skip
+                     "0.400 ms (0.380 to 0.420)", "3", "faster", "62 %"]  # fmt: skip
     assert "*beside*" in second
     assert "not measured" in second
 

@@ -65,6 +65,12 @@ Threshold = Annotated[
     str, typer.Option("--threshold", metavar="SHARE", help="Changes of step time under this do not matter.")
 ]
 Looks = Annotated[str, typer.Option("--pairs", metavar="N,N,...", help="Numbers of pairs after which to look.")]
+WarmUpPairs = Annotated[
+    int,
+    typer.Option(
+        "--warm-up-pairs", min=0, metavar="N", help="Pairs run first and not counted; 0 where caches are already warm."
+    ),
+]
 Tolerance = Annotated[
     str, typer.Option("--receipt-tolerance", metavar="SHARE", help="Receipts that are numbers may differ by this.")
 ]

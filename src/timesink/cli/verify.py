@@ -26,6 +26,7 @@ def command(
     steps_json: given.StepsJson = None,
     threshold: given.Threshold = "2%",
     pairs: given.Looks = "6,12,18",
+    warm_up_pairs: given.WarmUpPairs = 1,
     receipt_tolerance: given.Tolerance = "0",
     timeout: given.Timeout = 1800,
     keep: given.Keep = None,
@@ -47,7 +48,7 @@ def command(
     is slower, 4 where the two sides compute different results, 3 (with --strict) where nothing can be said, else 0.
     """
     target = sink(form, output, no_color)
-    fixed = plan(threshold, pairs, receipt_tolerance)
+    fixed = replace(plan(threshold, pairs, receipt_tolerance), warm_up_pairs=warm_up_pairs)
     commands = two_commands(before, after, toggle, program or ())
     source = step_source(step_pattern, receipt_pattern, steps_json)
     from timesink.experiments.verify import to_result, verify

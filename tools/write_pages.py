@@ -1,4 +1,5 @@
-"""Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases.
+"""Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases, the
+page of `timesink which` from its rules, and the order of all pages in mkdocs.yml.
 
 python tools/write_pages.py            write them
 python tools/write_pages.py --check    fail where a page is not what would be written
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
+from site_pages import DOCS, SITE, which_page, with_navigation
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
 from timesink.registry import all_rules
@@ -21,7 +23,6 @@ from timesink.reporters.markup import code, escaped
 from timesink.reporters.rule_page import rule_markdown
 from timesink.rule import Rule
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARK = "<!-- Written by tools/write_pages.py: change the source, not this page. -->"
 
 
@@ -29,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
     wanted = {DOCS / name: f"{MARK}\n\n{text.rstrip()}\n" for name, text in pages()}
+    wanted[SITE] = with_navigation(SITE.read_text(encoding="utf-8"))
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     orphans = [path for folder in ("tables", "rules") for path in (DOCS / folder).glob("*.md") if path not in wanted]
     if parser.parse_args().check:
@@ -49,6 +51,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "tables/index.md", tables_index()
     for table in ALL:
         yield f"tables/{table.name}.md", table_page(table)
+    yield "how-to/which-tool.md", which_page()
     yield "rules/index.md", rules_index()
     for rule in all_rules():
         yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))

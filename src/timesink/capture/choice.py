@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from timesink.capture.costs import COSTS
 
 _BUSY_PERCENT = 90.0  # above it the device is what limits, and gaps explain at most a tenth of the step
 
@@ -144,6 +147,7 @@ STEP = Answer(
 )
 ANSWERS = (MEMORY, KERNEL, RANKS, SERVER, COMPILE, NATIVE, GAPS, STEP)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?(?:%|percent)")
+_SPEAKS_OF_USE = re.compile(r"utili[sz]|busy|gpu")
 
 
 def choose(symptom: str, utilisation_percent: float | None = None, kernel: str | None = None) -> Chosen:
@@ -162,6 +166,30 @@ def choose(symptom: str, utilisation_percent: float | None = None, kernel: str |
     best = max(ANSWERS[:-1], key=lambda answer: len(matches[answer.name]))
     answer = best if matches[best.name] else STEP
     return Chosen(answer, matches[answer.name])
+
+
+def as_data() -> dict[str, Any]:
+    """The rules of `choose` as plain data, for a page that answers without Python. `words` are regular expressions that
+    mean the same in JavaScript.
+    """
+    return {
+        "answers": [
+            {
+                "name": answer.name,
+                "tool": answer.tool,
+                "command": command_of(answer, ["python", "train.py"]),
+                "why": answer.why,
+                "not_others": answer.not_others,
+                "cost": COSTS[answer.tool],
+                "read_first": answer.read_first,
+                "words": list(answer.words),
+            }
+            for answer in ANSWERS
+        ],
+        "busy_percent": _BUSY_PERCENT,
+        "percent": _PERCENT.pattern,
+        "speaks_of_use": _SPEAKS_OF_USE.pattern,
+    }
 
 
 def command_of(answer: Answer, program: Sequence[str]) -> list[str]:
@@ -188,7 +216,7 @@ def _matched(answer: Answer, text: str) -> tuple[str, ...]:
 def _stated_percent(text: str) -> float | None:
     """A percentage, if the text speaks of utilisation."""
     stated = _PERCENT.search(text)
-    return float(stated.group(1)) if stated and re.search(r"utili[sz]|busy|gpu", text) else None
+    return float(stated.group(1)) if stated and _SPEAKS_OF_USE.search(text) else None
 
 
 def tool_named(to_decide: str) -> str:

@@ -9,14 +9,8 @@ import typer
 
 from timesink.reporters.formats import Format
 
-Paths = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="PATH",
-        help="Traces: PyTorch profiler JSON, Nsight Systems reports or exports; a folder stands for the traces in it.",
-        show_default=False,
-    ),
-]
+TRACES = "Traces: PyTorch profiler JSON, Nsight Systems reports or exports; a folder stands for the traces in it."
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help=TRACES, show_default=False)]
 Form = Annotated[
     Format | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,9 +14,11 @@ from timesink.cli.reading import read_traces
 from timesink.cli.unprofiled import StepMs, unprofiled_step_ms
 from timesink.errors import UsageError
 
+Traces = Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=options.TRACES, show_default=False)]
+
 
 def command(
-    paths: options.Paths,
+    paths: Traces = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,12 +44,16 @@ def command(
     The trace's dependency graph is replayed with each change and with all of them: old step, new step, what limits it
     next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
     """
-    target = sink(form, output, no_color, paths)
+    target = sink(form, output, no_color, paths or ())
     if list_changes:
         from timesink.cli.what_if_sheets import grammar_page
 
         target.page(grammar_page())
         return 0
+    if not paths:
+        raise UsageError(
+            "there is no trace to replay", remedy="give its path, or list the changes with --changes alone"
+        )
     if not changes:
         raise UsageError(
             "there is no change to price", remedy="add --change 'remove-sync', or list them with --changes"

@@ -1,0 +1,139 @@
+"""The commands that the documentation shows, and a folder in which a new user could type them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.resources import as_file, files
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+NOT_READ = ("rules", "tables", "decisions")  # written by a program; what was once decided
+PAGES = (ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in NOT_READ))
+
+# Commands that need what a test machine lacks: each begins so, and is only checked for its words.
+NEEDS_MORE = {
+    "timesink capture": "PyTorch and a GPU, or Nsight tools",
+    "timesink loop": "PyTorch and a GPU",
+    "timesink diagnose report.nsys-rep": "Nsight Systems, to export its report",
+    "timesink ranks 's3://": "an object store",
+    "timesink ranks $SCRATCH": "a Dask cluster",
+    "timesink mcp": "an agent that speaks the protocol; tests/mcp runs it",
+    "timesink compare a.json.gz b.json.gz --calibration": "a calibration made on the GPU of the captures",
+    "timesink gate --suite train --capture": "a capture of each run",
+    'timesink baseline update --suite train --reason "one graph"': "a capture of each run",
+}
+# Their code says what was measured of a program that does nothing: any verdict is right here.
+VERDICTS = {"verify": (0, 1, 3), "gate": (0, 1, 3, 4), "compare": (0, 1, 3, 4), "pipeline": (0, 1)}
+
+TRAIN = """
+import random, time
+import timesink
+for step in range(8):
+    time.sleep(0.002 + random.uniform(0, 0.0002))
+    timesink.step()
+"""
+STACKS = {
+    "traceEvents": [
+        {"ph": "X", "cat": "python_function", "name": f"train.py({line}): {name}", "pid": 1, "tid": 1, "ts": ts,
+         "dur": dur, "args": {"Python id": line}}
+        for name, line, ts, dur in (("main", 1, 100, 90), ("load", 2, 110, 20), ("step", 3, 140, 40))
+    ]
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1376,
+    "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 32000,
+    "max_position_embeddings": 8192, "hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def fenced(page: Path) -> list[str]:
+    """The lines of a page's fenced blocks that run timesink, without their prompts and remarks, in order."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:console|bash|sh)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = (line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines())
+    found = [re.sub(r"\s+# .*", "", line) for line in lines if line.startswith("timesink ")]
+    if page.name == "README.md":  # its table of what to type, where a command is whole
+        rows = (line for line in text.splitlines() if line.startswith("| ") and "`timesink " in line)
+        found += [command for row in rows for command in re.findall(r"`(timesink [^`]+)`", row.split("|")[2])]
+    return found
+
+
+def inline(page: Path) -> Iterator[str]:
+    """What stands in a page's running text as `timesink ...`: often the beginning of a command only."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    yield from (" ".join(found.split()) for found in re.findall(r"`(timesink\s+[^`]+)`", text))
+
+
+def needs_more(line: str) -> bool:
+    """Whether that command cannot be run by a test."""
+    return any(line.startswith(beginning) for beginning in NEEDS_MORE)
+
+
+def workplace(folder: Path) -> dict[str, str]:
+    """Put every file there that the pages speak of, and return the environment to type in."""
+    with as_file(files("timesink").joinpath("demo")) as demo:
+        for name, target in (
+            ("gpt_before", "run.json.gz"), ("gpt_before", "trace.json.gz"), ("gpt_before", "a.json.gz"),
+            ("gpt_after", "b.json.gz"), ("gpt_before", "before.json.gz"), ("gpt_after", "after.json.gz"),
+        ):  # fmt: skip
+            shutil.copy(demo / f"{name}.json.gz", folder / target)
+        for job in ("traces", "RUN_FOLDER"):
+            (folder / job).mkdir()
+            for rank, name in enumerate(("gpt_before", "gpt_after")):
+                text = gzip.decompress((demo / f"{name}.json.gz").read_bytes())
+                ranked = text.replace(
+                    b'"schemaVersion": 1', b'"schemaVersion": 1, "distributedInfo": {"rank": %d}' % rank, 1
+                )
+                (folder / job / f"rank{rank}.json").write_bytes(ranked)
+    (folder / "run.json").write_bytes(gzip.decompress((folder / "run.json.gz").read_bytes()))
+    (folder / "run.ranks").write_text("traces/rank*.json\n")
+    (folder / "stacks.json.gz").write_bytes(gzip.compress(json.dumps(STACKS).encode()))
+    reports = ROOT / "benchmarks" / "kernels" / "reports"
+    for name in ("report", "before", "after"):
+        (folder / f"{name}.ncu-rep").write_bytes(lzma.decompress((reports / "gemm.ncu-rep.xz").read_bytes()))
+    data = ROOT / "tests" / "data"
+    (folder / "logs").mkdir()
+    shutil.copy(data / "compile" / "print_break.trace.log", folder / "logs" / "dedicated_log_torch_trace_rank_0.log")
+    snapshot = lzma.decompress((data / "memory" / "gpt_bf16_adamw.pickle.xz").read_bytes())
+    (folder / "snapshot.pickle").write_bytes(snapshot)
+    (folder / "gpt.json").write_text(_example((DOCS / "how-to" / "memory.md").read_text(encoding="utf-8")))
+    means = (json.dumps({"mean": 0.010 + 0.0001 * (n % 3)}) for n in range(24))
+    (folder / "means.jsonl").write_text("".join(f"{line}\n" for line in means))
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    for rank in range(2):
+        lines = ({"item": n, "tA0": n * 0.010 + rank, "tA1": n * 0.010 + 0.008 + rank} for n in range(6))
+        (folder / f"rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    for name in ("train.py", "old.py", "new.py"):
+        (folder / name).write_text(TRAIN)
+    for name in ("old", "new"):
+        (folder / name).mkdir()
+        (folder / name / "run.sh").write_text("#!/bin/sh\nexec python train.py\n")
+        (folder / name / "run.sh").chmod(0o755)
+    return {**os.environ, "PATH": f"{_shims(folder)}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+
+
+def _example(page: str) -> str:
+    """The plan that the page on memory shows."""
+    (shown,) = (
+        block for block in re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if '"gpt"' in block
+    )
+    return str(shown)
+
+
+def _shims(folder: Path) -> Path:
+    """`timesink` and `python` as this test's interpreter has them."""
+    bin_folder = folder / ".bin"
+    bin_folder.mkdir()
+    for name, words in (("timesink", '-m timesink "$@"'), ("python", '"$@"')):
+        shim = bin_folder / name
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}\n')
+        shim.chmod(0o755)
+    return bin_folder

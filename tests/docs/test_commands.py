@@ -1,0 +1,73 @@
+"""Every command that the documentation shows is run as it stands, page by page, in the order of the page."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+from tests.docs.commands import NEEDS_MORE, PAGES, VERDICTS, fenced, inline, needs_more, workplace
+
+from timesink.cli.app import COMMANDS, loaded
+
+RUN = {page: [line for line in fenced(page) if not needs_more(line)] for page in PAGES}
+CHECKED = [(page, line) for page in PAGES for line in [*fenced(page), *inline(page)]]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if RUN[page]], ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    environment = workplace(tmp_path)
+    for line in RUN[page]:
+        name = line.split()[1]
+        if name in ("open", "export", "query"):
+            pytest.importorskip("duckdb" if name == "query" else "perfetto")
+        typed = f"{line} --no-browser --timeout 1" if name == "open" else line
+        ran = subprocess.run(
+            ["bash", "-c", typed], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL, timeout=300,
+        )  # fmt: skip
+        if name == "open":
+            assert "no page took the trace" in ran.stderr
+            assert ran.stdout.startswith("https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1%3A9001")
+            continue
+        assert ran.returncode in VERDICTS.get(name, (0,)), f"{line}\n{ran.stdout[-600:]}\n{ran.stderr[-1200:]}"
+        words = shlex.split(line)
+        made = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-o", "--svg")]
+        assert all((tmp_path / file).stat().st_size > 200 for file in made), line
+
+
+@pytest.mark.parametrize(("page", "line"), CHECKED, ids=[f"{page.stem}: {line[:70]}" for page, line in CHECKED])
+def test_every_command_that_is_named_exists_with_its_options(page: Path, line: str) -> None:
+    """Also of those that cannot be run here: the command, the ones inside it, and every option before `--`."""
+    words = line.split(" -- ", maxsplit=1)[0].split()[1:]
+    command = loaded(words[0].strip(",;:.")) if words[0].strip(",;:.") in COMMANDS else None
+    if words[0].startswith("-") or words[0].isupper():
+        return
+    assert command is not None, f"{page.name}: there is no {words[0]!r}"
+    rest = words[1:]
+    context = typer.Context(command)
+    while rest and isinstance(command, typer.core.TyperGroup) and not rest[0].startswith("-"):
+        inner = command.get_command(context, rest[0])
+        assert inner is not None or rest[0].isupper(), f"{page.name}: {line}"
+        if inner is None:
+            return
+        command, rest = inner, rest[1:]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    quoted = False
+    for word in rest:
+        if not quoted and word.startswith("-") and len(word) > 1 and not word[1:2].isdigit():
+            assert word.split("=")[0].strip(",;") in {*known, "--help", "-h"}, f"{page.name}: {line}: {word}"
+        quoted ^= (word.count("'") + word.count('"')) % 2 == 1
+
+
+def test_what_cannot_be_run_is_still_in_the_documentation() -> None:
+    shown = [line for page in PAGES for line in fenced(page)]
+    for beginning in NEEDS_MORE:
+        assert any(line.startswith(beginning) for line in shown) or beginning == "timesink loop", beginning
+
+
+def test_most_commands_are_run() -> None:
+    shown = [line for page in PAGES for line in fenced(page)]
+    assert sum(map(len, RUN.values())) >= 0.75 * len(shown) >= 30

@@ -9,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, BinaryIO
 
 from timesink.errors import UsageError
 from timesink.experiments.records import BrokenRecord
@@ -72,11 +73,16 @@ class Record:
 
 
 def read(path: Path) -> list[Entry]:
-    """All entries, by number. A missing file is an empty ledger; a damaged line is named."""
+    """All entries, by number. A missing file is an empty ledger; a damaged line is named.
+
+    A last line that was cut off while it was written is no entry: its writer never said that it was.
+    """
     if not path.is_file():
         return []
     entries: dict[int, Entry] = {}
-    for place, line in enumerate(path.read_text("utf-8", "replace").split("\n"), 1):
+    data = path.read_bytes()
+    text = data[: len(data) - _torn(data)].decode("utf-8", "replace")
+    for place, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -97,12 +103,12 @@ def add(path: Path, hypothesis: str, finding: str = "", predicted: Gain | None =
             f"the predicted gain {predicted} does not lie in its own interval", remedy="give low, value, high in order"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
+    with path.open("ab", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         number = max((entry.number for entry in read(path)), default=0) + 1
         entry = Entry(number, _now(), hypothesis, finding, predicted, change)
         event = {"event": "add", "number": number, "date": entry.opened, "hypothesis": hypothesis}
-        _append(file, {**event, "finding": finding, "predicted_ms": _listed(predicted), "change": change})
+        _append(path, file, {**event, "finding": finding, "predicted_ms": _listed(predicted), "change": change})
     return entry
 
 
@@ -114,7 +120,7 @@ def close(
         measured = None
     if not path.is_file():
         raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink ledger add")
-    with path.open("a+", encoding="utf-8") as file:
+    with path.open("ab", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         known = {entry.number: entry for entry in read(path)}
         open_ones = ", ".join(str(n) for n, entry in known.items() if not entry.closed) or "none"
@@ -122,7 +128,7 @@ def close(
             state = "is closed already" if number in known else "does not exist"
             raise UsageError(f"entry {number} {state}", remedy=f"choose an open one: {open_ones}")
         event = {"event": "close", "number": number, "date": _now(), "outcome": str(outcome)}
-        _append(file, {**event, "measured_ms": _listed(measured), "note": note, "change": change})
+        _append(path, file, {**event, "measured_ms": _listed(measured), "note": note, "change": change})
     return read_one(path, number)
 
 
@@ -176,11 +182,30 @@ def _listed(gain: Gain | None) -> list[float] | None:
     return None if gain is None else [gain.low_ms, gain.value_ms, gain.high_ms]
 
 
-def _append(file: Any, event: dict[str, Any]) -> None:
-    """One line, in one write."""
-    file.seek(0, 2)
-    file.write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")
-    file.flush()
+def _append(path: Path, file: BinaryIO, event: dict[str, Any]) -> None:
+    """One line, whole or not at all. What a killed writer left of a line gives way to it."""
+    data = path.read_bytes()
+    size = len(data) - _torn(data)
+    line = json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n"
+    os.ftruncate(file.fileno(), size)
+    try:
+        rest = (line if data[:size].endswith(b"\n") or not size else f"\n{line}").encode()
+        while rest:  # a disk that fills up takes the first part without a word
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError as error:
+        os.ftruncate(file.fileno(), size)
+        raise UsageError(f"{path} cannot be written: {error.strerror}", remedy="make room on the disk") from error
+
+
+def _torn(data: bytes) -> int:
+    """Bytes at the end that are part of a line: it has no end and is no JSON (an editor may leave the end away)."""
+    last = data.rpartition(b"\n")[2]
+    try:
+        parsed(last or b"null")
+    except ValueError:
+        return len(last)
+    return 0
 
 
 def _now() -> str:

@@ -9,9 +9,12 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.model.tables import ALL
 from timesink.model.trace import Trace
+from timesink.scrub import defuse_lines, scrub
 
 SUFFIXES = (".parquet", ".csv", ".json")
 # A spreadsheet takes a cell that begins with one of these for a formula.
+# Controls, line ends, characters of no width or other direction; and what a log takes for a command.
+_ACTING = r"\p{C}|\p{Zl}|\p{Zp}|##\w*\[|^\s*::"
 _FORMULA = r"^[=+\-@\t\r]"
 
 
@@ -24,6 +27,12 @@ def table_named(trace: Trace, name: str) -> pl.DataFrame:
     raise UsageError(f"the trace has no table {name!r}", remedy=f"choose one of: {known}")
 
 
+def _visible(texts: pl.Series) -> pl.Series:
+    """Texts in which nothing acts on a terminal or a log. Those that are harmless, nearly all, are not touched."""
+    acting = texts.filter(texts.str.contains(_ACTING)).unique().to_list()
+    return texts.replace(acting, [defuse_lines(scrub(name, len(name))) for name in acting]) if acting else texts
+
+
 def write_table(frame: pl.DataFrame, path: Path) -> None:
     """Parquet keeps every value; CSV and JSON (one object per line) write categories as text."""
     text = frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
@@ -33,6 +42,7 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
         case ".json":
             text.write_ndjson(path)
         case ".csv":
-            text.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$0")).write_csv(path)
+            shown = text.with_columns(_visible(text[name]) for name, dtype in text.schema.items() if dtype == pl.String)
+            shown.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$0")).write_csv(path)
         case suffix:
             raise UsageError(f"no table is written as {suffix!r}", remedy=f"choose one of: {', '.join(SUFFIXES)}")

@@ -16,7 +16,7 @@ from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif.program import Program
+from timesink.whatif.program import Work
 
 Rows = npt.NDArray[np.int64]
 
@@ -71,28 +71,28 @@ class _Part:
     cause: Rows
 
 
-def host_activity(trace: Trace, program: Program, windows: Intervals) -> HostActivity:
+def host_activity(trace: Trace, work: Work, windows: Intervals) -> HostActivity:
     """Activity of a rank's launching threads, of the rows that touch the windows."""
-    threads = program.calls.threads
+    threads = work.calls.threads
     timeline_of = np.arange(len(threads))
-    timeline_of[program.bursts.worker] = program.bursts.owner
-    parts = {table: _part(trace, table, program, timeline_of, windows) for table in TABLES}
+    timeline_of[work.bursts.worker] = work.bursts.owner
+    parts = {table: _part(trace, table, work, timeline_of, windows) for table in TABLES}
     joined = _Part(*(np.concatenate([getattr(p, f) for p in parts.values()]) for f in _Part.__slots__))
     return HostActivity(_segments(joined), {table: _segments(part) for table, part in parts.items()}, timeline_of)
 
 
-def _part(trace: Trace, table: Table, program: Program, timeline_of: Rows, windows: Intervals) -> _Part:
+def _part(trace: Trace, table: Table, work: Work, timeline_of: Rows, windows: Intervals) -> _Part:
     """Rows of a table that touch the windows on a launching thread."""
     frame = trace.get(table)
-    number = {pair: n for n, pair in enumerate(program.calls.threads)}
+    number = {pair: n for n, pair in enumerate(work.calls.threads)}
     thread = np.full(frame.height, -1, np.int64)
     if table is PROFILER_OVERHEAD:
         pairs = frame.select("process", "thread").rows()
         thread[:] = [number.get(pair, -1) for pair in pairs]
-        thread[(frame["rank"] != program.rank).to_numpy()] = -1
+        thread[(frame["rank"] != work.rank).to_numpy()] = -1
     else:
         for (rank, process, id_), first, last in thread_slices(frame):
-            if rank == program.rank:
+            if rank == work.rank:
                 thread[first:last] = number.get((process, id_), -1)
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     if table is RANGES:

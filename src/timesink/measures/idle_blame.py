@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.dependency_graph import programs
+from timesink.measures.dependency_graph import work_of
 from timesink.measures.gaps import device_gaps
 from timesink.measures.host_activity import HostActivity, host_activity
 from timesink.measures.idle_causes import NAMES, IdleCause
-from timesink.measures.idle_pieces import Pieces, cut_gaps
+from timesink.measures.idle_pieces import Pieces, cut_gaps, placed
 from timesink.measures.memo import remembered
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
@@ -22,6 +22,7 @@ from timesink.model.trace import Trace
 
 Rows = npt.NDArray[np.int64]
 
+_GAPS_AT_ONCE: Final = 500_000
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
 _SCHEMA: Final = pl.Schema(
     {
@@ -107,11 +108,15 @@ def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
 
 
 def _blame_rank(trace: Trace, rank: int, gaps: pl.DataFrame) -> pl.DataFrame:
-    program = programs(trace)[rank]
+    """Each gap is blamed for itself; so many at once bound what the cutting needs beside its result."""
+    work = work_of(trace, rank)
     late = gaps.filter(pl.col("launch_start_ns") > pl.col("start_ns"))
-    activity = host_activity(trace, program, Intervals.union_of(late["start_ns"].to_numpy(), late["end_ns"].to_numpy()))
-    pieces = cut_gaps(gaps, program, activity)
-    return _named(trace, program.calls.threads, gaps, pieces, activity)
+    activity = host_activity(trace, work, Intervals.union_of(late["start_ns"].to_numpy(), late["end_ns"].to_numpy()))
+    gaps = placed(gaps, work)
+    slices = gaps.iter_slices(_GAPS_AT_ONCE) if gaps.height else iter((gaps,))
+    return pl.concat(
+        [_named(trace, work.calls.threads, some, cut_gaps(some, work, activity), activity) for some in slices]
+    )
 
 
 def _named(

@@ -12,7 +12,7 @@ import polars as pl
 from timesink.measures.host_activity import HostActivity, Segments
 from timesink.measures.idle_causes import CODE
 from timesink.model.tables import API_CALLS
-from timesink.whatif.program import Program
+from timesink.whatif.program import Work
 
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -65,27 +65,31 @@ class _Gaps:
     timeline: Rows
 
 
-def cut_gaps(gaps: pl.DataFrame, program: Program, activity: HostActivity) -> Pieces:
-    """Cut every gap: host part, launch latency, dependency, and what is left on the device."""
-    known = _known(gaps, program, activity)
+def cut_gaps(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> Pieces:
+    """Cut every gap, placed before: host part, launch latency, dependency, and what is left on the device."""
+    known = _known(gaps, work, activity)
     host_end = np.clip(known.launch_ns, known.start_ns, known.end_ns)
-    host_end = np.where((known.call >= 0) & ~_inside_graph(known, program), host_end, known.start_ns)
-    sync_call, sync_end = _drains(known, program, activity, host_end)
-    sync_row = (
-        np.where(sync_call >= 0, program.calls.row[np.maximum(sync_call, 0)], -1) if len(program.calls) else sync_call
-    )
+    host_end = np.where((known.call >= 0) & ~_inside_graph(known, work), host_end, known.start_ns)
+    sync_call, sync_end = _drains(known, work, activity, host_end)
+    sync_row = np.where(sync_call >= 0, work.calls.row[np.maximum(sync_call, 0)], -1) if len(work.calls) else sync_call
     parts = [
-        _sync_parts(known, program, sync_call, sync_end, sync_row),
+        _sync_parts(known, work, sync_call, sync_end, sync_row),
         _host_parts(known, activity, np.maximum(sync_end, known.start_ns), host_end, sync_row),
-        *_device_parts(known, program, host_end, sync_row),
+        *_device_parts(known, work, host_end, sync_row),
     ]
     return Pieces.joined([part.taken(np.flatnonzero(part.end_ns > part.start_ns)) for part in parts])
 
 
-def _known(gaps: pl.DataFrame, program: Program, activity: HostActivity) -> _Gaps:
-    ops, calls = program.ops, program.calls
-    by_row = np.argsort(ops.row)
-    op = by_row[np.searchsorted(ops.row[by_row], gaps["op"].to_numpy())]
+def placed(gaps: pl.DataFrame, work: Work) -> pl.DataFrame:
+    """The gaps with `place`: the op that ended each, by its place among the rank's ops."""
+    by_row = np.argsort(work.ops.row)
+    place = by_row[np.searchsorted(work.ops.row[by_row], gaps["op"].to_numpy())]
+    return gaps.with_columns(pl.Series("place", place, pl.Int64))
+
+
+def _known(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> _Gaps:
+    ops, calls = work.ops, work.calls
+    op = gaps["place"].to_numpy()
     call = ops.call[op]
     some = np.maximum(call, 0)
     nothing = np.full(call.size, -1, np.int64)
@@ -97,25 +101,25 @@ def _known(gaps: pl.DataFrame, program: Program, activity: HostActivity) -> _Gap
     )  # fmt: skip
 
 
-def _inside_graph(known: _Gaps, program: Program) -> Flags:
+def _inside_graph(known: _Gaps, work: Work) -> Flags:
     """The op that ended the gap is not the first of its graph launch: no launch could have come in between."""
-    return known.end_ns > program.blocks.start_ns[known.block]
+    return known.end_ns > work.blocks.start_ns[known.block]
 
 
-def _drains(known: _Gaps, program: Program, activity: HostActivity, host_end: Rows) -> tuple[Rows, Rows]:
+def _drains(known: _Gaps, work: Work, activity: HostActivity, host_end: Rows) -> tuple[Rows, Rows]:
     """The call whose wait drained the device before each gap (-1: none), and how far the restart is charged to it.
 
     Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
     after the call returned, is the wait's doing. What the host needs beyond it would keep the device idle anyway.
     """
     found, until = np.full(known.start_ns.size, -1, np.int64), known.start_ns.copy()
-    calls, releases = program.calls, program.releases
+    calls, releases = work.calls, work.releases
     if not releases.call.size:
         return found, until
-    released = program.blocks.end_ns[releases.block]
-    device = program.ops.device[program.blocks.op[releases.block]]
+    released = work.blocks.end_ns[releases.block]
+    device = work.ops.device[work.blocks.op[releases.block]]
     waited = np.flatnonzero(calls.start_ns[releases.call] < released)
-    gap_device = program.ops.device[known.op]
+    gap_device = work.ops.device[known.op]
     for number in np.unique(gap_device):
         mine = np.flatnonzero(gap_device == number)
         pool = waited[device[waited] == number]
@@ -135,9 +139,9 @@ def _drains(known: _Gaps, program: Program, activity: HostActivity, host_end: Ro
     return found, until
 
 
-def _sync_parts(known: _Gaps, program: Program, call: Rows, until: Rows, sync_row: Rows) -> Pieces:
+def _sync_parts(known: _Gaps, work: Work, call: Rows, until: Rows, sync_row: Rows) -> Pieces:
     gap = np.flatnonzero(call >= 0)
-    calls = program.calls
+    calls = work.calls
     thread = calls.thread[call[gap]]
     return Pieces(
         gap, known.start_ns[gap], until[gap], np.full(gap.size, CODE["sync"], np.int64), known.timeline[gap], thread,
@@ -196,25 +200,25 @@ def _call_rows(segments: Segments, timeline: Rows, time_ns: Rows) -> Rows:
     return np.where(place >= 0, segments.row[np.maximum(place, 0)], -1) if segments.row.size else place
 
 
-def _device_parts(known: _Gaps, program: Program, host_end: Rows, sync_row: Rows) -> list[Pieces]:
+def _device_parts(known: _Gaps, work: Work, host_end: Rows, sync_row: Rows) -> list[Pieces]:
     """After the launch: latency, then a dependency on another device, then an ordinary gap or one unexplained."""
-    linked = (known.call >= 0) & ~_inside_graph(known, program)
-    late = np.where(linked, known.launch_ns + program.costs.latency_late_ns[known.op], known.start_ns)
+    linked = (known.call >= 0) & ~_inside_graph(known, work)
+    late = np.where(linked, known.launch_ns + work.costs.latency_late_ns[known.op], known.start_ns)
     latency_end = np.clip(late, host_end, known.end_ns)
-    source_end, source_class = _sources(known, program)
+    source_end, source_class = _sources(known, work)
     # a launch call that has not returned is still being made: it loads a module, or waits for a lock
-    call_end = program.calls.end_ns[np.maximum(known.call, 0)] if len(program.calls) else known.start_ns
+    call_end = work.calls.end_ns[np.maximum(known.call, 0)] if len(work.calls) else known.start_ns
     made = np.clip(np.where(linked, call_end, known.start_ns), latency_end, known.end_ns)
     held_until = np.clip(source_end, made, known.end_ns)
     dependency = np.array([CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
-    graph = _inside_graph(known, program)
-    ordinary = int(np.clip(program.costs.gap_late_ns, *_ORDINARY_GAP_NS))
+    graph = _inside_graph(known, work)
+    ordinary = int(np.clip(work.costs.gap_late_ns, *_ORDINARY_GAP_NS))
     rest_cause = np.where(
         graph,
         CODE["graph_gap"],
         np.where(known.end_ns - held_until <= ordinary, CODE["kernel_gap"], CODE["unexplained"]),
     )
-    launch_row = program.calls.row[np.maximum(known.call, 0)] if len(program.calls) else known.call
+    launch_row = work.calls.row[np.maximum(known.call, 0)] if len(work.calls) else known.call
     none = np.full(known.op.size, -1, np.int64)
     every = np.arange(known.op.size)
 
@@ -235,13 +239,13 @@ def _device_parts(known: _Gaps, program: Program, host_end: Rows, sync_row: Rows
     ]
 
 
-def _sources(known: _Gaps, program: Program) -> tuple[Rows, Rows]:
+def _sources(known: _Gaps, work: Work) -> tuple[Rows, Rows]:
     """When the last event that the op's block waited for came, and the class of the op that raised it."""
-    ends = np.full(len(program.blocks), np.iinfo(np.int64).min, np.int64)
-    source = np.zeros(len(program.blocks), np.int64)
-    events = program.events
-    order = np.argsort(program.blocks.end_ns[events.source], kind="stable")
-    ends[events.sink[order]] = program.blocks.end_ns[events.source[order]]
+    ends = np.full(len(work.blocks), np.iinfo(np.int64).min, np.int64)
+    source = np.zeros(len(work.blocks), np.int64)
+    events = work.events
+    order = np.argsort(work.blocks.end_ns[events.source], kind="stable")
+    ends[events.sink[order]] = work.blocks.end_ns[events.source[order]]
     source[events.sink[order]] = events.source[order]
-    classes = program.ops.op_class[program.blocks.op[source[known.block]]].astype(np.int64)
+    classes = work.ops.op_class[work.blocks.op[source[known.block]]].astype(np.int64)
     return ends[known.block], classes

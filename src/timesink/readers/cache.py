@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -34,6 +35,9 @@ LAYOUT = 1
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30
 _MANIFEST = "manifest.json"
+# What a writer that was killed leaves behind; one that lives takes no such time.
+_LEFT_BEHIND_S = 3600.0
+_CHANGED = ImportNote(NoteKind.DATA_LOSS, "the file was written to or replaced while it was read: read it again", 1)
 
 
 def folder() -> Path:
@@ -49,9 +53,11 @@ def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
     """The trace of a file, from the cache where the same bytes were read before by the same reader."""
     if not path.is_file():
         return reader.read(path, limits)
+    before = _state(path)
     size = path.stat().st_size
     if size < WORTH_BYTES:
-        return _with_digest(reader.read(path, limits), digest_of(path))
+        trace = _with_digest(reader.read(path, limits), digest_of(path))
+        return trace if _state(path) == before else trace.with_notes(_CHANGED)
     root = folder()
     prefix = f"{reader.format}-{reader.version}-{LAYOUT}-{size}-"
     if any(root.glob(prefix + "*")):  # only then can the digest save the reading
@@ -59,15 +65,26 @@ def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
         found = load(root / (prefix + digest), path)
         if found is not None:
             return found
-        trace = _with_digest(reader.read(path, limits), digest)
+        trace = reader.read(path, limits)
     else:
         with ThreadPoolExecutor(max_workers=1) as pool:
             waiting = pool.submit(digest_of, path)
             trace = reader.read(path, limits)
             digest = waiting.result()
-        trace = _with_digest(trace, digest)
+    trace = _with_digest(trace, digest)
+    if _state(path) != before:  # the digest may be of other bytes than the tables: nothing to keep
+        return trace.with_notes(_CHANGED)
     store(root / (prefix + digest), trace)
     return trace
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written to or replaced; None where it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def digest_of(path: Path) -> str:
@@ -108,7 +125,7 @@ def store(entry: Path, trace: Trace, *, bound_bytes: int | None = None) -> None:
             _write(whole, trace)
             whole.rename(entry)
         _prune(entry.parent, _bound() if bound_bytes is None else bound_bytes)
-    except OSError:
+    except (OSError, pl.exceptions.PolarsError):  # Polars has an error of its own for a full disk
         return
 
 
@@ -124,7 +141,13 @@ def _write(entry: Path, trace: Trace) -> None:
 
 
 def _prune(root: Path, bound_bytes: int) -> None:
-    """Remove the entries used longest ago until the rest fits."""
+    """Remove what killed writers left, then the entries used longest ago until the rest fits."""
+    for left in root.glob(".new-*"):
+        try:
+            if time.time() - left.stat().st_mtime > _LEFT_BEHIND_S:
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:
+            continue
     entries = []
     for entry in root.iterdir():
         try:

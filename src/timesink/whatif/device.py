@@ -74,9 +74,15 @@ class Costs:
     gap_late_ns: int
 
 
+# `op_class` reads the kind and the name; graph ids and shapes of launches are not needed here.
+_READ: Final = ("process", "device", "context", "stream", "kind", "name", "start_ns", "end_ns", "correlation")
+
+
 def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
     """Device ops of a rank in order of start, with streams numbered from 0 and ops of one graph launch in one block."""
-    frame = trace.get(DEVICE_OPS).with_row_index("row").filter(pl.col("rank") == rank).sort("start_ns", "end_ns", "row")
+    wanted = ("row", *_READ)
+    rows = trace.get(DEVICE_OPS).with_row_index("row").lazy().filter(pl.col("rank") == rank).select(wanted)
+    frame = rows.sort("start_ns", "end_ns", "row").collect()
     call = _launches(frame, calls)
     streams, stream = _numbered(frame)
     block, first = _blocks(call)

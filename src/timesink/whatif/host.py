@@ -12,7 +12,7 @@ from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.calls import call_kinds
-from timesink.whatif.handovers import Bursts, find_bursts
+from timesink.whatif.handovers import Bursts
 
 Times = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
@@ -69,7 +69,8 @@ class HostPoints:
 
 def read_calls(trace: Trace, rank: int) -> Calls:
     """The calls of a rank, with what each of them can make the host do."""
-    frame = trace.get(API_CALLS).with_row_index("row").filter(pl.col("rank") == rank)
+    wanted = ("row", "process", "thread", "name", "start_ns", "end_ns", "correlation")
+    frame = trace.get(API_CALLS).with_row_index("row").lazy().filter(pl.col("rank") == rank).select(wanted).collect()
     threads = tuple(frame.select("process", "thread").unique().sort("process", "thread").rows())
     code = {pair: number for number, pair in enumerate(threads)}
     runs = frame.select(pl.struct("process", "thread").rle().alias("run")).unnest("run")
@@ -86,9 +87,8 @@ def read_calls(trace: Trace, rank: int) -> Calls:
     )
 
 
-def host_points(trace: Trace, rank: int, calls: Calls) -> tuple[HostPoints, Bursts]:
+def host_points(trace: Trace, rank: int, calls: Calls, bursts: Bursts) -> HostPoints:
     """Points of all threads, threads that only work while another waits tied to it by forks and joins (R1, R6)."""
-    bursts = find_bursts(trace, rank, calls.threads)
     outer_thread, outer_ns = _outer_points(trace, rank, calls)
     count, marks, outer = len(calls), len(bursts), outer_ns.size
     time = np.concatenate((calls.start_ns, calls.end_ns, bursts.fork_ns, bursts.join_ns, outer_ns))
@@ -101,7 +101,7 @@ def host_points(trace: Trace, rank: int, calls: Calls) -> tuple[HostPoints, Burs
     place[order] = np.arange(order.size)
     begin, end, fork, join, _ = np.split(place, np.cumsum([count, count, marks, marks]))
     points = HostPoints(thread[order], time[order], call[order], ends[order], begin, end, fork, join, np.empty(0, bool))
-    return _with_cuts(points, bursts), bursts
+    return _with_cuts(points, bursts)
 
 
 def _outer_points(trace: Trace, rank: int, calls: Calls) -> tuple[Rows, Times]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Costs, Ops, measure_costs, read_ops, same_stream_pairs
 from timesink.whatif.event_waits import EventEdges, find_event_edges
-from timesink.whatif.handovers import Bursts
+from timesink.whatif.handovers import Bursts, find_bursts
 from timesink.whatif.host import Calls, HostPoints, burst_points, host_points, read_calls
 from timesink.whatif.network import EdgeKind, Edges
 from timesink.whatif.releases import Releases, find_releases
@@ -29,12 +29,11 @@ _BLOCKED_FACTOR: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
-    """One rank. Node numbers: host points first, then the start and the end of each block, alternating."""
+class Work:
+    """What one rank did and what each part of it waited for: all that says why a device was idle."""
 
     rank: int
     calls: Calls
-    points: HostPoints
     bursts: Bursts
     ops: Ops
     blocks: Blocks
@@ -43,16 +42,35 @@ class Program:
     events: EventEdges
 
     @classmethod
+    def read_work(cls, trace: Trace, rank: int) -> Work:
+        """The work of one rank."""
+        calls = read_calls(trace, rank)
+        ops, blocks = read_ops(trace, rank, calls)
+        return Work(
+            rank,
+            calls,
+            find_bursts(trace, rank, calls.threads),
+            ops,
+            blocks,
+            measure_costs(ops, calls),
+            find_releases(trace, rank, calls, ops, blocks),
+            find_event_edges(trace, rank, calls, ops, blocks),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program(Work):
+    """One rank as a graph. Node numbers: host points first, then the start and the end of each block, alternating."""
+
+    points: HostPoints
+
+    @classmethod
     def read(cls, trace: Trace, rank: int | None = None) -> Program:
         """Raises `UsageError` where the trace has several ranks and none was chosen."""
         rank = _only_rank(trace) if rank is None else rank
-        calls = read_calls(trace, rank)
-        points, bursts = host_points(trace, rank, calls)
-        ops, blocks = read_ops(trace, rank, calls)
-        costs = measure_costs(ops, calls)
-        releases = find_releases(trace, rank, calls, ops, blocks)
-        events = find_event_edges(trace, rank, calls, ops, blocks)
-        return cls(rank, calls, points, bursts, ops, blocks, costs, releases, events)
+        work = Work.read_work(trace, rank)
+        points = host_points(trace, rank, work.calls, work.bursts)
+        return cls(**{part.name: getattr(work, part.name) for part in fields(Work)}, points=points)
 
     def start_node(self, block: Rows) -> Rows:
         """The node at which a block starts."""

@@ -25,6 +25,7 @@ GROUPS = {
     "Tables": ("tables", "index"),
     "Decisions": ("decisions", ""),
 }
+TITLES = {"which-tool": "Which tool first?: "}  # the others are called as their heading says
 _NAVIGATION = re.compile(r"^nav:\n(?:  .*\n)*", re.MULTILINE)
 _PICKER = """<div id="which"><p><label for="which-symptom">What is wrong?</label><br>
 <input id="which-symptom" type="text" size="60" value="step slow, GPU utilisation 60 %"></p>
@@ -39,7 +40,7 @@ def with_navigation(text: str) -> str:
         names = sorted(path.stem for path in (DOCS / folder).glob("*.md"))
         ordered = [name for name in first.split() if name in names]
         ordered += [name for name in names if name not in ordered]
-        lines += [f"  - {group}:", *(f"      - {folder}/{name}.md" for name in ordered)]
+        lines += [f"  - {group}:", *(f"      - {TITLES.get(name, '')}{folder}/{name}.md" for name in ordered)]
     return _NAVIGATION.sub("\n".join(lines) + "\n", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timesink.findings import Card
 from timesink.reporters.quantities import limit_value_text
 from timesink.reporters.sheets import Column, Sheet, markdown_table
 from timesink.rule import Rule
@@ -23,7 +24,7 @@ def rule_markdown(rule: Rule, cases: str = "") -> str:
         f"*{card.summary[:1].upper()}{card.summary[1:]}.* Since {card.since}.",
         "",
     ]
-    lines += [card.doc.strip(), "", "## Limits", ""]
+    lines += [_body(card), "", "## Limits", ""]
     lines += markdown_table(limit_sheet(rule)) if rule.limits else ["It has none."]
     lines += ["", "## What it reads", "", reads_text(rule), ""]
     if card.references:
@@ -32,6 +33,13 @@ def rule_markdown(rule: Rule, cases: str = "") -> str:
         body = "\n".join(line for line in cases.splitlines() if not line.startswith("# "))
         lines += ["## Cases", "", body.replace("\n## ", "\n### ").strip(), ""]
     return "\n".join(lines)
+
+
+def _body(card: Card) -> str:
+    """The docstring, without a first sentence that only says the summary again."""
+    first, _, rest = card.doc.strip().partition("\n\n")
+    said = " ".join(first.split()).rstrip(".").lower()
+    return rest if said == card.summary.rstrip(".").lower() else card.doc.strip()
 
 
 def limit_sheet(rule: Rule) -> Sheet:

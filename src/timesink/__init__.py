@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from timesink.capture.steps_file import step
     from timesink.engine import diagnose
     from timesink.model.trace import Trace
+    from timesink.notebook import compare
     from timesink.readers import read
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "annotate", "diagnose", "profile", "read", "step"]
+__all__ = ["Trace", "__version__", "annotate", "compare", "diagnose", "profile", "read", "step"]
 
 _HOMES = {
     "read": "timesink.readers",
     "diagnose": "timesink.engine",
+    "compare": "timesink.notebook",
     "Trace": "timesink.model.trace",
     "step": "timesink.capture.steps_file",
     "annotate": "timesink.capture.annotation",
@@ -32,9 +34,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'timesink' has no attribute {name!r}")
     from importlib import import_module
 
-    if "IPython" in sys.modules:
-        import_module("timesink.notebook").offer()
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
+    if not _HOMES[name].startswith("timesink.capture"):  # which runs inside programs, and shows nothing
+        notebook = import_module("timesink.notebook")
+        notebook.attach()
+        if "IPython" in sys.modules:
+            notebook.offer()
     return found
 
 

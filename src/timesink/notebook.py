@@ -1,16 +1,45 @@
-"""How a notebook shows traces, diagnoses and comparisons: registered with IPython, by type, the first time timesink is
-used in one. The types themselves know nothing of HTML.
+"""How a notebook shows traces, diagnoses and comparisons, and the comparison a notebook asks for.
+
+The types know nothing of HTML: their `_repr_html_` is given to them from here, when the public names are first used,
+and IPython is told of them by type, for those made without the public names.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from timesink.findings import Diagnosis
     from timesink.model.trace import Trace
     from timesink.outcomes import GateResult
+
+
+_THRESHOLD_RATIO = 0.02  # the practical threshold of `timesink compare`
+
+
+def compare(before: Trace, after: Trace) -> GateResult:
+    """What moved between two captures, in parts that sum to the change of the step, and what became of the findings.
+
+    Its verdict is inconclusive: one capture per side holds no noise between runs. `timesink verify` decides.
+    """
+    from timesink.engine import diagnose
+    from timesink.experiments.compare import compare_captures
+    from timesink.experiments.finding_changes import finding_changes
+    from timesink.experiments.manifests import changes, trace_facts
+
+    differing = changes(trace_facts(before), trace_facts(after))
+    findings = finding_changes(diagnose(before), diagnose(after))
+    attach()
+    return compare_captures((before, after), _THRESHOLD_RATIO, None, differing, findings)
+
+
+def attach() -> None:
+    """Give `_repr_html_` to the types whose modules are loaded; nothing is imported for it."""
+    for (module, name), shown in _SHOWN.items():
+        if module in sys.modules:
+            getattr(sys.modules[module], name)._repr_html_ = shown
 
 
 def offer() -> None:
@@ -24,9 +53,8 @@ def offer() -> None:
 def load_ipython_extension(shell: Any) -> None:
     """Register with this shell: what `%load_ext timesink.notebook` calls."""
     formatter = shell.display_formatter.formatters["text/html"]
-    formatter.for_type_by_name("timesink.findings", "Diagnosis", diagnosis_html)
-    formatter.for_type_by_name("timesink.model.trace", "Trace", trace_html)
-    formatter.for_type_by_name("timesink.outcomes", "GateResult", comparison_html)
+    for (module, name), shown in _SHOWN.items():
+        formatter.for_type_by_name(module, name, shown)
 
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
@@ -54,3 +82,10 @@ def comparison_html(result: GateResult) -> str:
     from timesink.reporters.html.fragments import page_fragment
 
     return page_fragment(page(result))
+
+
+_SHOWN: dict[tuple[str, str], Callable[[Any], str]] = {
+    ("timesink.findings", "Diagnosis"): diagnosis_html,
+    ("timesink.model.trace", "Trace"): trace_html,
+    ("timesink.outcomes", "GateResult"): comparison_html,
+}

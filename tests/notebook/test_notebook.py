@@ -81,3 +81,20 @@ def test_a_trace_lists_its_tables() -> None:
 def test_without_a_notebook_ipython_is_not_imported() -> None:
     code = "import sys, timesink; timesink.read; sys.exit('IPython' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_comparison_shows_what_moved(outputs: list[tuple[str, str]]) -> None:
+    shown = dict(outputs)["GateResult"]
+    assert "What the change is made of" in shown
+    assert "inconclusive" in shown
+
+
+def test_any_front_end_finds_the_html_of_what_the_public_names_return() -> None:
+    code = (
+        "import timesink; from importlib.resources import files\n"
+        "trace = timesink.read(str(files('timesink') / 'demo' / 'gpt_after.json.gz'), cache=False)\n"
+        "for made in (trace, timesink.diagnose(trace), timesink.compare(trace, trace)):\n"
+        "    assert made._repr_html_().startswith('<div class=\"timesink\">'), type(made)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test lint types contracts pages check site bench nightly scoreboard faults clean
+.PHONY: demo test lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -47,6 +47,27 @@ nightly: $(VENV)/.dev
 		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/replay
 	$(BIN)/python -m fuzz --minutes $(MINUTES)
 
+# What is published: the source archive and this Python's wheel. The same commit gives the same bytes.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)
+dist: $(VENV)/.supply
+	rm -rf dist && $(BIN)/python -m build --outdir dist .
+	$(BIN)/python tools/check_wheel.py dist
+
+# What the wheel brings along (CycloneDX), and which of it has a known hole; pip-audit asks PyPI.
+sbom: dist
+	$(BIN)/python tools/write_sbom.py dist
+
+audit: $(VENV)/.supply
+	$(BIN)/pip-audit --skip-editable
+
+# The oldest dependencies that pyproject.toml promises to work with, in an environment of their own.
+lowest: $(VENV)/.supply
+	rm -rf build/lowest && $(PYTHON) -m venv build/lowest
+	$(BIN)/uv pip compile -q pyproject.toml --resolution lowest-direct -o build/lowest/requirements.txt
+	$(BIN)/uv pip install -q --python build/lowest/bin/python -r build/lowest/requirements.txt . pytest hypothesis jsonschema lxml
+	build/lowest/bin/python -m pytest $(LOWEST)
+LOWEST ?= tests/model tests/readers tests/measures tests/rules tests/engine tests/whatif tests/reporters tests/exports
+
 # On a machine with GPUs: measure and capture the fault suite anew. See benchmarks/faults/README.md.
 faults:
 	bash benchmarks/faults/run_all.sh build/faults --stages measure:0,torch,measure:1,measure:2 --label torch
@@ -63,6 +84,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(NATIVE)
 
 $(VENV)/.dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+$(VENV)/.supply: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --group supply
 	touch $@
 
 clean:

@@ -1,6 +1,6 @@
 """Install the wheel of a folder into a fresh environment and use it as somebody who downloaded it would.
 
-    python tools/check_wheel.py dist
+python tools/check_wheel.py dist
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the parts of a released wheel as a CycloneDX document: Python packages, and what is vendored.
 
-    python tools/write_sbom.py dist        # writes dist/timesink.cdx.json
+python tools/write_sbom.py dist        # writes dist/timesink.cdx.json
 """
 
 from __future__ import annotations

@@ -96,3 +96,19 @@ def test_an_embedding_moves_the_rows_it_picks() -> None:
 )
 def test_what_is_not_understood_has_no_figure(name: str, shapes: list[object], dtypes: list[str]) -> None:
     assert work(name, shapes, dtypes) is None
+
+
+def test_a_tensor_given_as_out_is_written_and_not_read() -> None:
+    """add(self, other, alpha, out): 8 elements twice in, once out; with a scalar as other, once in."""
+    twice = work("aten::add", [[8], [8], [], [8]], [FP32, FP32, "Scalar", FP32])
+    assert twice == Work(K.POINTWISE, 8, 4 * (8 + 8 + 8), "fp32")
+    once = work("aten::mul", [[8], [], [8]], [FP32, "Scalar", BF16])
+    assert once == Work(K.POINTWISE, 8, 4 * 8 + 2 * 8, "fp32")
+    assert work("aten::relu", [[8], [8]], [FP32, FP32]) == Work(K.POINTWISE, 8, 4 * (8 + 8), "fp32")
+
+
+def test_three_inputs_are_read_and_a_fourth_tensor_is_out() -> None:
+    types = [FP32, FP32, FP32, "Scalar"]
+    assert work("aten::addcmul", [[8], [8], [8], []], types) == Work(K.POINTWISE, 8, 4 * (3 * 8 + 8), "fp32")
+    out = work("aten::addcmul", [[8], [8], [8], [], [8]], [*types, FP32])
+    assert out == Work(K.POINTWISE, 8, 4 * (3 * 8 + 8), "fp32")

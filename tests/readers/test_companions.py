@@ -5,9 +5,20 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from tests.readers.test_ncu_hostile import WHOLE
+
 from timesink.engine import diagnose
 from timesink.measures.steps import steps
-from timesink.model.tables import DEVICE_OPS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, RANGES, SOURCES
+from timesink.model.tables import (
+    DEVICE_OPS,
+    DEVICES,
+    KERNEL_PROFILES,
+    MEMORY_EVENTS,
+    MEMORY_MARKS,
+    MEMORY_SEGMENTS,
+    RANGES,
+    SOURCES,
+)
 from timesink.readers import read, read_all, trace_files
 from timesink.readers.ranks import ranks_of
 
@@ -23,6 +34,24 @@ def test_a_snapshot_beside_a_trace_speaks_of_its_rank() -> None:
     assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
     assert both[MEMORY_EVENTS].height == read(SNAPSHOT, cache=False)[MEMORY_EVENTS].height
     assert not [note for note in both.notes if "rank" in note.message]
+
+
+def test_a_kernel_report_beside_a_trace_is_of_the_same_rank_and_device(tmp_path: Path) -> None:
+    report = tmp_path / "report.ncu-rep"
+    report.write_bytes(WHOLE)
+    alone, both = read(TRACE, cache=False), read_all([TRACE, report], cache=False)
+    assert ranks_of(both) == ranks_of(alone) == (0,)
+    assert both[DEVICES].equals(alone[DEVICES])
+    assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
+    assert both[KERNEL_PROFILES].height == read(report, cache=False)[KERNEL_PROFILES].height
+    assert not [note for note in both.notes if "claim rank" in note.message]
+
+
+def test_two_kernel_reports_without_a_trace_are_of_two_ranks(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.ncu-rep" for name in "ab"]
+    for file in files:
+        file.write_bytes(WHOLE)
+    assert ranks_of(read_all(files, cache=False)) == (0, 1)
 
 
 def test_a_snapshot_adds_no_step() -> None:

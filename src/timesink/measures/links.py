@@ -10,13 +10,12 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.memo import remembered
+from timesink.model.correlation import first_places
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-_DENSE = 8  # a look-up table may be this many times longer than the calls it serves; sparser ids are searched instead
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +60,8 @@ def launch_links(trace: Trace) -> LaunchLinks:
         for key, rows in _groups(ops):
             if key in call_slices:
                 mine = call_slices[key]
-                call[rows] = _rows_of(op_ids[rows], call_ids[mine], mine)
+                place = first_places(op_ids[rows], call_ids[mine])
+                call[rows] = np.where(place >= 0, mine[place], -1)
     return LaunchLinks(call=call, shared=_shared(call, calls.height))
 
 
@@ -80,23 +80,6 @@ def _groups(frame: pl.DataFrame) -> Iterator[tuple[tuple[int, int], Rows]]:
     rows = keys.with_row_index("row").group_by("rank", "process").agg(pl.col("row").cast(pl.Int64))
     for rank, process, numbers in rows.sort("rank", "process").iter_rows():
         yield (rank, process), np.asarray(numbers, np.int64)
-
-
-def _rows_of(wanted: Rows, known: Rows, rows: Rows) -> Rows:
-    """For each wanted id, the first of `rows` whose id in `known` it is; -1 where there is none, and for id -1."""
-    valid = known >= 0
-    known, rows = known[valid], rows[valid]
-    if not known.size:
-        return np.full(wanted.size, -1, np.int64)
-    low, high = int(known.min()), int(known.max())
-    inside = (wanted >= low) & (wanted <= high)
-    if high - low < _DENSE * (known.size + wanted.size):
-        table = np.full(high - low + 1, -1, np.int64)
-        table[known[::-1] - low] = rows[::-1]
-        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
-    ids, first = np.unique(known, return_index=True)
-    at = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
-    return np.where(ids[at] == wanted, rows[first[at]], -1)
 
 
 def _shared(call: Rows, height: int) -> Flags:

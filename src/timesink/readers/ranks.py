@@ -13,7 +13,14 @@ import polars as pl
 from timesink.errors import UnreadableTrace, UsageError
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
-from timesink.readers.companions import is_companion, is_snapshot, placed, rank_beside, without_their_memory
+from timesink.readers.companions import (
+    is_companion,
+    is_snapshot,
+    placed,
+    rank_beside,
+    without_known_devices,
+    without_their_memory,
+)
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
@@ -76,7 +83,7 @@ def _placed(beside: Sequence[tuple[Trace, Path]], parts: Sequence[Trace]) -> lis
     """Companions under the ranks they speak of."""
     held = sorted({rank for part in parts for rank in ranks_of(part)})
     snapshots = [pair for pair in beside if is_snapshot(pair[0])]
-    logs = [trace for trace, _ in beside if not is_snapshot(trace)]
+    logs = [without_known_devices(trace, parts) for trace, _ in beside if not is_snapshot(trace)]
     ranks = [rank_beside(at, rank_in_name(file), len(snapshots), held) for at, (_, file) in enumerate(snapshots)]
     return logs + [placed(trace, rank) for (trace, _), rank in zip(snapshots, ranks, strict=True)]
 

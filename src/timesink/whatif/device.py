@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.model.correlation import first_places
 from timesink.model.op_class import op_class
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -123,25 +124,12 @@ def _launches(frame: pl.DataFrame, calls: Calls) -> Rows:
     width = int(max(calls.correlation.max(), wanted.max())) + 1
     keys = _coded(calls.process, names) * width + np.where(known, calls.correlation, 0)
     keys = np.where(known, keys, -1)
-    return _first_position(np.where(wanted >= 0, mine * width + wanted, -2), keys)
+    return first_places(np.where(wanted >= 0, mine * width + wanted, -1), keys)
 
 
 def _coded(values: Rows, names: dict[int, int]) -> Rows:
     distinct, inverse = np.unique(values, return_inverse=True)
     return np.array([names[int(v)] for v in distinct], np.int64)[inverse]
-
-
-def _first_position(wanted: Rows, keys: Rows) -> Rows:
-    low, high = int(keys[keys >= 0].min()), int(keys.max())
-    if high - low < 8 * (keys.size + wanted.size):
-        table = np.full(high - low + 1, -1, np.int64)
-        held = np.flatnonzero(keys >= 0)[::-1]
-        table[keys[held] - low] = held
-        inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
-    distinct, first = np.unique(keys, return_index=True)
-    at = np.minimum(np.searchsorted(distinct, wanted), distinct.size - 1)
-    return np.where(distinct[at] == wanted, first[at], -1)
 
 
 def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Rows]:

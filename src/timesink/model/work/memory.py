@@ -5,16 +5,30 @@ from __future__ import annotations
 from timesink.model.work.arguments import Operator, Tensor
 from timesink.model.work.work import Work, WorkKind
 
+# Places at which each operator takes a tensor to read, where these are not the first two (native_functions.yaml).
+_INPUTS = {
+    **dict.fromkeys(("abs", "ceil", "cos", "erf", "exp", "floor", "gelu", "hardswish", "log", "logical_not"), 1),
+    **dict.fromkeys(
+        ("neg", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh", "tril", "triu"), 1
+    ),
+    **dict.fromkeys(("addcdiv", "addcmul", "clamp", "lerp", "masked_fill", "where", "native_dropout_backward"), 3),
+}
+
 
 def pointwise(operator: Operator) -> Work | None:
-    """Inputs broadcast together; an in-place operator writes its first argument, another its widest type."""
-    tensors = operator.tensors()
+    """Inputs broadcast together. An in-place operator writes its first argument, one with `out=` that, another a result
+    of its inputs' widest type. A tensor beyond the places of the inputs is `out`: it is written and not read."""
+    most = _INPUTS.get(operator.name.removeprefix("aten::").removesuffix("_"), 2)
+    places = [operator.tensor(place) for place in range(len(operator.arguments))]
+    tensors = [tensor for tensor in places[:most] if tensor is not None]
     if not tensors:
         return None
     result = _broadcast(tensors)
     if result is None:
         return None
-    itemsize = tensors[0].itemsize if operator.name.endswith("_") else max(t.itemsize for t in tensors)
+    out = next((tensor for tensor in places[most:] if tensor is not None), None)
+    written = tensors[0] if operator.name.endswith("_") else out
+    itemsize = max(t.itemsize for t in tensors) if written is None else written.itemsize
     moved = sum(t.bytes for t in tensors) + result * itemsize
     return Work(WorkKind.POINTWISE, float(result), moved, tensors[0].dtype)
 

@@ -20,26 +20,37 @@ if TYPE_CHECKING:
     from timesink.ranks.engines import Map
 
 _WINDOW = 2
+# Files are read side by side, one thread each. Dask's profile of its own workers grows with time, past what files take.
+_WORKER_ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
 
 
 @dataclass(frozen=True, slots=True)
 class Dask:
     """`scheduler` is an address (tcp://, tls://) or a scheduler file; None starts a cluster on this machine.
-    `reach_s` is how long a scheduler may take to answer."""
+    `reach_s` is how long a scheduler may take to answer, `workers_s` how long its first worker may take to come."""
 
     workers: int = 0
     scheduler: str | None = None
     reach_s: float = 30.0
+    workers_s: float = 300.0
 
     def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
         """Results as they come, a few tasks per worker under way at a time. Paths are sent, not bytes."""
         with self._client() as client:
-            _same_version(client)
+            self._await_a_worker(client)
             suspects: list[Task] = []
             yield from _windowed(client, function, tasks, suspects)
             # Dask blames whatever a dying worker had before it, also what only waited there: ask again, one by one.
             for task in suspects:
                 yield from _windowed(client, function, [task])
+
+    def _await_a_worker(self, client: Any) -> None:
+        """Batch systems start workers after the scheduler, some long after."""
+        try:
+            client.wait_for_workers(1, timeout=self.workers_s)
+        except TimeoutError as error:
+            message = f"no worker came to the scheduler within {self.workers_s:.0f} s"
+            raise ToolFailed(message, remedy="start dask workers with the same scheduler file") from error
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
@@ -59,14 +70,13 @@ class Dask:
 def local_cluster(workers: int = 0) -> Any:
     """Processes of this machine that listen on loopback only; 0 workers means one per core.
 
-    Files are read side by side, so each worker's Polars gets one thread. A worker may hold an equal share of the
-    memory; one that needs more is ended and started anew.
+    A worker may hold an equal share of the memory; one that needs more is ended and started anew.
     """
     from timesink.ranks.engines import cores
 
     return _distributed().LocalCluster(
         n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
-        silence_logs=50, env={"POLARS_MAX_THREADS": "1"},
+        silence_logs=50, env=_WORKER_ENVIRONMENT,
     )  # fmt: skip
 
 
@@ -84,16 +94,18 @@ def _windowed(
     """A few tasks per worker at a time. Those whose workers died go to `suspects` where there are any to be had."""
     waiting = deque(tasks)
     of_future: dict[str, Task] = {}
+    window = _WINDOW * _workers(client)
+    running = _distributed().as_completed([])
 
-    def submit() -> Any:
-        task = waiting.popleft()
-        future = client.submit(function, task, pure=False, retries=1)
-        of_future[future.key] = task
-        return future
+    def fill() -> None:
+        while waiting and len(of_future) < max(1, window):
+            task = waiting.popleft()
+            future = client.submit(function, task, pure=False, retries=1)
+            of_future[future.key] = task
+            running.add(future)
 
-    window = max(1, _WINDOW * len(client.scheduler_info(n_workers=-1)["workers"]))
-    running = _distributed().as_completed([submit() for _ in range(min(window, len(waiting)))])
-    for future in running:
+    fill()
+    for count, future in enumerate(running, start=1):
         task = of_future.pop(future.key)
         if future.status == "finished":
             yield future.result()
@@ -102,8 +114,9 @@ def _windowed(
         else:
             yield Summarised(task.file, None, _why(future.exception()))
         future.release()
-        if waiting:
-            running.add(submit())
+        if waiting and count % max(1, window) == 0:  # workers may have come or gone
+            window = _WINDOW * _workers(client)
+        fill()
 
 
 def _why(failure: object) -> str:
@@ -112,19 +125,19 @@ def _why(failure: object) -> str:
     return f"its worker failed: {failure}"
 
 
-def _same_version(client: Any) -> None:
-    """Workers of another version would measure otherwise: refuse before any work is done."""
+def _workers(client: Any) -> int:
+    """How many there are. Workers of another version would measure otherwise: refused."""
     from timesink import __version__
 
-    try:
-        found = client.run(_version)
-    except (ImportError, ModuleNotFoundError) as error:
-        raise ToolFailed("timesink is not installed on the workers", remedy="install it there") from error
-    others = sorted({version for version in found.values() if version != __version__})
+    found = client.run(_version, on_error="return").values()
+    if any(isinstance(version, ImportError) for version in found):
+        raise ToolFailed("timesink is not installed on the workers", remedy="install it there")
+    others = sorted({version for version in found if isinstance(version, str) and version != __version__})
     if others:
         raise ToolFailed(
             f"workers run timesink {', '.join(others)}, and this is {__version__}", remedy="install the same version"
         )
+    return len(found)
 
 
 def _version() -> str:

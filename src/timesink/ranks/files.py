@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from timesink.errors import MissingTool, UnreadableTrace, UsageError
 from timesink.readers import trace_files
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 # A manifest is a text file of this ending with one path, glob or URL a line; `#` begins a comment.
 MANIFEST_SUFFIX: Final = ".ranks"
 _URL: Final = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_FOREIGN: Final = (
+    ("aiohttp", "ClientError"), ("botocore.exceptions", "BotoCoreError"), ("botocore.exceptions", "ClientError"),
+    ("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError"),
+    ("azure.core.exceptions", "AzureError"),
+)  # fmt: skip
 _TRACES: Final = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".qdrep")
 
 
@@ -50,6 +56,23 @@ def without_credentials(url: str) -> str:
         return url
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def access_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """What file systems raise where access fails: those of their libraries are no OSErrors."""
+    foreign = (getattr(sys.modules.get(module), name, None) for module, name in _FOREIGN)
+    return (OSError, *others, *(kind for kind in foreign if isinstance(kind, type)))
+
+
+def reason_of(error: Exception, url: str) -> str:
+    """What an error says, without the credentials of the URL: libraries repeat it in parts."""
+    parts = urlsplit(url)
+    text = (str(error) or type(error).__name__).replace(url, without_credentials(url))
+    secrets = [parts.query, parts.fragment, parts.netloc.rpartition("@")[0], parts.password or ""]
+    secrets.append(unquote(secrets[-1]))
+    for piece in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(piece, "***")
+    return text
 
 
 def find_files(places: Sequence[str]) -> tuple[RankFile, ...]:
@@ -92,7 +115,7 @@ def _files_of(place: str) -> list[RankFile]:
         paths = sorted(path for path in Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
     else:
         paths = _inside(path)
-    return [RankFile(str(path), _size(path)) for path in paths]
+    return _some(place, [RankFile(str(path), _size(path)) for path in paths])
 
 
 def _inside(path: Path) -> list[Path]:
@@ -120,16 +143,32 @@ def _remote(url: str) -> list[RankFile]:
     """The file at a URL, the matches of a pattern, or the traces right below a folder."""
     system, path = filesystem(url)
     try:
-        if any(mark in path for mark in "*?["):
+        if _is_pattern(url):
             inside = sorted(system.glob(path))
-        elif system.isdir(path):
+        elif not urlsplit(url).path.lower().endswith(_TRACES) and system.isdir(path):  # over http that is a download
             inside = [name for name in sorted(system.ls(path, detail=False)) if str(name).lower().endswith(_TRACES)]
         else:
             return [RankFile(url, int(system.info(path).get("size") or 0))]
-        return [RankFile(_beside(url, system, name), int(system.info(name).get("size") or 0)) for name in inside]
-    except (OSError, ValueError) as error:
-        reason = str(error).replace(url, without_credentials(url))
-        raise UnreadableTrace(without_credentials(url), reason, remedy="check the URL and the access to it") from error
+        found = [RankFile(_beside(url, system, name), int(system.info(name).get("size") or 0)) for name in inside]
+    except access_errors(ValueError) as error:
+        remedy = "check the URL and the access to it"
+        raise UnreadableTrace(without_credentials(url), reason_of(error, url), remedy=remedy) from error
+    return _some(without_credentials(url), found)
+
+
+def _is_pattern(url: str) -> bool:
+    """Whether a URL stands for several files. In a web address a question mark begins the query."""
+    parts = urlsplit(url)
+    if parts.scheme.lower() in ("http", "https"):
+        return "*" in parts.path
+    return any(mark in url for mark in "*?[")
+
+
+def _some(place: str, found: list[RankFile]) -> list[RankFile]:
+    """What was found there: a place that holds nothing is a mistake in its name, not a run of fewer ranks."""
+    if not found:
+        raise UnreadableTrace(place, "no trace lies there", remedy="check the name")
+    return found
 
 
 def filesystem(url: str) -> tuple[AbstractFileSystem, Any]:

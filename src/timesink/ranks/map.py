@@ -13,7 +13,7 @@ from timesink.measures.job import Job, job
 from timesink.model.tables import SOURCES
 from timesink.model.trace import Trace
 from timesink.ranks import stored
-from timesink.ranks.files import RankFile, filesystem
+from timesink.ranks.files import RankFile, access_errors, filesystem, reason_of
 from timesink.ranks.manifest_facts import facts_beside
 from timesink.readers import read
 from timesink.readers.cache import digest_of
@@ -48,12 +48,12 @@ def summarise(task: Task) -> Summarised:
             return _summarised(task)
         except TimesinkError as error:
             return Summarised(task.file, None, str(error))
-        except OSError as error:
-            failure = str(error).replace(task.file.url, task.file.shown)
-            if attempt == RETRIES:
-                return Summarised(task.file, None, failure, transient=True)
         except MemoryError:
             return Summarised(task.file, None, "more memory is needed than a worker has", transient=True)
+        except access_errors() as error:
+            failure = reason_of(error, task.file.url)
+            if attempt == RETRIES:
+                return Summarised(task.file, None, failure, transient=True)
     raise AssertionError("the last attempt returns")
 
 

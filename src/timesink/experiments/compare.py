@@ -9,6 +9,7 @@ from timesink.experiments.capture_verdict import RunDeviation, judge_captures
 from timesink.experiments.captured_metrics import step_metrics
 from timesink.experiments.contributions import contributions, grouped
 from timesink.experiments.manifests import HARD
+from timesink.experiments.single_steps import single_changes
 from timesink.measures.step_parts import StepParts, step_parts, step_series
 from timesink.outcomes import Contribution, FindingChange, GateResult, GateRow, Outcome, Reason, Verdict
 
@@ -25,7 +26,8 @@ def compare_captures(
     allowed: Sequence[str] = (),
 ) -> GateResult:
     """The comparison of two traces. `differing` holds every fact that they do not share (see `manifests`)."""
-    series = [[float(value) / 1e9 for value in step_series(trace)] for trace in sides]
+    times_ns = [[float(value) for value in step_series(trace)] for trace in sides]
+    series = [[value / 1e9 for value in side] for side in times_ns]
     parts = step_parts(sides[0]), step_parts(sides[1])
     verdict = comparability(differing, allowed, threshold_ratio)
     if verdict is None:
@@ -42,7 +44,10 @@ def compare_captures(
         moved,
         grouped(moved),
         tuple(findings),
-        notes=tuple(_notes(parts, moved, differing)),
+        notes=(
+            *_notes(parts, moved, differing),
+            *([] if invalid else single_changes(times_ns[0], times_ns[1], threshold_ratio)),
+        ),
     )
 
 

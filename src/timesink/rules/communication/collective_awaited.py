@@ -36,7 +36,17 @@ from timesink.findings import (
 )
 from timesink.measures.awaited_collectives import AwaitedCollectives, awaited_collectives
 from timesink.measures.per_step import per_step_ns, period_ns
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES, SOURCES
+from timesink.model.tables import (
+    API_CALLS,
+    COLLECTIVES,
+    DEVICE_OPS,
+    DEVICES,
+    FRAMES,
+    HOST_OPS,
+    RANGES,
+    SETTINGS,
+    SOURCES,
+)
 from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
@@ -88,7 +98,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/distributed.html",),
     ),
     needs=(DEVICE_OPS, API_CALLS),
-    reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SOURCES),
+    reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SETTINGS, SOURCES),
     check=check,
     limits={
         "idle_ratio": Limit(

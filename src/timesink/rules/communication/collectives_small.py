@@ -39,7 +39,7 @@ from timesink.findings import (
     Where,
 )
 from timesink.measures.small_collectives import SmallCollectives, small_collectives
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
@@ -108,7 +108,7 @@ RULE = Rule(
         references=("https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SOURCES),
+    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
     check=check,
     limits={
         "small_bytes": Limit(

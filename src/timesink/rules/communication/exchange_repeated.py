@@ -37,7 +37,7 @@ from timesink.findings import (
 )
 from timesink.measures.per_step import per_step_ns, period_ns
 from timesink.measures.repeated_exchange import RepeatedExchange, repeated_exchanges
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import bytes_text, share_text, time_text
 
@@ -92,7 +92,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
     ),
     needs=(DEVICE_OPS, COLLECTIVES),
-    reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SOURCES),
+    reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
     check=check,
     limits={
         "exposed_ratio": Limit(

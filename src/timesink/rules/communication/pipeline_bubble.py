@@ -41,7 +41,7 @@ from timesink.findings import (
 from timesink.measures.pipelines import Pipeline, pipeline
 from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SOURCES
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -106,7 +106,7 @@ RULE = Rule(
         references=("https://arxiv.org/abs/2104.04473",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SOURCES),
+    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
     check=check,
     limits={
         "bubble_ratio": Limit(

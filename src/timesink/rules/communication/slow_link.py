@@ -1,0 +1,138 @@
+"""A group or a pair of ranks needs longer for a transfer than others for the same one: its link is slow.
+
+## What it detects
+Collectives of several groups of equal size, or messages between several pairs of ranks, of which some take a multiple
+of the usual time for the same number of bytes.
+
+## Why it matters
+A link that has lost lanes, an adapter that fell back to a lower rate or a route that others share slows every step of
+the ranks behind it, and through them the whole job. Neither their hosts nor their GPUs show anything.
+
+## How it is measured
+The transfer is the shortest kernel of a collective or message: whoever comes last waits for nobody. So no clock of
+another rank is needed. Groups and pairs are compared that run the same kind with the same bytes over as many ranks and
+hosts, three or more of them. A rank that takes part in all slow transfers and in none of the usual speed is named.
+
+## What to do
+Run nccl-tests between the hosts named and between others. Look at link widths, error counters and routes there.
+
+## When it misleads
+Groups whose transfers run at the same time share links by design; those that happen to run alone look fast. A
+collective of all ranks has no counterpart, so a job of one group says nothing.
+"""
+
+from __future__ import annotations
+
+from timesink.findings import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
+from timesink.measures.collective_waits import collective_waits
+from timesink.measures.job import Job
+from timesink.measures.job_steps import step_ns
+from timesink.measures.parity import ranks_text
+from timesink.measures.slow_links import SlowLink, links
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS, bytes_text, time_text
+
+_AN = {"allreduce": "an", "allgather": "an", "alltoall": "an"}
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found where a group or pair takes a multiple of the usual time."""
+    waits = facts(collective_waits)
+    if len(waits.job.ranks) < 2:
+        return NotApplicable("the trace holds one rank")
+    known = facts(links)
+    if not known.frame.height:
+        why = "no transfer of one size is run by three groups or pairs of ranks: a slow link slows all alike"
+        return Undecided(why, "run nccl-tests between the hosts, or capture a job with several groups")
+    slow = known.slow(limits["ratio"])
+    if not slow:
+        worst = max((known.frame["p50_ns"] / known.frame["usual_ns"]).to_list())
+        return Clear((_evidence(worst, limits),))
+    return Found((_finding(facts, slow, _evidence(max(link.ratio for link in slow), limits)),))
+
+
+def _evidence(ratio: float, limits: Limits) -> Evidence:
+    return Evidence(
+        "slowest transfer over the usual one",
+        Quantity(ratio, "ratio"),
+        "median transfer of a group or pair over the median of those that run the same one",
+        limit=Quantity(limits["ratio"], "ratio"),
+        table="collectives",
+    )
+
+
+def _finding(facts: Facts, slow: tuple[SlowLink, ...], evidence: Evidence) -> Finding:
+    waits = facts(collective_waits)
+    first, shared = slow[0], facts(links).shared(slow)
+    verb = "is" if len(shared) == 1 else "are"
+    whom = f"; {ranks_text(shared)} {verb} in all slow transfers and in no other" if shared else ""
+    others = f" and {len(slow) - 1} more of their like" if len(slow) > 1 else ""
+    counts = waits.job.steps.group_by("rank").len()["len"].to_list()
+    saved_ms = max(link.excess_ns for link in slow) / max(counts, default=1) / NS_PER_MS
+    what = f"{_AN.get(first.kind, 'a')} {first.kind} of {bytes_text(first.size_bytes)}"
+    return Finding(
+        message=f"{ranks_text(first.ranks)}{others} take {time_text(first.p50_ns)} for {what} that takes "
+        f"{time_text(first.usual_ns)} elsewhere{whom}{_hosts(waits.job, shared)}",
+        bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
+        where=Where(rank=(shared or first.ranks)[0]),
+        evidence=(
+            evidence,
+            Evidence("transfers compared", Quantity(first.count, "calls"), "of that size, of the slowest"),
+        ),
+        advice="Run nccl-tests between these hosts and between others; look at link widths and error counters.",
+        verify="Capture again: the transfer takes as long as elsewhere.",
+        claim=Claim(_stood(facts, slow)),
+        recoverable=Quantity(saved_ms, "ms", low=0.0, high=min(saved_ms, step_ns(waits.job) / NS_PER_MS)),
+    )
+
+
+def _hosts(job: Job, ranks: tuple[int, ...]) -> str:
+    names = sorted({host for rank, host in job.members.select("rank", "host").rows() if rank in ranks and host})
+    return f" ({' and '.join(names)})" if names else ""
+
+
+def _stood(facts: Facts, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
+    """Exposed communication of the ranks behind the slow links."""
+    ranks = {rank for link in slow for rank in link.ranks}
+    parts = facts(collective_waits).job.exposed.partition_by("rank", "device", as_dict=True)
+    return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items() if rank in ranks}
+
+
+RULE = Rule(
+    card=Card(
+        code="COM109",
+        name="slow-link",
+        summary="a group or pair of ranks transfers slower than others",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://github.com/NVIDIA/nccl-tests",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    check=check,
+    limits={
+        "ratio": Limit(
+            1.5,
+            "ratio",
+            "six pairs of healthy GPUs differ by 2 %; a link at half its lanes takes twice as long",
+            "own captures of a pipeline on four H200s",
+        ),
+    },
+    capture="timesink capture torch -- torchrun train.py",
+)

@@ -37,17 +37,19 @@ _RESTART: Final = (*HOST_CAUSES, "launch_latency")
 EFFECTIVE_RATIO: Final = 1 / 3
 
 
-# A wait behind a copy of this many bytes from pageable memory is part of the copy; behind fewer it hands over a value.
+# A wait behind a copy of this many bytes from or to pageable memory is part of the copy; behind fewer it hands over a
+# value.
 COPIED_BYTES: Final = 65_536
 
-Root = Literal["wait", "allocator", "copy"]
+Root = Literal["wait", "allocator", "copy_in", "copy_out"]
 _FREES: Final = r"(?i)free"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SyncGain:
     """`root`: for each row of the idle blame, what drained the device before it, where the host is not ahead yet:
-    a wait, a call that frees memory (allocator), or the wait of a pageable copy to the device (copy); null elsewhere.
+    a wait, a call that frees memory (allocator), or the wait of a pageable copy to the device (copy_in) or from it
+    (copy_out); null elsewhere.
 
     Per rank: `behind_ns`, that time per kept step (all devices), and `gain_ns`, what a replay without the waits wins
     per step; None where the trace cannot be replayed.
@@ -135,19 +137,25 @@ def _roots(trace: Trace, sync_row: Rows) -> pl.Series:
     if not calls.height or not (sync_row >= 0).any():
         return pl.Series("root", [None] * sync_row.size, dtype=pl.String)
     rows = np.unique(sync_row[sync_row >= 0])
-    copies = _rows_of_copies(trace)
+    to_device, to_host = _rows_of_copies(trace, "h2d"), _rows_of_copies(trace, "d2h")
     kind = pl.DataFrame(
-        {"sync_row": rows, "frees": matches(calls["name"].gather(rows), _FREES), "copies": np.isin(rows - 1, copies)}
+        {
+            "sync_row": rows,
+            "allocator": matches(calls["name"].gather(rows), _FREES),
+            "copy_in": np.isin(rows - 1, to_device),
+            "copy_out": np.isin(rows - 1, to_host) | np.isin(rows, to_host),  # the copy itself blocks, or its wait does
+        }
     )
-    root = pl.when("frees").then(pl.lit("allocator")).when("copies").then(pl.lit("copy")).otherwise(pl.lit("wait"))
-    named = kind.select("sync_row", root.alias("root"))
+    root = pl.coalesce(pl.when(name).then(pl.lit(name)) for name in ("allocator", "copy_in", "copy_out"))
+    named = kind.select("sync_row", root.fill_null("wait").alias("root"))
     return pl.DataFrame({"sync_row": sync_row}).join(named, on="sync_row", how="left", maintain_order="left")["root"]
 
 
-def _rows_of_copies(trace: Trace) -> Rows:
-    """Calls that copied more than a value from pageable memory to the device; the wait is the thread's next call."""
+def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Rows:
+    """Calls that copied more than a value through pageable memory; the wait is the thread's next call."""
     ops = trace.get(DEVICE_OPS)
-    data = (pl.col("copy_kind") == "h2d") & (pl.col("src_memory") == "pageable") & (pl.col("bytes") >= COPIED_BYTES)
+    host_side = "src_memory" if direction == "h2d" else "dst_memory"
+    data = (pl.col("copy_kind") == direction) & (pl.col(host_side) == "pageable") & (pl.col("bytes") >= COPIED_BYTES)
     wanted = ops.select(data.fill_null(False)).to_series().to_numpy()
     link = launch_links(trace).call
     return np.unique(link[wanted & (link >= 0)])

@@ -1,8 +1,8 @@
-"""Copies to the device come out of pageable memory.
+"""Copies between host and device go through pageable memory.
 
 ## What it detects
-Host-to-device copies from pageable memory, of more than a value each, that hold up the device: while they run with no
-kernel beside them, while the host stages them, and behind the wait with which such a copy ends.
+Copies from or to pageable memory, of more than a value each, that hold up the device: while they run with no kernel
+beside them, while the host stages them, and behind the wait with which such a copy ends.
 
 ## Why it matters
 The driver copies pageable memory through a pinned buffer of its own. The host is busy or waiting for as long as the
@@ -13,8 +13,8 @@ Over the steady steps: the union of these copies less every instant at which a k
 staging call, and idle stretches behind a wait that directly follows such a copy, until the host is ahead again.
 
 ## What to do
-Allocate the source once in pinned memory (`pin_memory=True` in the DataLoader, a pinned staging buffer) and copy with
-`non_blocking=True`; send constants once.
+Allocate the host's side once in pinned memory (`pin_memory=True` in the DataLoader, a pinned staging buffer) and copy
+with `non_blocking=True`; send constants once; read results back on a stream of their own, and wait for them later.
 
 ## When it misleads
 Pinning inside the step (`tensor.pin_memory().to(...)`) costs more than it saves: pinning is itself a blocking call. A
@@ -23,11 +23,15 @@ copy that is hidden costs little, pageable or not.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final, Literal
+
 from timesink.findings import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.idle_verdict import BLAME_READS
 from timesink.measures.blamed_time import drained_time
 from timesink.measures.exposed_copies import CopyGroup, exposed_copies
 from timesink.measures.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.sync_gain import Root
 from timesink.measures.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -36,20 +40,60 @@ from timesink.units import bytes_text, share_text, time_text
 from timesink.whatif.changes.copies import PinCopies
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What copies of one direction are called, drain the device as, and are mended by."""
+
+    direction: Literal["h2d", "d2h"]
+    towards: str
+    root: Root
+    causes: tuple[str, ...]
+    bottleneck: Bottleneck
+    advice: str
+
+
+_WAYS: Final = {
+    "h2d": _Way(
+        "h2d",
+        "to",
+        "copy_in",
+        ("copy_staging",),
+        Bottleneck.HOST_TO_DEVICE_COPY,
+        "Copy from pinned memory allocated once, with non_blocking=True; send what does not change once.",
+    ),
+    "d2h": _Way(
+        "d2h",
+        "from",
+        "copy_out",
+        (),
+        Bottleneck.DEVICE_TO_HOST_COPY,
+        "Copy into pinned memory allocated once, with non_blocking=True on a stream of its own; wait a step later.",
+    ),
+}
+
+
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    groups = [part for part in facts(exposed_copies) if part.direction == "h2d" and part.pageable]
-    held = {part.device: part.intervals for part in drained_time(facts.trace, "copy", "copy_staging")}
+    groups = [part for part in facts(exposed_copies) if part.direction in _WAYS and part.pageable]
+    held = {
+        (part.device, direction): part.intervals
+        for direction, way in _WAYS.items()
+        for part in drained_time(facts.trace, way.root, *way.causes)
+    }
+    none = Intervals.none()
     return found_or_clear(
-        [_judge(facts, limits["held_ratio"], group, held.get(group.device, Intervals.none())) for group in groups]
+        [
+            _judge(facts, limits["held_ratio"], group, held.get((group.device, group.direction), none))
+            for group in groups
+        ]
     )
 
 
-def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals) -> tuple[Finding | None, Evidence]:
-    claimed = group.exposed | idle
+def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals | None) -> tuple[Finding | None, Evidence]:
+    claimed, way = group.exposed | (idle or Intervals.none()), _WAYS[group.direction]
     share, held_ns, step_ns = _shares(facts, group.device, claimed)
     evidence = Evidence(
-        f"time held by pageable copies to device {group.device[1]}",
+        f"time held by pageable copies {way.towards} device {group.device[1]}",
         Quantity(share, "ratio"),
         "exposed copies, idle staging, and idle time behind the waits that end them, over the steady steps",
         limit=Quantity(limit, "ratio"),
@@ -61,16 +105,16 @@ def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals) -> tup
     rate = "" if group.gigabytes_per_s is None else f" at {group.gigabytes_per_s:.1f} GB/s"
     return (
         Finding(
-            message=f"pageable copies to device {group.device[1]} hold it for {time_text(held_ns)} of the "
+            message=f"pageable copies {way.towards} device {group.device[1]} hold it for {time_text(held_ns)} of the "
             f"{time_text(step_ns)} {period_name(facts.trace)} ({share_text(share)}, limit {share_text(limit)}): "
             f"{group.count} copies, {bytes_text(group.bytes)} in all{rate}",
-            bottleneck=Bottleneck.HOST_TO_DEVICE_COPY,
+            bottleneck=way.bottleneck,
             where=Where(rank=group.device[0], device=group.device[1]),
             evidence=(evidence,),
-            advice="Copy from pinned memory allocated once, with non_blocking=True; send what does not change once.",
-            verify="Capture again: the copies' source is pinned, and no wait follows them.",
+            advice=way.advice,
+            verify="Capture again: the host's side of the copies is pinned, and no wait follows them.",
             claim=Claim({group.device: claimed}),
-            change=PinCopies(),
+            change=PinCopies(direction=way.direction),
         ),
         evidence,
     )
@@ -85,7 +129,7 @@ RULE = Rule(
     card=Card(
         code="CPY102",
         name="copies-pageable",
-        summary="copies to the device come out of pageable memory and hold it up",
+        summary="copies go through pageable memory and hold up the device",
         doc=__doc__ or "",
         since="0.1.0",
         references=("https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",),

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from importlib.resources import as_file, files
 
+import polars as pl
 import pytest
 from tests.browser.pages import hostile, violations
 from tests.reporters.test_hostile_names import HOSTILE, page
 
 from timesink.cli.html_report import html_report
 from timesink.engine import diagnose
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.reporters import Format
@@ -62,6 +64,25 @@ def test_hostile_names_are_text(opened: Open, name: str) -> None:
         )
         assert shown.page.evaluate("document.scripts.length") <= 2
         assert shown.page.evaluate("[...document.querySelectorAll('a')].every(a => a.getAttribute('href')[0] === '#')")
+
+
+@pytest.mark.parametrize(
+    "name", [HOSTILE[0], next(name for name in HOSTILE if name.startswith("<script>")), "x" * 100_000]
+)
+def test_a_trace_of_hostile_names_makes_a_page_like_any_other(opened: Open, trace: Trace, name: str) -> None:
+    column = pl.lit(name.encode("utf-8", "replace").decode("utf-8")).cast(pl.Categorical()).alias("name")
+    named = (DEVICE_OPS, HOST_OPS, RANGES, API_CALLS)
+    tables = {t: rows.with_columns(column) if t in named else rows for t, rows in trace.tables.items()}
+    hostile_trace = Trace(name[:200], tables, trace.notes)
+    text = html_report(hostile_trace, diagnose(hostile_trace))
+    assert len(text.encode()) < 400_000
+    shown = opened(text)
+    assert len(shown.requests) == 1
+    assert shown.complaints == []
+    assert violations(shown) == []
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert shown.page.locator("figure.timeline canvas[data-to]").count() > 0
+    assert name.strip()[:20] in shown.page.locator("#kernels").inner_text() or "\x1b" in name
 
 
 def test_a_script_that_is_not_ours_does_not_run(opened: Open, demo: str) -> None:

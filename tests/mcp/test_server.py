@@ -112,6 +112,7 @@ def test_a_whole_exchange(root: Path) -> None:
         ]
         made = await call("export", handle=before, kind="html", path="report.html")
         assert (root / "report.html").stat().st_size == made["bytes"] > 50_000
+        assert 'id="memory"' in (root / "report.html").read_text()  # the whole report, as the command writes it
         page = await client.read_resource("rules://IDL101")
         assert "misleads" in page.contents[0].text
         assert "device_ops" in (await client.read_resource("schema://tables")).contents[0].text

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 from timesink.errors import UsageError
+from timesink.findings import Diagnosis
 from timesink.mcp.answers import MARK, fitted, named, sentence
 from timesink.mcp.captures import Capture, Captures
+from timesink.model.trace import Trace
 from timesink.queries import Allowance, ask
 from timesink.whole_file import whole_file
 
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
 THRESHOLD_RATIO = 0.02  # the practical threshold of `timesink compare`
 KINDS = ("html", "perfetto")
+Render = Callable[[Trace, Diagnosis], str]
 
 
 def queried(capture: Capture, sql: str) -> dict[str, Any]:
@@ -105,8 +109,8 @@ def verify_command(before: str, after: str) -> dict[str, Any]:
     }
 
 
-def exported(captures: Captures, capture: Capture, kind: str, path: str) -> dict[str, Any]:
-    """Write a report or a Perfetto trace to a new file under a root."""
+def exported(captures: Captures, capture: Capture, kind: str, path: str, report: Render) -> dict[str, Any]:
+    """Write a report or a Perfetto trace to a new file under a root; `report` makes the report's text."""
     if kind not in KINDS:
         raise UsageError(f"nothing is exported as {kind!r}", remedy=f"choose one of: {', '.join(KINDS)}")
     target = captures.allowed(path)
@@ -115,10 +119,7 @@ def exported(captures: Captures, capture: Capture, kind: str, path: str) -> dict
     if not target.parent.is_dir():
         raise UsageError(f"there is no folder for {path!r}", remedy="choose one that exists")
     if kind == "html":
-        from timesink.report_model import report_of
-        from timesink.reporters.html import render
-
-        page = render(report_of(capture.trace, capture.diagnosis))
+        page = report(capture.trace, capture.diagnosis)
         with whole_file(target) as part:
             part.write_text(page, encoding="utf-8")
     else:

@@ -29,7 +29,7 @@ from timesink.exports.slices import edges, nesting_lanes
 from timesink.measures.critical_path import critical_path
 from timesink.measures.idle_blame import idle_blame
 from timesink.measures.launches import launch_units
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.report_model.windows import window_of
@@ -83,6 +83,22 @@ def test_slices_are_the_rows_of_the_tables(trace: Trace) -> None:
     read_back = slices(packets(trace))
     for table in (DEVICE_OPS, API_CALLS, HOST_OPS, RANGES):
         assert read_back.get(table.name, Counter()) == rows(trace, table)
+
+
+def test_python_frames_and_calls_of_the_system_are_slices_too() -> None:
+    trace = trace_of("""
+    | frames | name | file | line | start_us | end_us |
+    | outer  | main | a.py | 1    | 0        | 90     |
+    | inner  | load | a.py | 2    | 10       | 30     |
+
+    | os_calls | name | start_us | end_us |
+    | reading  | read | 12       | 20     |
+    | crossing | poll | 15       | 40     |
+    """)
+    read_back = slices(packets(trace))
+    assert {name: read_back[name] for name in ("frames", "os_calls")} == {
+        table.name: rows(trace, table) for table in (FRAMES, OS_CALLS)
+    }
 
 
 def test_slices_of_a_real_trace_are_its_rows_and_idle_time_is_there() -> None:

@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,25 @@ def test_credentials_are_never_shown() -> None:
     url = "https://me:secret@host.example/bucket/rank0.json?X-Amz-Signature=abc#x"
     assert without_credentials(url) == "https://host.example/bucket/rank0.json"
     assert "secret" not in RankFile(url, 1).shown
+
+
+def test_whoever_watches_sees_how_far_the_reading_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from timesink.cli import ranks as command
+
+    shown: list[str] = []
+
+    @contextmanager
+    def working(what: str) -> Iterator[Callable[[str], None]]:
+        shown.append(what)
+        yield shown.append
+
+    monkeypatch.setattr(command, "working", working)
+    (folder / "rank1.json.gz").write_bytes(b"\x1f\x8b" + b"\0" * 50)
+    command.command([str(folder)], engine="serial", output=folder / "page.txt")
+    assert shown[:2] == ["looking for traces", "reading 4 files"]
+    assert shown[2:6] == [
+        "1 of 4 files read",
+        "2 of 4 files read",
+        "3 of 4 files read",
+        "4 of 4 files read, 1 set aside",
+    ]

@@ -11,6 +11,7 @@ from timesink.findings import DeviceFigures, Limit, StepFigures
 from timesink.measures.attainable import attainable
 from timesink.measures.budget import time_budget
 from timesink.measures.idle_blame import idle_blame
+from timesink.measures.parity import differences, parity_facts
 from timesink.measures.per_step import share_of_step
 from timesink.measures.steps import steps
 from timesink.measures.timeline import device_timeline
@@ -25,6 +26,7 @@ QUIET = Limit(
     why="a device that idles less is busy whatever its host does; one that idles more wants a cause",
     source="science: launch-bound where host-late gaps pass 10 % of the step",
 )
+_DIFFERENCES = 6
 _REASONS = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
@@ -92,8 +94,8 @@ def device_figures(facts: Facts) -> tuple[DeviceFigures, ...]:
 
 
 def notes(facts: Facts, unprofiled_step_ms: float | None = None) -> tuple[str, ...]:
-    """What the reader said about the import, and what limits the figures."""
-    said = tuple(
+    """What ranks differ in, what the reader said about the import, and what limits the figures."""
+    said = _unequal_ranks(facts) + tuple(
         f"{note.kind.value}: {note.message}" + (f" ({note.count} rows)" if note.count else "")
         for note in facts.trace.notes
     )
@@ -106,6 +108,14 @@ def notes(facts: Facts, unprofiled_step_ms: float | None = None) -> tuple[str, .
             f"the profiled step takes {ratio:.2f} times the unprofiled {time_text(unprofiled_step_ms * NS_PER_MS)}",
         )
     return said
+
+
+def _unequal_ranks(facts: Facts) -> tuple[str, ...]:
+    """Ranks that differ in what they ought to share make every comparison of them doubtful: said before all else."""
+    ranks = facts.trace.get(SOURCES)["rank"].n_unique()
+    found = differences(facts(parity_facts)) if ranks > 1 else ()
+    told = tuple(f"ranks differ: {difference.text}" for difference in found[:_DIFFERENCES])
+    return told + ((f"ranks differ in {len(found) - _DIFFERENCES} more",) if len(found) > _DIFFERENCES else ())
 
 
 def no_bottleneck(facts: Facts, has_findings: bool) -> str:

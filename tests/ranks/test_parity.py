@@ -12,13 +12,14 @@ from tests.readers.nsys_exports import write_sqlite
 
 from timesink.capture import environment as captured
 from timesink.cli.job_notes import notes_of
+from timesink.engine import diagnose
 from timesink.measures.collective_waits import waits_of
 from timesink.measures.parity import differences, parity_facts
 from timesink.model.tables import SETTINGS
 from timesink.ranks.engines import Serial
 from timesink.ranks.files import find_files
 from timesink.ranks.run import Run, run_of
-from timesink.readers import kept_settings, read
+from timesink.readers import kept_settings, read, read_all
 
 SECRET = "hunter2-do-not-show"
 
@@ -79,6 +80,15 @@ def test_a_difference_is_said_before_anything_else(tmp_path: Path) -> None:
     notes = notes_of(run, waits_of(run.job))
     assert notes[0].startswith("ranks differ: NCCL")
     assert any("no file holds rank 2" in note for note in notes[1:])
+
+
+def test_a_diagnosis_of_several_ranks_says_it_first_too(tmp_path: Path) -> None:
+    for number, text in enumerate((rank(0), rank(1, nccl="2.27.1"), rank(2))):
+        (tmp_path / f"rank{number}.json").write_text(text)
+    notes = diagnose(read_all([tmp_path], cache=False), rules=()).notes
+    assert notes[0] == "ranks differ: NCCL is 2.28.9, but 2.27.1 on rank 1"
+    (tmp_path / "rank1.json").unlink()
+    assert not [note for note in diagnose(read_all([tmp_path], cache=False), rules=()).notes if "differ" in note]
 
 
 def manifest(folder: Path, clock: str, **variables: str) -> None:

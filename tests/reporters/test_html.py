@@ -14,10 +14,12 @@ from tests.reporters.diagnoses import diagnosis, healthy
 from tests.reporters.test_hostile_names import HOSTILE, page
 
 from timesink.cli.app import run
+from timesink.findings import Quantity
 from timesink.report_data import KernelTime, Report
 from timesink.reporters import Format, render
 from timesink.reporters.html.prose import prose, section
 from timesink.reporters.html.tables import kernel_sheet
+from timesink.reporters.quantities import recoverable_text
 from timesink.reporters.sheets import Column, Page, Sheet
 from timesink.reporters.sheets import render as render_page
 
@@ -124,3 +126,13 @@ def test_columns_that_tell_nothing_apart_are_left_out() -> None:
     one = KernelTime(0, 0, "gemm", 1, 1, 1.0, 1, 0.5)
     assert heads((one, replace(one, name="relu"))) == ["name", "time_ratio", "total_ns", "count"]
     assert heads((one, replace(one, rank=1, work="gemm bf16"))) == ["rank", "name", "work", "time_ratio"]
+
+
+def test_a_finding_that_costs_no_time_wins_back_no_time() -> None:
+    assert recoverable_text(Quantity(0.0, "ms", low=0.0, high=0.0), "window") == "no time"
+    assert recoverable_text(Quantity(0.0, "ms", low=0.0, high=2.0)) == "0 ns (0 ns to 2.00 ms) per step"
+
+
+@pytest.mark.parametrize(("statement", "shown"), [("host work", "Host work"), ("data_load on", "data_load on")])
+def test_a_name_at_the_beginning_of_the_verdict_keeps_its_letters(statement: str, shown: str) -> None:
+    assert f"<h1>{shown}" in render(replace(diagnosis(), statement=statement), Format.HTML)

@@ -101,7 +101,7 @@ def _environment() -> Environment:
         finalize=_scrubbed,
     )
     made.filters.update(
-        capital=lambda text: text[:1].upper() + text[1:],
+        capital=_capital,
         cell=cell_text,
         evidence=evidence_text,
         limit=limit_text,
@@ -116,6 +116,12 @@ def _environment() -> Environment:
         value=value_text,
     )
     return made
+
+
+def _capital(text: str) -> str:
+    """With a capital at the beginning, unless the first word is a name such as `data_load`."""
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 def _scrubbed(value: Any) -> Any:

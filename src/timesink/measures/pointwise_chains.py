@@ -26,6 +26,7 @@ from timesink.whatif.changes.case import Range
 Rows = npt.NDArray[np.int64]
 
 _MEMBERS: Final = ("pointwise", "reduction", "fill")
+_JOINS: Final = "concat"  # a compiler writes the pieces where they belong; by itself it makes no chain
 _LEAST: Final = 3  # a run of two is an operation and its activation
 _OTHERS_KEPT: Final = Range(0.5, 0.1, 0.0)
 _ONE_SIZE: Final = 8  # members move within this factor of the longest: scalars at the end of a loss are no chain
@@ -36,7 +37,7 @@ def eager_chains(trace: Trace) -> tuple[Shortened, ...]:
     """Per device: eager runs of at least three kernels. The longest member of a run is not among the rows."""
     frame = kernel_facts(trace).frame.with_columns(copies(trace))
     specific = np.union1d(all_rows(attention_pieces(trace)), all_rows(part.fp64 for part in wide_kernels(trace)))
-    eager = pl.col("family").is_in(_MEMBERS) & pl.col("fused").is_null() & ~pl.col("optimizer")
+    eager = pl.col("family").is_in([*_MEMBERS, _JOINS]) & pl.col("fused").is_null() & ~pl.col("optimizer")
     own = ~pl.col("row").is_in(pl.Series(specific).implode())
     frame = frame.with_columns((eager & own & pl.col("copies").is_null()).alias("member"))
     found = []
@@ -57,6 +58,7 @@ def _shorter_members(mine: pl.DataFrame) -> Rows:
     longest = pl.col("length").max().over("run")
     runs = runs.filter(pl.col("length") * _ONE_SIZE >= longest)
     different = pl.col("name").n_unique().over("run") > 1  # one operation over and over need not be a chain
-    runs = runs.filter((pl.len().over("run") >= _LEAST) & different)
+    working = (pl.col("family") != _JOINS).sum().over("run")
+    runs = runs.filter((working >= _LEAST) & different)
     first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run")
     return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 Row = dict[str, Any]
-_RESUMED: Final = re.compile(r"resume_in_(?P<function>.+)_at_(?P<line>\d+)$")
-_COMPILE_ID: Final = re.compile(r"(?P<frame>\d+)/(?P<compilation>\d+)(?:_(?P<attempt>\d+))?$")
+_RESUMED: Final = re.compile(r"resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})$")
+_COMPILE_ID: Final = re.compile(r"(?P<frame>\d{1,9})/(?P<compilation>\d{1,9})(?:_(?P<attempt>\d{1,9}))?$")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from timesink.plain_json import parsed
 
 PREFIX: Final = re.compile(
-    r"(?:\[[\w.]+\]:)*?(?:\[rank(?P<rank>\d+)\]:)?(?P<level>[VIWEC])(?P<month>\d\d)(?P<day>\d\d) "
+    r"(?:\[[\w.]+\]:)*?(?:\[rank(?P<rank>\d{1,9})\]:)?(?P<level>[VIWEC])(?P<month>\d\d)(?P<day>\d\d) "
     r"(?P<clock>\d\d:\d\d:\d\d)\.(?P<micros>\d{6}) (?P<thread>\d+) (?P<where>[^\]\s]+:\d+)\] ?(?P<rest>.*)"
 )
 _YEAR: Final = 1972  # lines carry none; a leap year, so that every day exists
@@ -78,10 +78,14 @@ def _opened(found: re.Match[str], losses: Losses) -> _Open | None:
     try:
         envelope = parsed(rest)
     except ValueError:
+        envelope = None
+    if not isinstance(envelope, dict):
         losses.records += 1
         return None
     digest = envelope.get("has_payload")
-    record = Record(time_ns, envelope.get("rank", rank), found["where"], "", envelope)
+    told = envelope.get("rank")
+    rank = told if isinstance(told, int) and 0 <= told < 1 << 31 else rank
+    record = Record(time_ns, rank, found["where"], "", envelope)
     return _Open(record, digest if isinstance(digest, str) else None)
 
 

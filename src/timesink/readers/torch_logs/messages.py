@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-_AT: Final = re.compile(r"user code at:? (?P<file>\S.*?):(?P<line>\d+)\s*$")
-_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_AT: Final = re.compile(r"user code at:? (?P<file>\S.*?):(?P<line>\d{1,9})\s*$")
+_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})')
 _WHY: Final = re.compile(r"^\s*(?:Graph Break )?Reason: (?P<why>.*)$")
 _OLD: Final = re.compile(r"^Graph break: (?P<why>.*?)\s*(?:from user code at:.*)?$")
 _GENERAL: Final = ("Encountered graph break when attempting to trace", "Failed to handle graph break gracefully")
-_RECOMPILING: Final = re.compile(r"^Recompiling function (?P<function>\S+) in (?P<file>.+?):(?P<line>\d+)\s*$")
-_GUARD: Final = re.compile(r"^\s*(?:- )?(?:\d+/\d+(?:_\d+)?: )?(?P<guard>.*?)(?:\s{2,}#.*)?$")
+_RECOMPILING: Final = re.compile(r"^Recompiling function (?P<function>\S+) in (?P<file>.+?):(?P<line>\d{1,9})\s*$")
+_GUARD: Final = re.compile(r"^\s*(?:- )?(?:\d{1,9}/\d{1,9}(?:_\d{1,9})?: )?(?P<guard>.*?)(?:\s{2,}#.*)?$")
 _NO_GUARD: Final = ("triggered by", "user stack trace", "file ", "recompiling function")
 
 

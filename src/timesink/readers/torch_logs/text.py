@@ -10,12 +10,14 @@ from timesink.readers.torch_logs.events import Events, key_of
 from timesink.readers.torch_logs.lines import Record
 from timesink.readers.torch_logs.messages import graph_break, recompilation
 
-_LINE: Final = re.compile(r"(?:\[(?P<id>[^\]\s]*\d+/\d+[^\]\s]*|-/-)\] )?(?:\[__(?P<channel>\w+)\] ?)?(?P<said>.*)$")
+_LINE: Final = re.compile(
+    r"(?:\[(?P<id>[^\]\s]*\d{1,9}/\d{1,9}[^\]\s]*|-/-)\] )?(?:\[__(?P<channel>\w+)\] ?)?(?P<said>.*)$"
+)
 _BEGINS: Final = {"graph_breaks": "Graph break", "recompiles": "Recompiling function", "guards": "GUARDS:"}
-_LIMIT: Final = re.compile(r"hit config\.(?P<limit>\w+) \((?P<count>\d+)\)")
-_LIMITED: Final = re.compile(r"\s*function: '(?P<function>[^']+)' \((?P<file>.+):(?P<line>\d+)\)")
+_LIMIT: Final = re.compile(r"hit config\.(?P<limit>\w+) \((?P<count>\d{1,9})\)")
+_LIMITED: Final = re.compile(r"\s*function: '(?P<function>[^']+)' \((?P<file>.+):(?P<line>\d{1,9})\)")
 _SKIPPED: Final = re.compile(r"^skipping:? (?P<function>\S+) \(reason: (?P<why>.*), file: (?P<file>.*)\)")
-_TRACING: Final = re.compile(r"Step 1: torchdynamo start tracing (?P<function>\S+) (?P<file>.+):(?P<line>\d+)")
+_TRACING: Final = re.compile(r"Step 1: torchdynamo start tracing (?P<function>\S+) (?P<file>.+):(?P<line>\d{1,9})")
 _LEAF: Final = re.compile(r"\+- (?![A-Za-z]*Manager\b)[A-Z_]+")
 
 

@@ -1,5 +1,6 @@
 """Every speed benchmark in one run and one table.
 
+    python -m benchmarks.peers                                          # once: libraries and tools to stand beside
     python -m benchmarks [--hta PYTHON] [--runs 3] [--quick] [--only NAME]
 
 `--hta` names a Python interpreter in which HolisticTraceAnalysis is installed; without it the rival's recorded figures
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from benchmarks.inputs import traces
 from benchmarks.runs import Row, show
@@ -28,14 +30,18 @@ def plans(runs: int, quick: bool, hta: str) -> dict[str, Callable[[], Iterator[R
             startup.NAME: lambda: startup.rows(1),
             decode.NAME: lambda: decode.rows(1, QUICK_SIZES[0]),
             end_to_end.NAME: lambda: end_to_end.rows(1, QUICK_SIZES),
-            sqlite.NAME: lambda: sqlite.rows(1, 20_000, 40_000),
+            sqlite.NAME: lambda: chain(
+                sqlite.rows(1, 20_000, 40_000), sqlite.growth(64_000, 128_000), sqlite.beside_nsys_ai(4_000, 8_000)
+            ),
             pages.NAME: lambda: pages.rows(1, QUICK_SIZES[0]),
         }
     return {
         startup.NAME: lambda: startup.rows(2 * runs + 1),
         decode.NAME: lambda: decode.rows(runs),
         end_to_end.NAME: lambda: end_to_end.rows(runs, SIZES, hta),
-        sqlite.NAME: lambda: sqlite.rows(runs),
+        sqlite.NAME: lambda: chain(
+            sqlite.rows(runs), sqlite.growth(4_000_000, 8_000_000), sqlite.beside_nsys_ai(250_000, 500_000)
+        ),
         pages.NAME: lambda: pages.rows(2 * runs + 1),
     }
 

@@ -19,6 +19,8 @@ from time import perf_counter
 from benchmarks.inputs import grown, traces
 from benchmarks.runs import Row, at_least, at_most, run, show
 
+from benchmarks import peers
+
 NAME = "decode"
 LOADS_BAR, GZIP_BAR, MEMORY_BAR = 5.0, 1.3, 1.0
 
@@ -72,6 +74,7 @@ def rows(runs: int, megabytes: int = 500) -> Iterator[Row]:
             for candidate, file in plans:
                 done = run([sys.executable, "-m", "benchmarks.decode", "--run", candidate, "--file", str(file)])
                 taken[candidate, file].append((json.loads(done.text)["seconds"], done.peak_mb))
+        beside, floor_s = list(_peers(text, runs)), statistics.median(_floor_s(text) for _ in range(runs))
     median = {}
     for (candidate, file), found in taken.items():
         seconds, peak_mb = (statistics.median(column) for column in zip(*found, strict=True))
@@ -81,8 +84,35 @@ def rows(runs: int, megabytes: int = 500) -> Iterator[Row]:
     plain_s, peak_mb = median["tables", text]
     yield at_least(NAME, "orjson.loads / checked tables", median["loads", text][0] / plain_s, LOADS_BAR)
     yield at_most(NAME, "peak memory / text", peak_mb / size_mb, MEMORY_BAR, "x")
+    for name, seconds, peer_mb in beside:
+        figure = f"{seconds:.2f} s, {size_mb / seconds:,.0f} MB/s, {peer_mb:,.0f} MB; {seconds / plain_s:.1f} x tables"
+        yield Row(NAME, name, figure)
+    yield Row(NAME, "read and count line ends: the floor", f"{floor_s:.2f} s; tables take {plain_s / floor_s:.1f} x")
     parts_s = median["inflate", packed][0] + plain_s
     yield at_most(NAME, "gzip / (unpacking + plain)", median["tables", packed][0] / parts_s, GZIP_BAR, "x")
+
+
+def _peers(text: Path, runs: int) -> Iterator[tuple[str, float, float]]:
+    """Name, seconds and peak memory of the libraries, where `python -m benchmarks.peers` made their environment.
+
+    They make objects, no tables.
+    """
+    if peers.interpreter() is None:
+        return
+    for name in peers.LOADS:
+        taken = [run(peers.loading(name, text)) for _ in range(runs)]
+        seconds = statistics.median(json.loads(done.text)["seconds"] for done in taken)
+        yield name, seconds, statistics.median(done.peak_mb for done in taken)
+
+
+def _floor_s(text: Path) -> float:
+    """What no reader can beat: the file's bytes brought into memory and looked at once (a count of line ends)."""
+    window = bytearray(4 << 20)
+    start = perf_counter()
+    with text.open("rb", buffering=0) as stream:
+        while count := stream.readinto(window):
+            window.count(b"\n", 0, count)
+    return perf_counter() - start
 
 
 if __name__ == "__main__":

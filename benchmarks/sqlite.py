@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sqlite3
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from benchmarks.inputs import CACHE
-from benchmarks.runs import ROOT, Row, at_least, run, show
+from benchmarks.peers import nsys_ai
+from benchmarks.runs import ROOT, TIMESINK, Row, at_least, noted, run, show
 
 NAME = "sqlite"
 LISTS_BAR = 5.0
+GROWTH_BAR = 1.1
 SEEDS = (
     ROOT.parent / "shared" / "data" / "own" / "nsys" / "gpt_before.sqlite",
     ROOT / "tests" / "data" / "nsys" / "gpt_before_5_steps.sqlite",
@@ -145,17 +150,54 @@ def rows(runs: int, kernels: int = 5_000_000, calls: int = 10_000_000, keep: boo
                    seconds["sqlite3 and lists"] / seconds["read and diagnose"], LISTS_BAR)  # fmt: skip
 
 
+def growth(kernels: int, calls: int) -> Iterator[Row]:
+    """The exponent of CPU time and of memory in the number of kernels, over one, four and sixteen times as many."""
+    taken = []
+    for share in (16, 4, 1):
+        path = CACHE / f"nsys_growth_{kernels // share}.sqlite"
+        grow(next(seed for seed in SEEDS if seed.is_file()), path, kernels // share, calls // share)
+        try:
+            done = run([sys.executable, "-m", "benchmarks.sqlite", "--one", "read and diagnose", "--file", str(path)])
+        finally:
+            path.unlink()
+        taken.append(done)
+        yield noted(NAME, f"read and diagnosed, {kernels // share / 1e6:g} M kernels, imports included", done)
+    for small, large, what in zip(taken, taken[1:], ("1 to 4", "4 to 16"), strict=False):
+        cpu, memory = (math.log(b / a, 4) for a, b in ((small.cpu_s, large.cpu_s), (small.peak_mb, large.peak_mb)))
+        yield Row(NAME, f"growth exponent, {what} times, of CPU time and memory", f"{cpu:.2f}, {memory:.2f}",
+                  f"<= {GROWTH_BAR} (CPU)", cpu <= GROWTH_BAR)  # fmt: skip
+
+
+def beside_nsys_ai(kernels: int, calls: int) -> Iterator[Row]:
+    """`nsys-ai diagnose` and `timesink diagnose` of one export, both from the command line."""
+    command = nsys_ai()
+    if command is None:
+        return
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        path = Path(folder) / "export.sqlite"
+        grow(next(seed for seed in SEEDS if seed.is_file()), path, kernels, calls)
+        ours = run([*TIMESINK, "diagnose", "--no-cache", "--format", "json", str(path)])
+        theirs = run([str(command), "diagnose", str(path)])
+    size = f"{kernels / 1e6:g} M kernels"
+    yield noted(NAME, f"timesink diagnose, {size}", ours)
+    yield noted(NAME, f"nsys-ai 0.3.0 diagnose, {size}", theirs)
+    yield Row(NAME, "CPU time: nsys-ai / timesink", f"{theirs.cpu_s / ours.cpu_s:.1f} x")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", type=int, default=5_000_000)
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--growth", action="store_true", help="only how time and memory grow, and nsys-ai beside us")
     parser.add_argument("--keep", action="store_true", help="keep the grown file for the next time")
     parser.add_argument("--one", choices=CANDIDATES, help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(one(options.one, options.file)))
+    elif options.growth:
+        show(chain(growth(options.kernels, options.calls), beside_nsys_ai(options.kernels // 16, options.calls // 16)))
     else:
         show(rows(options.runs, options.kernels, options.calls, options.keep))
 

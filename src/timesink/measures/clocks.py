@@ -130,12 +130,14 @@ def _aligned(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) ->
 
 def _connects_all(calls: pl.DataFrame, every: pl.DataFrame) -> bool:
     """Whether each clock of `every` is reached from any other over these calls."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     clocks = every["clock_number"].n_unique()
     if calls["clock_number"].n_unique() < clocks:
         return False
+    if clocks < 2:  # every trace of one process: it need not wait for SciPy
+        return True
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     clock, instance = (calls[name].rank("dense").to_numpy() - 1 for name in ("clock_number", "instance"))
     size = clocks + calls["instance"].n_unique()
     edges = coo_array((np.ones(clock.size), (clock, clocks + instance)), shape=(size, size))

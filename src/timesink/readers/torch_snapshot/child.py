@@ -25,7 +25,7 @@ MAGIC = b"TSNP"
 REFUSED = 3
 MAX_FRAMES, MAX_TEXT, MAX_DEVICES = 256, 400, 4096
 
-EVENT_NUMBERS = ("addr", "size", "stream", "time_us", "device_free")
+EVENT_NUMBERS = ("addr", "size", "stream", "device_free")
 SEGMENT_NUMBERS = ("address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "device")
 STATES = {"active_allocated": 0, "active_pending_free": 1, "active_awaiting_free": 1, "inactive": 2}
 
@@ -104,6 +104,12 @@ def _whole(value: object, absent: int = -1) -> int:
     return value - (1 << 64) if value >= (1 << 63) else int(value)
 
 
+def _moment(value: object) -> int:
+    """Microseconds since the epoch; -1, as where none was written, for what lies centuries away."""
+    time_us = _whole(value)
+    return time_us if 0 <= time_us < 1 << 53 else -1
+
+
 def _rows(holder: dict[Any, Any], key: str, columns: Columns) -> Iterator[dict[Any, Any]]:
     rows = holder.get(key)
     if rows is None:
@@ -135,8 +141,8 @@ def take(root: object, columns: Columns) -> dict[str, Any]:
     for mark in _rows(root, "external_annotations", columns):
         columns.put("mark.name", columns.text(mark.get("name")))
         columns.put("mark.is_start", int(mark.get("stage") == "START"))
-        for key in ("device", "time_us"):
-            columns.put(f"mark.{key}", _whole(mark.get(key)))
+        columns.put("mark.device", _whole(mark.get("device")))
+        columns.put("mark.time_us", _moment(mark.get("time_us")))
     return {"settings": _settings(root.get("allocator_settings")), "devices": len(traces)}
 
 
@@ -164,6 +170,7 @@ def _take_event(device: int, event: dict[Any, Any], columns: Columns) -> None:
     columns.put("event.action", columns.text(event.get("action")))
     for key in EVENT_NUMBERS:
         columns.put(f"event.{key}", _whole(event.get(key)))
+    columns.put("event.time_us", _moment(event.get("time_us")))
     columns.put("event.stack", columns.stack(event.get("frames")))
 
 

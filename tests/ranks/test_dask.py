@@ -75,3 +75,18 @@ def test_generated_ranks_are_one_job_with_known_clocks(tmp_path: Path) -> None:
     assert {begun[rank] - begun[0] for rank in range(PER_HOST)} == {0}
     assert begun[PER_HOST] - begun[0] == clock_offset_ns(PER_HOST) != 0
     assert not waits_of(run.job).calls.height  # that rank ran alone
+
+
+def test_workers_take_one_thread_each_and_keep_no_profile_of_themselves(cluster: Any) -> None:
+    """Dask's own profile takes 0.2 MB a second, more than the traces do."""
+    with distributed.Client(cluster) as client:
+        found = client.run(lambda dask_worker: sorted(dask_worker.periodic_callbacks))
+        assert all("profile" not in name for names in found.values() for name in names)
+        assert set(client.run(polars_threads).values()) == {1}
+        assert all(address.startswith("tcp://127.0.0.1:") for address in found)
+
+
+def polars_threads() -> int:
+    import polars as pl
+
+    return pl.thread_pool_size()

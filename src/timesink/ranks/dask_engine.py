@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,29 +110,40 @@ def _windowed(
     fill()
     for count, future in enumerate(running, start=1):
         task = of_future.pop(future.key)
-        if future.status == "finished":
-            yield future.result()
-        elif suspects is not None and isinstance(future.exception(), _distributed().KilledWorker):
+        result = _result(future, task)
+        if result is not None:
+            yield result
+        elif suspects is not None:
             suspects.append(task)
         else:
-            yield Summarised(task.file, None, _why(future.exception()))
+            yield Summarised(task.file, None, "every worker that read it died, or needed more memory than it may have")
         future.release()
         if waiting and count % max(1, window) == 0:  # workers may have come or gone
             window = _WINDOW * _workers(client)
         fill()
 
 
-def _why(failure: object) -> str:
-    if isinstance(failure, _distributed().KilledWorker):
-        return "every worker that read it died, or needed more memory than a worker may have"
-    return f"its worker failed: {failure}"
+def _result(future: Any, task: Task) -> Summarised | None:
+    """What came of a task; None where its workers died, with the task or with the result."""
+    if future.status == "error":
+        failure = future.exception()
+        killed = isinstance(failure, _distributed().KilledWorker)
+        return None if killed else Summarised(task.file, None, f"its worker failed: {failure}")
+    try:
+        found: Summarised = future.result()
+    except (OSError, CancelledError, _distributed().KilledWorker):
+        return None
+    return found
 
 
 def _workers(client: Any) -> int:
     """How many there are. Workers of another version would measure otherwise: refused."""
     from timesink import __version__
 
-    found = client.run(_version, on_error="return").values()
+    try:
+        found = client.run(_version, on_error="return").values()
+    except OSError:  # one died while it was asked
+        return 1
     if any(isinstance(version, ImportError) for version in found):
         raise ToolFailed("timesink is not installed on the workers", remedy="install it there")
     others = sorted({version for version in found if isinstance(version, str) and version != __version__})

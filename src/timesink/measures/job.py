@@ -1,4 +1,4 @@
-"""What the questions across ranks need of each rank, a few kilobytes however long its trace; any merge order will do.
+"""What the questions across ranks need of each rank: rows per collective and step, none per kernel; any order merges.
 
 A `Job` is read from a trace of one rank or of many. Merging puts rows together and sorts them by a total order, so it
 is associative and commutative: one rank at a time, a tree of hosts, or all at once give the same tables.

@@ -20,8 +20,7 @@ Floats = npt.NDArray[np.float64]
 # Above this share of the step a replay explains too little to be trusted (R1 to R11: "reject what-if").
 RESIDUAL_LIMIT_RATIO: Final = 0.05
 # A step that the profiler makes more than twice as long is mostly profiling: a gain in host time may be a gain in that.
-# Kappa itself decides nothing: it scales host work alone, so it falls low where few host segments carry the step
-# (docs/decisions/0005-refusal-by-slow-down.md has the figures).
+# Kappa itself refuses nothing (docs/decisions/0005-refusal-by-slow-down.md).
 SLOWDOWN_LIMIT: Final = 2.0
 _RESAMPLES: Final = 400
 _SEED: Final = 20_260_401

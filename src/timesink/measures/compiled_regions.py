@@ -95,9 +95,10 @@ def _recurring(trace: Trace, regions: pl.DataFrame) -> pl.Series:
 
 def _entries(trace: Trace, regions: pl.DataFrame, graphs: pl.Series, kernels: Rows) -> Rows:
     """Of `kernels`, the first launched in each execution of a graph other than the leading one."""
-    calls, links = trace.get(API_CALLS), launch_links(trace)
-    launched = calls[links.call[kernels]].select("thread", pl.col("start_ns").alias("launch_ns"))
-    launched = launched.with_columns(pl.Series("row", kernels)).sort("launch_ns", "row")
+    call = launch_links(trace).call[kernels]
+    linked = call >= 0
+    launched = trace.get(API_CALLS)[call[linked]].select("thread", pl.col("start_ns").alias("launch_ns"))
+    launched = launched.with_columns(pl.Series("row", kernels[linked])).sort("launch_ns", "row")
     every = regions.with_row_index("region").sort("start_ns")
     held = launched.join_asof(every, left_on="launch_ns", right_on="start_ns", by="thread", check_sortedness=False)
     held = held.filter((pl.col("launch_ns") < pl.col("end_ns")) & pl.col("name").is_in(graphs[1:].implode()))

@@ -136,3 +136,9 @@ def test_a_finding_that_costs_no_time_wins_back_no_time() -> None:
 @pytest.mark.parametrize(("statement", "shown"), [("host work", "Host work"), ("data_load on", "data_load on")])
 def test_a_name_at_the_beginning_of_the_verdict_keeps_its_letters(statement: str, shown: str) -> None:
     assert f"<h1>{shown}" in render(replace(diagnosis(), statement=statement), Format.HTML)
+
+
+@pytest.mark.parametrize("form", [Format.TEXT, Format.MD, Format.HTML])
+def test_every_report_for_people_says_what_is_said_in_short(form: Format) -> None:
+    said = "overlap: the longest stage hides none of the others"
+    assert said in " ".join(render(replace(diagnosis(), statements=(said,)), form, width=200).split())

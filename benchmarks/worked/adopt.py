@@ -6,14 +6,23 @@ python -m benchmarks.worked.adopt OUT
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import lzma
+import re
 import tarfile
+import tempfile
 from pathlib import Path
+from typing import Any
 
+from benchmarks.faults.trim import scrubbed, trim_torch
 from benchmarks.worked.ladders import EXAMPLES
+from benchmarks.worked.pack import unpacked
 from benchmarks.worked.tables import RESULTS
 
 LARGEST_CAPTURES_BYTES = 1_500_000
+STEPS_KEPT = 2
+RUN = re.compile(r"^run \d+: (before|after) ([\d.]+) ms per step", re.MULTILINE)
 
 
 def main() -> None:
@@ -25,27 +34,49 @@ def main() -> None:
     for name in EXAMPLES:
         if not (out / f"{name}.json").exists():
             continue
-        result = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
+        result = scrubbed(json.loads((out / f"{name}.json").read_text(encoding="utf-8")))
+        note_cut_off(out / f"{name}.details.tar.xz", result)
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         (RESULTS / f"{name}.ledger.jsonl").write_bytes((out / f"{name}.ledger.jsonl").read_bytes())
-        wanted = {f"{change['before']}.json.xz" for change in result["changes"] if change["kept"]}
+        wanted = {change["before"] for change in result["changes"] if change["kept"]}
         left_bytes = adopt_captures(out / f"{name}.captures.tar", wanted, left_bytes)
 
 
+def note_cut_off(details: Path, result: dict[str, Any]) -> None:
+    """Where `verify` was cut off before its verdict: the runs it had finished, from its log."""
+    with tarfile.open(details) as tar:
+        for change in result["changes"]:
+            log = f"verify.{change['after']}.log"
+            if "measured" in change or log not in tar.getnames():
+                continue
+            text = tar.extractfile(log).read().decode()
+            change["cut_off"] = [{"side": side, "ms": float(ms)} for side, ms in RUN.findall(text)]
+
+
 def adopt_captures(archive: Path, wanted: set[str], left_bytes: int) -> int:
-    """The captures that a change starts from, smallest first, as far as there is room."""
+    """The captures that a change starts from, cut to two steps, smallest first, as far as there is room."""
     target = RESULTS / archive.name
-    with tarfile.open(archive) as source, tarfile.open(target, "w") as kept:
-        for member in sorted(source.getmembers(), key=lambda one: one.size):
-            if member.name not in wanted:
+    with tempfile.TemporaryDirectory() as scratch:
+        small = {
+            f"{path.stem}.json.xz": pressed(path) for path in unpacked(archive, Path(scratch)) if path.stem in wanted
+        }
+    with tarfile.open(target, "w") as kept:
+        for name, content in sorted(small.items(), key=lambda one: len(one[1])):
+            if len(content) > left_bytes:
+                print(f"{archive.name}: {name} left out, {len(content)} bytes")
                 continue
-            if member.size > left_bytes:
-                print(f"{archive.name}: {member.name} left out, {member.size} bytes")
-                continue
-            left_bytes -= member.size
-            kept.addfile(member, source.extractfile(member))
+            left_bytes -= len(content)
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            kept.addfile(member, io.BytesIO(content))
     print(f"{target.name}: {target.stat().st_size} bytes")
     return left_bytes
+
+
+def pressed(capture: Path) -> bytes:
+    cut = capture.with_suffix(".cut")
+    trim_torch(capture, cut, STEPS_KEPT)
+    return lzma.compress(cut.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
 
 
 if __name__ == "__main__":

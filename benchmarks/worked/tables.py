@@ -40,16 +40,11 @@ def ladder(result: Result) -> str:
     rows = []
     for change in result["changes"]:
         name = change["name"] if change["kept"] else f"*{change['name']}*"
-        foreseen, measured = change.get("predicted"), change.get("measured")
-        row = [name, *(_ms((measured or {}).get(f"{side}_ms")) for side in ("before", "after"))]
-        row += [
-            _predicted(foreseen),
-            _source(foreseen),
-            _gain(measured),
-            str((measured or {}).get("pairs", "–")),
-            (measured or {}).get("outcome", "not measured"),
-        ]
-        rows.append([*row, _share(result["attainable_ms"], (measured or {}).get("after_ms"))])
+        foreseen, measured = change.get("predicted"), change.get("measured") or _cut_off(change)
+        row = [name, *(_ms(measured.get(f"{side}_ms")) for side in ("before", "after"))]
+        row += [_predicted(foreseen), _source(foreseen), _gain(measured)]
+        row += [str(measured.get("pairs", "–")), measured.get("outcome", "not measured")]
+        rows.append([*row, _share(result["attainable_ms"], measured.get("after_ms"))])
     return _table(head, rows)
 
 
@@ -96,6 +91,16 @@ def page(text: str, results: dict[str, Result]) -> str:
     return MARKED.sub(written, text)
 
 
+def _cut_off(change: Result) -> Result:
+    """Means of the runs that were finished when time was up: two figures, no interval and no verdict."""
+    runs = change.get("cut_off", [])
+    sides = {side: [run["ms"] for run in runs if run["side"] == side] for side in ("before", "after")}
+    if not all(sides.values()):
+        return {}
+    means = {f"{side}_ms": sum(values) / len(values) for side, values in sides.items()}
+    return {**means, "outcome": f"cut off after {len(runs)} runs"}
+
+
 def _last(result: Result) -> str:
     return str([change["after"] for change in result["changes"] if change["kept"]][-1])
 
@@ -119,9 +124,11 @@ def _source(foreseen: Result | None) -> str:
     return " + ".join(foreseen["codes"]) if foreseen["codes"] else str(foreseen["from"])
 
 
-def _gain(measured: Result | None) -> str:
-    if not measured or not measured.get("effect") or not measured.get("before_ms"):
+def _gain(measured: Result) -> str:
+    if not measured.get("before_ms"):
         return "–"
+    if not measured.get("effect"):
+        return f"{_ms(measured['before_ms'] - measured['after_ms'])}, no interval"
     before, effect = measured["before_ms"], measured["effect"]
     value, low, high = (before * (1 - effect[key]) for key in ("ratio", "high", "low"))
     return f"{_ms(value)} ({_number(low)} to {_number(high)})"

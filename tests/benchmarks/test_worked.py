@@ -103,6 +103,13 @@ def test_the_ladder_s_table_shows_prediction_and_measurement_side_by_side() -> N
     assert "not measured" in second
 
 
+def test_runs_before_a_cut_give_means_and_no_interval() -> None:
+    runs = [{"side": "before", "ms": 4.0}, {"side": "after", "ms": 3.0}, {"side": "after", "ms": 2.0}]
+    beside = {**RESULT["changes"][1], "cut_off": runs}
+    row = ladder({**RESULT, "changes": [beside]}).splitlines()[2]
+    assert row == ("| *beside* | 4.00 ms | 2.50 ms | – | – | 1.50 ms, no interval | – | cut off after 3 runs | 40 % |")
+
+
 def test_the_table_of_names_says_at_which_place_the_next_change_stands() -> None:
     first, second = named(RESULT).splitlines()[2:]
     assert first.endswith("| faster | no. 2 of 2 |")

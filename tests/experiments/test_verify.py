@@ -85,10 +85,22 @@ def test_a_loss_within_the_tolerance_is_the_same_result() -> None:
     assert verify(plan, launcher(1.05, receipt="7.01")[0]).verdict.outcome is Outcome.SLOWER
 
 
+@pytest.mark.parametrize(("ratio", "slowed", "outcome"), [(0.5, "after", "faster"), (2.0, "before", "slower")])
+def test_a_side_that_is_slowed_and_faster_all_the_same_is_faster(ratio: float, slowed: str, outcome: str) -> None:
+    runs = [
+        tuple(replace(run, slowed_by=("power",) * (run.side == slowed)) for run in pair) for pair in pairs(*[ratio] * 6)
+    ]
+    verdict = judge(runs, PLAN)
+    assert (verdict.outcome, verdict.reason) == (Outcome(outcome), None)
+    assert verdict.notes == ("the GPU was slowed in 6 of 12 runs",)
+
+
 def test_one_sided_throttling_forbids_a_verdict_and_two_sided_is_a_note() -> None:
     slowed = pairs(*[1.05] * 6)
     one_sided = [(b, replace(a, slowed_by=("hardware slowdown",))) for b, a in slowed]
     assert judge(one_sided, PLAN).reason is Reason.THROTTLED
+    unchanged = [(b, replace(a, slowed_by=("hardware slowdown",))) for b, a in pairs(*[1.0] * 6)]
+    assert judge(unchanged, PLAN).reason is Reason.THROTTLED
     both = judge(pairs(*[1.05] * 6, slowed_by=("software power cap",)), PLAN)
     assert both.outcome is Outcome.SLOWER
     assert "slowed in 12 of 12 runs" in " ".join(both.notes)

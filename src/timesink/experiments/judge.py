@@ -68,7 +68,7 @@ def judge(pairs: Sequence[Pair], plan: Plan) -> Verdict:
         return _unsaid(plan, bad, len(ratios))
     at = paired_interval(ratios, look_level(plan.alpha, len(plan.looks)))
     verdict = _decide(at, plan, len(ratios), _warnings(pairs, at, plan))
-    hindrance = _hindrance(pairs, plan)
+    hindrance = _hindrance(pairs, plan, verdict.outcome)
     if hindrance is None:
         return verdict
     reason, explanation, remedy = hindrance
@@ -122,7 +122,11 @@ def _too_noisy(mean: float, sd: float, level: float, plan: Plan, pairs: int) -> 
     return explanation, f"about {max(needed, pairs + 1)} pairs if effect and noise stay as they are"
 
 
-def _hindrance(pairs: Sequence[Pair], plan: Plan) -> Hindrance | None:
+# The outcome that slowing one side alone cannot feign: the slowed side is the faster one all the same.
+_DESPITE = {Outcome.SLOWER: 0, Outcome.FASTER: 1}
+
+
+def _hindrance(pairs: Sequence[Pair], plan: Plan, outcome: Outcome) -> Hindrance | None:
     """What forbids a verdict whatever the interval says: unsteady runs, one-sided throttling, a shared GPU."""
     sides = tuple(zip(*pairs, strict=True))
     for side in sides:
@@ -139,7 +143,8 @@ def _hindrance(pairs: Sequence[Pair], plan: Plan) -> Hindrance | None:
             why = f"{drifting} of {len(side)} {side[0].side} runs drift by more than {share} while they run"
             return Hindrance(Reason.DRIFT, why, "time more steps per run, or lock the clocks")
     slowed = [[run for run in side if run.slowed_by] for side in sides]
-    if (not slowed[0]) != (not slowed[1]) and max(map(len, slowed)) >= ONE_SIDED_RUNS.default:
+    one_sided = (not slowed[0]) != (not slowed[1]) and max(map(len, slowed)) >= ONE_SIDED_RUNS.default
+    if one_sided and not (outcome in _DESPITE and slowed[_DESPITE[outcome]]):
         hit = slowed[0] or slowed[1]
         causes = ", ".join(sorted({cause for run in hit for cause in run.slowed_by}))
         why = f"the GPU was slowed ({causes}) in {len(hit)} {hit[0].side} runs and in none of the other side"

@@ -24,8 +24,9 @@ from timesink.whatif.changes.case import Range
 Rows = npt.NDArray[np.int64]
 
 _PRODUCTS: Final = ("gemm", "gemv")
-_BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "other")
+_BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "layout", "other")
 _REACH: Final = 8  # kernels between a softmax and its product: scale, mask, dropout, copies
+_RECAST: Final = ("copy", "layout")  # one may stand between two products of a backward pass
 _MEAN_REACH: Final = 3  # a copy and the output projection come before it
 _BACKWARD: Final = r"(?i)softmax\w*backward"
 _MEAN: Final = r"MeanOps"
@@ -60,6 +61,7 @@ def _pieces(mine: pl.DataFrame) -> tuple[Rows, Rows]:
     """Rows of the products and of what lies between them, for kernels in order of stream and start."""
     stream, backward = mine["stream"].to_list(), mine["backward"].to_list()
     product = mine["family"].is_in(_PRODUCTS).to_list()
+    recast = mine["family"].is_in(_RECAST).to_list()
     passed = mine["family"].is_in(_BETWEEN).to_list()
     averages = mine["averages"].to_list()
     softmax = (mine["family"] == "softmax").to_numpy() & ~mine["of_loss"].to_numpy()
@@ -74,7 +76,10 @@ def _pieces(mine: pl.DataFrame) -> tuple[Rows, Rows]:
         between.update(_averaged(after, stream, averages))
         products.update((before, after))
         if backward[place]:  # two products make the gradient of the scores and of the values, two use it
-            products.update(_neighbour(before, -1, product, stream), _neighbour(after, 1, product, stream))
+            for start, step in ((before, -1), (after, 1)):
+                other = _neighbour(start, step, product, recast, stream)
+                products.update(other[-1:])
+                between.update(other[:-1])
     between -= products
     row = rows_of(mine)
     return row[sorted(products)], row[sorted(between)]
@@ -100,7 +105,10 @@ def _averaged(place: int, stream: list[int], averages: list[bool]) -> list[int]:
     return [at for at in reach if averages[at] and stream[at] == stream[place]][:1]
 
 
-def _neighbour(place: int, step: int, product: list[bool], stream: list[int]) -> tuple[int, ...]:
-    at = place + step
-    inside = 0 <= at < len(stream) and stream[at] == stream[place] and product[at]
-    return (at,) if inside else ()
+def _neighbour(place: int, step: int, product: list[bool], recast: list[bool], stream: list[int]) -> tuple[int, ...]:
+    """The product next to a product, or one cast or change of layout and the product behind it; or nothing."""
+    for path in ((place + step,), (place + step, place + 2 * step)):
+        inside = all(0 <= at < len(stream) and stream[at] == stream[place] for at in path)
+        if inside and product[path[-1]] and all(recast[at] for at in path[:-1]):
+            return path
+    return ()

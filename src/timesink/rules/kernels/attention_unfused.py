@@ -1,8 +1,8 @@
 """Attention runs as separate products and a softmax, with the scores of all pairs of positions in memory.
 
 ## What it detects
-A softmax that stands between two matrix products on a stream, with nothing but elementwise kernels, copies and masks
-between them: `softmax(QK^T)V` written out, `need_weights=True`, or a fallback to the math path.
+A softmax that stands between two matrix products on a stream, with nothing but elementwise kernels, copies, layout
+changes and masks between them: `softmax(QK^T)V` written out, `need_weights=True`, or a fallback to the math path.
 
 ## Why it matters
 The scores grow with the square of the sequence length, and each of scale, mask, softmax and dropout reads and writes

@@ -48,10 +48,12 @@ class Structured:
             self.events.rows.append(started | {"reason": "the log ends before this compilation does"})
 
     def _start(self, record: Record, start: dict[str, Any], key: Row) -> None:
-        stack = start.get("stack") or [{}]
-        inner = stack[-1] if isinstance(stack[-1], dict) else {}
-        file = self.strings.get(inner.get("filename", -1))
-        place = {"function": inner.get("name"), "file": file, "line": _whole(inner.get("line"))}
+        stack = start.get("stack")
+        last = stack[-1] if isinstance(stack, list) and stack else None
+        inner = last if isinstance(last, dict) else {}
+        number, name = _whole(inner.get("filename")), inner.get("name")
+        file = None if number is None else self.strings.get(number)
+        place = {"function": name if isinstance(name, str) else None, "file": file, "line": _whole(inner.get("line"))}
         row = {"event": "compile", "start_ns": record.time_ns, "end_ns": record.time_ns, **key, **place}
         self._started.setdefault((key["frame"], key["compilation"]), row)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import polars as pl
 
@@ -118,6 +119,9 @@ def _unequal_ranks(facts: Facts) -> tuple[str, ...]:
     return told + ((f"ranks differ in {len(found) - _DIFFERENCES} more",) if len(found) > _DIFFERENCES else ())
 
 
+_SLOWED: Final = 0.1  # a profiled step this much longer is not the step the program has
+
+
 def no_bottleneck(facts: Facts, has_findings: bool) -> str:
     """One sentence for a trace in which no finding is worth a change."""
     budgets = list(facts(time_budget))
@@ -126,12 +130,22 @@ def no_bottleneck(facts: Facts, has_findings: bool) -> str:
     lines = facts(device_timeline).by_device
     busy = sum(share_of_step(facts.trace, key, line.busy) for key, line in lines.items()) / len(lines)
     step = step_ms(facts)
-    period = f" of a {time_text(step * NS_PER_MS)} step" if facts(steps).times.count and step else ""
+    period = _of_step(busy, step, unprofiled_step_ms(facts.trace)) if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if not has_findings and 1 - busy > QUIET.default:
         what = "no rule names a cause, and what the host did in that time is not all recorded"
     devices = "The device is" if len(budgets) == 1 else f"The {len(budgets)} devices are"
     return f"{devices} busy {share_text(busy)}{period}{_attained(facts)}{_idle(facts)}; {what}."
+
+
+def _of_step(busy: float, step: float, unprofiled: float | None) -> str:
+    """Of what the device is busy that share: the step as profiled, and the step without the profiler where that is
+    much shorter, which the same kernels fill more of. Times in ms."""
+    whole = f" of a {time_text(step * NS_PER_MS)} step"
+    if unprofiled is None or step <= (1 + _SLOWED) * unprofiled:
+        return whole
+    share = share_text(min(busy * step / unprofiled, 1.0))
+    return f"{whole} as profiled, {share} of the {time_text(unprofiled * NS_PER_MS)} it takes without the profiler"
 
 
 _CAUSES = {

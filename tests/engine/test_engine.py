@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from tests.measures.test_blamed_time import STEPPED
+from tests.tables import trace_of
 
 from timesink.engine import diagnose
 from timesink.errors import UsageError
@@ -20,7 +24,7 @@ from timesink.findings import (
     Where,
 )
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS, GPU_METRICS
+from timesink.model.tables import DEVICE_OPS, GPU_METRICS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.rule import Facts, Limits, Rule
 
@@ -113,3 +117,17 @@ def test_device_figures_sum_to_the_span() -> None:
     device = diagnose(trace(), rules=[]).devices[0]
     assert device.compute_ns + device.exposed_comm_ns + device.exposed_copy_ns + device.idle_ns == device.span_ns
     assert (device.busy_ns, device.idle_ns) == (80 * MS, 20 * MS)
+
+
+def test_where_the_profiler_lengthens_the_step_the_device_is_held_against_both() -> None:
+    stepped = trace_of(STEPPED)
+    source = SOURCES.build({"rank": [0], "path": "t.json", "format": "t"})
+    stepped = replace(stepped, tables={**stepped.tables, SOURCES: source})
+    as_profiled = diagnose(stepped, rules=[]).statement
+    assert "of a 9.00 ms step" in as_profiled
+    assert "without the profiler" not in as_profiled
+    shorter = diagnose(stepped, rules=[], unprofiled_step_ms=6.0).statement
+    assert "of a 9.00 ms step as profiled," in shorter
+    assert "of the 6.00 ms it takes without the profiler" in shorter
+    alike = diagnose(stepped, rules=[], unprofiled_step_ms=8.9).statement
+    assert "without the profiler" not in alike

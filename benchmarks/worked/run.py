@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks.worked import pack
 from benchmarks.worked.ladders import EXAMPLES, Change, Example, Flags, slug
+from benchmarks.worked.measured import machine, measured
 from benchmarks.worked.predict import TIMESINK, looked_at, prediction
 
 from timesink.capture.captured import step_ms
@@ -157,15 +158,7 @@ def measure(session: Session, change: Change, row: dict[str, Any], pairs: int) -
     status = ended(words, session.left_s() - 5, log)
     if not report.exists():
         raise RuntimeError(f"status {status}: {log.read_text(errors='replace')[-600:]}")
-    told = json.loads(report.read_text())
-    metric = told["metrics"][0]
-    row["measured"] = {
-        "outcome": told["outcome"], "headline": told["headline"], "pairs": pairs,
-        "before_ms": metric["before"] * 1e3 if metric["before"] else None,
-        "after_ms": metric["after"] * 1e3 if metric["after"] else None,
-        "effect": metric["verdict"]["effect"], "run_sd_ratio": metric["verdict"]["run_sd_ratio"],
-        "reason": metric["verdict"]["reason"], "notes": metric["verdict"]["notes"],
-    }  # fmt: skip
+    row["measured"] = measured(json.loads(report.read_text()), pairs)
 
 
 def affordable(session: Session, left: list[Change], pace: float) -> int:
@@ -222,20 +215,6 @@ def chosen(example: Example, names: str) -> Example:
     """The example with these changes alone, or all of them."""
     wanted = [part for part in names.split(",") if part]
     return replace(example, changes=tuple(c for c in example.changes if not wanted or c.name in wanted))
-
-
-def machine() -> dict[str, Any]:
-    """GPU, driver and versions."""
-    import torch
-
-    asked = "name,driver_version,clocks.max.sm,power.limit,memory.total"
-    try:
-        words = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"]
-        gpu = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False).stdout.strip()
-    except FileNotFoundError:
-        gpu = ""
-    return {"gpu": gpu, "torch": torch.__version__, "cuda": torch.version.cuda,
-            "python": sys.version.split()[0]}  # fmt: skip
 
 
 def main() -> None:

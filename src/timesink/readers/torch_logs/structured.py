@@ -53,7 +53,7 @@ class Structured:
         inner = last if isinstance(last, dict) else {}
         number, name = _whole(inner.get("filename")), inner.get("name")
         file = None if number is None else self.strings.get(number)
-        place = {"function": name if isinstance(name, str) else None, "file": file, "line": _whole(inner.get("line"))}
+        place = {"function": _text(name), "file": file, "line": _whole(inner.get("line"))}
         row = {"event": "compile", "start_ns": record.time_ns, "end_ns": record.time_ns, **key, **place}
         self._started.setdefault((key["frame"], key["compilation"]), row)
 
@@ -65,12 +65,13 @@ class Structured:
             self.events.offsets_ns.append(int(start_s * 1e9) - begin_ns)
         end_ns = record.time_ns if took_s is None else begin_ns + int(took_s * 1e9)
         place = {
-            "function": metrics.get("co_name"),
-            "file": metrics.get("co_filename"),
+            "function": _text(metrics.get("co_name")),
+            "file": _text(metrics.get("co_filename")),
             "line": _whole(metrics.get("co_firstlineno")),
         }
         if (key["frame"], key["compilation"]) not in self._broken:
-            reasons = [str(reason) for reason in metrics.get("restart_reasons") or ()]
+            listed = metrics.get("restart_reasons")
+            reasons = [str(reason) for reason in listed] if isinstance(listed, list) else []
             for reason in (reason for reason in reasons if not reason.startswith("<class ")):  # other restarts
                 self.events.add("graph_break", begin_ns, key | place, reason=reason, unplaced=True)
         guards, failed = metrics.get("guard_count"), metrics.get("fail_type")
@@ -103,9 +104,9 @@ class Structured:
             return
         self.events.offsets_ns.append(at_ns - record.time_ns)
         if phase == "B":
-            self._open[event.get("tid"), name].append(at_ns)
-        elif phase == "E" and self._open[event.get("tid"), name]:
-            begin_ns = self._open[event.get("tid"), name].pop()
+            self._open[str(event.get("tid")), name].append(at_ns)
+        elif phase == "E" and self._open[str(event.get("tid")), name]:
+            begin_ns = self._open[str(event.get("tid")), name].pop()
             length_ns = max(at_ns - begin_ns, 0)
             row = self.events.add("phase", record.time_ns - length_ns, key, function=name)
             row["end_ns"] = record.time_ns
@@ -116,6 +117,10 @@ _KEYS = (("frame", "frame_id"), ("compilation", "frame_compile_id"), ("attempt",
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _number(value: Any) -> float | None:

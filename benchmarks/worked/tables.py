@@ -43,7 +43,8 @@ def ladder(result: Result) -> str:
         foreseen, measured = change.get("predicted"), change.get("measured") or _cut_off(change)
         row = [name, *(_ms(measured.get(f"{side}_ms")) for side in ("before", "after"))]
         row += [_predicted(foreseen), _source(foreseen), _gain(measured)]
-        row += [str(measured.get("pairs", "–")), measured.get("outcome", "not measured")]
+        again = ", second run" if change.get("second_run") else ""
+        row += [f"{measured.get('pairs', '–')}{again}", measured.get("outcome", "not measured")]
         rows.append([*row, _share(result["attainable_ms"], measured.get("after_ms"))])
     return _table(head, rows)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.worked.again import RECEIPT_TOLERANCES, program, still_open
 from benchmarks.worked.ladders import EXAMPLES, GPT2, LAYER, Change, Example, gpt2_attainable_ms, layer_attainable_ms
 from benchmarks.worked.pack import unpacked
 from benchmarks.worked.predict import prediction
@@ -108,6 +109,24 @@ def test_runs_before_a_cut_give_means_and_no_interval() -> None:
     beside = {**RESULT["changes"][1], "cut_off": runs}
     row = ladder({**RESULT, "changes": [beside]}).splitlines()[2]
     assert row == ("| *beside* | 4.00 ms | 2.50 ms | – | – | 1.50 ms, no interval | – | cut off after 3 runs | 40 % |")
+
+
+def test_a_change_that_was_measured_again_says_so() -> None:
+    later = {**RESULT["changes"][0], "second_run": {"date": "2026-11-20T15:05:49+00:00", "steps": 200}}
+    assert "| 3, second run | faster |" in ladder({**RESULT, "changes": [later]})
+
+
+def test_measuring_again_keeps_the_program_the_flags_and_the_open_entry(tmp_path: Path) -> None:
+    assert program("gpt2", "tf32+bf16", 200, dry=False)[1:] == [
+        "-m", "benchmarks.worked.gpt2", "--tf32", "--bf16", "--steps", "200",
+    ]  # fmt: skip
+    assert program("gpt2", "plain", 10, dry=True)[3:] == ["--steps", "10", "--dry"]
+    events = [("add", 1), ("add", 2), ("add", 3), ("close", 2)]
+    ledger = tmp_path / "ledger.jsonl"
+    ledger.write_text("".join(json.dumps({"event": event, "number": number}) + "\n" for event, number in events))
+    assert still_open(ledger) == {1, 3}
+    for example in EXAMPLES.values():
+        assert RECEIPT_TOLERANCES[example.name] == example.receipt_tolerance
 
 
 def test_the_table_of_names_says_at_which_place_the_next_change_stands() -> None:

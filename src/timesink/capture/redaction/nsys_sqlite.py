@@ -36,7 +36,7 @@ def redact_sqlite(path: Path, cleaner: Cleaner | None = None) -> list[str]:
     try:
         with closing(sqlite3.connect(path.resolve().as_uri(), uri=True)) as db:
             return _redact(db, cleaner or Cleaner())
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         raise CaptureError(
             Fault.FAILED, f"{path.name} cannot be redacted: {error}", remedy="export the report again"
         ) from error

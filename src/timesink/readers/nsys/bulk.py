@@ -86,7 +86,7 @@ def _ranges(scan: _Scan) -> list[tuple[int, int] | None]:
                 f'SELECT (SELECT _rowid_ FROM "{scan.table}" ORDER BY _rowid_ LIMIT 1), '
                 f'(SELECT _rowid_ FROM "{scan.table}" ORDER BY _rowid_ DESC LIMIT 1)'
             ).fetchone()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return [None]
     if not isinstance(low, int) or not isinstance(high, int):
         return [None]

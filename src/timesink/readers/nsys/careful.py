@@ -42,7 +42,7 @@ def careful_rows(
                     value = _value(cell, kind)
                     bad += value is None and cell is not None
                     column.append(value)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         broken = str(error)
     if broken and not rows and source.name in INDISPENSABLE:
         raise UnreadableTrace(path, f"damaged from its first row ({broken})", place=source.name, remedy=EXPORT_AGAIN)

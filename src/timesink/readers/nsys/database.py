@@ -51,7 +51,7 @@ def open_database(path: Path) -> Database:
             tables = {name: columns for name in sorted(plain & KNOWN) if (columns := _columns(connection, name))}
             refused += [name for name in tables if not _let_through(connection, name, tables[name])]
             notes += unread_note([name for name in sorted(plain - KNOWN) if _has_rows(connection, name)])
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # what SQLite says may quote bytes of the file
         raise UnreadableTrace(path, f"SQLite cannot read the schema ({error})", remedy=EXPORT_AGAIN) from error
     for name in refused:
         if name in INDISPENSABLE:
@@ -133,7 +133,7 @@ def _let_through(connection: sqlite3.Connection, table: str, columns: frozenset[
     wanted = ", ".join(f'"{name}"' for name in sorted(columns) if '"' not in name)
     try:
         connection.execute(f'SELECT {wanted} FROM "{table}" NOT INDEXED LIMIT 0')
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return False
     return True
 
@@ -144,5 +144,5 @@ def _has_rows(connection: sqlite3.Connection, table: str) -> bool:
         return False
     try:
         return connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return False

@@ -40,7 +40,7 @@ WAITED = """
 def test_inside_and_outside_input_and_behind_waits_sum_to_the_idle_time(trace: Trace) -> None:
     inside = blamed_time(trace, NAMES, preparing=True)
     outside = blamed_time(trace, NAMES, preparing=False)
-    waits = [drained_time(trace, root) for root in ("wait", "allocator", "copy")]
+    waits = [drained_time(trace, root) for root in ("wait", "allocator", "copy_in", "copy_out")]
     for part in inside:
         others = [one.intervals for group in (outside, *waits) for one in group if one.device == part.device]
         covered = part.intervals
@@ -111,11 +111,21 @@ def test_a_call_that_frees_memory_drains_for_the_allocator(call: str, root: str)
     assert set(found.root.drop_nulls()) == {root}
 
 
-@pytest.mark.parametrize(("size", "root"), [("1 MB", "copy"), ("8 B", "wait")])
-def test_the_wait_right_behind_a_pageable_copy_of_data_is_part_of_the_copy(size: str, root: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "side", "size", "root"),
+    [
+        ("h2d", "src_memory", "1 MB", "copy_in"),
+        ("h2d", "src_memory", "8 B", "wait"),
+        ("d2h", "dst_memory", "1 MB", "copy_out"),
+        ("d2h", "dst_memory", "8 B", "wait"),
+    ],
+)
+def test_the_wait_right_behind_a_pageable_copy_of_data_is_part_of_the_copy(
+    way: str, side: str, size: str, root: str
+) -> None:
     trace = trace_of(f"""
-| device_ops | kind   | name | copy_kind | src_memory | bytes  | correlation | start_us | end_us |
-| the copy   | copy   | copy | h2d       | pageable   | {size} |           1 |       20 |   1000 |
+| device_ops | kind   | name | copy_kind | {side}   | bytes  | correlation | start_us | end_us |
+| the copy   | copy   | copy | {way}       | pageable   | {size} |           1 |       20 |   1000 |
 | b          | kernel | b    |           |            |        |           2 |     1220 |   9000 |
 
 | api_calls | name                  | correlation | start_us | end_us |

@@ -1,9 +1,9 @@
 """What a finding is worth: milliseconds per step, as low / value / high.
 
 Every price is a bound or a replay, never a guess. A finding with a `change` is priced by replaying the trace's
-dependency graph with that change made (`whatif`). Without one, or where the replay is refused, the price is the bound
-of its claim: the union of device intervals the fix could at most remove. A rule may state its own price where it knows
-a tighter bound than its claim.
+dependency graph with that change made (`whatif`). Without one, or where the trace cannot be replayed, the price is the
+bound of its claim: the union of device intervals the fix could at most remove. A rule may state its own price where it
+knows a tighter bound than its claim.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReplayPrices:
         bound = _scaled(bound, self._unprofiled_share(plain))
         if finding.change is None:
             return bound
-        priced = self._replayed(cast("Change", finding.change), rank, plain, facts)
+        priced = self._replayed(cast("Change", finding.change), rank, plain, bound, facts)
         if priced is None:
             return bound
         return _at_most(priced, bound) if finding.claim.total_ns else priced
@@ -62,7 +62,9 @@ class ReplayPrices:
             return 1.0
         return self._unprofiled_ms * NS_PER_MS / plain.step_ns
 
-    def _replayed(self, change: Change, rank: int, plain: pricing.Pricer, facts: Facts) -> Quantity | None:
+    def _replayed(
+        self, change: Change, rank: int, plain: pricing.Pricer, bound: Quantity, facts: Facts
+    ) -> Quantity | None:
         """The gain of a replay: of the trace as it is, or brought to the unprofiled step where that is known."""
         priced = plain.price(change)
         if priced.refused is not None:
@@ -72,12 +74,12 @@ class ReplayPrices:
         if self._calibrated is None:
             self._calibrated = calibrated_pricers(facts.trace, self._unprofiled_ms * NS_PER_MS)
         truer = self._calibrated[rank].price(change)
-        if truer.refused is not None:
-            return None
         scale = self._unprofiled_share(self._calibrated[rank])
         low, high = truer.low_ns * scale, truer.high_ns * scale
         if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
             low, high = min(low, priced.low_ns), max(high, priced.high_ns)
+        if truer.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
+            low, high = 0.0, max(high, (bound.high or bound.value) * NS_PER_MS)
         step_ns = self._unprofiled_ms * NS_PER_MS
         return _quantity(*(min(part, step_ns) for part in (truer.gain_ns * scale, low, high)))
 

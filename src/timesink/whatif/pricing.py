@@ -42,7 +42,8 @@ _DRAWS: Final = (
 class Price:
     """What a change wins per step, in ns: `low_ns <= gain_ns <= high_ns`, p10 and p90 over steps and unknown figures.
 
-    `refused` is None, or why no gain can be stated; the gain is 0 then. `step_ns` is the mean step before, and
+    `refused` is None, or why no gain can be stated: 0 then, or, where the profiler's slow-down is the reason, what the
+    replay says all the same. `step_ns` is the mean step before, and
     `new_step_ns` after. `bounded` says which bound lowered the gain, if any. `matched` is False where the change found
     nothing in these steps to change.
     """
@@ -106,6 +107,11 @@ class Pricer:
         refused = self._refusal(change)
         if refused is not None:
             return replace(self._priced(change, (0.0, 0.0, 0.0)), refused=refused)
+        priced = self._replayed(change)
+        slowed = self._slowed(change)
+        return priced if slowed is None else replace(priced, refused=slowed)
+
+    def _replayed(self, change: Change) -> Price:
         gains: list[Floats] = []
         for case, usual, _ in _DRAWS:
             graph, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
@@ -149,6 +155,9 @@ class Pricer:
                 f"{100 * self.residual_ratio:.1f} % of the step is waiting that the trace does not explain "
                 f"(limit {100 * RESIDUAL_LIMIT_RATIO:.0f} %)"
             )
+        return None
+
+    def _slowed(self, change: Change) -> str | None:
         if self.graph.slowdown > SLOWDOWN_LIMIT and change.touches in (Touches.HOST, Touches.BOTH):
             return (
                 f"the profiler makes the step {self.graph.slowdown:.2f} times as long (limit {SLOWDOWN_LIMIT:g}): "

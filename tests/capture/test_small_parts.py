@@ -21,12 +21,12 @@ from timesink.capture.agent.ranks import rank_and_world
 from timesink.capture.agent.start import is_bystander
 from timesink.capture.artefacts import check
 from timesink.capture.choice import STEP, choose, command_of, tool_named
-from timesink.capture.environment import kept_variables
 from timesink.capture.errors import CaptureError
 from timesink.capture.finishing import doubtful
 from timesink.capture.manifest import surroundings
 from timesink.capture.running import is_python
 from timesink.capture.schedule import Mode, Plan, Steps
+from timesink.kept_variables import kept_variables
 from timesink.masking import stored_command
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"

@@ -7,18 +7,9 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 _PATIENCE_S = 20.0
-_KEPT = re.compile(
-    r"^(CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|MODULE_LOADING|MODULE_DATA_LOADING)"
-    r"|CUBLAS_WORKSPACE_CONFIG|CUDNN_[A-Z_]*|NVIDIA_TF32_OVERRIDE|NCCL_(?!.*FILE)[A-Z0-9_]+|OMP_[A-Z_]+|MKL_NUM_THREADS"
-    r"|PYTORCH_(CUDA_|HIP_)?ALLOC_CONF|TORCH_(NCCL_[A-Z_]+|CUDNN_[A-Z_]+|ALLOW_TF32[A-Z_]*|LOGS)|TORCHINDUCTOR_[A-Z_]+"
-    r"|TORCH_COMPILE_[A-Z_]+|TRITON_[A-Z_]+|WORLD_SIZE|LOCAL_WORLD_SIZE|NODE_RANK|SLURM_(NTASKS|NNODES|GPUS[A-Z_]*))$"
-)
-_REFUSED = re.compile(r"token|secret|key|passw|cookie|cred|path|dir|file|home|host|addr|user|url", re.IGNORECASE)
-_VALUE = re.compile(r"[\w.,:;=+\-\[\]|^ ]{0,200}\Z")  # no path, no address, no quote
 GPU_FIELDS = (
     "index",
     "name",
@@ -35,18 +26,6 @@ GPU_FIELDS = (
     "mig.mode.current",
     "compute_cap",
 )
-
-
-def kept_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that change how a GPU program runs, by an allow-list of names; values that look like a path or an
-    address are left out.
-    """
-    given = os.environ if environment is None else environment
-    return {
-        name: value
-        for name, value in sorted(given.items())
-        if _KEPT.match(name) and not _REFUSED.search(name) and _VALUE.match(value)
-    }
 
 
 def gpus() -> list[dict[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from timesink.capture import environment
 from timesink.capture.artefacts import Checked
 from timesink.capture.captured import MANIFEST
+from timesink.kept_variables import kept_variables
 from timesink.masking import stored_command
 from timesink.whole_file import whole_file
 
@@ -29,7 +31,7 @@ def surroundings(program: Sequence[str], config_files: Iterable[Path]) -> dict[s
         "machine": environment.machine(),
         "gpus": environment.gpus(),
         "cuda_of_driver": environment.cuda_version(),
-        "environment": environment.kept_variables(),
+        "environment": kept_variables(os.environ),
         "config_files": {path.name: sha256(path) for path in config_files},
     }
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from timesink.kept_variables import kept_variables
 from timesink.measures.parity import OF_ONE_RANK, PARITY
-from timesink.readers.kept_settings import kept_variables
 
 _NAME: Final = "manifest.json"
 _MOST_BYTES: Final = 1 << 20

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from timesink.kept_variables import kept_variables
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.kept_settings import kept_variables
 from timesink.readers.nsys.export import (
     CALLS,
     CAPTURE_META,

@@ -1,8 +1,8 @@
-"""Which variables of a recorded environment are read: an allow-list, never the whole of it.
+"""Which variables of an environment may be kept: an allow-list, never the whole of it. Standard library only.
 
-A report of Nsight Systems holds the environment of the profiled program, tokens and passwords included. What is kept
-here are names that change how a GPU program runs, and only values that look like no path, address or secret. The same
-list guards what `timesink capture` writes.
+A report of Nsight Systems holds the environment of the profiled program, tokens and passwords included. What is kept,
+of reports and in what `timesink capture` writes, are names that change how a GPU program runs, and only values that
+look like no path, address or secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VALUE = re.compile(r"[\w.,:;=+\-\[\]|^ ]{0,200}\Z")  # no path, no address, no 
 
 
 def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an environment that may be read and shown, by name."""
+    """The variables of an environment that may be stored, read and shown, by name."""
     return {
         name: value
         for name, value in sorted(environment.items())

@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+MOST_NESTED: Final = 100
+"""Levels of lists and objects. No file that is taken has more, and what walks a value may call itself as often."""
+_TOO_DEEP: Final = "it is nested too deeply"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str | bytes, *, strict: bool = True) -> Any:
-    """The value of a JSON text; whatever is wrong with it is a `ValueError`, nesting beyond the stack too.
+    """The value of a JSON text; whatever is wrong with it is a `ValueError`, nesting beyond `MOST_NESTED` too.
 
     `strict` refuses control characters inside texts. Half of a surrogate pair, which JSON can spell and UTF-8 cannot,
     becomes the replacement character.
     """
     try:
         value = json.loads(text, strict=strict)
-        escapes = text if isinstance(text, str) else text.decode("latin-1")
-        return _encodable(value) if _SURROGATE.search(escapes) else value
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
+    plain = text if isinstance(text, str) else text.decode("latin-1")
+    if plain.count("[") + plain.count("{") > MOST_NESTED and _is_too_deep(value):
+        raise ValueError(_TOO_DEEP)
+    return _encodable(value) if _SURROGATE.search(plain) else value
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_NESTED):
+        members = (holder.values() if isinstance(holder, dict) else holder for holder in level)
+        level = [part for parts in members for part in parts if isinstance(part, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 def _encodable(value: Any) -> Any:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from tests.experiments.runs_by_hand import row
 
+from timesink.errors import UsageError
 from timesink.experiments import calibrate
 from timesink.experiments.environment import Environment, differences, environment, parse_gpus, workload
 from timesink.experiments.gpu_watch import GpuWatch, condense, parse_processes, parse_samples
+from timesink.experiments.manifests import read_manifest
 from timesink.experiments.processes import Command
 from timesink.experiments.records import BrokenRecord
 
@@ -118,6 +120,21 @@ def test_the_interpreter_of_the_command_is_asked_for_versions() -> None:
     asked = environment(Command((sys.executable, "-c", "pass")))
     assert asked.hard["python"] == "{}.{}".format(*sys.version_info[:2])
     assert "python" not in environment(Command(("/bin/true",))).hard
+
+
+@pytest.mark.parametrize("said", ["[1]", "5", "[" * 2_000, "warning"])
+def test_an_interpreter_that_answers_otherwise_has_no_known_packages(tmp_path: Path, said: str) -> None:
+    fake = tmp_path / "python-of-mine"
+    fake.write_text(f"#!/bin/sh\necho '{said}'\n")
+    fake.chmod(0o755)
+    assert "python" not in environment(Command((str(fake), "train.py"))).hard
+
+
+def test_a_manifest_too_deep_to_walk_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_text('{"a":' * 600 + "1" + "}" * 600)
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read_manifest(path)
 
 
 def test_the_key_depends_on_hard_facts_only() -> None:

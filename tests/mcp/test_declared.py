@@ -112,6 +112,7 @@ def test_commands_come_from_a_file_too(tmp_path: Path) -> None:
         ([], "a = 1", "holds other than"),
         ([], "[commands]\na = 1", "has no words"),
         ([], "[commands", "is no TOML"),
+        ([], "a = " + "[" * 5_000, "is no TOML"),
     ],
 )
 def test_what_declares_nothing_is_refused(tmp_path: Path, texts: list[str], file: str | None, says: str) -> None:

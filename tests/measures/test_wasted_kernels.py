@@ -12,7 +12,7 @@ from tests.strategies import frame, shifted
 from tests.tables import trace_of
 
 from timesink.measures.attention_pieces import attention_pieces
-from timesink.measures.copy_kernels import cast_kernels, layout_kernels
+from timesink.measures.copy_kernels import cast_kernels, cast_pairs, layout_kernels
 from timesink.measures.far_operators import far_operators
 from timesink.measures.graph_pieces import graph_pieces
 from timesink.measures.lockstep import lockstep
@@ -119,6 +119,34 @@ def test_a_later_clock_changes_nothing(name: str, trace: Trace, by_ns: int) -> N
         return [(part.rows.tolist(), [share.tolist() for share in part.keep]) for part in MEASURES[name](of)]
 
     assert figures(shifted(trace, by_ns)) == figures(trace)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "pairs"),
+    [
+        ('["float","c10::BFloat16","Scalar"]', [("BFloat16 to float", 1, 30_000)]),
+        ('["float","float",""]', []),
+        ('{"float":1,"c10::BFloat16":2}', []),
+        ("5", []),
+        ('["float"]', []),
+    ],
+)
+def test_a_cast_is_named_by_two_recorded_types_and_by_nothing_else(
+    recorded: str, pairs: list[tuple[str, int, int]]
+) -> None:
+    trace = trace_of(
+        f"""
+        | device_ops | name | start_us | end_us | correlation |
+        | copy       | c    |       20 |     50 |           1 |
+
+        | api_calls | name             | start_us | end_us | correlation |
+        | launch    | cudaLaunchKernel |       10 |     15 |           1 |
+
+        | host_ops | name        | start_us | end_us | input_dtypes |
+        | copy     | aten::copy_ |        5 |     18 | {recorded}   |
+        """
+    )
+    assert cast_pairs(trace, Shortened.of((0, 0), [0], ([0], Range.exact(0.5)))) == pairs
 
 
 def test_a_row_of_two_groups_keeps_the_smaller_share() -> None:

@@ -98,6 +98,11 @@ def test_what_is_not_understood_has_no_figure(name: str, shapes: list[object], d
     assert work(name, shapes, dtypes) is None
 
 
+@pytest.mark.parametrize("concrete", ["null", "5", '{"a": 1}', "[" * 2_000])
+def test_scalars_that_are_no_list_leave_an_operator_without_a_figure(concrete: str) -> None:
+    assert recorded_work("aten::relu", "[[8]]", '["float"]', None, concrete) is None
+
+
 def test_a_tensor_given_as_out_is_written_and_not_read() -> None:
     """add(self, other, alpha, out): 8 elements twice in, once out; with a scalar as other, once in."""
     twice = work("aten::add", [[8], [8], [], [8]], [FP32, FP32, "Scalar", FP32])

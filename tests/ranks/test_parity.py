@@ -18,6 +18,7 @@ from timesink.measures.parity import differences, parity_facts
 from timesink.model.tables import SETTINGS
 from timesink.ranks.engines import Serial
 from timesink.ranks.files import find_files
+from timesink.ranks.manifest_facts import facts_beside
 from timesink.ranks.run import Run, run_of
 from timesink.readers import read, read_all
 
@@ -112,6 +113,16 @@ def test_clocks_and_variables_of_two_hosts_come_from_their_manifests(tmp_path: P
             "NCCL_ALGO is 0, but 1 on rank 1",
             "highest SM clock is 1980 MHz, but 1200 MHz on rank 1",
         ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "", "5", '{"timesink_manifest": 1, "gpus": 5, "environment": []}',
+     '{"timesink_manifest": 1, "gpus": [5, null], "cuda_of_driver": {}}'],
+)  # fmt: skip
+def test_a_damaged_manifest_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    assert facts_beside(tmp_path / "rank0.json", (0,)).is_empty()
 
 
 def test_of_a_recorded_environment_only_the_allow_list_is_read(tmp_path: Path) -> None:

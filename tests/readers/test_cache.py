@@ -106,7 +106,7 @@ def test_another_version_of_the_reader_reads_anew(tmp_path: Path, reader: Counti
     assert reader.times == 2
 
 
-@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "manifest", "empty"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "manifest", "nested", "empty"])
 def test_a_damaged_entry_is_read_again_and_mended(tmp_path: Path, reader: Counting, harm: str) -> None:
     file = trace_file(tmp_path)
     first = through(reader, file)
@@ -123,6 +123,8 @@ def test_a_damaged_entry_is_read_again_and_mended(tmp_path: Path, reader: Counti
             table.unlink()
         case "manifest":
             (entry / "manifest.json").write_text('{"tables": {"nonsense": 1}, "notes": []}')
+        case "nested":
+            (entry / "manifest.json").write_text("[" * 100_000)
         case "empty":
             (entry / "manifest.json").write_text("")
     assert_same(through(reader, file), first)

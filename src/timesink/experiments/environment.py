@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timesink.experiments.processes import Command
+from timesink.plain_json import parsed
 
 _GPU_FIELDS = ("name", "memory.total", "mig.mode.current", "power.limit", "driver_version", "compute_cap")
 _PACKAGES = (
@@ -130,10 +131,10 @@ def _packages(command: Command | None) -> dict[str, str]:
         answer = subprocess.run(
             [interpreter, "-c", _ASK_PACKAGES], capture_output=True, text=True, timeout=_ANSWER_S, check=False
         )
-        found: dict[str, str] = json.loads(answer.stdout)
+        found = parsed(answer.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
-    return found
+    return {name: str(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
 
 def _interpreter(program: str) -> str:

@@ -123,10 +123,10 @@ def _recorded(host: pl.DataFrame, rows: npt.NDArray[np.int64]) -> npt.NDArray[np
 
 @cache
 def _kind(dtypes: str) -> str:
-    try:
-        target, source = (str(text) for text in parsed(dtypes)[:2])
-    except (ValueError, TypeError):
+    found = _types(dtypes)
+    if found is None:
         return ""
+    target, source = found
     if not (_FLOAT.match(target) and _FLOAT.match(source)):
         return "other"
     return "same" if target == source else "cast"
@@ -151,5 +151,14 @@ def cast_pairs(trace: Trace, part: Shortened) -> list[tuple[str, int, int]]:
 def _pair(dtypes: str) -> str | None:
     if _kind(dtypes) != "cast":
         return None
-    target, source = (str(text).removeprefix("c10::") for text in parsed(dtypes)[:2])
+    target, source = (text.removeprefix("c10::") for text in _types(dtypes) or ())
     return f"{source} to {target}"
+
+
+def _types(dtypes: str) -> tuple[str, str] | None:
+    """Target and source of a copy; None where the recorded text is no list of two or more."""
+    try:
+        found = parsed(dtypes)
+    except ValueError:
+        return None
+    return (str(found[0]), str(found[1])) if isinstance(found, list) and len(found) > 1 else None

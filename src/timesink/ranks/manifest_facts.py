@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ import polars as pl
 
 from timesink.kept_variables import kept_variables
 from timesink.measures.parity import OF_ONE_RANK, PARITY
+from timesink.plain_json import document
 
 _NAME: Final = "manifest.json"
 _MOST_BYTES: Final = 1 << 20
@@ -23,7 +23,8 @@ _OF_GPUS: Final = {
 def facts_beside(path: Path, ranks: tuple[int, ...]) -> pl.DataFrame:
     """rank, fact, value as in `Job.parity`, from the manifest in the trace's folder; nothing where there is none."""
     said = _read(path.parent / _NAME)
-    gpus = [gpu for gpu in said.get("gpus") or [] if isinstance(gpu, dict)]
+    listed = said.get("gpus")
+    gpus = [gpu for gpu in listed if isinstance(gpu, dict)] if isinstance(listed, list) else []
     facts = {fact: sorted({str(gpu[key])[:_LONGEST] for gpu in gpus if key in gpu}) for key, fact in _OF_GPUS.items()}
     rows = [(fact, " and ".join(values)) for fact, values in facts.items() if values]
     if isinstance(said.get("cuda_of_driver"), str) and said["cuda_of_driver"]:
@@ -39,7 +40,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return {}
-        found = json.loads(path.read_text("utf-8"))
+        found = document(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) and "timesink_manifest" in found else {}

@@ -25,6 +25,7 @@ import polars as pl
 from timesink.errors import SchemaViolation
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.plain_json import document
 
 if TYPE_CHECKING:
     from timesink.readers import Reader, ReadLimits
@@ -98,7 +99,7 @@ def load(entry: Path, path: Path) -> Trace | None:
     if not entry.is_dir():
         return None
     try:
-        manifest = json.loads((entry / _MANIFEST).read_text("utf-8"))
+        manifest = document(entry / _MANIFEST)
         by_name = {table.name: table for table in ALL}
         tables = {}
         for name, checksum in manifest["tables"].items():

@@ -66,14 +66,16 @@ class Operator:
         try:
             dims, types = parsed(shapes), parsed(dtypes)
             steps = parsed(strides) if strides else []
-            scalars = tuple(str(value) for value in parsed(concrete)) if concrete else ()
+            scalars = parsed(concrete) if concrete else []
         except ValueError:
             return None
         if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
             return None
+        if not isinstance(scalars, list):
+            return None
         steps = steps if isinstance(steps, list) and len(steps) == len(dims) else [[]] * len(dims)
         arguments = tuple(_argument(d, t, s) for d, t, s in zip(dims, types, steps, strict=True))
-        return cls(name, arguments, scalars)
+        return cls(name, arguments, tuple(map(str, scalars)))
 
     def tensor(self, index: int) -> Tensor | None:
         """The tensor at that position, or None where something else stands there."""

@@ -22,9 +22,11 @@ from timesink.findings import (
 )
 from timesink.measures.per_step import period_name
 from timesink.model.trace import Trace
-from timesink.price import Pricer, ReplayPrices, shared
+from timesink.model.unprofiled_step import told_unprofiled_step
+from timesink.price import Pricer, replay_price, shared
 from timesink.registry import all_rules
 from timesink.rule import Facts, Limits, Rule
+from timesink.units import NS_PER_MS
 
 MATERIAL = Limit(
     default=0.01,
@@ -47,15 +49,13 @@ def diagnose(
     of host work are held against. Raises `UsageError` for a limit no rule has.
     """
     rules = all_rules() if rules is None else rules
-    if unprofiled_step_ms is None:
-        unprofiled_step_ms = overview.unprofiled_step_ms(trace)
-    else:
-        trace = overview.told_unprofiled_step(trace, unprofiled_step_ms)
+    if unprofiled_step_ms is not None:
+        trace = told_unprofiled_step(trace, unprofiled_step_ms * NS_PER_MS)
     known = _known_limits(rules, overrides)
     facts = Facts(trace)
     rulings = tuple(Ruling(rule.card, _verdict(rule, facts, known.get(rule.card.code, {}))) for rule in rules)
-    step_ms = unprofiled_step_ms or overview.step_ms(facts)
-    findings = _ranked(rulings, facts, price or ReplayPrices(unprofiled_step_ms), step_ms)
+    step_ms = overview.step_ms(facts)
+    findings = _ranked(rulings, facts, price or replay_price, step_ms)
     bottleneck, statement = _conclusion(findings, step_ms, facts)
     return Diagnosis(
         sources=overview.sources(trace),
@@ -65,7 +65,7 @@ def diagnose(
         findings=findings,
         bottleneck=bottleneck,
         statement=statement,
-        notes=overview.notes(facts, unprofiled_step_ms),
+        notes=overview.notes(facts),
         statements=operator_statements.statements(facts),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -18,6 +17,7 @@ from timesink.measures.steps import steps
 from timesink.measures.timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICES, SOURCES
 from timesink.model.trace import Trace
+from timesink.model.unprofiled_step import unprofiled_step_ns
 from timesink.rule import Facts
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -41,18 +41,6 @@ def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
     return tuple(trace.get(SOURCES).select(wanted).iter_rows(named=True))
 
 
-def unprofiled_step_ms(trace: Trace) -> float | None:
-    """The step time without a profiler, where a capture measured it: the longest of all ranks."""
-    longest = trace.get(SOURCES)["unprofiled_step_ns"].max()
-    return float(longest) / NS_PER_MS if isinstance(longest, float) else None
-
-
-def told_unprofiled_step(trace: Trace, step_ms: float) -> Trace:
-    """The trace with that step time for every rank, so that measures may hold profiled times against it."""
-    told = trace.get(SOURCES).with_columns(pl.lit(step_ms * NS_PER_MS).alias("unprofiled_step_ns"))
-    return replace(trace, tables={**trace.tables, SOURCES: told})
-
-
 def step_figures(facts: Facts) -> StepFigures:
     """Step times of the slowest rank, which sets the pace of a synchronous job."""
     found = facts(steps)
@@ -68,7 +56,12 @@ def step_figures(facts: Facts) -> StepFigures:
 
 
 def step_ms(facts: Facts) -> float | None:
-    """The median step; the longest device span where the trace has no steps; None where it has no device work."""
+    """The step without a profiler where it is known, else the median step as profiled; the longest device span where
+    the trace has no steps; None where it has no device work."""
+    return _ms(unprofiled_step_ns(facts.trace)) or _profiled_step_ms(facts)
+
+
+def _profiled_step_ms(facts: Facts) -> float | None:
     p50_ns = facts(steps).times.p50_ns
     if p50_ns is not None:
         return p50_ns / NS_PER_MS
@@ -94,7 +87,7 @@ def device_figures(facts: Facts) -> tuple[DeviceFigures, ...]:
     )
 
 
-def notes(facts: Facts, unprofiled_step_ms: float | None = None) -> tuple[str, ...]:
+def notes(facts: Facts) -> tuple[str, ...]:
     """What ranks differ in, what the reader said about the import, and what limits the figures."""
     said = _unequal_ranks(facts) + tuple(
         f"{note.kind.value}: {note.message}" + (f" ({note.count} rows)" if note.count else "")
@@ -102,12 +95,9 @@ def notes(facts: Facts, unprofiled_step_ms: float | None = None) -> tuple[str, .
     )
     if facts(steps).times.count == 0 and len(facts(time_budget)):
         said += ("no steps found: figures per step are for the whole window",)
-    p50_ns = facts(steps).times.p50_ns
-    if unprofiled_step_ms and p50_ns:
-        ratio = p50_ns / NS_PER_MS / unprofiled_step_ms
-        said += (
-            f"the profiled step takes {ratio:.2f} times the unprofiled {time_text(unprofiled_step_ms * NS_PER_MS)}",
-        )
+    profiled_ns, step_ns = facts(steps).times.p50_ns, unprofiled_step_ns(facts.trace)
+    if step_ns and profiled_ns:
+        said += (f"the profiled step takes {profiled_ns / step_ns:.2f} times the unprofiled {time_text(step_ns)}",)
     return said
 
 
@@ -129,8 +119,8 @@ def no_bottleneck(facts: Facts, has_findings: bool) -> str:
         return "The trace holds no device work, so no bottleneck of the device can be named."
     lines = facts(device_timeline).by_device
     busy = sum(share_of_step(facts.trace, key, line.busy) for key, line in lines.items()) / len(lines)
-    step = step_ms(facts)
-    period = _of_step(busy, step, unprofiled_step_ms(facts.trace)) if facts(steps).times.count and step else ""
+    step, unprofiled = _profiled_step_ms(facts), _ms(unprofiled_step_ns(facts.trace))
+    period = _of_step(busy, step, unprofiled) if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if not has_findings and 1 - busy > QUIET.default:
         what = "no rule names a cause, and what the host did in that time is not all recorded"

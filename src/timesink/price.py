@@ -8,7 +8,7 @@ knows a tighter bound than its claim.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import cast
 
@@ -16,6 +16,7 @@ from timesink.findings import Card, Claim, Finding, Quantity
 from timesink.measures.per_step import largest_per_step_ns
 from timesink.measures.what_if import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
+from timesink.model.unprofiled_step import unprofiled_step_ns
 from timesink.rule import Facts
 from timesink.units import NS_PER_MS
 from timesink.whatif import pricing
@@ -32,56 +33,57 @@ def bound_price(finding: Finding, facts: Facts) -> Quantity:
     return Quantity(value, "ms", low=0.0, high=high)
 
 
-class ReplayPrices:
-    """Prices by replay, held against the unprofiled step where one is given."""
+def replay_price(finding: Finding, facts: Facts) -> Quantity:
+    """The price of a finding: what the rule says, else a replay of its change, else the bound of its claim.
 
-    def __init__(self, unprofiled_step_ms: float | None = None) -> None:
-        self._unprofiled_ms = unprofiled_step_ms
-        self._calibrated: Mapping[int, pricing.Pricer] | None = None
+    Where the step without a profiler is known, it is of that step that the price is a part.
+    """
+    if finding.recoverable is not None:
+        return finding.recoverable
+    rank = finding.where.rank or 0
+    plain = facts(pricers).get(rank)
+    bound = bound_price(finding, facts)
+    if plain is None:
+        return bound
+    bound = _scaled(bound, _unprofiled_share(plain, facts))
+    if finding.change is None:
+        return bound
+    change = cast("Change", finding.change)
+    if unprofiled_step_ns(facts.trace) is None:
+        priced = _as_profiled(change, rank, facts)
+    else:
+        priced = _without_profiler(change, rank, bound, facts)
+    if priced is None:
+        return bound
+    return _at_most(priced, bound) if finding.claim.total_ns else priced
 
-    def __call__(self, finding: Finding, facts: Facts) -> Quantity:
-        """The price of a finding: what the rule says, else a replay of its change, else the bound of its claim."""
-        if finding.recoverable is not None:
-            return finding.recoverable
-        rank = finding.where.rank or 0
-        plain = facts(pricers).get(rank)
-        bound = bound_price(finding, facts)
-        if plain is None:
-            return bound
-        bound = _scaled(bound, self._unprofiled_share(plain))
-        if finding.change is None:
-            return bound
-        priced = self._replayed(cast("Change", finding.change), rank, plain, bound, facts)
-        if priced is None:
-            return bound
-        return _at_most(priced, bound) if finding.claim.total_ns else priced
 
-    def _unprofiled_share(self, plain: pricing.Pricer) -> float:
-        """The unprofiled step over the profiled one; 1 where it is not known."""
-        if self._unprofiled_ms is None or not plain.step_ns:
-            return 1.0
-        return self._unprofiled_ms * NS_PER_MS / plain.step_ns
+def _as_profiled(change: Change, rank: int, facts: Facts) -> Quantity | None:
+    """The gain of a replay of the trace as it is; None where it cannot be replayed."""
+    price = facts(pricers)[rank].price(change)
+    return _quantity(price.gain_ns, price.low_ns, price.high_ns) if price.replayed else None
 
-    def _replayed(
-        self, change: Change, rank: int, plain: pricing.Pricer, bound: Quantity, facts: Facts
-    ) -> Quantity | None:
-        """The gain of a replay: of the trace as it is, or brought to the unprofiled step where that is known."""
-        priced = plain.price(change)
-        if priced.refused is not None:
-            return None
-        if self._unprofiled_ms is None:
-            return _quantity(priced.gain_ns, priced.low_ns, priced.high_ns)
-        if self._calibrated is None:
-            self._calibrated = calibrated_pricers(facts.trace, self._unprofiled_ms * NS_PER_MS)
-        truer = self._calibrated[rank].price(change)
-        scale = self._unprofiled_share(self._calibrated[rank])
-        low, high = truer.low_ns * scale, truer.high_ns * scale
-        if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
-            low, high = min(low, priced.low_ns), max(high, priced.high_ns)
-        if truer.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
-            low, high = 0.0, max(high, (bound.high or bound.value) * NS_PER_MS)
-        step_ns = self._unprofiled_ms * NS_PER_MS
-        return _quantity(*(min(part, step_ns) for part in (truer.gain_ns * scale, low, high)))
+
+def _without_profiler(change: Change, rank: int, bound: Quantity, facts: Facts) -> Quantity | None:
+    """The gain of a replay brought to the step without a profiler; None where the trace cannot be replayed."""
+    pricer, step_ns = facts(calibrated_pricers)[rank], unprofiled_step_ns(facts.trace) or 0.0
+    price = pricer.price(change)
+    if not price.replayed:
+        return None
+    scale = _unprofiled_share(pricer, facts)
+    low, high = price.low_ns * scale, price.high_ns * scale
+    if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
+        profiled = facts(pricers)[rank].price(change)
+        low, high = min(low, profiled.low_ns), max(high, profiled.high_ns)
+    if price.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
+        low, high = 0.0, max(high, (bound.high or bound.value) * NS_PER_MS)
+    return _quantity(*(min(part, step_ns) for part in (price.gain_ns * scale, low, high)))
+
+
+def _unprofiled_share(pricer: pricing.Pricer, facts: Facts) -> float:
+    """The step without a profiler over the one that is replayed; 1 where it is not known."""
+    step_ns = unprofiled_step_ns(facts.trace)
+    return 1.0 if step_ns is None or not pricer.step_ns else step_ns / pricer.step_ns
 
 
 def claimed_ms_per_step(claim: Claim, facts: Facts) -> float:

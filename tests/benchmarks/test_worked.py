@@ -17,7 +17,6 @@ from benchmarks.worked.predict import prediction
 from benchmarks.worked.tables import RESULTS, ladder, named, page
 
 from timesink.engine import diagnose
-from timesink.overview import told_unprofiled_step
 from timesink.readers import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,8 +151,8 @@ def test_a_kept_capture_names_the_same_change_again(archive: Path, tmp_path: Pat
         if change["before"] not in states or not change["kept"]:
             continue
         trace = read(states[change["before"]], cache=False)
-        trace = told_unprofiled_step(trace, result["states"][change["before"]]["unprofiled_step_ms"])
-        found = {card.code for card, _ in diagnose(trace).findings}
+        step_ms = result["states"][change["before"]]["unprofiled_step_ms"]
+        found = {card.code for card, _ in diagnose(trace, unprofiled_step_ms=step_ms).findings}
         assert found & set(change["codes"]) == set(change["predicted"]["codes"]), change["name"]
 
 

@@ -10,7 +10,8 @@ from tests.tables import trace_of
 
 from timesink.findings import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.model.intervals import Intervals
-from timesink.price import ReplayPrices, bound_price, shared
+from timesink.model.unprofiled_step import told_unprofiled_step
+from timesink.price import bound_price, replay_price, shared
 from timesink.rule import Facts
 from timesink.whatif.changes.host import RemoveSyncs
 
@@ -29,28 +30,29 @@ def facts() -> Facts:
 
 def test_without_a_change_the_price_is_the_bound_of_the_claim(facts: Facts) -> None:
     claimed = finding(Intervals.one(0, 54 * MS))
-    assert ReplayPrices()(claimed, facts) == bound_price(claimed, facts)
+    assert replay_price(claimed, facts) == bound_price(claimed, facts)
     assert bound_price(claimed, facts) == Quantity(9.0, "ms", low=0.0, high=9.0)
 
 
 def test_what_a_rule_states_itself_stands(facts: Facts) -> None:
     stated = Quantity(1.5, "ms", low=1.0, high=2.0)
-    assert ReplayPrices()(finding(Intervals.none(), recoverable=stated), facts) is stated
+    assert replay_price(finding(Intervals.none(), recoverable=stated), facts) is stated
 
 
 def test_a_change_is_replayed_and_held_to_the_claim(facts: Facts) -> None:
-    whole = ReplayPrices()(finding(Intervals.one(0, 54 * MS), change=RemoveSyncs()), facts)
+    whole = replay_price(finding(Intervals.one(0, 54 * MS), change=RemoveSyncs()), facts)
     assert whole.low is not None
     assert whole.high is not None
     assert 0.2 < whole.value < 0.4
     assert whole.low <= whole.value <= whole.high
-    part = ReplayPrices()(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=RemoveSyncs()), facts)
+    part = replay_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=RemoveSyncs()), facts)
     assert part.value == pytest.approx(bound_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000)), facts).value)
 
 
 def test_a_shorter_unprofiled_step_lowers_what_host_work_can_win(facts: Facts) -> None:
     change = finding(Intervals.one(0, 54 * MS), change=RemoveSyncs())
-    profiled, true = ReplayPrices()(change, facts), ReplayPrices(unprofiled_step_ms=8.9)(change, facts)
+    told = Facts(told_unprofiled_step(facts.trace, 8.9 * MS))
+    profiled, true = replay_price(change, facts), replay_price(change, told)
     assert true.value < profiled.value
     assert true.value <= 8.9
 

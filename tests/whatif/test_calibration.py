@@ -44,6 +44,8 @@ def test_a_trace_that_is_mostly_profiler_prices_no_host_time_but_still_the_devic
     host, device = pricer.price(RemoveSyncs()), pricer.price(ScaleKernels(Target("kernel", ""), Range.exact(0.5)))
     assert host.refused is not None
     assert "the profiler makes the step 2.22 times as long" in host.refused
+    assert host.replayed  # the figures stand, for a bound to be held against
+    assert host.high_ns > 0
     assert device.refused is None
 
 
@@ -58,9 +60,10 @@ def test_unexplained_waiting_is_not_priced() -> None:
     simulated.calls[-1]["end_ns"] = int(str(simulated.ops[-1]["end_ns"])) + 5_000
     pricer = Pricer(Graph.from_trace(simulated.trace()), simulated.windows())
     assert pricer.residual_ratio == pytest.approx(60 / 464, rel=0.1)
-    refused = pricer.price(ScaleKernels(Target("kernel", ""), Range.exact(0.5))).refused
-    assert refused is not None
-    assert "does not explain" in refused
+    price = pricer.price(ScaleKernels(Target("kernel", ""), Range.exact(0.5)))
+    assert price.refused is not None
+    assert "does not explain" in price.refused
+    assert (price.replayed, price.gain_ns) == (False, 0.0)
 
 
 def test_a_change_that_finds_nothing_says_so() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from timesink.errors import UsageError
 from timesink.measures.what_if import calibrated_pricers, pricers
 from timesink.model.trace import Trace
+from timesink.model.unprofiled_step import told_unprofiled_step
 from timesink.reporters.sheets import Column, Page, Sheet
 from timesink.units import NS_PER_MS
 from timesink.whatif.changes import Change, Together
@@ -33,9 +34,10 @@ def grammar_page() -> Page:
 
 def what_if_page(trace: Trace, changes: Sequence[Change], unprofiled_step_ms: float | None, explain_cost: bool) -> Page:
     """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
-    found = pricers(trace)
-    if unprofiled_step_ms is not None:
-        found = calibrated_pricers(trace, unprofiled_step_ms * NS_PER_MS)
+    if unprofiled_step_ms is None:
+        found = pricers(trace)
+    else:
+        found = calibrated_pricers(told_unprofiled_step(trace, unprofiled_step_ms * NS_PER_MS))
     if not found:
         raise UsageError(
             f"no complete step was found in {trace.source}, and a price is per step",

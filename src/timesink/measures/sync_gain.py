@@ -24,8 +24,9 @@ from timesink.measures.steps import steps
 from timesink.measures.what_if import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.model.unprofiled_step import unprofiled_step_ns
 from timesink.whatif.changes.host import RemoveSyncs
 
 Rows = npt.NDArray[np.int64]
@@ -96,10 +97,10 @@ def _gains_ns(trace: Trace, rank: int) -> list[float]:
     pricer = pricers(trace).get(rank)
     if pricer is None:
         return []
-    unprofiled_ns = trace.get(SOURCES)["unprofiled_step_ns"].max()
+    step_ns = unprofiled_step_ns(trace)
     tried = [pricer]
-    if isinstance(unprofiled_ns, float) and unprofiled_ns < pricer.step_ns:
-        tried.append(calibrated_pricers(trace, unprofiled_ns)[rank])
+    if step_ns is not None and step_ns < pricer.step_ns:
+        tried.append(calibrated_pricers(trace)[rank])
     prices = [one.price(RemoveSyncs()) for one in tried]
     return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]
 

@@ -17,6 +17,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
 from timesink.model.trace import Trace
+from timesink.model.unprofiled_step import unprofiled_step_ns
 from timesink.whatif.calibration import calibrated
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import StepWindows
@@ -39,12 +40,19 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
     return {rank: Pricer(*_replayed(trace, rank, windows)) for rank, windows in found.items()}
 
 
-def calibrated_pricers(trace: Trace, unprofiled_step_ns: float) -> Mapping[int, Pricer]:
-    """The same with host time scaled so that a step takes as long as it does without a profiler."""
+@remembered
+def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
+    """The same with host time scaled so that a step takes as long as it does without a profiler.
+
+    Where that time is not known (`unprofiled_step_ns`), those of the trace as it is.
+    """
+    step_ns = unprofiled_step_ns(trace)
+    if step_ns is None:
+        return pricers(trace)
     found: dict[int, Pricer] = {}
     for rank, pricer in pricers(trace).items():
         windows = pricer.anchors.windows
-        found[rank] = Pricer(calibrated(pricer.graph, unprofiled_step_ns, windows), windows, pricer.residual_ratio)
+        found[rank] = Pricer(calibrated(pricer.graph, step_ns, windows), windows, pricer.residual_ratio)
     return found
 
 

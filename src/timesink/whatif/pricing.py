@@ -42,10 +42,10 @@ _DRAWS: Final = (
 class Price:
     """What a change wins per step, in ns: `low_ns <= gain_ns <= high_ns`, p10 and p90 over steps and unknown figures.
 
-    `refused` is None, or why no gain can be stated: 0 then, or, where the profiler's slow-down is the reason, what the
-    replay says all the same. `step_ns` is the mean step before, and
-    `new_step_ns` after. `bounded` says which bound lowered the gain, if any. `matched` is False where the change found
-    nothing in these steps to change.
+    `step_ns` is the mean step before, and `new_step_ns` after. `replayed` is False where the trace cannot be: the gain
+    is 0 then. `refused` says why the gain is not to be shown, if so: it was not replayed, or most of the step is the
+    profiler's slow-down, and the gain is what the replay says all the same. `bounded` says which bound lowered the
+    gain, if any. `matched` is False where the change found nothing in these steps to change.
     """
 
     label: str
@@ -58,6 +58,7 @@ class Price:
     kappa: float
     bounded: str | None = None
     refused: str | None = None
+    replayed: bool = True
     matched: bool = True
 
     @property
@@ -104,12 +105,10 @@ class Pricer:
 
     def price(self, change: Change) -> Price:
         """Replay the change at every case, resample steps, and hold the result against the bounds."""
-        refused = self._refusal(change)
-        if refused is not None:
-            return replace(self._priced(change, (0.0, 0.0, 0.0)), refused=refused)
-        priced = self._replayed(change)
-        slowed = self._slowed(change)
-        return priced if slowed is None else replace(priced, refused=slowed)
+        unreplayable = self._unreplayable()
+        if unreplayable is not None:
+            return replace(self._priced(change, (0.0, 0.0, 0.0)), refused=unreplayable, replayed=False)
+        return replace(self._replayed(change), refused=self._slowed(change))
 
     def _replayed(self, change: Change) -> Price:
         gains: list[Floats] = []
@@ -147,7 +146,7 @@ class Pricer:
             kappa=self.graph.kappa,
         )
 
-    def _refusal(self, change: Change) -> str | None:
+    def _unreplayable(self) -> str | None:
         if not len(self.anchors.windows):
             return "the trace has no complete step to replay"
         if self.residual_ratio > RESIDUAL_LIMIT_RATIO:

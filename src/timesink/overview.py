@@ -32,6 +32,7 @@ _REASONS = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
     "no_device_work": "without device work",
+    "begun_before": "begun before the window",
 }
 
 

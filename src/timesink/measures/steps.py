@@ -14,18 +14,22 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
 from timesink.measures.step_markers import Marker
 from timesink.measures.step_marks import found_steps, step_of_ops
 from timesink.measures.warm_up import warm_up_count
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.model.window import Window
 
+_STEP: Final = ("rank", "process", "step")
 P90_NEEDS: Final = 10  # a quantile is stated only where about one observation lies beyond it
 P99_NEEDS: Final = 100
 
 KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK = "kept", "warm_up", "truncated", "no_device_work"
-Status = pl.Enum([KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK])
+BEGUN_BEFORE = "begun_before"
+Status = pl.Enum([KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK, BEGUN_BEFORE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,10 @@ def steps(trace: Trace) -> Steps:
     found = found_steps(trace)
     anchored = _device_anchors(trace)
     lead = _leading_device(anchored)
-    frame = _with_status(found.frame, lead, warm_up_count(trace, _periods(found.frame, lead)))
+    early = _begun_before(found.frame, lead, trace)
+    warm_up = warm_up_count(trace, _periods(found.frame, lead).join(early, on=_STEP, how="anti"))
+    frame = _with_status(found.frame, lead, warm_up, trace.window)
+    frame = _begun(frame, early)
     kept = frame.filter(pl.col("status") == KEPT).select("rank", "process", "step")
     windows = (
         anchored.join(kept, on=["rank", "process", "step"], how="semi")
@@ -149,22 +156,64 @@ def _leading_device(anchored: pl.DataFrame) -> pl.DataFrame:
     return anchored.join(busiest.select(key), on=key, how="semi").sort("rank", "process", "step")
 
 
-def _with_status(frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame) -> pl.DataFrame:
+def _complete_from(trace: Trace) -> pl.DataFrame:
+    """rank, process, complete_ns: when a step must have begun on the host for all its kernels to be in the window.
+
+    A stream runs its work in the order of launch. What ended before the window was launched before the window, and
+    before the first op of its stream that is in it. Empty for a trace that was not cut.
+    """
+    schema = {"rank": pl.Int32, "process": pl.Int64, "complete_ns": pl.Int64}
+    if trace.window is None:
+        return pl.DataFrame(schema=schema)
+    found = found_steps(trace).frame.select("rank", "process").unique()
+    opens = pl.lit(trace.window.start_ns)
+    if found_steps(trace).on_device:
+        return found.with_columns(opens.alias("complete_ns"))
+    call = pl.Series("call", launch_links(trace).call)
+    ops = trace.get(DEVICE_OPS).select("rank", "process", "device", "stream").with_columns(call)
+    calls = trace.get(API_CALLS).select(pl.int_range(pl.len(), dtype=pl.Int64).alias("call"), "start_ns")
+    launched = ops.join(calls, on="call").group_by("rank", "process", "device", "stream").agg(pl.col("start_ns").min())
+    latest = launched.group_by("rank", "process").agg(pl.min_horizontal("start_ns", opens).max().alias("complete_ns"))
+    return found.join(latest, on=["rank", "process"], how="left").with_columns(pl.col("complete_ns").fill_null(opens))
+
+
+def _begun_before(frame: pl.DataFrame, lead: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """rank, process, step of the steps that lack, or may lack, some of their work: it ran before the window."""
+    opens_ns = 0 if trace.window is None else trace.window.start_ns
+    placed = frame.join(_complete_from(trace), on=["rank", "process"])
+    placed = placed.join(lead.select(*_STEP, "start_ns"), on=_STEP, how="left")
+    early = (pl.col("host_start_ns") < pl.col("complete_ns")) | (pl.col("start_ns") < opens_ns).fill_null(False)
+    return placed.filter(early).select(_STEP)
+
+
+def _with_status(frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame, window: Window | None) -> pl.DataFrame:
     key = ["rank", "process"]
     placed = frame.join(lead.select(*key, "step", "start_ns", "end_ns"), on=[*key, "step"], how="left")
     placed = placed.join(lead.select(key).unique().with_columns(on_device=pl.lit(True)), on=key, how="left")
     placed = placed.join(warm_up, on=key, how="left").with_columns(pl.col("warm_up").fill_null(0))
     is_last = pl.col("step") == pl.col("step").max().over(key)
+    truncated = pl.col("on_device") & is_last
+    if window is not None:  # of its last steps the launches may lie in it and not yet the kernels
+        reached = pl.col("step").filter(pl.col("start_ns").is_not_null()).max().over(key)
+        unfinished = pl.col("on_device").is_null() & (pl.col("mark_end_ns") > window.end_ns)
+        truncated = truncated | (pl.col("step") >= reached) | unfinished
     status = (
         pl.when(pl.col("step") < pl.col("warm_up"))
         .then(pl.lit(WARM_UP))
-        .when(pl.col("on_device") & is_last)
+        .when(truncated)
         .then(pl.lit(TRUNCATED))
         .when(pl.col("on_device") & (pl.col("end_ns").is_null() | (pl.col("end_ns") <= pl.col("start_ns"))))
         .then(pl.lit(NO_DEVICE_WORK))
         .otherwise(pl.lit(KEPT))
     )
     return placed.with_columns(status.cast(Status).alias("status")).select(*frame.columns, "status")
+
+
+def _begun(frame: pl.DataFrame, early: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the status of those steps."""
+    marked = frame.join(early.with_columns(early=pl.lit(True)), on=_STEP, how="left", maintain_order="left")
+    status = pl.when("early").then(pl.lit(BEGUN_BEFORE, Status)).otherwise("status").alias("status")
+    return marked.with_columns(status).select(frame.columns)
 
 
 def _periods(frame: pl.DataFrame, lead: pl.DataFrame) -> pl.DataFrame:

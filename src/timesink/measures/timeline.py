@@ -14,6 +14,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.op_class import op_class
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.model.window import Window
 
 Device = tuple[int, int]
 
@@ -24,6 +25,7 @@ class DeviceTimeline:
 
     The four unions cover all streams: idle here means that nothing at all ran on the device; a quiet stream is not
     idle. Time before the first and after the last op is not counted: the trace does not say the GPU was free then.
+    In a trace cut to a window, ops count with what of them lies in it: what ran beside the rest is not in the trace.
     """
 
     rank: int
@@ -91,7 +93,7 @@ class DeviceTimelines:
 def device_timeline(trace: Trace) -> DeviceTimelines:
     """Timelines of every device op in the trace, those launched before the window opened included."""
     ops = trace.get(DEVICE_OPS)
-    return DeviceTimelines(_timelines(_slim(ops)), linked_only=False)
+    return DeviceTimelines(_timelines(_slim(ops, trace.window)), linked_only=False)
 
 
 @remembered
@@ -103,11 +105,15 @@ def linked_timeline(trace: Trace) -> DeviceTimelines:
     linked = launch_links(trace).linked
     if linked.all():
         return DeviceTimelines(device_timeline(trace).by_device, linked_only=True)
-    return DeviceTimelines(_timelines(_slim(trace.get(DEVICE_OPS)).filter(pl.Series(linked))), linked_only=True)
+    ops = _slim(trace.get(DEVICE_OPS), trace.window).filter(pl.Series(linked))
+    return DeviceTimelines(_timelines(ops), linked_only=True)
 
 
-def _slim(ops: pl.DataFrame) -> pl.DataFrame:
-    return ops.select("rank", "device", "start_ns", "end_ns").with_columns(op_class(ops))
+def _slim(ops: pl.DataFrame, window: Window | None) -> pl.DataFrame:
+    slim = ops.select("rank", "device", "start_ns", "end_ns").with_columns(op_class(ops))
+    if window is None:
+        return slim
+    return slim.with_columns(pl.col("start_ns", "end_ns").clip(window.start_ns, window.end_ns))
 
 
 def _timelines(ops: pl.DataFrame) -> dict[Device, DeviceTimeline]:

@@ -12,6 +12,8 @@ from subprocess import DEVNULL, PIPE, Popen
 from time import perf_counter
 
 ROOT = Path(__file__).resolve().parent.parent
+# An installed package has its bytecode. Where a variable forbids writing it, every run would compile the sources anew.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 TIMESINK = (sys.executable, "-c", "from timesink.cli.app import main; main()")
 
 
@@ -39,7 +41,7 @@ class Row:
 def run(command: Sequence[str]) -> Run:
     """Run a command to its end. `RuntimeError` with its last words where it fails."""
     started = perf_counter()
-    with Popen(command, stdout=PIPE, stderr=DEVNULL, cwd=ROOT, text=True) as process:
+    with Popen(command, stdout=PIPE, stderr=DEVNULL, cwd=ROOT, env=ENVIRONMENT, text=True) as process:
         assert process.stdout is not None
         text = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)

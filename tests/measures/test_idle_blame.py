@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from tests.strategies import frame, reordered, shifted, traces
 from timesink.measures.gaps import device_gaps
 from timesink.measures.idle_blame import IdleBlame, idle_blame, intervals_of
 from timesink.measures.timeline import device_timeline
+from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -163,6 +165,11 @@ def test_the_stretches_are_the_gaps(trace: Trace) -> None:
         if idle_ns:  # disjoint, since the union is as long as the sum
             assert (claimed[line.rank, line.device] & line.idle).total_ns == idle_ns
     assert set(blame.frame["op_row"]) == set(gaps["op"])
+    for op in gaps.iter_rows(named=True):
+        ended = Intervals.of(blame.ended_by(np.array([op["op"]])))
+        assert (ended.start_ns.tolist(), ended.end_ns.tolist()) == ([op["start_ns"]], [op["end_ns"]])
+    assert blame.ended_by(gaps["op"].to_numpy()).equals(blame.frame)
+    assert blame.ended_by(np.array([], np.int64)).is_empty()
 
 
 @settings(deadline=None)

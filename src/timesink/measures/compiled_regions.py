@@ -55,7 +55,6 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
     if not regions.height:
         return ()
     kernels = pl.Series(np.flatnonzero(_inside(trace)))
-    stretches = idle_blame(trace).frame
     found = []
     for device in kernel_facts(trace).devices:
         mine = regions.filter(pl.col("rank") == device[0])
@@ -64,9 +63,7 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
         launched = rows_of(kernel_facts(trace).on(device).filter(pl.col("row").is_in(kernels.implode())))
         graphs = _recurring(trace, mine)
         entries = _entries(trace, mine, graphs, launched)
-        here = stretches.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-        late = [here.filter(pl.col("op_row").is_in(pl.Series(rows).implode())) for rows in (launched, entries)]
-        idle, entry_idle = map(Intervals.of, late)
+        idle, entry_idle = (Intervals.of(idle_blame(trace).ended_by(rows)) for rows in (launched, entries))
         per_step = _per_step(trace, mine)
         found.append(CompiledRegions(device, per_step, graphs.len(), launched, entries, idle, entry_idle))
     return tuple(found)

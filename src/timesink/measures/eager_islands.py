@@ -83,8 +83,6 @@ def _between(kept: pl.DataFrame, marks: pl.DataFrame) -> Intervals:
 
 
 def _island(trace: Trace, device: Device, rows: Rows, counts: tuple[int, int]) -> EagerIslands:
-    stretches = idle_blame(trace).frame
-    ended = stretches.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
     frame = kernel_facts(trace).on(device).filter(pl.col("row").is_in(pl.Series(rows).implode()))
     names = Counter(frame["op"].cast(pl.String).drop_nulls().to_list())
     ordered = sorted(names.items(), key=lambda item: (-item[1], item[0]))
@@ -94,5 +92,5 @@ def _island(trace: Trace, device: Device, rows: Rows, counts: tuple[int, int]) -
         rows.size / counts[0],
         rows.size / counts[1],
         tuple(name for name, _ in ordered[:_NAMED]),
-        Intervals.of(ended),
+        Intervals.of(idle_blame(trace).ended_by(rows)),
     )

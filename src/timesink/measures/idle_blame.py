@@ -83,6 +83,10 @@ class IdleBlame:
         """The stretches of these causes."""
         return self.frame.filter(pl.col("cause").is_in(list(causes)))
 
+    def ended_by(self, rows: Rows) -> pl.DataFrame:
+        """Every stretch of the gaps that one of these device ops ended, by rows of `device_ops`."""
+        return self.frame.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
+
     def drained(self) -> pl.DataFrame:
         """Every stretch of the gaps that followed a drain, whatever its cause: removing the waits wins no more."""
         return self.frame.filter(pl.col("sync_row").is_not_null())

@@ -64,7 +64,7 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
             OptimizerKernels(
                 device,
                 Shortened.of(device, rows, (rows, _KEPT)),
-                _idle(trace, device, rows),
+                _idle(trace, rows),
                 rows.size / count,
                 single / count,
             )
@@ -72,11 +72,10 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
     return tuple(found)
 
 
-def _idle(trace: Trace, device: Device, rows: Rows) -> Intervals:
+def _idle(trace: Trace, rows: Rows) -> Intervals:
     """Idle time that one of the kernels ended, blamed on the host's own work."""
-    frame = idle_blame(trace).frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-    mine = frame.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
-    return Intervals.of(mine.filter(pl.col("cause").cast(pl.String).is_in(_HOST_CAUSES)))
+    ended = idle_blame(trace).ended_by(rows)
+    return Intervals.of(ended.filter(pl.col("cause").is_in(_HOST_CAUSES)))
 
 
 def _spans(trace: Trace) -> dict[Device, Intervals]:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from timesink.outcomes import GateResult
 
 
-_THRESHOLD_RATIO = 0.02  # the practical threshold of `timesink compare`
-
-
 def compare(before: Trace, after: Trace) -> GateResult:
     """What moved between two captures, in parts that sum to the change of the step, and what became of the findings.
 
@@ -26,13 +23,9 @@ def compare(before: Trace, after: Trace) -> GateResult:
     """
     from timesink.engine import diagnose
     from timesink.experiments.compare import compare_captures
-    from timesink.experiments.finding_changes import finding_changes
-    from timesink.experiments.manifests import changes, trace_facts
 
-    differing = changes(trace_facts(before), trace_facts(after))
-    findings = finding_changes(diagnose(before), diagnose(after))
     attach()
-    return compare_captures((before, after), _THRESHOLD_RATIO, None, differing, findings)
+    return compare_captures((before, after), (diagnose(before), diagnose(after)))
 
 
 def attach() -> None:

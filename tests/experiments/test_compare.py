@@ -163,9 +163,9 @@ def test_more_than_one_difference_is_not_one_change(shared_data: Path) -> None:
     from timesink.readers import read_all
 
     trace = read_all([shared_data / "own" / "kineto" / "gpt_after.json.gz"])
-    two = compare_captures((trace, trace), 0.02, None, {"torch": ("2.10", "2.11"), "batch": ("8", "16")})
+    two = compare_captures((trace, trace), facts=({"torch": "2.10", "batch": "8"}, {"torch": "2.11", "batch": "16"}))
     assert any(note.startswith("not one change: 2 facts differ") for note in two.notes)
-    one = compare_captures((trace, trace), 0.02, None, {"batch": ("8", "16")})
+    one = compare_captures((trace, trace), facts=({"batch": "8"}, {"batch": "16"}))
     assert not any("not one change" in note for note in one.notes)
 
 
@@ -181,7 +181,7 @@ def test_real_captures_show_the_known_change_and_sum_to_it(
     from timesink.readers import read_all
 
     sides = [read_all([next(shared_data.glob(pattern))]) for pattern in (before, after)]
-    result = compare_captures((sides[0], sides[1]), 0.02, None, {})
+    result = compare_captures((sides[0], sides[1]))
     largest = sorted(result.contributions, key=lambda part: -abs(part.delta_ns))[:3]
     means = next(row for row in result.rows if row.gated)
     assert means.before is not None

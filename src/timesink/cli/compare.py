@@ -17,9 +17,10 @@ from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
-    from timesink.outcomes import FindingChange
+    from timesink.findings import Diagnosis
+    from timesink.model.trace import Trace
 
-Trace = Annotated[Path, typer.Argument(metavar="PATH", help="A capture, or a folder of the ranks of one job.")]
+Side = Annotated[Path, typer.Argument(metavar="PATH", help="A capture, or a folder of the ranks of one job.")]
 CalibrationFile = Annotated[
     Path | None,
     typer.Option(
@@ -43,8 +44,8 @@ NoFindings = Annotated[bool, typer.Option("--no-findings", help="Apply no rules.
 
 
 def command(
-    before: Trace,
-    after: Trace,
+    before: Side,
+    after: Side,
     calibration: CalibrationFile = None,
     assume_run_sd: AssumedSd = None,
     threshold: given.Threshold = "2%",
@@ -81,23 +82,26 @@ def command(
     traces = read_traces([before], cache=not no_cache), read_traces([after], cache=not no_cache)
     with working("comparing"):
         from timesink.experiments.compare import compare_captures
-        from timesink.experiments.finding_changes import finding_changes
-        from timesink.experiments.manifests import changes, find_manifest, read_manifest, trace_facts
+        from timesink.experiments.manifests import capture_facts, trace_facts
 
-        facts = [trace_facts(trace) for trace in traces]
         if calibration is not None:
-            check_calibration(calibration, facts[0].get("gpu", ""))
-        manifests = [find_manifest(path) for path in (before, after)]
-        if manifests[0] and manifests[1] and manifests[0] != manifests[1]:
-            facts = [{**read_manifest(path), **known} for path, known in zip(manifests, facts, strict=True) if path]
-        findings: tuple[FindingChange, ...] = ()
-        if not no_findings:
-            from timesink.engine import diagnose
-
-            findings = finding_changes(diagnose(traces[0]), diagnose(traces[1]))
-        result = compare_captures(traces, share(threshold), deviation, changes(*facts), findings, allow_env_diff or ())
+            check_calibration(calibration, trace_facts(traces[0]).get("gpu", ""))
+        result = compare_captures(
+            traces,
+            None if no_findings else _diagnoses(traces),
+            threshold_ratio=share(threshold),
+            deviation=deviation,
+            facts=capture_facts((before, after), traces),
+            allowed=allow_env_diff or (),
+        )
     files = Files(junit_xml, None, gitlab_codequality, comment)
     return write(result, target, files, strict=strict, exit_zero=exit_zero)
+
+
+def _diagnoses(traces: tuple[Trace, Trace]) -> tuple[Diagnosis, Diagnosis]:
+    from timesink.engine import diagnose
+
+    return diagnose(traces[0]), diagnose(traces[1])
 
 
 def check_calibration(path: Path, gpu: str) -> None:

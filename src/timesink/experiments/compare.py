@@ -8,24 +8,34 @@ from typing import TYPE_CHECKING
 from timesink.experiments.capture_verdict import RunDeviation, judge_captures
 from timesink.experiments.captured_metrics import step_metrics
 from timesink.experiments.contributions import contributions, grouped
-from timesink.experiments.manifests import HARD
+from timesink.experiments.finding_changes import finding_changes
+from timesink.experiments.limits import STEP_THRESHOLD
+from timesink.experiments.manifests import HARD, changes, trace_facts
 from timesink.experiments.single_steps import single_changes
 from timesink.measures.step_parts import StepParts, step_parts, step_series
-from timesink.outcomes import Contribution, FindingChange, GateResult, GateRow, Outcome, Reason, Verdict
+from timesink.outcomes import Contribution, GateResult, GateRow, Outcome, Reason, Verdict
 
 if TYPE_CHECKING:
+    from timesink.findings import Diagnosis
     from timesink.model.trace import Trace
 
 
 def compare_captures(
     sides: tuple[Trace, Trace],
-    threshold_ratio: float,
-    deviation: RunDeviation | None,
-    differing: Mapping[str, tuple[str, str]],
-    findings: Sequence[FindingChange] = (),
+    diagnoses: tuple[Diagnosis, Diagnosis] | None = None,
+    *,
+    threshold_ratio: float = STEP_THRESHOLD.default,
+    deviation: RunDeviation | None = None,
+    facts: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
     allowed: Sequence[str] = (),
 ) -> GateResult:
-    """The comparison of two traces. `differing` holds every fact that they do not share (see `manifests`)."""
+    """The comparison of two traces; of what became of their findings, where they were diagnosed.
+
+    `facts` are what is known of each capture, such as its manifest says; without them, what the traces say themselves.
+    Facts that are `allowed` to differ forbid no comparison. Without a `deviation` between runs there is no verdict.
+    """
+    before, after = facts or (trace_facts(sides[0]), trace_facts(sides[1]))
+    differing = changes(before, after)
     times_ns = [[float(value) for value in step_series(trace)] for trace in sides]
     series = [[value / 1e9 for value in side] for side in times_ns]
     parts = step_parts(sides[0]), step_parts(sides[1])
@@ -40,10 +50,10 @@ def compare_captures(
         "",
         "two captures",
         tuple(rows),
-        dict(differing),
+        differing,
         moved,
         grouped(moved),
-        tuple(findings),
+        () if diagnoses is None else finding_changes(*diagnoses),
         notes=(
             *_notes(parts, moved, differing),
             *([] if invalid else single_changes(times_ns[0], times_ns[1], threshold_ratio)),

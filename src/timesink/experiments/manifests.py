@@ -60,6 +60,15 @@ def trace_facts(trace: Trace) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
+def capture_facts(paths: tuple[Path, Path], traces: tuple[Trace, Trace]) -> tuple[dict[str, str], dict[str, str]]:
+    """What is known of both captures: what the traces say, and their manifests where each has one of its own."""
+    before, after = trace_facts(traces[0]), trace_facts(traces[1])
+    one, other = find_manifest(paths[0]), find_manifest(paths[1])
+    if one is None or other is None or one == other:
+        return before, after
+    return {**read_manifest(one), **before}, {**read_manifest(other), **after}
+
+
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Facts that differ; those that one side does not state are left out unless they are in a manifest of both."""
     return differences(before, after)

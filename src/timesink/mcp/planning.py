@@ -15,7 +15,6 @@ from timesink.queries import Allowance, ask
 from timesink.whole_file import whole_file
 
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
-THRESHOLD_RATIO = 0.02  # the practical threshold of `timesink compare`
 KINDS = ("html", "perfetto")
 Render = Callable[[Trace, Diagnosis], str]
 
@@ -39,12 +38,8 @@ def queried(capture: Capture, sql: str) -> dict[str, Any]:
 def compared(before: Capture, after: Capture) -> dict[str, Any]:
     """What moved between two captures. It speaks of no speed-up: one run per side is no basis for a verdict."""
     from timesink.experiments.compare import compare_captures
-    from timesink.experiments.finding_changes import finding_changes
-    from timesink.experiments.manifests import changes, trace_facts
 
-    differing = changes(trace_facts(before.trace), trace_facts(after.trace))
-    findings = finding_changes(before.diagnosis, after.diagnosis)
-    result = compare_captures((before.trace, after.trace), THRESHOLD_RATIO, None, differing, findings)
+    result = compare_captures((before.trace, after.trace), (before.diagnosis, after.diagnosis))
     first = result.rows[0]
     moved = sorted(result.contributions, key=lambda part: (-abs(part.delta_ns), part.name))[:12]
     return fitted(

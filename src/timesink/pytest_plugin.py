@@ -243,7 +243,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     from timesink.reporters import gate_json
     from timesink.reporters.gate_words import MARKS, sentence
     from timesink.scrub import scrub_sentence
-    from timesink.whole_file import whole_file
+    from timesink.whole_file import write_whole
 
     terminalreporter.section("gpu_perf")
     for row, _ in results:
@@ -254,5 +254,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if target:
         made = tuple(run for _, runs in results for run in runs)
         result = GateResult("pytest", "stored baseline", tuple(row for row, _ in results), runs=made)
-        with whole_file(Path(target)) as part:
-            part.write_text(gate_json.render(result), encoding="utf-8")
+        write_whole(Path(target), gate_json.render(result))

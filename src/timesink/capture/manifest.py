@@ -15,7 +15,7 @@ from timesink.capture.artefacts import Checked
 from timesink.capture.captured import MANIFEST
 from timesink.kept_variables import kept_variables
 from timesink.masking import stored_command
-from timesink.whole_file import whole_file
+from timesink.whole_file import write_whole
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
@@ -52,8 +52,7 @@ def files_entry(checked: Iterable[Checked]) -> list[dict[str, Any]]:
 def write(folder: Path, manifest: Mapping[str, Any]) -> Path:
     """Store it in the capture's folder, all of it or nothing."""
     path = folder / MANIFEST
-    with whole_file(path) as part:
-        part.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    write_whole(path, json.dumps(manifest, indent=1))
     return path
 
 

@@ -24,7 +24,7 @@ from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.cli.unprofiled import unprofiled_step_ms
 from timesink.units import share_text
-from timesink.whole_file import whole_file
+from timesink.whole_file import write_whole
 
 if TYPE_CHECKING:
     from timesink.capture.captured import Capture
@@ -160,10 +160,5 @@ def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:
     from timesink.reporters.formats import Format
 
     for name, form in (("diagnosis.md", Format.MD), ("diagnosis.json", Format.JSON)):
-        _replace(out / name, render(diagnosis, form))
-    _replace(out / "loop.json", stored_stages(stages))
-
-
-def _replace(path: Path, text: str) -> None:
-    with whole_file(path) as part:
-        part.write_text(text, encoding="utf-8")
+        write_whole(out / name, render(diagnosis, form))
+    write_whole(out / "loop.json", stored_stages(stages))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from timesink.errors import UsageError
 from timesink.reporters.formats import DEFAULT_WIDTH, Format
-from timesink.whole_file import whole_file
+from timesink.whole_file import write_whole
 
 if TYPE_CHECKING:
     from timesink.findings import Diagnosis
@@ -105,7 +105,6 @@ def _replace(path: Path, text: str) -> None:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")
             return
-        with whole_file(path) as part:
-            part.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}", remedy="choose another --output") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from timesink.errors import TimesinkError
 from timesink.plain_json import document
-from timesink.whole_file import whole_file
+from timesink.whole_file import write_whole
 
 SIGNIFICANT = 6
 _EXACT = 2**53  # whole numbers a double holds exactly
@@ -40,8 +40,7 @@ def text_of(record: Mapping[str, Any]) -> str:
 def write(path: Path, record: Mapping[str, Any]) -> None:
     """Store a record, in a new folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as part:
-        part.write_text(text_of(record), encoding="utf-8")
+    write_whole(path, text_of(record))
 
 
 def load(path: Path, version: int, needed: Mapping[str, type]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from timesink.mcp.answers import MARK, fitted, named, sentence
 from timesink.mcp.captures import Capture, Captures
 from timesink.model.trace import Trace
 from timesink.queries import Allowance, ask
-from timesink.whole_file import whole_file
+from timesink.whole_file import whole_file, write_whole
 
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
 KINDS = ("html", "perfetto")
@@ -114,9 +114,7 @@ def exported(captures: Captures, capture: Capture, kind: str, path: str, report:
     if not target.parent.is_dir():
         raise UsageError(f"there is no folder for {path!r}", remedy="choose one that exists")
     if kind == "html":
-        page = report(capture.trace, capture.diagnosis)
-        with whole_file(target) as part:
-            part.write_text(page, encoding="utf-8")
+        write_whole(target, report(capture.trace, capture.diagnosis))
     else:
         from timesink.exports.perfetto import write_perfetto
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -20,8 +21,11 @@ from timesink.measures.memo import remembered
 from timesink.measures.parity import PARITY, parity_facts
 from timesink.measures.steps import steps
 from timesink.measures.timeline import device_timeline
-from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES
+from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
+
+# What a job is read from where it was recorded, beside device ops.
+JOB_READS: Final = (API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES)
 
 MEMBERS = {
     "rank": pl.Int32, "device": pl.Int32, "source": pl.String, "host": pl.String, "clock": pl.String,

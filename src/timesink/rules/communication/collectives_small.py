@@ -38,8 +38,9 @@ from timesink.findings import (
     Verdict,
     Where,
 )
+from timesink.measures.job import JOB_READS
 from timesink.measures.small_collectives import SmallCollectives, small_collectives
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.tables import DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
@@ -108,7 +109,7 @@ RULE = Rule(
         references=("https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    reads=JOB_READS,
     check=check,
     limits={
         "small_bytes": Limit(

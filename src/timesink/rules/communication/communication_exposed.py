@@ -39,10 +39,11 @@ from timesink.findings import (
 )
 from timesink.measures.collective_waits import collective_waits, waiting_in_collectives
 from timesink.measures.communication import DeviceCommunication, communication
+from timesink.measures.job import JOB_READS
 from timesink.measures.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.pipelines import between_stages
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.tables import DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
@@ -110,7 +111,7 @@ RULE = Rule(
         references=("https://docs.pytorch.org/docs/stable/notes/ddp.html",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    reads=JOB_READS,
     check=check,
     limits={
         "exposed_ratio": Limit(

@@ -38,10 +38,11 @@ from timesink.findings import (
     Verdict,
     Where,
 )
+from timesink.measures.job import JOB_READS
 from timesink.measures.pipelines import Pipeline, pipeline
 from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.tables import DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -106,7 +107,7 @@ RULE = Rule(
         references=("https://arxiv.org/abs/2104.04473",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    reads=JOB_READS,
     check=check,
     limits={
         "bubble_ratio": Limit(

@@ -39,10 +39,11 @@ from timesink.findings import (
 )
 from timesink.measures.balanced_ranks import GAIN_ERROR_RATIO, balanced
 from timesink.measures.collective_waits import collective_waits, exposed_waits
+from timesink.measures.job import JOB_READS
 from timesink.measures.job_steps import step_ns
 from timesink.measures.lateness import lateness
 from timesink.measures.parity import ranks_text
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.tables import DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -108,7 +109,7 @@ RULE = Rule(
         since="0.1.0",
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    reads=JOB_READS,
     check=check,
     limits={
         "gain_ratio": Limit(

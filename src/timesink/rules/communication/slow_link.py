@@ -39,12 +39,12 @@ from timesink.findings import (
     Where,
 )
 from timesink.measures.collective_waits import collective_waits
-from timesink.measures.job import Job
+from timesink.measures.job import JOB_READS, Job
 from timesink.measures.job_steps import step_ns
 from timesink.measures.parity import ranks_text
 from timesink.measures.slow_links import SlowLink, links
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.tables import DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, bytes_text, time_text
 
@@ -124,7 +124,7 @@ RULE = Rule(
         references=("https://github.com/NVIDIA/nccl-tests",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    reads=JOB_READS,
     check=check,
     limits={
         "ratio": Limit(

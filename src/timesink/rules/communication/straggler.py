@@ -44,9 +44,10 @@ from timesink.findings import (
 )
 from timesink.measures.balanced_ranks import GAIN_ERROR_RATIO, balanced
 from timesink.measures.collective_waits import collective_waits, exposed_waits
+from timesink.measures.job import JOB_READS
 from timesink.measures.job_steps import step_ns
 from timesink.measures.lateness import lateness
-from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.tables import DEVICE_OPS
 from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -136,7 +137,7 @@ RULE = Rule(
         references=("https://www.usenix.org/conference/osdi25/presentation/lin-jinkun",),
     ),
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
+    reads=JOB_READS,
     check=check,
     limits={
         "gain_ratio": Limit(0.03, "ratio", "steps of a balanced job differ by less from run to run", "own captures"),

@@ -12,9 +12,9 @@ from timesink.model.trace import Trace
 from timesink.scrub import defuse_lines, scrub
 
 SUFFIXES = (".parquet", ".csv", ".json")
-# A spreadsheet takes a cell that begins with one of these for a formula.
 # Controls, line ends, characters of no width or other direction; and what a log takes for a command.
 _ACTING = r"\p{C}|\p{Zl}|\p{Zp}|##\w*\[|^\s*::"
+# A spreadsheet takes a cell that begins with one of these for a formula.
 _FORMULA = r"^[=+\-@\t\r]"
 
 

@@ -103,11 +103,11 @@ class Structured:
             self.events.stray["timed events that are no Chrome events"] += 1
             return
         self.events.offsets_ns.append(at_ns - record.time_ns)
+        opened = self._open[str(event.get("tid")), name]
         if phase == "B":
-            self._open[str(event.get("tid")), name].append(at_ns)
-        elif phase == "E" and self._open[str(event.get("tid")), name]:
-            begin_ns = self._open[str(event.get("tid")), name].pop()
-            length_ns = max(at_ns - begin_ns, 0)
+            opened.append(at_ns)
+        elif phase == "E" and opened:
+            length_ns = max(at_ns - opened.pop(), 0)
             row = self.events.add("phase", record.time_ns - length_ns, key, function=name)
             row["end_ns"] = record.time_ns
 

@@ -106,3 +106,18 @@ def training(
         return update(machine, loss, optimizer)
 
     return step
+
+
+def head_training(
+    machine: Machine, trunk: nn.Module, head: nn.Module, optimizer: torch.optim.Optimizer, frozen: bool
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The same of a head on a trunk that learns too, unless it is frozen."""
+
+    def step(batch: Tensor, target: Tensor) -> Tensor:
+        with machine.phase("forward"):
+            with torch.set_grad_enabled(not frozen):
+                hidden = trunk(batch)
+            loss = F.mse_loss(head(hidden), target)
+        return update(machine, loss, optimizer)
+
+    return step

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.machine import Machine
-from benchmarks.faults.models import Convolutions, Mlp, adamw, place, training, update
+from benchmarks.faults.models import Convolutions, Mlp, adamw, head_training, place, training
 from benchmarks.faults.program import Program, Step
-from torch import Tensor, nn
+from torch import nn
 
 Optimizer = torch.optim.Optimizer
 
@@ -25,17 +24,9 @@ def adamw_one_by_one(severity: str, machine: Machine) -> Program:
         trunk = place(machine, lambda: Mlp(width, layers))
         head = place(machine, lambda: nn.Linear(width, classes))
         trained = [*head.parameters()] if frozen else [*trunk.parameters(), *head.parameters()]
-        optimizer = adamw(trained, fused=fused)
+        train = head_training(machine, trunk, head, adamw(trained, fused=fused), frozen)
         batch, target = machine.random(tokens, width), machine.random(tokens, classes, seed=1)
-
-        def step() -> Tensor:
-            with machine.phase("forward"):
-                with torch.set_grad_enabled(not frozen):
-                    hidden = trunk(batch)
-                loss = F.mse_loss(head(hidden), target)
-            return update(machine, loss, optimizer).float()
-
-        return step
+        return lambda: train(batch, target).float()
 
     return Program(step_with(fused=False), step_with(fused=True), tolerance=2e-2)
 

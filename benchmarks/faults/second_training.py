@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.machine import Machine
-from benchmarks.faults.models import Mlp, adamw, place, update
+from benchmarks.faults.models import Mlp, adamw, head_training, place, update
 from benchmarks.faults.program import Program, Step
 from benchmarks.faults.second_models import two_views
 from torch import Tensor, nn
@@ -61,17 +61,9 @@ def lion_weight_by_weight(severity: str, machine: Machine) -> Program:
         trunk = place(machine, lambda: Mlp(width, layers))
         head = place(machine, lambda: nn.Linear(width, classes, bias=False))
         trained = [*head.parameters()] if frozen else [*trunk.parameters(), *head.parameters()]
-        optimizer = Lion(trained, turn)
+        train = head_training(machine, trunk, head, Lion(trained, turn), frozen)
         batch, target = machine.random(tokens, width), machine.random(tokens, classes, seed=1)
-
-        def step() -> Tensor:
-            with machine.phase("forward"):
-                with torch.set_grad_enabled(not frozen):
-                    hidden = trunk(batch)
-                loss = F.mse_loss(head(hidden), target)
-            return update(machine, loss, optimizer).float()
-
-        return step
+        return lambda: train(batch, target).float()
 
     return Program(step_with(lion_in_turn), step_with(lion_together), tolerance=2e-2)
 

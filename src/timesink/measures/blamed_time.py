@@ -133,9 +133,9 @@ def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Inter
 
 
 def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
-    known = stretches.filter(pl.col("thread").is_not_null()).sort("process", "thread", "start_ns")
+    known = stretches.select("process", "thread", "start_ns", "end_ns").drop_nulls("thread")
     parts = known.partition_by("process", "thread", as_dict=True, maintain_order=True)
-    return {(int(process), int(thread)): Intervals.of(part) & intervals for (process, thread), part in parts.items()}
+    return {(process, thread): Intervals.of(part) & intervals for (process, thread), part in sorted(parts.items())}
 
 
 def _place_range(trace: Trace, ranges: pl.Series) -> pl.Series:

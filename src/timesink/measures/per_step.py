@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
-import polars as pl
 
+from timesink.measures.memo import remembered
 from timesink.measures.steps import steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals, Times
@@ -16,11 +16,20 @@ from timesink.model.trace import Trace
 
 def step_windows(trace: Trace, device: Device) -> tuple[Times, Times]:
     """Starts and ends of the steady steps on a device; its whole span, as one window, where there are no steps."""
-    windows = steps(trace).windows.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-    if windows.height:
-        return windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    if (windows := _windows(trace).get(device)) is not None:
+        return windows
     line = device_timeline(trace)[device]
     return np.array([line.span_start_ns], np.int64), np.array([line.span_end_ns], np.int64)
+
+
+@remembered
+def _windows(trace: Trace) -> Mapping[Device, tuple[Times, Times]]:
+    """Starts and ends of the steady steps of every device that has some: every rule asks for them."""
+    parts = steps(trace).windows.partition_by("rank", "device", as_dict=True, maintain_order=True)
+    return {
+        (rank, device): (part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
+        for (rank, device), part in parts.items()
+    }
 
 
 def period_name(trace: Trace) -> Literal["step", "window"]:

@@ -10,7 +10,8 @@ import polars as pl
 
 def matches(names: pl.Series, pattern: str) -> pl.Series:
     """Whether each name matches the regular expression anywhere; null names do not."""
-    return mapped(names, lambda distinct: distinct.str.contains(pattern), pl.Boolean).fill_null(False)
+    found = mapped(names, lambda distinct: distinct.str.contains(pattern), pl.Boolean)
+    return found.fill_null(False) if found.null_count() else found
 
 
 def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: type[pl.DataType]) -> pl.Series:
@@ -33,10 +34,11 @@ def _by_code(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype
     row_of = np.full(int(codes.max()) + 1, -1, np.int64)
     row_of[codes] = np.arange(codes.size)
     distinct = np.flatnonzero(row_of >= 0)
-    answers = function(named.gather(row_of[distinct]).cast(pl.String)).cast(dtype)
+    answers = function(named[row_of[distinct]].cast(pl.String)).cast(dtype)
     place = np.zeros(row_of.size, np.uint32)
     place[distinct] = np.arange(distinct.size, dtype=np.uint32)
-    return answers.gather(pl.Series(place)).gather(names.to_physical()).alias(names.name)
+    answered = answers[place[codes]] if named is names else answers[place][names.to_physical()]
+    return answered.alias(names.name)
 
 
 def _nothing(names: pl.Series, dtype: type[pl.DataType]) -> pl.Series:

@@ -18,10 +18,10 @@ class TorchLogs:
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """A line with the prefix of PyTorch's loggers in the first 4 KiB."""
-        from timesink.readers.torch_logs.lines import PREFIX
-
         if not head or b"\0" in head or head.lstrip()[:1] == b"{":
             return False
+        from timesink.readers.torch_logs.lines import PREFIX
+
         return any(PREFIX.match(line) for line in head.decode("utf-8", "replace").splitlines())
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:

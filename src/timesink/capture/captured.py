@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.plain_json import document
-
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Readable(Protocol):
-        """A trace of `timesink.readers`."""
-
 
 MANIFEST = "manifest.json"
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from timesink.capture.tools import Tool
 
-NSYS_TRACES = ("cuda", "nvtx", "osrt", "nccl", "cublas", "cudnn", "mpi", "ucx", "python-gil")
-
 
 @dataclass(frozen=True, slots=True)
 class NsysOptions:

@@ -12,9 +12,6 @@ import typer
 if TYPE_CHECKING:
     from timesink.capture.running import Settings
 
-STEPS = "Which steps"
-RUNNING = "How to run"
-
 Program = Annotated[
     list[str] | None,
     typer.Argument(metavar="-- CMD...", help="The program and its arguments; no shell runs.", show_default=False),

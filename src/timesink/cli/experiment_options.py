@@ -7,10 +7,6 @@ from typing import Annotated
 
 import typer
 
-RUNNING = "How to run"
-JUDGING = "How to judge"
-REPORTS = "Reports for continuous integration"
-
 Program = Annotated[
     list[str] | None,
     typer.Argument(metavar="-- CMD...", help="The program and its arguments; no shell runs.", show_default=False),

@@ -26,8 +26,8 @@ def ranks_page(run: Run, top: int) -> Page:
     if waits.pairs.height:
         sheets.append(_channels(waits, top))
     sheets.append(_clocks(waits, top))
-    if (rates := bandwidth(waits)).frame.height:
-        sheets.append(_rates(rates.frame))
+    if (rates := bandwidth(waits)).height:
+        sheets.append(_rates(rates))
     if (line := pipeline_of(run.job)) is not None:
         score = line.overlap.score
         columns = (Column("stage", "stage", is_name=True), Column("time_ns", "works per step", unit="ns"))

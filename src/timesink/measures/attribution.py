@@ -43,11 +43,6 @@ class Attribution:
     graph_ns: int
     disagreements: int
 
-    @property
-    def attributed_ratio(self) -> float:
-        """Share of summed device time that has an operator; 1 where there is no device time."""
-        return 1 - self.unattributed_ns / self.total_ns if self.total_ns else 1.0
-
 
 @remembered
 def attribution(trace: Trace) -> Attribution:

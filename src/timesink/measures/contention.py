@@ -32,12 +32,6 @@ class Contention:
 
     frame: pl.DataFrame
 
-    @property
-    def slowdown_ratio(self) -> float | None:
-        """Excess over what the same runs would take alone, all GPUs together; None where nothing can be compared."""
-        beside, excess = int(self.frame["beside_ns"].sum()), int(self.frame["excess_ns"].sum())
-        return excess / (beside - excess) if beside > excess else None
-
 
 @remembered
 def contention(trace: Trace) -> Contention:

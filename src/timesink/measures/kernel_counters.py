@@ -66,11 +66,6 @@ class KernelCounters:
         """Blocks of the grid."""
         return math.prod(self.grid)
 
-    @property
-    def threads_per_block(self) -> int:
-        """Threads of a block."""
-        return math.prod(self.block)
-
 
 @remembered
 def kernel_counters(trace: Trace) -> tuple[KernelCounters, ...]:

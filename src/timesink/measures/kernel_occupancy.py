@@ -28,7 +28,6 @@ class Occupancy:
     theoretical: float | None
     achieved: float | None
     limited_by: tuple[str, ...]
-    blocks_per_sm: float | None
     waves: float | None
     sm_count: float | None
     sm_idle: float | None
@@ -46,7 +45,6 @@ def occupancy_of(kernel: KernelCounters) -> Occupancy:
         theoretical=None if theoretical is None else theoretical / 100,
         achieved=None if achieved is None else achieved / 100,
         limited_by=tuple(word for word, limit in limits.items() if limit == fewest and word != "warps"),
-        blocks_per_sm=fewest,
         waves=kernel.get("launch__waves_per_multiprocessor"),
         sm_count=kernel.first("launch__sm_count", "device__attribute_multiprocessor_count"),
         sm_idle=None if active is None or not elapsed else min(1.0, max(0.0, 1 - active / elapsed)),

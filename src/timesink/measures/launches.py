@@ -52,7 +52,6 @@ class DeviceLaunches:
     latency: Spread
     run_ahead: Spread
     interval: Spread
-    queue_depth_p50: float
     queue_depth_max: int
     empty_queue_ratio: float
     host_late: Intervals
@@ -168,7 +167,6 @@ def _device(
         latency=spread(np.maximum(started - ended, 0)),
         run_ahead=spread(started - called),
         interval=spread(np.diff(called)),
-        queue_depth_p50=float(np.median(depth)) if depth.size else 0.0,
         queue_depth_max=int(depth.max(initial=0)),
         empty_queue_ratio=float(np.mean(depth == 0)) if depth.size else 0.0,
         host_late=host_late,

@@ -34,18 +34,12 @@ class AllocatorView:
     split_free_bytes: int
     cached_bytes: int
     private_bytes: int
-    expandable_bytes: int
     largest_free_bytes: int
     segments: int
     segment_allocations: int
     segment_releases: int
     retries: int
     ooms: int
-
-    @property
-    def free_bytes(self) -> int:
-        """Reserved and not used by any tensor."""
-        return self.split_free_bytes + self.cached_bytes
 
     def outside_bytes(self, used_bytes: int) -> int:
         """What the device has in use beyond torch's segments: context, modules, NCCL, libraries, other processes."""
@@ -80,7 +74,6 @@ def _view(segments: pl.DataFrame, blocks: pl.DataFrame, events: pl.DataFrame) ->
         split_free_bytes=int(split["bytes"].sum()),
         cached_bytes=int(free["bytes"].sum()) - int(split["bytes"].sum()),
         private_bytes=int(segments.filter("is_private")["total_bytes"].sum()),
-        expandable_bytes=int(segments.filter("is_expandable")["total_bytes"].sum()),
         largest_free_bytes=_largest(free),
         segments=segments.height,
         segment_allocations=int(action.is_in(_MAPS).sum()),

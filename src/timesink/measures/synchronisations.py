@@ -45,11 +45,6 @@ class Synchronisations:
     calls: pl.DataFrame
     drains: pl.DataFrame
 
-    @property
-    def blocked_ns(self) -> int:
-        """Time in blocking calls, summed over threads."""
-        return int(self.calls["blocked_ns"].sum())
-
 
 @remembered
 def synchronisations(trace: Trace) -> Synchronisations:

@@ -91,7 +91,6 @@ class Parallel:
     data: int = 1
     sharding: Sharding = "none"
     gradient_as_bucket_view: bool = False
-    bucket_bytes: int = 25 << 20
     tensor: int = 1
     sequence: bool = False
     pipeline: int = 1

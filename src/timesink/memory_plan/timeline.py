@@ -40,7 +40,6 @@ class Units:
     kept_per_block: int
     block_forward: int
     block_backward: int
-    recomputed: int
     loss_kept: int
     loss_forward: int
     loss_backward: int
@@ -69,7 +68,6 @@ def units(config: Configuration) -> Units:
         kept_per_block=residual if full else kept.saved_bytes,
         block_forward=whole.forward_peak_bytes() if full else max(whole.forward_peak_bytes() - kept.saved_bytes, 0),
         block_backward=_recompute_peak(whole) if full else kept.backward_peak_bytes() + _again(whole, kept),
-        recomputed=whole.saved_bytes if full else 0,
         loss_kept=(_without_logits(ends, model.vocab, shapes) if fused else ends.saved_bytes) if is_last else 0,
         loss_forward=(0 if fused else ends.forward_peak_bytes() - ends.saved_bytes) if is_last else 0,
         loss_backward=(ends.backward_peak_bytes() if not fused else residual * 2) if is_last else residual,
@@ -140,7 +138,6 @@ class Sharding:
     forward_bytes: int = 0
     backward_bytes: int = 0
     root_bytes: int = 0
-    grads_are_reduced: bool = False
 
     @classmethod
     def of(cls, config: Configuration, held: States) -> Sharding:
@@ -153,7 +150,7 @@ class Sharding:
         reduce = held.params.block * (4 if held.grad_number == 4 else 2)
         # Forward: the unit, its gather buffer and the one before it. Backward: the unit, the next one being gathered
         # with its buffer, the unit's gradients, and the reduce-scatter input of this unit and of the one before.
-        return cls(3 * unit, 3 * unit + unit + 2 * reduce, root, True)
+        return cls(3 * unit, 3 * unit + unit + 2 * reduce, root)
 
 
 @dataclass(frozen=True, slots=True)

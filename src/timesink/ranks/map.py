@@ -31,13 +31,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summarised:
-    """What became of one file: its job, or why it has none (`failure`). `transient` failures may go away by themselves.
+    """What became of one file: its job, or why it has none (`failure`).
     `lost` counts records that the file held and the reader could not keep."""
 
     file: RankFile
     job: Job | None
     failure: str = ""
-    transient: bool = False
     lost: int = 0
 
 
@@ -49,11 +48,11 @@ def summarise(task: Task) -> Summarised:
         except TimesinkError as error:
             return Summarised(task.file, None, str(error))
         except MemoryError:
-            return Summarised(task.file, None, "more memory is needed than a worker has", transient=True)
+            return Summarised(task.file, None, "more memory is needed than a worker has")
         except access_errors() as error:
             failure = reason_of(error, task.file.url)
             if attempt == RETRIES:
-                return Summarised(task.file, None, failure, transient=True)
+                return Summarised(task.file, None, failure)
     raise AssertionError("the last attempt returns")
 
 

@@ -32,7 +32,6 @@ class EventEdges:
     source: Rows
     sink: Rows
     inferred: Flags
-    contradicted: int
 
 
 def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> EventEdges:
@@ -45,8 +44,7 @@ def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Bl
     inferred = np.repeat([False, True], [source.size, guess_source.size])
     source, sink = np.concatenate((source, guess_source)), np.concatenate((sink, guess_sink))
     possible = (blocks.end_ns[source] <= blocks.start_ns[sink] + _CLOCK_SLACK_NS) & (source != sink)
-    refuted = int(np.count_nonzero(~possible & ~inferred))
-    return EventEdges(source[possible], sink[possible], inferred[possible], refuted)
+    return EventEdges(source[possible], sink[possible], inferred[possible])
 
 
 def _recorded(trace: Trace, rank: int, calls: Calls, ops: Ops, launches: Launches) -> tuple[Rows, Rows, Rows]:

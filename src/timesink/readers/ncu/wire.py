@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+FIXED64, BYTES, FIXED32 = 1, 2, 5  # and 0, a number of one byte or more
 _LONGEST_VARINT = 10
 
 

@@ -123,8 +123,8 @@ def _rows(holder: dict[Any, Any], key: str, columns: Columns) -> Iterator[dict[A
         yield row
 
 
-def take(root: object, columns: Columns) -> dict[str, Any]:
-    """Every table of the snapshot into `columns`; the head's other facts as the result."""
+def take(root: object, columns: Columns) -> None:
+    """Every table of the snapshot into `columns`."""
     if isinstance(root, list):  # before 2.0 a snapshot was the list of segments alone
         root = {"segments": root}
     if not isinstance(root, dict) or not ("segments" in root or "device_traces" in root):
@@ -143,7 +143,6 @@ def take(root: object, columns: Columns) -> dict[str, Any]:
         columns.put("mark.is_start", int(mark.get("stage") == "START"))
         columns.put("mark.device", _whole(mark.get("device")))
         columns.put("mark.time_us", _moment(mark.get("time_us")))
-    return {"settings": _settings(root.get("allocator_settings")), "devices": len(traces)}
 
 
 def _take_segment(number: int, segment: dict[Any, Any], columns: Columns) -> None:
@@ -176,16 +175,6 @@ def _take_event(device: int, event: dict[Any, Any], columns: Columns) -> None:
 
 def _is_private(pool: object) -> bool:
     return isinstance(pool, tuple) and any(isinstance(part, int) and part != 0 for part in pool)
-
-
-def _settings(given: object) -> dict[str, str | int | float | bool]:
-    if not isinstance(given, dict):
-        return {}
-    kept = {}
-    for key, value in list(given.items())[:64]:
-        if isinstance(key, str) and isinstance(value, (str, bool, int, float)):
-            kept[key[:MAX_TEXT]] = value[:MAX_TEXT] if isinstance(value, str) else value
-    return kept
 
 
 def unpacked(raw: BinaryIO, limit: int) -> BinaryIO:
@@ -229,7 +218,7 @@ def main() -> int:
     columns = Columns(rows)
     try:
         root = ContainersOnly(unpacked(sys.stdin.buffer, unpacked_bytes)).load()
-        facts = take(root, columns)
+        take(root, columns)
     except Refused as refused:
         return _refuse(str(refused))
     except MemoryError:
@@ -239,7 +228,7 @@ def main() -> int:
         return _refuse(f"it is cut off or damaged ({type(damaged).__name__})")
     except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as bad:
         return _refuse(f"it is no pickle of plain containers ({type(bad).__name__})")
-    _write(columns, facts)
+    _write(columns)
     return 0
 
 
@@ -248,10 +237,10 @@ def _refuse(why: str) -> int:
     return REFUSED
 
 
-def _write(columns: Columns, facts: dict[str, Any]) -> None:
+def _write(columns: Columns) -> None:
     texts = [text.encode("utf-8", "replace").decode("utf-8") for text in columns.texts]
     listed = {name: len(values) for name, values in columns.numbers.items()}
-    head = json.dumps({**facts, "columns": listed, "texts": texts}).encode()
+    head = json.dumps({"columns": listed, "texts": texts}).encode()
     out = sys.stdout.buffer
     out.write(MAGIC + struct.pack(">Q", len(head)) + head)
     for values in columns.numbers.values():

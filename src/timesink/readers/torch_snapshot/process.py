@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -55,11 +55,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """The child's columns by name (`event.size`), its texts, and the allocator's settings."""
+    """The child's columns by name (`event.size`), and its texts."""
 
     numbers: Mapping[str, npt.NDArray[np.int64]]
     texts: tuple[str, ...]
-    settings: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> npt.NDArray[np.int64]:
         return self.numbers.get(name, np.empty(0, np.int64))
@@ -112,4 +111,4 @@ def _decoded(data: bytes) -> Decoded:
     for name, count in head["columns"].items():
         numbers[name] = np.frombuffer(data, np.int64, count, at)
         at += 8 * count
-    return Decoded(numbers, tuple(head["texts"]), head["settings"])
+    return Decoded(numbers, tuple(head["texts"]))

@@ -23,7 +23,7 @@ from timesink.units import NS_PER_US
 Ints = npt.NDArray[np.int64]
 Columns = dict[str, Any]
 
-ACTIVE, AWAITING, FREE = 0, 1, 2
+ACTIVE, FREE = 0, 2  # and 1, awaiting to be freed
 MAPS, UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 

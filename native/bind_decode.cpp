@@ -92,6 +92,48 @@ nb::dict tables_of(Decoder& decoder) {
     return tables;
 }
 
+nb::dict seen_of(Decoder& decoder) {
+    nb::dict seen;
+    for (Table* table : decoder.rows.all()) seen[table->name] = table->seen;
+    return seen;
+}
+
+nb::object bounds_of(const Bounds& bounds) {
+    if (bounds.empty()) return nb::none();
+    return nb::make_tuple(bounds.first, bounds.last);
+}
+
+// What a first look saw. Times of the two tables have the base time added, bounds are on the file's own clock.
+nb::dict survey_of(Decoder& decoder) {
+    Survey& survey = decoder.rows.survey;
+    nb::dict processes, seen;
+    const auto count = [&](const char* name, const std::map<int64_t, int64_t>& rows) {
+        nb::list counted;
+        for (const auto& [process, number] : rows) counted.append(nb::make_tuple(process, number));
+        processes[name] = counted;
+    };
+    count("api_calls", survey.api_calls);
+    count("host_ops", survey.host_ops);
+    count("ranges", survey.range_processes);
+    count("frames", survey.frames);
+    nb::list devices;
+    for (const int32_t device : survey.devices) devices.append(device);
+    seen["launches"] = columns_of(survey.launches);
+    seen["device_times"] = columns_of(survey.device_times);
+    seen["work"] = bounds_of(survey.work);
+    seen["ranges"] = bounds_of(survey.ranges);
+    seen["longest_comm_ns"] = survey.longest_comm_ns;
+    seen["devices"] = devices;
+    seen["processes"] = processes;
+    return seen;
+}
+
+void cut_to(Decoder& decoder, std::pair<int64_t, int64_t> host, std::pair<int64_t, int64_t> device,
+            std::pair<int64_t, int64_t> syncs) {
+    decoder.rows.cutting = true;
+    decoder.rows.cut = {{host.first, host.second}, {device.first, device.second}, {syncs.first, syncs.second}};
+}
+
 ArrowColumn* strings_of(Decoder& decoder) {
     auto column = std::make_unique<ArrowColumn>();
     column->format = "U";
@@ -177,6 +219,12 @@ void bind_decode(nb::module_& m) {
         .def("feed", &feed, nb::arg("window"), "Decode the next bytes; False once nothing more can come of the file.")
         .def("finish", &Decoder::finish, nb::call_guard<nb::gil_scoped_release>(),
              "Add the base time and sort, once every byte was fed.")
+        .def("look_through", [](Decoder& decoder) { decoder.rows.surveying = true; },
+             "Keep no rows, only what `survey` tells. To be called before the first window.")
+        .def("cut_to", &cut_to, nb::arg("host"), nb::arg("device"), nb::arg("syncs"),
+             "Keep only rows that touch these stretches of the file's own clock. To be called before the first window.")
+        .def("survey", &survey_of, "What a first look saw; its columns may be taken once.")
+        .def("seen", &seen_of, "How many rows of each table the file has, those outside of a window included.")
         .def("tables", &tables_of, "The columns of every table by name; each may be taken once.")
         .def("strings", &strings_of, nb::rv_policy::take_ownership, "Every distinct text, in the order of its code.")
         .def("counts", &counts_of)

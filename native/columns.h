@@ -66,6 +66,7 @@ struct Table {
     Table& operator=(const Table&) = delete;
     size_t rows() const;
     const char* name;
+    int64_t seen = 0;  // rows the file has, those outside of a window included
 };
 
 class AnyColumn {

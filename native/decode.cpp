@@ -221,6 +221,8 @@ void Decoder::shift_times() {
         }
     };
     for (Table* table : rows.all()) shift(*table);
+    for (Table* table : {static_cast<Table*>(&rows.survey.launches), static_cast<Table*>(&rows.survey.device_times)})
+        shift(*table);
 }
 
 void Decoder::finish() {

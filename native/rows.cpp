@@ -36,6 +36,17 @@ bool stream_in_thread(const Event& event, int64_t& stream) {
     return text.size() > HEAD.size();
 }
 
+int64_t stated_device(const Event& event) {
+    return event.has(Int::device) ? event[Int::device] : event.has(Int::pid) ? event[Int::pid] : 0;
+}
+
+bool fits_device(int64_t device) { return device >= 0 && device <= std::numeric_limits<int32_t>::max(); }
+
+int32_t device_of(const Event& event) {
+    const int64_t device = stated_device(event);
+    return fits_device(device) ? static_cast<int32_t>(device) : 0;
+}
+
 }  // namespace
 
 void Rows::add(const Event& event) {
@@ -71,6 +82,39 @@ bool Rows::interval_of(const Event& event, Interval& interval) {
         return false;
     }
     return true;
+}
+
+// Whether a row of the table is kept; counts it either way.
+bool Rows::wants(Table& table, Interval at, const Stretch& stretch) {
+    ++table.seen;
+    return !cutting || stretch.holds(at.start, at.end);
+}
+
+// What a first look remembers of an event.
+void Rows::look_at(const Event& event, Interval at, Category category) {
+    const int64_t process = event.has(Int::pid) ? event[Int::pid] : 0;
+    const auto time = [&](auto& table) {
+        survey.work.add(at.start, at.end);
+        table.start.push(at.start);
+        table.end.push(at.end);
+        push(table.correlation, event, Int::correlation);
+    };
+    switch (category) {
+        case Category::kernel: case Category::copy: case Category::set:
+            survey.devices.insert(device_of(event));
+            return time(survey.device_times);
+        case Category::api: ++survey.api_calls[process]; return time(survey.launches);
+        case Category::frame: ++survey.frames[process]; return survey.work.add(at.start, at.end);
+        case Category::host_op:
+            if (is_range_name(name_of(event))) break;
+            if (event.has(Str::collective)) survey.longest_comm_ns = std::max(survey.longest_comm_ns, at.end - at.start);
+            ++survey.host_ops[process];
+            return survey.work.add(at.start, at.end);
+        case Category::range: break;
+        default: return;
+    }
+    ++survey.range_processes[process];
+    survey.ranges.add(at.start, at.end);
 }
 
 uint32_t Rows::code(const Text& value) {
@@ -120,19 +164,24 @@ void Rows::add_complete(const Event& event) {
     }
     Interval at;
     if (!interval_of(event, at)) return;
+    if (surveying) return look_at(event, at, category);
     switch (category) {
-        case Category::kernel: case Category::copy: case Category::set: return add_device_op(event, at, category);
+        case Category::kernel: case Category::copy: case Category::set:
+            return wants(device_ops, at, cut.device) ? add_device_op(event, at, category) : void();
         case Category::host_op: return add_host_op(event, at);
-        case Category::sync: return add_sync(event, at);
+        case Category::sync: return wants(syncs, at, cut.syncs) ? add_sync(event, at) : void();
         case Category::api:
+            if (!wants(api_calls, at, cut.host)) return;
             add_host(api_calls, event, at);
             return push(api_calls.correlation, event, Int::correlation);
-        case Category::range: return add_host(ranges, event, at);
+        case Category::range: return wants(ranges, at, cut.host) ? add_host(ranges, event, at) : void();
         case Category::frame:
+            if (!wants(frames, at, cut.host)) return;
             add_host(frames, event, at);
             push(frames.frame, event, Int::python_id);
             return push(frames.parent, event, Int::python_parent);
         case Category::overhead:
+            if (!wants(overheads, at, cut.host)) return;
             add_host(overheads, event, at);
             return push(overheads.correlation, event, Int::correlation);
         case Category::span:
@@ -158,7 +207,8 @@ bool Rows::is_range_name(uint32_t name) {
 }
 
 void Rows::add_host_op(const Event& event, Interval at) {
-    if (is_range_name(name_of(event))) return add_host(ranges, event, at);
+    if (is_range_name(name_of(event))) return wants(ranges, at, cut.host) ? add_host(ranges, event, at) : void();
+    if (!wants(host_ops, at, cut.host)) return;
     add_host(host_ops, event, at);
     host_ops.external.push_if(event.has_external, event.external);
     push(host_ops.sequence, event, Int::sequence);
@@ -173,11 +223,8 @@ void Rows::add_host_op(const Event& event, Interval at) {
 
 void Rows::add_device_op(const Event& event, Interval at, Category category) {
     DeviceOps& t = device_ops;
-    const bool named = event.has(Int::device);
-    const int64_t device = named ? event[Int::device] : event.has(Int::pid) ? event[Int::pid] : 0;
-    const bool fits = device >= 0 && device <= std::numeric_limits<int32_t>::max();
-    counts.no_device += !named || !fits;
-    t.device.push(fits ? static_cast<int32_t>(device) : 0);
+    counts.no_device += !event.has(Int::device) || !fits_device(stated_device(event));
+    t.device.push(device_of(event));
     push(t.context, event, Int::context);
     int64_t stream = -1;
     if (event.has(Int::stream)) stream = event[Int::stream];
@@ -248,6 +295,7 @@ void Rows::add_instant(const Event& event) {
             ++counts.bad_time;
             return;
         }
+        if (surveying || !wants(memory_events, {event[Int::ts], event[Int::ts]}, cut.host)) return;
         MemoryEvents& t = memory_events;
         t.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
         t.thread.push(thread_of(event));

@@ -2,6 +2,11 @@
 // `Decoder::finish` adds the base; texts are codes into `Strings`.
 #pragma once
 
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
 #include "columns.h"
 #include "event.h"
 #include "texts.h"
@@ -106,6 +111,45 @@ struct Spans : Table {
     Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"};
 };
 
+// A first look through a file of which a window will be read: when everything was launched and ran, and no more.
+struct Launches : Table {
+    Launches() : Table("launches") {}
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
+};
+
+struct DeviceTimes : Table {
+    DeviceTimes() : Table("device_times") {}
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
+};
+
+struct Bounds {
+    int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
+    bool empty() const { return first > last; }
+    void add(int64_t start, int64_t end) {
+        first = std::min(first, start);
+        last = std::max(last, end);
+    }
+};
+
+struct Survey {
+    Launches launches;
+    DeviceTimes device_times;
+    Bounds work, ranges;         // of operators, frames, calls and GPU work; of ranges
+    int64_t longest_comm_ns = 0;  // the longest operator that names a collective
+    std::set<int32_t> devices;
+    std::map<int64_t, int64_t> api_calls, host_ops, range_processes, frames;  // rows by process
+};
+
+// The stretches of the file's own clock whose rows are kept; a row that touches its stretch is kept whole.
+struct Stretch {
+    int64_t start = std::numeric_limits<int64_t>::min(), end = std::numeric_limits<int64_t>::max();
+    bool holds(int64_t from, int64_t to) const { return from < end && (to > start || from >= start); }
+};
+
+struct Cut {
+    Stretch host, device, syncs;
+};
+
 inline constexpr char NOTHING[PAD] = {};  // the padded empty text; it has code 0 in every file
 
 // Events that are counted and not kept, or kept with a repair; `Decoder::counts` names them.
@@ -124,6 +168,11 @@ public:
     // Puts the large tables into the order their declarations promise.
     void sort();
     std::vector<Table*> all();
+
+    // Set before the first event: only look the file through, or keep only what touches the stretches.
+    bool surveying = false, cutting = false;
+    Cut cut;
+    Survey survey;
 
     Strings strings;
     HostOps host_ops;
@@ -146,6 +195,8 @@ private:
         int64_t start, end;
     };
     bool interval_of(const Event& event, Interval& interval);
+    bool wants(Table& table, Interval at, const Stretch& stretch);
+    void look_at(const Event& event, Interval at, Category category);
     uint32_t code(const Text& text);
     void text(Column<uint32_t>& column, const Event& event, Str field);
     int64_t thread_of(const Event& event);

@@ -1,7 +1,7 @@
 // Fuzz target of the trace decoder, built with libFuzzer, ASan and UBSan (see ../README.md).
 //
 // The same bytes are decoded in one window and in small ones; both must give the same tables, and every row must hold
-// what the readers rely on.
+// what the readers rely on. Cut to a stretch of time, the decoder must keep the rows that touch it, and count them all.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,8 +21,12 @@ void require(bool holds, const char* law) {
     std::abort();
 }
 
-std::unique_ptr<Decoder> decoded(const char* bytes, size_t size, size_t window) {
+std::unique_ptr<Decoder> decoded(const char* bytes, size_t size, size_t window, const Stretch* stretch = nullptr) {
     auto decoder = std::make_unique<Decoder>(TEXT_BUDGET);
+    if (stretch) {
+        decoder->rows.cutting = true;
+        decoder->rows.cut = {*stretch, *stretch, *stretch};
+    }
     for (size_t at = 0; at < size; at += window)
         if (!decoder->feed(bytes + at, at + window < size ? window : size - at)) break;
     decoder->finish();
@@ -45,6 +49,43 @@ void check_rows(Decoder& decoder) {
     const HostOps& ops = decoder.rows.host_ops;
     for (size_t row = 0; row < ops.rows(); ++row)
         require(ops.start.data()[row] <= ops.end.data()[row], "no operator ends before it starts");
+}
+
+// `whole` and `cut` are of the same bytes; times of the stretch are the file's own, those of the rows have the base added.
+void check_cut(const Decoder& whole, const Decoder& cut, const Stretch& stretch) {
+    const auto kept = [&](const auto& table) {
+        size_t count = 0;
+        for (size_t row = 0; row < table.rows(); ++row) {
+            int64_t start = 0, end = 0;
+            if (__builtin_sub_overflow(table.start.data()[row], whole.base_ns, &start) ||
+                __builtin_sub_overflow(table.end.data()[row], whole.base_ns, &end))
+                return SIZE_MAX;  // clamped when the base was added
+            count += stretch.holds(start, end);
+        }
+        return count;
+    };
+    const auto check = [&](const auto& all, const auto& some) {
+        const size_t count = kept(all);
+        require(static_cast<size_t>(all.seen) == all.rows(), "without a stretch every row that is seen is kept");
+        require(some.seen == all.seen, "a stretch does not change what is seen");
+        require(whole.base_ns != 0 || count == some.rows(), "a stretch keeps the rows that touch it, and no other");
+    };
+    check(whole.rows.host_ops, cut.rows.host_ops);
+    check(whole.rows.api_calls, cut.rows.api_calls);
+    check(whole.rows.device_ops, cut.rows.device_ops);
+    check(whole.rows.ranges, cut.rows.ranges);
+    check(whole.rows.frames, cut.rows.frames);
+}
+
+void check_survey(const char* bytes, size_t size, const Decoder& whole) {
+    Decoder look(TEXT_BUDGET);
+    look.rows.surveying = true;
+    if (size) look.feed(bytes, size);
+    look.finish();
+    require(look.rows.survey.launches.rows() == whole.rows.api_calls.rows(), "a first look sees every call");
+    require(look.rows.survey.device_times.rows() == whole.rows.device_ops.rows(), "a first look sees all GPU work");
+    for (Table* table : look.rows.all())
+        require(table->rows() == 0 || table == &look.rows.threads || table == &look.rows.spans, "a first look keeps no row");
 }
 
 void same_tables(Decoder& one, Decoder& other) {
@@ -72,6 +113,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const size_t window = 1 + data[0] % 61;
     const char* text = reinterpret_cast<const char*>(data + 1);
     const auto whole = decoded(text, size - 1, size), pieces = decoded(text, size - 1, window);
+    const Stretch stretch{static_cast<int64_t>(data[0]) * 1000, static_cast<int64_t>(data[0]) * 3000};
+    check_cut(*whole, *decoded(text, size - 1, size, &stretch), stretch);
+    check_survey(text, size - 1, *whole);
     check_rows(*whole);
     check_rows(*pieces);
     same_tables(*whole, *pieces);

@@ -26,6 +26,7 @@ def command(
     only: options.Only = None,
     skip: options.Skip = None,
     limits: options.LimitValues = None,
+    window: options.Window = None,
     linked_only: options.LinkedOnly = False,
     unprofiled: StepMs = None,
     no_cache: options.NoCache = False,
@@ -39,7 +40,7 @@ def command(
     target = sink(form, output, no_color, paths)
     overrides = parsed_limits(limits or ())
     rules = chosen_rules(only or (), skip or ())
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache, linked_only=linked_only)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window, linked_only=linked_only)
     with working("applying the rules"):
         from timesink.engine import diagnose
 

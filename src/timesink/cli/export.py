@@ -42,6 +42,7 @@ def command(
     no_findings: Annotated[
         bool, typer.Option("--no-findings", help="Leave the diagnosis out of the timeline.")
     ] = False,
+    window: options.Window = None,
     no_cache: options.NoCache = False,
 ) -> int:
     """Write a trace for Perfetto or speedscope, or one of its tables.
@@ -56,7 +57,7 @@ def command(
         )
     if any(path.exists() and output.exists() and output.samefile(path) for path in paths):
         raise UsageError(f"{output} is an input of this command", remedy="choose another file for --output")
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
     with working(f"writing {output.name}"), whole(output) as part:
         if table is None and output.suffix.lower() == ".json":
             from timesink.exports.speedscope import write_speedscope

@@ -18,6 +18,7 @@ def command(
     form: options.Form = None,
     output: options.Output = None,
     ranks: options.Ranks = None,
+    window: options.Window = None,
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
@@ -26,7 +27,7 @@ def command(
     Every gap is blamed whole and once; what nothing explains is called unexplained.
     """
     target = sink(form, output, no_color, paths)
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
     with working("blaming idle time"):
         from timesink.cli.idle_sheets import idle_page
 

@@ -32,6 +32,7 @@ def command(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait.")] = 120.0,
     ranks: options.Ranks = None,
+    window: options.Window = None,
     no_cache: options.NoCache = False,
 ) -> int:
     """Show a trace in the Perfetto UI.
@@ -44,7 +45,7 @@ def command(
     from timesink.exports.handover import PORT, checked_origin, deep_link, serve_once
 
     checked_origin(origin)
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.pftrace"
         with working("making the Perfetto trace"):

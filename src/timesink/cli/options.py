@@ -31,6 +31,15 @@ Ranks = Annotated[
     list[int] | None,
     typer.Option("--rank", metavar="N", help="Look at this rank only; may be repeated.", show_default=False),
 ]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="START:END",
+        help="Read only this stretch, counted from the first event, as in 12.5s:13.5s, 800ms: or :3s.",
+        show_default=False,
+    ),
+]
 LinkedOnly = Annotated[
     bool,
     typer.Option("--linked-only", help="Leave out GPU work whose launch is not in the trace (TraceLens' convention)."),

@@ -32,6 +32,7 @@ def command(
     timeout: Annotated[float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="Longest run.")] = 30.0,
     form: options.Form = None,
     output: options.Output = None,
+    window: options.Window = None,
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
@@ -46,7 +47,7 @@ def command(
         return 0
     if path is None:
         raise UsageError("there is no trace to query", remedy="timesink query TRACE 'SELECT ...'")
-    trace = read_traces([path], cache=not no_cache)
+    trace = read_traces([path], cache=not no_cache, window=window)
     if listing:
         target.page(_tables_page(trace))
         return 0

@@ -16,14 +16,22 @@ if TYPE_CHECKING:
 
 
 def read_traces(
-    paths: Sequence[Path], *, ranks: Sequence[int] | None = None, cache: bool = True, linked_only: bool = False
+    paths: Sequence[Path],
+    *,
+    ranks: Sequence[int] | None = None,
+    cache: bool = True,
+    linked_only: bool = False,
+    window: str | None = None,
 ) -> Trace:
-    """The files as one trace, cut down to the ranks and to the GPU work asked for."""
+    """The files as one trace, cut down to the window, the ranks and the GPU work asked for."""
+    from timesink.model.window import Span
+
+    span = None if window is None else Span.parse(window)
     names = scrub(paths[0].name) if len(paths) == 1 else f"{len(paths)} files"
     with working(f"reading {names}"):
         from timesink.readers import read_all
 
-        trace = read_all(paths, cache=cache)
+        trace = read_all(paths, cache=cache, window=span)
         if ranks:
             trace = only_ranks(trace, ranks)
         return only_linked(trace) if linked_only else trace

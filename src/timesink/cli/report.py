@@ -24,6 +24,7 @@ def command(
     only: options.Only = None,
     skip: options.Skip = None,
     limits: options.LimitValues = None,
+    window: options.Window = None,
     linked_only: options.LinkedOnly = False,
     no_cache: options.NoCache = False,
 ) -> int:
@@ -35,7 +36,7 @@ def command(
     target = sink(Format.HTML, output, True, paths)
     overrides = parsed_limits(limits or ())
     rules = chosen_rules(only or (), skip or ())
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache, linked_only=linked_only)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window, linked_only=linked_only)
     with working("writing the report"):
         from timesink.cli.html_report import html_report
         from timesink.engine import diagnose

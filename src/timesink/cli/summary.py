@@ -18,6 +18,7 @@ def command(
     form: options.Form = None,
     output: options.Output = None,
     ranks: options.Ranks = None,
+    window: options.Window = None,
     linked_only: options.LinkedOnly = False,
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
@@ -27,7 +28,7 @@ def command(
     Figures only: `timesink diagnose` says which of them matter.
     """
     target = sink(form, output, no_color, paths)
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache, linked_only=linked_only)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window, linked_only=linked_only)
     with working("measuring"):
         from timesink.cli.summary_sheets import summary_page
 

@@ -12,6 +12,7 @@ def command(
     form: options.Form = None,
     output: options.Output = None,
     ranks: options.Ranks = None,
+    window: options.Window = None,
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
@@ -20,7 +21,7 @@ def command(
     from timesink.reporters.sheets import Column, Page, Sheet
 
     target = sink(form, output, no_color, paths)
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
     tables = Sheet(
         "tables",
         "Tables",

@@ -36,6 +36,7 @@ def command(
     form: options.Form = None,
     output: options.Output = None,
     ranks: options.Ranks = None,
+    window: options.Window = None,
     no_cache: options.NoCache = False,
     no_color: options.NoColor = False,
 ) -> int:
@@ -61,7 +62,7 @@ def command(
     from timesink.whatif.changes.parse import parse_change
 
     parsed = tuple(parse_change(text) for text in changes)
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache)
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
     with working("replaying"):
         from timesink.cli.what_if_sheets import what_if_page
 

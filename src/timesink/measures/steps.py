@@ -48,7 +48,7 @@ class Steps:
     """Steps of every rank.
 
     `frame`: rank, process, step, label, thread, host_start_ns, host_end_ns, mark_end_ns, status; every step found,
-    dropped ones too.
+    dropped ones too. Of a trace cut to a window, those with work on a GPU in it, where any has.
     `windows`: rank, device, step, start_ns, end_ns, period_ns; the device windows of kept steps, which per-step figures
     divide by. On one device they do not overlap. `by_rank`: times per rank. `times`: those of the slowest rank, which
     sets the pace of a synchronous job. `dropped`: how many steps were left out, by reason, all ranks together.
@@ -191,12 +191,13 @@ def _with_status(frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame,
     placed = frame.join(lead.select(*key, "step", "start_ns", "end_ns"), on=[*key, "step"], how="left")
     placed = placed.join(lead.select(key).unique().with_columns(on_device=pl.lit(True)), on=key, how="left")
     placed = placed.join(warm_up, on=key, how="left").with_columns(pl.col("warm_up").fill_null(0))
-    is_last = pl.col("step") == pl.col("step").max().over(key)
-    truncated = pl.col("on_device") & is_last
-    if window is not None:  # of its last steps the launches may lie in it and not yet the kernels
+    unfinished = pl.lit(False)
+    if window is not None:  # a step of which only launches lie in the window, and no kernels yet, is none of it
         reached = pl.col("step").filter(pl.col("start_ns").is_not_null()).max().over(key)
+        placed = placed.filter((pl.col("step") <= reached).fill_null(True))
         unfinished = pl.col("on_device").is_null() & (pl.col("mark_end_ns") > window.end_ns)
-        truncated = truncated | (pl.col("step") >= reached) | unfinished
+    is_last = pl.col("step") == pl.col("step").max().over(key)
+    truncated = (pl.col("on_device") & is_last) | unfinished
     status = (
         pl.when(pl.col("step") < pl.col("warm_up"))
         .then(pl.lit(WARM_UP))

@@ -4,7 +4,8 @@ The window is a stretch of the GPU's time. Work on a device belongs to it if it 
 The GPU runs late, so the host's rows begin earlier: where the first kernel that starts in the window was launched, the
 rank's *lead*. With that, the launch of every kernel that starts in the window is kept, and what encloses it: operators,
 Python frames, ranges and steps. Kernels already running when the window opens may have no launch, as in any recording
-that begins while a program runs; launches whose kernels run after the window have no kernel.
+that begins while a program runs; launches whose kernels run after the window have no kernel. A collective belongs to
+the window it starts in, for only then is the call known that says what it moves.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ def _of_window(table: Table, frame: pl.DataFrame, leads: Mapping[int, int], wind
     first: pl.Expr = pl.lit(start_ns)
     if leads and table not in _ON_DEVICE and "rank" in columns:
         first = pl.col("rank").replace_strict(leads, default=start_ns, return_dtype=pl.Int64)
-    if table is COLLECTIVES:  # a host's record of a call that has no kernel is the host's
+    if table is COLLECTIVES:  # one that runs on no device is the host's
         first = pl.when(pl.col("device").is_null()).then(first).otherwise(start_ns)
+        return frame.filter((pl.col("start_ns") >= first) & (pl.col("start_ns") < end_ns))
     if "start_ns" in columns and "end_ns" in columns and not columns["start_ns"].nullable:
         return frame.filter(touching(first, end_ns))
     moment = "start_ns" if table is EVENT_WAITS else "time_ns"

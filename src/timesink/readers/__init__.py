@@ -6,7 +6,7 @@ with a DATA_LOSS note.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache as memoised
 from importlib import import_module
@@ -17,6 +17,7 @@ from timesink.errors import UnreadableTrace
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
+    from timesink.model.window import Span
 
 HEAD_BYTES = 4096
 # A bomb is told from a repetitive trace once enough has come out.
@@ -73,7 +74,14 @@ class Reader(Protocol):
         """The checked tables of the file, rank as the file says or 0; or `UnreadableTrace`."""
 
 
-def read(path: str | Path, *, rank: int | None = None, cache: bool = True, limits: ReadLimits | None = None) -> Trace:
+def read(
+    path: str | Path,
+    *,
+    rank: int | None = None,
+    cache: bool = True,
+    limits: ReadLimits | None = None,
+    window: str | Span | None = None,
+) -> Trace:
     """One file (or one export folder) as a trace.
 
     Parameters
@@ -84,11 +92,16 @@ def read(path: str | Path, *, rank: int | None = None, cache: bool = True, limit
         Keep the tables in the user's cache folder, and take them from there where the same bytes were read before.
     limits
         What may be spent on the file.
+    window
+        Read only this stretch, counted from the first event: ``12.5s:13.5s``, ``800ms:``, ``:3s``. The tables are those
+        of `Trace.between`; the digest of the file is left out. The format must be one with a timeline.
 
     Raises
     ------
     UnreadableTrace
         No reader takes the file, or its reader cannot make a trace of it.
+    UsageError
+        The window is none, lies behind the trace, or the format cannot be cut.
     """
     from timesink.readers import cache as store
     from timesink.readers.ranks import with_rank
@@ -96,25 +109,46 @@ def read(path: str | Path, *, rank: int | None = None, cache: bool = True, limit
     where = Path(path)
     reader = reader_of(where)
     allowed = limits or ReadLimits()
-    trace = store.read_through(reader, where, allowed) if cache else reader.read(where, allowed)
+    if window is not None:
+        trace = _through([where], window, cache, allowed)
+    else:
+        trace = store.read_through(reader, where, allowed) if cache else reader.read(where, allowed)
     return trace if rank is None else with_rank(trace, rank)
 
 
-def read_all(paths: Iterable[str | Path], *, cache: bool = True, limits: ReadLimits | None = None) -> Trace:
+def read_all(
+    paths: Iterable[str | Path],
+    *,
+    cache: bool = True,
+    limits: ReadLimits | None = None,
+    window: str | Span | None = None,
+) -> Trace:
     """Several files as one trace, each under its own rank. A folder stands for the trace files in it.
 
     Two files that claim the same rank get the rank in their file names (``rank3``, ``worker3``), else their position in
-    the order given; a note says so. Clocks of different machines are not aligned here.
+    the order given; a note says so. Clocks of different machines are not aligned here. A `window` (see `read`) counts
+    from the first event of all files.
     """
     from concurrent.futures import ThreadPoolExecutor
 
     from timesink.readers.ranks import joined
 
     files = [file for path in paths for file in trace_files(Path(path))]
+    if window is not None:
+        return _through(files, window, cache, limits or ReadLimits())
     if len(files) == 1:
         return read(files[0], cache=cache, limits=limits)
     with ThreadPoolExecutor(max_workers=min(len(files), _workers()) or 1) as pool:
         return joined(list(pool.map(lambda file: read(file, cache=cache, limits=limits), files)), files)
+
+
+def _through(files: Sequence[Path], window: str | Span, cache: bool, limits: ReadLimits) -> Trace:
+    """The files through a window."""
+    from timesink.model.window import Span
+    from timesink.readers.cutting import read_window
+
+    span = Span.parse(window) if isinstance(window, str) else window
+    return read_window(files, span, limits, cache=cache, whole=lambda file: read(file, cache=cache, limits=limits))
 
 
 def trace_files(path: Path) -> list[Path]:

@@ -38,7 +38,7 @@ BOUND_BYTES = 8 << 30
 _MANIFEST = "manifest.json"
 # What a writer that was killed leaves behind; one that lives takes no such time.
 _LEFT_BEHIND_S = 3600.0
-_CHANGED = ImportNote(NoteKind.DATA_LOSS, "the file was written to or replaced while it was read: read it again", 1)
+CHANGED = ImportNote(NoteKind.DATA_LOSS, "the file was written to or replaced while it was read: read it again", 1)
 
 
 def folder() -> Path:
@@ -54,13 +54,12 @@ def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
     """The trace of a file, from the cache where the same bytes were read before by the same reader."""
     if not path.is_file():
         return reader.read(path, limits)
-    before = _state(path)
+    before = state_of(path)
     size = path.stat().st_size
     if size < WORTH_BYTES:
         trace = _with_digest(reader.read(path, limits), digest_of(path))
-        return trace if _state(path) == before else trace.with_notes(_CHANGED)
-    root = folder()
-    prefix = f"{reader.format}-{reader.version}-{LAYOUT}-{size}-"
+        return trace if state_of(path) == before else trace.with_notes(CHANGED)
+    root, prefix = folder(), _prefix(reader, size)
     if any(root.glob(prefix + "*")):  # only then can the digest save the reading
         digest = digest_of(path)
         found = load(root / (prefix + digest), path)
@@ -73,13 +72,26 @@ def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
             trace = reader.read(path, limits)
             digest = waiting.result()
     trace = _with_digest(trace, digest)
-    if _state(path) != before:  # the digest may be of other bytes than the tables: nothing to keep
-        return trace.with_notes(_CHANGED)
+    if state_of(path) != before:  # the digest may be of other bytes than the tables: nothing to keep
+        return trace.with_notes(CHANGED)
     store(root / (prefix + digest), trace)
     return trace
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
+def kept(reader: Reader, path: Path) -> Trace | None:
+    """The whole trace of a file, where the cache holds it; None where it does not, or the file is small."""
+    if not path.is_file() or path.stat().st_size < WORTH_BYTES:
+        return None
+    root, prefix = folder(), _prefix(reader, path.stat().st_size)
+    return load(root / (prefix + digest_of(path)), path) if any(root.glob(prefix + "*")) else None
+
+
+def _prefix(reader: Reader, size_bytes: int) -> str:
+    """What the names of all entries of files of that size begin with."""
+    return f"{reader.format}-{reader.version}-{LAYOUT}-{size_bytes}-"
+
+
+def state_of(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written to or replaced; None where it is gone."""
     try:
         found = path.stat()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.readers import ReadLimits
+    from timesink.readers.cutting import Opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,13 @@ class NsysArrow:
         from timesink.readers.nsys.folder import open_folder
 
         return trace_of(open_folder(path, limits.unpacked_bytes), path, self.format)
+
+    def open(self, path: Path, limits: ReadLimits) -> Opened:
+        """The export, to be read through a window. Every batch is looked at; what lies outside is let go at once."""
+        from timesink.readers.nsys.cut import opened
+        from timesink.readers.nsys.folder import open_folder
+
+        return opened(open_folder(path, limits.unpacked_bytes), path, self.format)
 
 
 READER = NsysArrow()

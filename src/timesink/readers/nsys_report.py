@@ -14,6 +14,7 @@ from timesink.errors import UnreadableTrace
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.readers import ReadLimits
+    from timesink.readers.cutting import Opened
 
 _MAGIC = b"NVIDIA Tegra Profiler Report"
 _SUFFIXES = (".nsys-rep", ".qdrep")
@@ -38,15 +39,25 @@ class NsysReport:
         from timesink.readers.nsys.assemble import trace_of
         from timesink.readers.nsys.database import open_database
 
-        if path.suffix.lower() == _RAW:
-            raise UnreadableTrace(
-                path,
-                "a raw stream that nsys has not yet made a report of",
-                remedy=f"run `QdstrmImporter --input-file {path.name}`, which comes with Nsight Systems, "
-                "and give timesink the .nsys-rep file",
-            )
-        database = open_database(exported(path))
-        return trace_of(database, path, self.format)
+        return trace_of(open_database(_exported_sqlite(path)), path, self.format)
+
+    def open(self, path: Path, limits: ReadLimits) -> Opened:
+        """The report, to be read through a window. It is exported whole, for the export is kept and read again."""
+        from timesink.readers.nsys.cut import opened
+        from timesink.readers.nsys.database import open_database
+
+        return opened(open_database(_exported_sqlite(path)), path, self.format)
+
+
+def _exported_sqlite(path: Path) -> Path:
+    if path.suffix.lower() == _RAW:
+        raise UnreadableTrace(
+            path,
+            "a raw stream that nsys has not yet made a report of",
+            remedy=f"run `QdstrmImporter --input-file {path.name}`, which comes with Nsight Systems, "
+            "and give timesink the .nsys-rep file",
+        )
+    return exported(path)
 
 
 def exported(report: Path, cache: Path | None = None) -> Path:

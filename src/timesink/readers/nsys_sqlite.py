@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.readers import ReadLimits
+    from timesink.readers.cutting import Opened
 
 _MAGIC = b"SQLite format 3\x00"
 
@@ -30,6 +31,13 @@ class NsysSqlite:
         from timesink.readers.nsys.database import open_database
 
         return trace_of(open_database(path), path, self.format)
+
+    def open(self, path: Path, limits: ReadLimits) -> Opened:
+        """The export, to be read through a window."""
+        from timesink.readers.nsys.cut import opened
+        from timesink.readers.nsys.database import open_database
+
+        return opened(open_database(path), path, self.format)
 
 
 READER = NsysSqlite()

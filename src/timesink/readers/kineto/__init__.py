@@ -14,6 +14,7 @@ from timesink.readers.kineto.windows import looks_like_json
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
     from timesink.readers import ReadLimits
+    from timesink.readers.cutting import Opened
 
 
 class KinetoJson:
@@ -32,6 +33,12 @@ class KinetoJson:
         from timesink.readers.kineto.tables import to_trace
 
         return to_trace(decode(path, limits), self.format)
+
+    def open(self, path: Path, limits: ReadLimits) -> Opened:
+        """The file, to be read through a window: it is unpacked and decoded once for the look, once for the window."""
+        from timesink.readers.kineto.survey import OpenedKineto, survey
+
+        return OpenedKineto(path, self.format, limits, survey(path, limits))
 
 
 READER = KinetoJson()

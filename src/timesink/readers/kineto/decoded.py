@@ -38,13 +38,16 @@ class Rows:
 
 @dataclass(slots=True)
 class Decoded:
-    """What one file held. `strings` and `texts` (Categorical) are the distinct texts in the order of their codes."""
+    """What one file held. `strings` and `texts` (Categorical) are the distinct texts in the order of their codes.
+    `seen` counts the rows of each table in the file, of which a window may have left none.
+    """
 
     path: Path
     tables: dict[str, Rows]
     strings: pl.Series
     texts: pl.Series
     counts: Mapping[str, int]
+    seen: Mapping[str, int]
     unknown_categories: list[tuple[str, int]]
     properties: Mapping[str, Any]
     base_ns: int
@@ -66,9 +69,21 @@ class Decoded:
         return codes.replace_strict(distinct, classes, default=None, return_dtype=dtype)
 
 
-def decode(path: Path, limits: ReadLimits) -> Decoded:
-    """The events of a file. `UnreadableTrace` where it is no trace at all."""
-    decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """What to keep of a file, on its own clock: half-open stretches that the rows of the host, of GPU work and of
+    synchronisations must touch.
+    """
+
+    host: tuple[int, int]
+    device: tuple[int, int]
+    syncs: tuple[int, int]
+
+
+def fed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tuple[Windows, dict[str, Any]]:
+    """Feed the file to the decoder and finish it; how it was read, and its top-level members. `UnreadableTrace` where
+    it is no trace at all.
+    """
     windows = Windows(path, limits)
     try:
         for window in windows:
@@ -78,15 +93,25 @@ def decode(path: Path, limits: ReadLimits) -> Decoded:
         raise UnreadableTrace(path, error.strerror or str(error), remedy="check the file") from error
     decoder.finish()
     properties = _parsed(decoder.properties())
-    counts = decoder.counts()
-    _refuse(path, decoder, properties, counts, windows.problem)
+    _refuse(path, decoder, properties, decoder.counts(), windows.problem)
+    return windows, properties
+
+
+def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -> Decoded:
+    """The events of a file, or of some stretches of it. `UnreadableTrace` where it is no trace at all."""
+    decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
+    if stretches is not None:
+        decoder.cut_to(stretches.host, stretches.device, stretches.syncs)
+    windows, properties = fed(path, limits, decoder)
     strings = pl.Series("", decoder.strings())
+    tables = {name: _rows(columns) for name, columns in decoder.tables().items()}
     return Decoded(
         path=path,
-        tables={name: _rows(columns) for name, columns in decoder.tables().items()},
+        tables=tables,
         strings=strings,
         texts=strings.cast(pl.Categorical()),
-        counts=counts,
+        counts=decoder.counts(),
+        seen={name: rows.height for name, rows in tables.items()} if stretches is None else decoder.seen(),
         unknown_categories=[(strings[code], count) for code, count in decoder.unknown_categories()],
         properties=properties,
         base_ns=decoder.base_ns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ def target_memory(text: str) -> str | None:
 def device_ops(decoded: Decoded, process: int) -> Columns | None:
     """Kernels, copies and memsets; None where the file holds none, for it cannot tell whether GPUs were watched."""
     rows = decoded.tables["device_ops"]
-    if not rows.height:
+    if not decoded.seen["device_ops"]:
         return None
     kind = rows.take("kind")
     names = rows.take("name")
@@ -78,7 +78,7 @@ def device_ops(decoded: Decoded, process: int) -> Columns | None:
     return columns
 
 
-def devices(decoded: Decoded, ops: pl.DataFrame | None) -> Columns | None:
+def devices(decoded: Decoded, worked: Iterable[int]) -> Columns | None:
     """The GPUs the file describes, and those that did work though it does not."""
     described = decoded.properties.get("deviceProperties") or decoded.properties.get("computeProperties") or []
     if not isinstance(described, list):
@@ -87,9 +87,8 @@ def devices(decoded: Decoded, ops: pl.DataFrame | None) -> Columns | None:
     for place, entry in enumerate(described):
         if isinstance(entry, dict) and (ordinal := _ordinal(entry, place)) is not None:
             found[ordinal] = entry
-    if ops is not None:
-        for ordinal in ops["device"].unique():
-            found.setdefault(ordinal, {})
+    for ordinal in worked:
+        found.setdefault(ordinal, {})
     if not found:
         return None
     ordered = sorted(found.items())
@@ -114,7 +113,7 @@ class Waits:
 def syncs(decoded: Decoded, process: int, calls: pl.DataFrame | None) -> tuple[Waits | None, int]:
     """Synchronisations, and edges between streams, with the number of edges whose record cannot be right."""
     rows = decoded.tables["syncs"]
-    if not rows.height:
+    if not decoded.seen["syncs"]:
         return None, 0
     spoken = rows.take("kind")
     if spoken is None:

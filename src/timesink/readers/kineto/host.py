@@ -21,7 +21,7 @@ _PLACE = r"^(.+?)\((\d+)\): "
 def host_ops(decoded: Decoded) -> Columns | None:
     """Framework operators; None where none was recorded."""
     rows = decoded.tables["host_ops"]
-    if not rows.height:
+    if not decoded.seen["host_ops"]:
         return None
     plain = ("process", "thread", "start_ns", "end_ns", "external_id", "sequence_number", "forward_thread")
     texts = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs", "call_stack")
@@ -32,7 +32,7 @@ def host_ops(decoded: Decoded) -> Columns | None:
 def api_calls(decoded: Decoded) -> Columns | None:
     """CUDA and HIP calls; None where none was recorded."""
     rows = decoded.tables["api_calls"]
-    if not rows.height:
+    if not decoded.seen["api_calls"]:
         return None
     columns: Columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "correlation")}
     return columns | {"name": decoded.named(rows.take("name"))}
@@ -41,7 +41,7 @@ def api_calls(decoded: Decoded) -> Columns | None:
 def ranges(decoded: Decoded, *, recorded: bool) -> Columns | None:
     """User annotations. They are recorded whenever operators are, so that none may mean that none happened."""
     rows = decoded.tables["ranges"]
-    if not rows.height and not recorded:
+    if not decoded.seen["ranges"] and not recorded:
         return None
     names = ("process", "thread", "start_ns", "end_ns")
     if not rows.height:
@@ -55,7 +55,8 @@ def frames(decoded: Decoded) -> Columns | None:
     """Python calls; None where the profiler took no stacks."""
     rows = decoded.tables["frames"]
     if not rows.height:
-        return {name: [] for name in _FRAME_COLUMNS} if decoded.properties.get("with_stack") == 1 else None
+        recorded = decoded.seen["frames"] or decoded.properties.get("with_stack") == 1
+        return {name: [] for name in _FRAME_COLUMNS} if recorded else None
     columns: Columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "frame_id")}
     columns["parent_id"] = rows.take("parent_id")
     codes = rows.take("name")
@@ -90,7 +91,7 @@ def threads(decoded: Decoded, processes: set[int]) -> Columns | None:
 def overheads(decoded: Decoded) -> Columns | None:
     """Time the profiler spent on itself; None where it did not say."""
     rows = decoded.tables["profiler_overhead"]
-    if not rows.height:
+    if not decoded.seen["profiler_overhead"]:
         return None
     columns: Columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "correlation")}
     return columns | {"name": decoded.named(rows.take("name"))}
@@ -101,7 +102,8 @@ def memory_events(decoded: Decoded) -> Columns | None:
     rows = decoded.tables["memory_events"]
     if not rows.height:
         names = ("process", "device", "action", "time_ns", "bytes")
-        return {name: [] for name in names} if decoded.properties.get("profile_memory") == 1 else None
+        recorded = decoded.seen["memory_events"] or decoded.properties.get("profile_memory") == 1
+        return {name: [] for name in names} if recorded else None
     height = rows.height
     size = rows.take("bytes")
     assert size is not None

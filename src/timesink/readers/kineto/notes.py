@@ -86,7 +86,7 @@ def _device_work(decoded: Decoded, tables: Mapping[Table, pl.DataFrame]) -> Iter
     if not decoded.counts["events"]:
         yield ImportNote(NoteKind.DATA_LOSS, "the file holds no events", 0, DEVICE_OPS.name)
     elif DEVICE_OPS not in tables:
-        calls = tables[API_CALLS].height if API_CALLS in tables else 0
+        calls = decoded.seen["api_calls"]
         seen = f", though {calls:,} CUDA calls" if calls else ""
         message = (
             f"no GPU work was recorded{seen}: nothing can be said of a GPU's time (profile with ProfilerActivity.CUDA)"
@@ -94,4 +94,4 @@ def _device_work(decoded: Decoded, tables: Mapping[Table, pl.DataFrame]) -> Iter
         yield ImportNote(NoteKind.DATA_LOSS, message, calls, DEVICE_OPS.name)
     elif API_CALLS not in tables:
         message = "no CUDA calls were recorded: launches and GPU work cannot be linked"
-        yield ImportNote(NoteKind.DATA_LOSS, message, tables[DEVICE_OPS].height, API_CALLS.name)
+        yield ImportNote(NoteKind.DATA_LOSS, message, decoded.seen["device_ops"], API_CALLS.name)

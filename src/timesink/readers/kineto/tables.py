@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.kineto import collectives, device, host, sources
 from timesink.readers.kineto.decoded import Decoded
 from timesink.readers.kineto.notes import import_notes
+from timesink.readers.kineto.survey import Survey
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class Draft:
     """A trace in the making: what is true of the whole file, the tables so far, the notes so far."""
 
     decoded: Decoded
+    whole: Survey | None
     rank: int
     process: int
     tables: dict[Table, pl.DataFrame]
@@ -50,9 +53,12 @@ class Draft:
         self.notes.append(ImportNote(kind, message, count, table.name if table else ""))
 
 
-def to_trace(decoded: Decoded, reader_format: str) -> Trace:
-    """Every table the file can fill. A table is absent where the profiler did not record its kind of event."""
-    draft = Draft(decoded, sources.rank(decoded), 0, {}, [])
+def to_trace(decoded: Decoded, reader_format: str, whole: Survey | None = None) -> Trace:
+    """Every table the file can fill. A table is absent where the profiler did not record its kind of event.
+
+    Where only a window was decoded, `whole` has what must be known of the rest: processes and GPUs.
+    """
+    draft = Draft(decoded, whole, sources.rank(decoded), 0, {}, [])
     draft.add(API_CALLS, host.api_calls(decoded))
     draft.add(HOST_OPS, host.host_ops(decoded))
     draft.add(RANGES, host.ranges(decoded, recorded=HOST_OPS in draft.tables))
@@ -62,7 +68,7 @@ def to_trace(decoded: Decoded, reader_format: str) -> Trace:
     draft.add(PROFILER_OVERHEAD, host.overheads(decoded))
     draft.add(MEMORY_EVENTS, host.memory_events(decoded))
     draft.add(DEVICE_OPS, device.device_ops(decoded, draft.process))
-    draft.add(DEVICES, device.devices(decoded, draft.tables.get(DEVICE_OPS)))
+    draft.add(DEVICES, device.devices(decoded, _worked(draft)))
     waits, disowned = device.syncs(decoded, draft.process, draft.tables.get(API_CALLS))
     draft.add(SYNCS, waits.syncs if waits else None)
     draft.add(EVENT_WAITS, waits.event_waits if waits else None)
@@ -82,19 +88,33 @@ def to_trace(decoded: Decoded, reader_format: str) -> Trace:
     return Trace(str(decoded.path), {table: draft.tables[table] for table in draft.tables}, tuple(draft.notes))
 
 
+def _worked(draft: Draft) -> Iterable[int]:
+    """The GPUs that did any work."""
+    if draft.whole is not None:
+        return sorted(draft.whole.devices)
+    return draft.tables[DEVICE_OPS]["device"].unique() if DEVICE_OPS in draft.tables else ()
+
+
+def _counts(draft: Draft, table: Table) -> pl.DataFrame:
+    """process, count: the rows of each process in the table, those outside of a window included."""
+    if draft.whole is not None:
+        rows = draft.whole.processes.get(table.name, [])
+        return pl.DataFrame(rows, schema={"process": pl.Int64, "count": pl.Int64}, orient="row")
+    frame = draft.tables.get(table)
+    return table.empty()["process"].value_counts() if frame is None else frame["process"].value_counts()
+
+
 def _host_processes(draft: Draft) -> set[int]:
     """Every process that has host events."""
-    host_tables = (draft.tables.get(table) for table in (API_CALLS, HOST_OPS, RANGES, FRAMES))
-    return {process for frame in host_tables if frame is not None for process in frame["process"].unique()}
+    return {process for table in (API_CALLS, HOST_OPS, RANGES, FRAMES) for process in _counts(draft, table)["process"]}
 
 
 def _process(draft: Draft) -> int:
     """The process GPU events belong to: device events carry the GPU's number where a process id would stand."""
     for table in (API_CALLS, HOST_OPS, RANGES):
-        frame = draft.tables.get(table)
-        if frame is None or not frame.height:
+        counts = _counts(draft, table).sort(["count", "process"], descending=[True, False])
+        if not counts.height:
             continue
-        counts = frame["process"].value_counts().sort(["count", "process"], descending=[True, False])
         if counts.height > 1:
             message = (
                 f"host events of {counts.height} processes; GPU work is taken to be of process {counts[0, 'process']}"

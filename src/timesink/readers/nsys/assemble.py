@@ -43,35 +43,53 @@ from timesink.readers.nsys.export import (
 from timesink.readers.nsys.processes import ranks_of
 from timesink.readers.nsys.session import Session, joined
 from timesink.readers.nsys.strings import strings_of
+from timesink.readers.nsys.survey import Survey
 
 Tables = dict[Table, pl.DataFrame]
 
 
-def trace_of(export: Export, path: Path, format_name: str) -> Trace:
-    """The canonical tables of an export. A kind of event that nsys was not asked for has no table."""
+def trace_of(export: Export, path: Path, format_name: str, seen: Survey | None = None) -> Trace:
+    """The canonical tables of an export. A kind of event that nsys was not asked for has no table.
+
+    An export that is cut to a window comes with what was `seen` of the whole: who used which GPU.
+    """
     strings = strings_of(export)
     capture = capture_of(export, export.notes)
     rows = device_ops.device_rows(export)
-    ranks = ranks_of(export, strings, device_ops.gpu_users(rows), export.notes)
+    users = rows if seen is None else device_ops.owned(export, seen.users)
+    ranks = ranks_of(export, strings, device_ops.gpu_users(users), export.notes)
     session = Session(export, capture, strings, ranks, export.notes)
     tables: Tables = {}
     if capture.records("Cuda"):
         tables[DEVICE_OPS] = device_ops.device_ops(session, rows)
         tables[API_CALLS] = calls.api_calls(session)
-    del rows
+    del rows, users
     if session.has(SYNCHRONISATIONS):
         tables[SYNCS], tables[EVENT_WAITS] = syncs.syncs_and_waits(session, tables[API_CALLS])
     _ranges_and_states(session, tables)
     _others(session, tables)
-    worked = (
-        [] if DEVICE_OPS not in tables else sorted(tables[DEVICE_OPS].select("rank", "device").unique().iter_rows())
-    )
-    tables[DEVICES] = hardware.devices(session, worked)
+    tables[DEVICES] = hardware.devices(session, _worked(session, tables, seen))
     tables[SOURCES] = _sources(session, path, format_name)
     if session.capture.settings:
         tables[SETTINGS] = _settings(session)
     tables[THREADS] = calls.threads(session, _processes(tables))
     return Trace(str(path), tables, tuple(export.notes))
+
+
+def _worked(session: Session, tables: Tables, seen: Survey | None) -> list[tuple[int, int]]:
+    """Each rank and GPU that did any work."""
+    if DEVICE_OPS not in tables:
+        return []
+    if seen is None:
+        return sorted(tables[DEVICE_OPS].select("rank", "device").unique().iter_rows())
+    owners = device_ops.owned(session.export, seen.worked).values()
+    return sorted(
+        {
+            place
+            for frame in owners
+            for place in zip(session.ranks.of(frame["process"]), frame["deviceId"].fill_null(0), strict=True)
+        }
+    )
 
 
 def _ranges_and_states(session: Session, tables: Tables) -> None:

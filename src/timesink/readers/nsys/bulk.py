@@ -21,15 +21,17 @@ import polars as pl
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys.careful import careful_rows
 from timesink.readers.nsys.export import POLARS_TYPE, Kind, Source
+from timesink.readers.nsys.keep import Keep
 from timesink.readers.nsys.opened import TEXT_CHARACTERS, endless, most_rows_in, pragmas_for, uri_of
-from timesink.readers.nsys.sound import completed, nothing, readable
+from timesink.readers.nsys.sound import completed, kept, nothing, readable
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch as ArrowBatch
 
 _BATCH_ROWS = 65_536
 _ROWS_PER_RANGE = 250_000
-_MOST_RANGES = 4
+_MOST_ROWS_PER_RANGE = 2_000_000
+_MOST_WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,15 @@ class _Scan:
     present: tuple[tuple[str, Kind], ...]
     most_rows: int
     has_row_ids: bool
+    source: Source
+    keep: Keep | None
 
     def sql(self, bounds: tuple[int, int] | None) -> str:
         wanted = ", ".join(_expression(name, kind) for name, kind in self.present)
-        where = "" if bounds is None else f" WHERE _rowid_ BETWEEN {bounds[0]} AND {bounds[1]}"
+        conditions = [] if bounds is None else [f"_rowid_ BETWEEN {bounds[0]} AND {bounds[1]}"]
+        if self.keep is not None and self.keep.outside:
+            conditions.append(f"NOT ({self.keep.outside})")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f'SELECT {wanted} FROM "{self.table}" NOT INDEXED{where}'
 
 
@@ -52,23 +59,27 @@ class _Irregular(Exception):
     """The fast way cannot tell what a column holds."""
 
 
-def read_table(path: Path, source: Source, columns: frozenset[str], notes: list[ImportNote]) -> pl.DataFrame:
-    """All sound rows of `source`, in the order of the file; absent columns are null. What is lost becomes a note."""
+def read_table(
+    path: Path, source: Source, columns: frozenset[str], notes: list[ImportNote], keep: Keep | None = None
+) -> pl.DataFrame:
+    """All sound rows of `source`, or those to keep, in the order of the file; absent columns are null. What is lost
+    becomes a note.
+    """
     if not readable(path, source, columns, notes):
         return nothing(source)
     present = tuple((name, kind) for name, kind in source.columns.items() if name in columns)
     row_ids = "_rowid_" not in {name.lower() for name in columns}  # a column of that name would hide them
-    scan = _Scan(path, source.name, present, most_rows_in(path), row_ids)
+    scan = _Scan(path, source.name, present, most_rows_in(path), row_ids, source, keep)
     try:
         frame = _fast(scan)
     except _Irregular:
-        frame = careful_rows(path, source, present, scan.most_rows, notes)
+        frame = kept(careful_rows(path, source, present, scan.most_rows, notes), source, keep)
     return completed(frame, source, notes)
 
 
 def _fast(scan: _Scan) -> pl.DataFrame:
     ranges = _ranges(scan)
-    with ThreadPoolExecutor(max_workers=len(ranges)) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(ranges), _most_workers())) as pool:
         parts = [part for result in pool.map(lambda bounds: _scan_range(scan, bounds), ranges) for part in result]
     if sum(part.height for part in parts) > scan.most_rows:
         raise endless(scan.path, scan.table)
@@ -90,9 +101,15 @@ def _ranges(scan: _Scan) -> list[tuple[int, int] | None]:
         return [None]
     if not isinstance(low, int) or not isinstance(high, int):
         return [None]
-    count = min(_MOST_RANGES, os.cpu_count() or 1, (high - low) // _ROWS_PER_RANGE + 1)
+    size = high - low
+    # An interrupt waits for the ranges begun, so a large table is many of them.
+    count = max(min(_most_workers(), size // _ROWS_PER_RANGE + 1), size // _MOST_ROWS_PER_RANGE)
     cuts = [low + (high - low + 1) * part // count for part in range(count)] + [high + 1]
     return [(first, after - 1) for first, after in pairwise(cuts)] if count > 1 else [None]
+
+
+def _most_workers() -> int:
+    return min(_MOST_WORKERS, os.cpu_count() or 1)
 
 
 def _scan_range(scan: _Scan, bounds: tuple[int, int] | None) -> list[pl.DataFrame]:
@@ -110,7 +127,7 @@ def _scan_range(scan: _Scan, bounds: tuple[int, int] | None) -> list[pl.DataFram
             cursor.execute(scan.sql(bounds))
             for batch in cursor.fetch_record_batch():
                 batch.validate(full=True)
-                parts.append(_typed(batch, scan))
+                parts.append(kept(_typed(batch, scan), scan.source, scan.keep))
                 rows += batch.num_rows
                 if rows > scan.most_rows:
                     raise endless(scan.path, scan.table)

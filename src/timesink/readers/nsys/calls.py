@@ -14,15 +14,15 @@ from timesink.readers.nsys.session import Session, joined, unsorted
 
 # TRACE_PROCESS_EVENT_CUDA_RUNTIME and _DRIVER, and _OS_RUNTIME: rows of other classes are no calls. They repeat a call
 # for its back trace, or mark that profiling began and ended.
-_CUDA_CALLS = (0, 1)
-_OS_CALLS = (27,)
+CUDA_CALL_CLASSES = (0, 1)
+OS_CALL_CLASSES = (27,)
 # OVERHEAD_CUPTI_BUFFER_FLUSH, _INSTRUMENTATION and _RESOURCE; the other types are CUDA's own work.
 _PROFILERS_OWN = (3, 4, 5)
 
 
 def api_calls(session: Session) -> pl.DataFrame:
     """`api_calls`, named without CUPTI's version suffix."""
-    frame = _of_class(session, session.rows(CALLS), _CUDA_CALLS, API_CALLS)
+    frame = _of_class(session, session.rows(CALLS), CUDA_CALL_CLASSES, API_CALLS)
     columns = {
         **session.whose(frame["globalTid"]),
         "name": session.strings.call_names(frame["nameId"]),
@@ -36,7 +36,7 @@ def api_calls(session: Session) -> pl.DataFrame:
 
 def os_calls(session: Session) -> pl.DataFrame:
     """`os_calls`."""
-    frame = _of_class(session, session.rows(OS_RUNTIME), _OS_CALLS, OS_CALLS)
+    frame = _of_class(session, session.rows(OS_RUNTIME), OS_CALL_CLASSES, OS_CALLS)
     columns = {**session.whose(frame["globalTid"]), "name": session.strings.names(frame["nameId"])}
     return joined(OS_CALLS, [unsorted(OS_CALLS, {**columns, "start_ns": frame["start"], "end_ns": frame["end"]})])
 

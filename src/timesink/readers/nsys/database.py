@@ -20,6 +20,7 @@ from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.bulk import read_table
 from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, Source, unread_note
+from timesink.readers.nsys.keep import Keep
 from timesink.readers.nsys.opened import EXPORT_AGAIN, HEADER_BYTES, MAGIC, pragmas_for, size_of, uri_of
 from timesink.readers.nsys.sound import INDISPENSABLE
 
@@ -36,9 +37,9 @@ class Database:
     tables: Mapping[str, frozenset[str]]
     notes: list[ImportNote] = field(default_factory=list)
 
-    def read(self, source: Source) -> pl.DataFrame:
-        """All rows of the table; damaged rows and pages become notes."""
-        return read_table(self.path, source, self.tables.get(source.name, frozenset()), self.notes)
+    def read(self, source: Source, keep: Keep | None = None) -> pl.DataFrame:
+        """All rows of the table, or those to keep; damaged rows and pages become notes."""
+        return read_table(self.path, source, self.tables.get(source.name, frozenset()), self.notes, keep)
 
 
 def open_database(path: Path) -> Database:

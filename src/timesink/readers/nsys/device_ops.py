@@ -23,7 +23,11 @@ Rows = dict[str, pl.DataFrame]
 
 def device_rows(export: Export) -> Rows:
     """The four tables of device work, as they stand in the export, with the process of each row."""
-    rows = {source.name: export.read(source) for source in DEVICE_WORK}
+    return owned(export, {source.name: export.read(source) for source in DEVICE_WORK})
+
+
+def owned(export: Export, rows: Rows) -> Rows:
+    """Rows of those tables with the process of each."""
     unowned = [name for name, frame in rows.items() if frame.height and "globalPid" not in export.tables[name]]
     only = _only_caller(export) if unowned else 0
     return {

@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import polars as pl
 
 from timesink.model.trace import ImportNote, NoteKind
+
+if TYPE_CHECKING:
+    from timesink.readers.nsys.keep import Keep
 
 Kind = Literal["int64", "int32", "real", "text"]
 
@@ -48,8 +51,8 @@ class Export(Protocol):
     def notes(self) -> list[ImportNote]:
         """What could not be read."""
 
-    def read(self, source: Source) -> pl.DataFrame:
-        """All rows, with exactly the wanted columns: those that the export lacks are null."""
+    def read(self, source: Source, keep: Keep | None = None) -> pl.DataFrame:
+        """All rows or those to keep, with exactly the wanted columns: those that the export lacks are null."""
 
 
 def _source(name: str, *, required: str = "", **columns: str) -> Source:

@@ -13,8 +13,9 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, POLARS_TYPE, Source, unread_note
+from timesink.readers.nsys.keep import Keep
 from timesink.readers.nsys.opened import TEXT_CHARACTERS
-from timesink.readers.nsys.sound import completed, nothing, readable, spoiled_note
+from timesink.readers.nsys.sound import completed, kept, nothing, readable, spoiled_note
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,8 +34,8 @@ class Folder:
     most_bytes: int
     notes: list[ImportNote] = field(default_factory=list)
 
-    def read(self, source: Source) -> pl.DataFrame:
-        """All rows of the table; damaged rows become notes, a damaged file `UnreadableTrace`."""
+    def read(self, source: Source, keep: Keep | None = None) -> pl.DataFrame:
+        """All rows of the table, or those to keep; damaged rows become notes, a damaged file `UnreadableTrace`."""
         columns = self.tables.get(source.name, frozenset())
         if not readable(self.path, source, columns, self.notes):
             return nothing(source)
@@ -51,8 +52,9 @@ class Folder:
                         remedy="raise the limit if you trust the file",
                     )
                 frame = pl.DataFrame(batch)
-                parts.append(_typed(frame, source))
-                spoiled += _nulls(parts[-1]) - _nulls(frame)
+                typed = _typed(frame, source)
+                spoiled += _nulls(typed) - _nulls(frame)
+                parts.append(kept(typed, source, keep))
         self.notes.extend(spoiled_note(source, spoiled))
         return completed(pl.concat(parts, rechunk=True) if parts else nothing(source), source, self.notes)
 

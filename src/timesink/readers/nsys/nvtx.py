@@ -9,7 +9,7 @@ from timesink import _native
 from timesink.model.tables import RANGES, THREAD_STATES
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import enums
-from timesink.readers.nsys.export import CUBLAS, CUDNN, MPI, NVTX
+from timesink.readers.nsys.export import CUBLAS, CUDNN, MPI, NVTX, Export
 from timesink.readers.nsys.processes import process_of
 from timesink.readers.nsys.session import Session, joined, unsorted
 from timesink.readers.nsys.strings import UNNAMED
@@ -41,7 +41,7 @@ def ranges_and_lock_states(session: Session) -> tuple[pl.DataFrame, pl.DataFrame
 
 def _nvtx(session: Session) -> pl.DataFrame:
     frame = session.rows(NVTX)
-    kind = frame["eventType"].replace_strict(_event_types(session), default=None, return_dtype=pl.Int32)
+    kind = frame["eventType"].replace_strict(_event_types(session.export), default=None, return_dtype=pl.Int32)
     frame = frame.with_columns(kind.alias("kind"), process_of(frame["globalTid"]), _text(session, frame).alias("name"))
     domains = _domains(frame)
     if marks := frame.filter(pl.col("kind") == _MARK).height:
@@ -142,9 +142,19 @@ def _closed(session: Session, frame: pl.DataFrame, what: str) -> pl.DataFrame:
     return kept
 
 
-def _event_types(session: Session) -> dict[int, int]:
+def domain_numbers(export: Export) -> set[int]:
+    """The export's numbers of the events that name a domain."""
+    return {number for number, ours in _event_types(export).items() if ours == _DOMAIN}
+
+
+def range_numbers(export: Export) -> set[int]:
+    """The export's numbers of the two kinds of range."""
+    return {number for number, ours in _event_types(export).items() if ours in (_PUSH_POP, _START_END)}
+
+
+def _event_types(export: Export) -> dict[int, int]:
     """The export's numbers of the event types we read, as ours."""
-    told = enums.symbols(session.export, "ENUM_NSYS_EVENT_TYPE")
+    told = enums.symbols(export, "ENUM_NSYS_EVENT_TYPE")
     return {
         **{ours: ours for ours in _SYMBOLS.values()},
         **{number: _SYMBOLS[name] for number, name in told.items() if name in _SYMBOLS},

@@ -9,6 +9,7 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import CALLS, DEVICE_WORK, POLARS_TYPE, STRINGS, Source
+from timesink.readers.nsys.keep import Keep
 from timesink.readers.nsys.opened import EXPORT_AGAIN
 
 # Without these a trace would look idle, or its kernels nameless, where it is only unreadable.
@@ -31,6 +32,15 @@ def readable(path: Path, source: Source, columns: frozenset[str], notes: list[Im
 def nothing(source: Source) -> pl.DataFrame:
     """No rows, with the wanted columns."""
     return pl.DataFrame(schema={name: POLARS_TYPE[kind] for name, kind in source.columns.items()})
+
+
+def kept(frame: pl.DataFrame, source: Source, keep: Keep | None) -> pl.DataFrame:
+    """The rows to keep of a part of the table, whose columns may be fewer than the source's."""
+    if keep is None:
+        return frame
+    absent = [name for name in source.columns if name not in frame.columns]
+    nulls = (pl.lit(None, dtype=POLARS_TYPE[source.columns[name]]).alias(name) for name in absent)
+    return keep.rows(frame.with_columns(nulls)).select(frame.columns)
 
 
 def completed(frame: pl.DataFrame, source: Source, notes: list[ImportNote]) -> pl.DataFrame:

@@ -79,6 +79,45 @@ def test_an_export_keeps_its_events_and_loses_what_was_planted(database: Path, t
         assert word in said
 
 
+# Cells of columns of texts, and whole schemas, that once ended the redaction with no word of what is wrong.
+OTHER_CELLS = {
+    "a setting named by a number": "CREATE TABLE META_DATA_CAPTURE (name, value);"
+    "INSERT INTO META_DATA_CAPTURE VALUES (5, 'hunter2'), (x'484f5354', 'gpu-box-17'), (NULL, 1.5)",
+    "a string that is a number": "CREATE TABLE StringIds (id, value); CREATE TABLE t (nameId, x TEXT);"
+    "INSERT INTO StringIds VALUES (1, 5), (2, 'hunter2'); INSERT INTO t VALUES (1, 'kept'), (NULL, 2.5), ('a', '')",
+    "a string kept as bytes": "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT); CREATE TABLE t (nameId);"
+    "INSERT INTO StringIds VALUES (1, CAST('/home/ann-smith/kept' AS BLOB)); INSERT INTO t VALUES (1)",
+    "an environment kept as bytes": "CREATE TABLE StringIds (id, value TEXT); CREATE TABLE t (nameId, x);"
+    f"INSERT INTO StringIds VALUES (1, CAST('{ENVIRONMENT}' AS BLOB)); INSERT INTO t VALUES (1, 'kept')",
+}
+
+
+@pytest.mark.parametrize("script", OTHER_CELLS.values(), ids=OTHER_CELLS)
+def test_cells_of_another_type_are_cleaned_as_texts(tmp_path: Path, script: str) -> None:
+    path = tmp_path / "report.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript(script)
+    content = redact(path, tmp_path / "out.sqlite", ["gpu-box-17"]).path.read_bytes()
+    assert leaks(content) == []
+    assert (b"kept" in content) == ("kept" in script)
+
+
+@pytest.mark.parametrize("harm", ["bytes in the schema", "text that is no UTF-8", "another table of settings"])
+def test_an_export_that_cannot_be_redacted_says_so_and_leaves_no_file(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "report.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        if harm == "text that is no UTF-8":
+            db.execute("INSERT INTO StringIds VALUES (1, CAST(x'ff41' AS TEXT))")
+        elif harm == "another table of settings":
+            db.execute("CREATE TABLE META_DATA_CAPTURE (a)")
+    if harm == "bytes in the schema":  # which SQLite quotes in its message
+        path.write_bytes(path.read_bytes().replace(b"CREATE TABLE StringIds", b"CREATE TABL\xea StringIds"))
+    with pytest.raises(CaptureError, match=r"cannot be redacted.*export the report again"):
+        redact(path, tmp_path / "out.sqlite")
+    assert [*tmp_path.iterdir()] == [path]
+
+
 def test_a_kineto_trace_keeps_its_events_and_loses_what_was_planted(tmp_path: Path) -> None:
     source = tmp_path / "rank0.json.gz"
     with gzip.open(DATA / "torch/rank0.json.gz") as file:

@@ -341,3 +341,55 @@ def test_a_link_and_a_name_that_needs_quoting_are_read(tmp_path):
     link = tmp_path / "link.sqlite"
     link.symlink_to(target)
     assert read(link, cache=False)[DEVICE_OPS].height == read(target, cache=False)[DEVICE_OPS].height > 0
+
+
+@pytest.mark.parametrize("number", [1 << 31, 1 << 40, -(1 << 31) - 1, (1 << 63) - 1])
+def test_a_member_of_an_enumeration_that_no_row_can_refer_to_is_passed_over(tmp_path, number):
+    # the columns that refer to members hold 32 bits: the numbers of these once ended the reading
+    path = write_sqlite(
+        tmp_path / "export.sqlite",
+        f"""
+        StringIds
+        id value
+        1 "gemm"
+        2 "forward"
+
+        {KERNEL}
+        start end deviceId contextId streamId correlationId globalPid shortName
+        10 20 0 1 7 1 7: 1
+
+        CUPTI_ACTIVITY_KIND_MEMCPY
+        start end deviceId contextId streamId correlationId globalPid bytes copyKind srcKind dstKind
+        30 40 0 1 7 2 7: 64 1 0 2
+
+        NVTX_EVENTS
+        start end eventType globalTid textId
+        5 50 59 7:9 2
+
+        SCHED_EVENTS
+        start cpu isSchedIn globalTid threadState
+        10 0 1 7:9 0
+        30 0 0 7:9 0
+
+        ENUM_NSYS_EVENT_TYPE
+        id name label
+        59 "NvtxPushPopRange" "Push/pop"
+        {number} "NvtxStartEndRange" "Start/end"
+
+        ENUM_CUDA_MEM_KIND
+        id name label
+        {number} "CUDA_MEMOPR_MEMORY_KIND_PINNED" "Pinned"
+
+        ENUM_CUDA_MEMCPY_OPER
+        id name label
+        {number} "CUDA_MEMCPY_KIND_UVM_HTOD" "UVM"
+
+        ENUM_SAMPLING_THREAD_STATE
+        id name label
+        {number} "Terminated" "Terminated"
+        """,
+    )
+    trace = read(path, cache=False)
+    assert trace[DEVICE_OPS]["start_ns"].to_list() == [10, 30]
+    assert trace[DEVICE_OPS]["src_memory"].to_list() == [None, "pageable"]
+    assert trace[RANGES]["name"].to_list() == ["forward"]

@@ -70,9 +70,9 @@ def _learn_people(db: sqlite3.Connection, tables: list[str], cleaner: Cleaner) -
     for table in (name for name in _KEPT if name in tables):
         named = db.execute(f"SELECT name, value FROM {table} WHERE value IS NOT NULL").fetchall()
         for name, value in named:
-            cleaner.learn_from(str(value))
-            if _PEOPLE.fullmatch(name or ""):
-                cleaner.learn([str(value)])
+            cleaner.learn_from(_text(value))
+            if _PEOPLE.fullmatch(_text(name)):
+                cleaner.learn([_text(value)])
 
 
 def _drop_tables(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _trim_settings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
     for table, kept in _KEPT.items():
         if table in tables:
             names = [name for (name,) in db.execute(f"SELECT DISTINCT name FROM {table}")]
-            unwanted = [name for name in names if not re.fullmatch(kept, name or "")]
+            unwanted = [name for name in names if not re.fullmatch(kept, _text(name))]
             db.executemany(f"DELETE FROM {table} WHERE name IS ?", [(name,) for name in unwanted])
             if unwanted:
                 yield f"settings of {table}: {len(unwanted)} (environment, command line, folders, host, user)"
@@ -128,7 +128,7 @@ def _drop_strings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
                 if isinstance(key, int)
             }
     strings = db.execute("SELECT id, value FROM StringIds").fetchall()
-    unused = [(key,) for key, text in strings if key not in used or _ENVIRONMENT.search(text or "")]
+    unused = [(key,) for key, text in strings if key not in used or _ENVIRONMENT.search(_text(text))]
     db.executemany("DELETE FROM StringIds WHERE id = ?", unused)
     if unused:
         yield f"strings that nothing kept refers to, environments among them: {len(unused)}"
@@ -139,11 +139,16 @@ def _clean_texts(db: sqlite3.Connection, table: str, cleaner: Cleaner) -> None:
     for column, kind in _columns(db, table):
         if kind and "TEXT" not in kind and "CHAR" not in kind:
             continue
-        for (text,) in db.execute(f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)}").fetchall():
-            if isinstance(text, str) and (clean := cleaner.clean(text)) != text:
+        for (found,) in db.execute(f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)}").fetchall():
+            if isinstance(found, (str, bytes)) and (clean := cleaner.clean(_text(found))) != found:
                 db.execute(
-                    f"UPDATE {_quoted(table)} SET {_quoted(column)} = ? WHERE {_quoted(column)} = ?", (clean, text)
+                    f"UPDATE {_quoted(table)} SET {_quoted(column)} = ? WHERE {_quoted(column)} = ?", (clean, found)
                 )
+
+
+def _text(cell: object) -> str:
+    """A cell of a column of texts, which SQLite lets hold anything."""
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else "" if cell is None else str(cell)
 
 
 def _quoted(name: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.readers.nsys_exports import write_sqlite
 
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -21,3 +22,13 @@ def written(tmp_path: Path) -> Any:
         return read(file, cache=False, **options)
 
     return write
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Any:
+    """Writes tables as an Nsight Systems export and reads it."""
+
+    def reading(*texts: str) -> Trace:
+        return read(write_sqlite(tmp_path / "export.sqlite", "\n\n".join(texts)), cache=False)
+
+    return reading

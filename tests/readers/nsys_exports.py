@@ -11,11 +11,38 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from timesink.model.schema import Table
+from timesink.model.trace import NoteKind, Trace
+
 Cell = int | float | str | None
 
 _CELL = re.compile(r'"([^"]*)"|(\S+)')
 _SERIALIZED = re.compile(r"(\d+):(\d*)")
 HARDWARE = 1 << 48  # set in the ids of real exports; it must not leak into process numbers
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+CALL = "CUPTI_ACTIVITY_KIND_RUNTIME"
+STRINGS = """
+StringIds
+id value
+1 "gemm"
+2 "cudaLaunchKernel_v7000"
+3 "cudaStreamSynchronize_v3020"
+4 "cudaStreamWaitEvent_v3020"
+5 "cuMemcpyHtoDAsync_v2"
+"""
+ONE_KERNEL = f"""
+{STRINGS}
+
+{KERNEL}
+start end deviceId contextId streamId correlationId globalPid demangledName
+100 150 0 1 7 11 7: 1
+"""
+START = """
+TARGET_INFO_SESSION_START_TIME
+utcEpochNs
+1700000000000000000
+"""
 
 
 def cell(quoted: str, word: str) -> Cell:
@@ -48,3 +75,13 @@ def write_sqlite(path: Path, text: str) -> Path:
             db.execute(f"CREATE TABLE {name} ({declared})")
             db.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
     return path
+
+
+def columns(trace: Trace, table: Table, *names: str) -> list[tuple[object, ...]]:
+    """The rows of these columns."""
+    return trace[table].select(*names).rows()
+
+
+def messages(trace: Trace, kind: NoteKind) -> list[tuple[str, int]]:
+    """What is said of the import in notes of that kind."""
+    return [(note.message, note.count) for note in trace.notes if note.kind is kind]

@@ -16,7 +16,9 @@ from timesink.cli.output import sink
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
-    from timesink.outcomes import GateResult
+    from collections.abc import Sequence
+
+    from timesink.outcomes import GateResult, GateRow
 
 Metrics = Annotated[
     Path | None,
@@ -145,5 +147,5 @@ def command(
     return write(replace(result, artefact=artefact), target, files, strict=strict, exit_zero=exit_zero)
 
 
-def _with(result: GateResult, rows: list, absent: str) -> GateResult:  # type: ignore[type-arg]
+def _with(result: GateResult, rows: Sequence[GateRow], absent: str) -> GateResult:
     return replace(result, rows=(*result.rows, *rows), notes=(*result.notes, *((absent,) if absent else ())))

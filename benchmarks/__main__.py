@@ -17,7 +17,7 @@ from itertools import chain
 from benchmarks.inputs import traces
 from benchmarks.runs import Row, show
 
-from benchmarks import decode, end_to_end, pages, sqlite, startup
+from benchmarks import decode, end_to_end, pages, sqlite, startup, window
 
 SIZES = (125, 500, 2000)
 QUICK_SIZES = (15, 30, 60)
@@ -33,6 +33,7 @@ def plans(runs: int, quick: bool, hta: str) -> dict[str, Callable[[], Iterator[R
             sqlite.NAME: lambda: chain(
                 sqlite.rows(1, 20_000, 40_000), sqlite.growth(64_000, 128_000), sqlite.beside_nsys_ai(4_000, 8_000)
             ),
+            window.NAME: lambda: window.rows(1, QUICK_SIZES[0], 20_000),
             pages.NAME: lambda: pages.rows(1, QUICK_SIZES[0]),
         }
     return {
@@ -42,6 +43,7 @@ def plans(runs: int, quick: bool, hta: str) -> dict[str, Callable[[], Iterator[R
         sqlite.NAME: lambda: chain(
             sqlite.rows(runs), sqlite.growth(4_000_000, 8_000_000), sqlite.beside_nsys_ai(250_000, 500_000)
         ),
+        window.NAME: lambda: window.rows(runs),
         pages.NAME: lambda: pages.rows(2 * runs + 1),
     }
 

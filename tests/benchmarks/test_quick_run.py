@@ -15,7 +15,14 @@ def test_a_quick_run_fills_every_row_with_a_positive_figure() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ") and "figure" not in line]
-    assert {row[0].removeprefix("| ") for row in rows} == {"start-up", "decode", "end to end", "sqlite", "report"}
+    assert {row[0].removeprefix("| ") for row in rows} == {
+        "start-up",
+        "decode",
+        "end to end",
+        "sqlite",
+        "window",
+        "report",
+    }
     for row in rows:
         figure = re.match(r"-?[\d.,]+", row[2])
         assert figure, row

@@ -222,3 +222,71 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setattr("timesink.registry.all_rules", interrupted)
     assert run(["rules"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("window", ["1:2", "nan:1s", "2s:1s", "-1s:2s", "1h:2h", "900s:901s"])
+def test_a_window_that_is_none_is_a_usage_error_with_the_way_out(
+    window: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["diagnose", str(BEFORE), f"--window={window}"]) == 2
+    shown = capsys.readouterr().err
+    assert "window" in shown and ("12.5s:13.5s" in shown or "choose a window" in shown)
+
+
+def test_a_diagnosis_of_a_window_says_so_and_counts_the_steps_it_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms", "--format", "json", "--no-cache"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema())
+    assert any("only the window 40.0 ms to 100 ms of" in note for note in document["notes"])
+    assert document["steps"]["count"] == 3
+    assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms", "--no-cache"]) == 0
+    assert "1 begun before the window" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["summary"],
+        ["idle"],
+        ["tables"],
+        ["what-if", "--change", "remove-sync"],
+        ["report", "-o", "{}/page.html"],
+        ["export", "-o", "{}/trace.pftrace"],
+        ["query", "select count(*) from device_ops"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_commands_that_read_a_timeline_take_a_window(command: list[str], tmp_path: Path) -> None:
+    name, *rest = [word.format(tmp_path) for word in command]
+    assert run([name, str(BEFORE), "--window", "40ms:100ms", "--no-cache", *rest]) == 0
+
+
+def test_a_kernel_report_has_no_window(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "compile.log"
+    log.write_text("V0101 00:00:00.000000 1 torch/_dynamo/guards.py:1] [0/0] [__guards] GUARDS:\n")
+    assert run(["diagnose", str(log), "--window", "1s:2s"]) == 2
+    assert "can be cut" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["the look", "the window"])
+def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
+    when: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from timesink.readers import cache
+    from timesink.readers.kineto import windows
+
+    passes = []
+
+    def interrupted(reading: windows.Windows) -> object:
+        passes.append(reading)
+        if len(passes) == {"the look": 1, "the window": 2}[when]:
+            raise KeyboardInterrupt
+        return whole(reading)
+
+    whole = windows.Windows._unpacked
+    monkeypatch.setattr(windows.Windows, "_unpacked", interrupted)
+    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
+    assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms"]) == 130
+    assert capsys.readouterr().err == "timesink: interrupted\n"
+    assert not (tmp_path / "cache").exists()

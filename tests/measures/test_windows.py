@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.measures.test_steps import loop
@@ -11,6 +12,7 @@ from tests.tables import trace_of
 from timesink.measures.budget import step_budgets, time_budget
 from timesink.measures.steps import steps
 from timesink.measures.timeline import device_timeline
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 
 
@@ -33,6 +35,25 @@ def test_a_slow_first_step_of_a_window_in_the_middle_is_no_warm_up() -> None:
     whole = loop([100, 100, 100, 100, 900, 100, 100, 100, 100, 100, 100, 100])
     cut = steps(whole.between(350, 5_000))
     assert cut.times.max_ns == 900 and cut.dropped == {"begun_before": 1, "truncated": 1}
+
+
+def test_the_first_steps_of_a_run_are_warm_up_though_a_window_opens_before_them() -> None:
+    whole = loop([900, 100, 100, 100, 100, 100, 100, 100])
+    late = {table: frame.with_columns(pl.col("start_ns", "end_ns") + 5_000) for table, frame in whole.tables.items()}
+    calls = pl.concat([whole[API_CALLS].head(1).with_columns(correlation=pl.lit(99, pl.Int64)), late[API_CALLS]])
+    trace = Trace("late", {**late, API_CALLS: calls})
+    assert trace.extent_ns is not None and trace.extent_ns[0] == 1
+    assert steps(trace.between(3_000, 20_000)).dropped == {"truncated": 1, "warm_up": 1}
+
+
+def test_a_last_step_without_its_kernel_does_not_end_the_one_before() -> None:
+    whole = loop([100] * 8)
+    ops = whole[DEVICE_OPS]
+    copies = ops.with_columns(pl.col("start_ns", "end_ns") - 60, kind=pl.lit("copy").cast(ops.schema["kind"]))
+    both = DEVICE_OPS.check(pl.concat([ops, copies]).sort(DEVICE_OPS.sorted_by))
+    trace = Trace("copies", {**whole.tables, DEVICE_OPS: both})
+    cut = steps(trace.between(0, 1_060)).windows  # the copy of step 6 at 1041, its kernel at 1101
+    assert cut.select("start_ns", "end_ns").rows()[-1] == (901, 1_001) and cut["period_ns"].unique().to_list() == [100]
 
 
 def test_what_ran_before_the_window_is_no_time_of_it() -> None:

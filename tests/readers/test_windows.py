@@ -8,9 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from timesink.measures.budget import step_budgets
 from timesink.model.trace import Trace
 from timesink.model.window import Window
-from timesink.readers import ReadLimits, reader_of
+from timesink.readers import ReadLimits, read, reader_of
 from timesink.readers.cutting import CuttingReader
 
 HERE = Path(__file__).parents[1]
@@ -45,6 +46,22 @@ def obeys_the_law(path: Path, parts: int) -> None:
 
 
 OURS = [DATA / "nsys" / "gpt_before_5_steps.sqlite", HERE.parent / "src" / "timesink" / "demo" / "gpt_after.json.gz"]
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
+def test_steps_of_a_window_are_timed_as_in_the_whole_trace(path: Path) -> None:
+    whole = read(path, cache=False)
+    first, last = whole.extent_ns or (0, 0)
+    said = {row["start_ns"]: row for row in step_budgets(whole).frame.drop("step").iter_rows(named=True)}
+    seen = set()
+    for at in range(6):
+        cut = whole.between(first + (last - first) * at // 10, first + (last - first) * (at + 4) // 10)
+        for row in step_budgets(cut).frame.drop("step").iter_rows(named=True):
+            assert row == said.get(row["start_ns"], row)
+            seen.add(row["start_ns"])
+    assert len(seen & said.keys()) > len(said) // 2
+
+
 THEIRS = sorted(
     path
     for pattern in ("own/nsys/*.sqlite", "public/nsys/*.sqlite", "own/kineto/*.gz", "public/kineto/*.json*")

@@ -80,7 +80,9 @@ def steps(trace: Trace) -> Steps:
     anchored = _device_anchors(trace)
     lead = _leading_device(anchored)
     early = _begun_before(found.frame, lead, trace)
-    warm_up = warm_up_count(trace, _periods(found.frame, lead).join(early, on=_STEP, how="anti"))
+    # Where steps went on before the window, its first ones are no warm-up: they were asked for.
+    fresh = _periods(found.frame, lead).join(early, on=["rank", "process"], how="anti")
+    warm_up = warm_up_count(trace, fresh)
     frame = _with_status(found.frame, lead, warm_up, trace.window)
     frame = _begun(frame, early)
     kept = frame.filter(pl.col("status") == KEPT).select("rank", "process", "step")
@@ -133,10 +135,15 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
     owners = owners.unique(["rank", "device"], keep="first", maintain_order=True).rename({"len": "ops_on_device"})
     work = pl.col("start_ns").filter(pl.col("kind").is_in(["kernel", "graph"])).min()
     key = ["rank", "process", "device"]
+    # Behind a window's end there may be a kernel to the copy before it.
+    sure = pl.lit(True) if trace.window is None else pl.col("step") < pl.col("step").max().over(key)
     return (
         ops.filter(pl.col("step") >= 0)
         .group_by(*key, "step")
-        .agg(work.fill_null(pl.col("start_ns").min()).alias("start_ns"))
+        .agg(work.alias("kernel_ns"), pl.col("start_ns").min())
+        .filter(sure | pl.col("kernel_ns").is_not_null())
+        .with_columns(pl.col("kernel_ns").fill_null(pl.col("start_ns")).alias("start_ns"))
+        .drop("kernel_ns")
         .join(owners, on=["rank", "device", "process"], how="inner")
         .sort(*key, "step")
         .with_columns(

@@ -1,8 +1,7 @@
 """How many leading steps are warm-up: slower than the rest, or doing set-up work that the rest does not.
 
 A lone slow step later in the run is no warm-up: it stays and shows in the high quantiles. Set-up calls in every step
-(allocation churn, recompilation) are the program's steady state and drop nothing. Nor does a trace cut to a window that
-opens late: its first steps were asked for.
+(allocation churn, recompilation) are the program's steady state and drop nothing.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ def warm_up_count(trace: Trace, periods: pl.DataFrame) -> pl.DataFrame:
     `periods` has rank, process, step, period_ns.
     """
     counted = _setup_events(trace)
-    late = trace.window is not None and trace.window.opens_late
     rows = []
     for (rank, process), part in sorted(periods.partition_by("rank", "process", as_dict=True).items()):
         setup = part.join(counted, on=["rank", "process", "step"], how="left")["setup"].fill_null(0).to_numpy()
-        dropped = 0 if late else _leading(part["period_ns"].to_numpy(), setup)
+        dropped = _leading(part["period_ns"].to_numpy(), setup)
         rows.append((rank, process, int(part["step"][dropped]) if dropped else 0))
     return pl.DataFrame(rows, schema={"rank": pl.Int32, "process": pl.Int64, "warm_up": pl.Int32}, orient="row")
 

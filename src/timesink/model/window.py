@@ -63,11 +63,6 @@ class Window:
         end_ns = last_ns + 1 if span.end_ns is None else first_ns + span.end_ns
         return cls(first_ns + span.start_ns, end_ns, first_ns, last_ns)
 
-    @property
-    def opens_late(self) -> bool:
-        """Whether something was recorded before it."""
-        return self.start_ns > self.first_ns
-
     def __str__(self) -> str:
         start, end, whole = (
             time_text(value)

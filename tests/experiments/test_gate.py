@@ -16,7 +16,7 @@ from timesink.experiments.gate import against_baseline, compare_counter, gate_co
 from timesink.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
 
 TODAY = date(2026, 11, 20)
-HERE = Environment({"gpu": "NVIDIA H200", "driver major": "580"}, {})
+HERE = Environment({"gpu": "NVIDIA H200", "driver major": "580"})
 STORED = (1.0, 1.002, 0.998, 1.001, 0.999, 1.003, 0.997, 1.0)
 
 
@@ -168,7 +168,7 @@ def reason_of(found: Baseline | Unusable) -> Reason:
 def test_no_baseline_another_machine_and_other_work_are_told_apart(tmp_path: Path) -> None:
     assert reason_of(baselines.find(tmp_path, "suite", HERE, "w0")) is Reason.MISSING_BASELINE
     saved(tmp_path, stored())
-    there = Environment({**HERE.hard, "gpu": "NVIDIA A100"}, {})
+    there = Environment({**HERE.hard, "gpu": "NVIDIA A100"})
     foreign = baselines.find(tmp_path, "suite", there, "w0")
     assert reason_of(foreign) is Reason.OTHER_ENVIRONMENT
     assert isinstance(foreign, Unusable)

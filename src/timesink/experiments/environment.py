@@ -1,7 +1,4 @@
-"""Where a measurement was made: hard facts that must agree before two are compared, soft ones that are listed.
-
-Environment variables are taken from an allow-list and never where the name hints at a secret.
-"""
+"""Where a measurement was made: facts that must agree before two are compared."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -31,8 +27,6 @@ _PACKAGES = (
     "transformer-engine",
     "flash-attn",
 )
-_KEPT = re.compile(r"^(CUDA|NCCL|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|OMP|CUBLAS)_")
-_SECRET = re.compile(r"token|secret|key|password|cookie", re.IGNORECASE)
 _ANSWER_S = 20.0
 _ASK_PACKAGES = (
     "import importlib.metadata as m, json, sys; "
@@ -43,10 +37,9 @@ _ASK_PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Hard facts (a difference forbids a comparison) and soft ones (a difference is reported)."""
+    """Hard facts: a difference forbids a comparison."""
 
     hard: Mapping[str, str]
-    soft: Mapping[str, str]
 
     @property
     def key(self) -> str:
@@ -63,13 +56,7 @@ def environment(command: Command | None = None) -> Environment:
     hard |= {f"package {name}": version for name, version in packages.items() if name.startswith(_PACKAGES)}
     if "python" in packages:
         hard["python"] = packages["python"]
-    soft = {"driver": driver, "kernel": platform.release(), "cpu": _cpu(), "governor": _governor()}
-    soft |= {
-        f"variable {name}": value
-        for name, value in sorted(variables.items())
-        if _KEPT.match(name) and not _SECRET.search(name)
-    }
-    return Environment(dict(sorted(hard.items())), {name: value for name, value in sorted(soft.items()) if value})
+    return Environment(dict(sorted(hard.items())))
 
 
 def workload(command: Command, files: Iterable[Path] = (), declared: Mapping[str, str] | None = None) -> str:
@@ -149,20 +136,3 @@ def _interpreter(program: str) -> str:
     words = first[2:].split() if first.startswith("#!") else []
     named = [word for word in words if Path(word).name.startswith("python")]
     return (shutil.which(named[0]) or "") if named else ""
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-
-
-def _governor() -> str:
-    try:
-        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text("utf-8").strip()
-    except OSError:
-        return ""

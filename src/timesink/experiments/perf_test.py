@@ -102,4 +102,4 @@ class _Launcher:
 def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:
     """Where the tests run, with facts that a project adds by hook."""
     here = environment(command)
-    return Environment({**here.hard, **extra}, here.soft)
+    return Environment({**here.hard, **extra})

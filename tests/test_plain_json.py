@@ -35,3 +35,11 @@ def test_half_of_a_surrogate_pair_is_replaced_and_a_whole_pair_is_one_character(
 def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # each cause has its own words
         parsed(text)
+
+
+def test_a_whole_number_beyond_every_double_is_an_error_and_no_other_is_touched() -> None:
+    for digits in (f"1{'0' * 309}", f"-1{'0' * 5000}"):
+        with pytest.raises(ValueError, match="a whole number of"):
+            parsed(f"[{digits}]")
+    assert parsed(f"[{2**63}, 1{'0' * 300}]") == [2**63, 10**300]
+    assert parsed(f'["{"7" * 400}", 12]') == ["7" * 400, 12]

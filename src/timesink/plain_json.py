@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -10,23 +11,30 @@ from typing import Any, Final
 MOST_NESTED: Final = 100
 """Levels of lists and objects. No file that is taken has more, and what walks a value may call itself as often."""
 _TOO_DEEP: Final = "it is nested too deeply"
+_LONG = re.compile(r"\d{309}")  # the largest double has 309 digits
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str | bytes, *, strict: bool = True) -> Any:
-    """The value of a JSON text; whatever is wrong with it is a `ValueError`, nesting beyond `MOST_NESTED` too.
+    """The value of a JSON text; whatever is wrong with it is a `ValueError`.
 
-    `strict` refuses control characters inside texts. Half of a surrogate pair, which JSON can spell and UTF-8 cannot,
-    becomes the replacement character.
+    Nesting beyond `MOST_NESTED` is wrong, and a whole number beyond every double. `strict` refuses control characters
+    inside texts. Half of a surrogate pair, which JSON can spell and UTF-8 cannot, becomes the replacement character.
     """
+    plain = text if isinstance(text, str) else text.decode("latin-1")
     try:
-        value = json.loads(text, strict=strict)
+        value = json.loads(text, strict=strict, parse_int=_whole if _LONG.search(plain) else None)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    plain = text if isinstance(text, str) else text.decode("latin-1")
     if plain.count("[") + plain.count("{") > MOST_NESTED and _is_too_deep(value):
         raise ValueError(_TOO_DEEP)
     return _encodable(value) if _SURROGATE.search(plain) else value
+
+
+def _whole(digits: str) -> int:
+    if float(digits) in (math.inf, -math.inf):
+        raise ValueError(f"it holds a whole number of {len(digits)} digits")
+    return int(digits)
 
 
 def _is_too_deep(value: Any) -> bool:

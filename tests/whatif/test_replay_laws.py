@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import shifted, traces
 from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simulate
 
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleHost, ScaleKernels
 from timesink.whatif.critical import path_pieces, path_shares
@@ -45,6 +49,19 @@ def test_a_shifted_clock_shifts_nothing_but_times(trace: Trace, by_ns: int) -> N
         assert np.array_equal(here.network.observed_ns + by_ns, there.network.observed_ns)
         assert np.array_equal(here.network.edges.weight_ns, there.network.edges.weight_ns)
         assert np.array_equal(here.network.edges.unexplained_ns, there.network.edges.unexplained_ns)
+
+
+@settings(deadline=None)
+@given(traces(), st.sampled_from([1 << 40, (1 << 63) - 1]))
+def test_the_size_of_correlation_ids_does_not_matter(trace: Trace, largest: int) -> None:
+    """Times processes, the largest ids are no 64-bit number any more."""
+    renamed = (largest - (pl.col("correlation") - 1)).alias("correlation")  # the strategy draws them from 1 on
+    tables = {table: trace.get(table).with_columns(renamed) for table in (API_CALLS, DEVICE_OPS)}
+    renumbered = replace(trace, tables={**trace.tables, **tables})
+    for rank in ranks_of(trace):
+        here, there = Graph.from_trace(trace, rank), Graph.from_trace(renumbered, rank)
+        assert np.array_equal(here.network.edges.weight_ns, there.network.edges.weight_ns)
+        assert np.array_equal(here.program.ops.call, there.program.ops.call)
 
 
 @settings(deadline=None)

@@ -124,7 +124,7 @@ def read(path: Path) -> Baseline:
         runs = tuple(_run(entry) for entry in record["runs"])
         counters = {str(name): _counter(entry) for name, entry in record.get("counters", {}).items()}
         updates = tuple((str(u["date"]), str(u["reason"]), str(u.get("sha", ""))) for u in record.get("updates", []))
-    except (AttributeError, KeyError, TypeError, ValueError) as broken:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as broken:
         raise BrokenRecord(
             f"{path} holds a damaged entry: {broken!r}", remedy="restore it from version control"
         ) from broken

@@ -121,10 +121,22 @@ def _launches(frame: pl.DataFrame, calls: Calls) -> Rows:
         mine = np.zeros(wanted.size, np.int64)
     else:
         mine = _coded(process, names)
-    width = int(max(calls.correlation.max(), wanted.max())) + 1
-    keys = _coded(calls.process, names) * width + np.where(known, calls.correlation, 0)
-    keys = np.where(known, keys, -1)
+    wanted, caused, width = _narrowed(wanted, np.where(known, calls.correlation, -1), len(names))
+    keys = np.where(known, _coded(calls.process, names) * width + caused, -1)
     return first_places(np.where(wanted >= 0, mine * width + wanted, -1), keys)
+
+
+def _narrowed(some: Rows, others: Rows, factor: int) -> tuple[Rows, Rows, int]:
+    """Two columns of numbers and one more than their largest; renumbered where `factor` times that is no 64-bit number.
+
+    Negative numbers stay negative.
+    """
+    width = int(max(some.max(), others.max())) + 1
+    if width * factor <= np.iinfo(np.int64).max:
+        return some, others, width
+    distinct, numbers = np.unique(np.concatenate([some, others]), return_inverse=True)
+    numbers = np.where(distinct[numbers] >= 0, numbers, -1)
+    return numbers[: some.size], numbers[some.size :], distinct.size
 
 
 def _coded(values: Rows, names: dict[int, int]) -> Rows:

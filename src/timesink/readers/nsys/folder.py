@@ -51,7 +51,7 @@ class Folder:
                         f"it unpacks to more than {self.most_bytes} bytes",
                         remedy="raise the limit if you trust the file",
                     )
-                frame = pl.DataFrame(batch)
+                frame = pl.DataFrame(_bare(batch))
                 typed = _typed(frame, source)
                 spoiled += _nulls(typed) - _nulls(frame)
                 parts.append(kept(typed, source, keep))
@@ -109,6 +109,13 @@ def _batches(file: Path, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
             yield from (reader.get_batch(at).select(columns) for at in range(reader.num_record_batches))
 
 
+def _bare(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    """Without the notes other programs attach to columns: Polars panics where one is no UTF-8."""
+    import pyarrow
+
+    return pyarrow.RecordBatch.from_arrays(batch.columns, names=batch.schema.names)
+
+
 def _arrow_reader(stream: object) -> pyarrow.ipc.RecordBatchFileReader | pyarrow.ipc.RecordBatchStreamReader:
     """A reader of either Arrow layout: the file one begins with its magic word."""
     import pyarrow
@@ -146,6 +153,6 @@ def _blamed(file: Path) -> Iterator[None]:
 
     try:
         yield
-    except (pyarrow.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UnreadableTrace(file, f"damaged: {reason[:200]}", remedy="export the report again") from error

@@ -117,3 +117,15 @@ def test_ranges_of_row_ids_cover_every_row_once_and_in_order(ids, parts):
         patch.setattr("os.cpu_count", lambda: parts)
         frame = bulk.read_table(path, TABLE, COLUMNS, [])
     assert frame["start"].to_list() == sorted(ids)
+
+
+def test_holes_between_row_ids_make_no_more_ranges_than_the_file_has_room_for(tmp_path, monkeypatch):
+    path = written(str(tmp_path), [])
+    with closing(sqlite3.connect(path)) as db, db:
+        rows = [(n, n) for n in (-(1 << 62), 0, 1 << 62)]
+        db.executemany("INSERT INTO NVTX_EVENTS (rowid, start, kind, value) VALUES (?, ?, 0, 0)", rows)
+    asked = []
+    scanned = bulk._scan_range
+    monkeypatch.setattr(bulk, "_scan_range", lambda scan, bounds: asked.append(bounds) or scanned(scan, bounds))
+    assert bulk.read_table(path, TABLE, COLUMNS, [])["start"].to_list() == [-(1 << 62), 0, 1 << 62]
+    assert len(asked) <= 4

@@ -102,8 +102,9 @@ def _ranges(scan: _Scan) -> list[tuple[int, int] | None]:
     if not isinstance(low, int) or not isinstance(high, int):
         return [None]
     size = high - low
-    # An interrupt waits for the ranges begun, so a large table is many of them.
-    count = max(min(_most_workers(), size // _ROWS_PER_RANGE + 1), size // _MOST_ROWS_PER_RANGE)
+    # An interrupt waits for the ranges begun, so a large table is many of them; row ids may have holes of any size.
+    count = min(_most_workers(), size // _ROWS_PER_RANGE + 1)
+    count = max(count, min(size, scan.most_rows) // _MOST_ROWS_PER_RANGE)
     cuts = [low + (high - low + 1) * part // count for part in range(count)] + [high + 1]
     return [(first, after - 1) for first, after in pairwise(cuts)] if count > 1 else [None]
 

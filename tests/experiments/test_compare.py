@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -63,6 +65,16 @@ def test_parts_of_the_steps_sum_to_the_steps(trace: Trace) -> None:
     assert sum(parts.paced_by.values()) == parts.step_count
     if steps(trace).windows.height:
         assert int(step_series(trace).sum()) == parts.span_ns
+
+
+@settings(deadline=None, max_examples=25)
+@given(traces(), st.integers(1, 4))
+def test_parts_of_ops_taken_a_few_at_a_time_are_the_same(trace: Trace, at_once: int) -> None:
+    key = ["kind", "name", "grid", "block", "range"]
+    whole = step_parts(trace).frame.sort(key)
+    again = replace(trace)  # a trace of its own: nothing is remembered of it
+    with mock.patch("timesink.measures.step_parts._OPS_AT_ONCE", at_once):
+        assert step_parts(again).frame.sort(key).equals(whole)
 
 
 @settings(deadline=None, max_examples=25)

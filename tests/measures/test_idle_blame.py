@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -11,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import frame, reordered, shifted, traces
 
+from timesink.measures import gaps
 from timesink.measures.gaps import device_gaps
 from timesink.measures.idle_blame import IdleBlame, idle_blame, intervals_of
+from timesink.measures.launches import launches
 from timesink.measures.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.whatif import device
 
 US = 1_000
 HOST = {"rank": 0, "process": 1, "thread": 1}
@@ -170,6 +175,21 @@ def test_the_stretches_are_the_gaps(trace: Trace) -> None:
         assert (ended.start_ns.tolist(), ended.end_ns.tolist()) == ([op["start_ns"]], [op["end_ns"]])
     assert blame.ended_by(gaps["op"].to_numpy()).equals(blame.frame)
     assert blame.ended_by(np.array([], np.int64)).is_empty()
+
+
+@settings(deadline=None)
+@given(traces(), st.integers(1, 5))
+def test_gaps_blamed_a_few_at_a_time_are_blamed_the_same(trace: Trace, at_once: int) -> None:
+    whole, gaps_found, found = idle_blame(trace), device_gaps(trace).frame, launches(trace)
+    again = replace(trace)  # a trace of its own: nothing is remembered of it
+    with mock.patch.object(gaps, "AT_ONCE", at_once), mock.patch.object(device, "_ROWS_AT_ONCE", at_once):
+        assert idle_blame(again).frame.equals(whole.frame)
+        assert device_gaps(again).frame.equals(gaps_found)
+        for mine in launches(again):
+            one = found[mine.rank, mine.device]
+            assert (mine.host_late_ns, mine.launch_latency_ns, mine.queued_ns, mine.unknown_ns) == (
+                one.host_late_ns, one.launch_latency_ns, one.queued_ns, one.unknown_ns
+            )  # fmt: skip
 
 
 @settings(deadline=None)

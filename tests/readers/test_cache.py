@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import polars as pl
@@ -166,3 +167,26 @@ def test_small_files_are_not_kept_and_every_file_has_its_digest(
     file = trace_file(tmp_path)
     assert read(file)[SOURCES]["sha256"].to_list() == [cache.digest_of(file)]
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_reading_that_is_interrupted_keeps_nothing_and_ends_the_digest(
+    tmp_path: Path, reader: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text("x" * 10)
+    digests: list[Event] = []
+
+    def endless(path: Path, stopped: Event) -> str:
+        digests.append(stopped)
+        assert stopped.wait(60)
+        return ""
+
+    def interrupted(path: Path, limits: ReadLimits) -> Trace:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache, "digest_of", endless)
+    monkeypatch.setattr(reader, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        through(reader, file)
+    assert [stopped.is_set() for stopped in digests] == [True]
+    assert not (tmp_path / "cache").exists() or not list((tmp_path / "cache").rglob("*"))

@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import polars as pl
 import pytest
@@ -126,6 +127,30 @@ def test_holes_between_row_ids_make_no_more_ranges_than_the_file_has_room_for(tm
         db.executemany("INSERT INTO NVTX_EVENTS (rowid, start, kind, value) VALUES (?, ?, 0, 0)", rows)
     asked = []
     scanned = bulk._scan_range
-    monkeypatch.setattr(bulk, "_scan_range", lambda scan, bounds: asked.append(bounds) or scanned(scan, bounds))
+    monkeypatch.setattr(
+        bulk, "_scan_range", lambda scan, bounds, stop: asked.append(bounds) or scanned(scan, bounds, stop)
+    )
     assert bulk.read_table(path, TABLE, COLUMNS, [])["start"].to_list() == [-(1 << 62), 0, 1 << 62]
     assert len(asked) <= 4
+
+
+def test_an_interrupted_scan_stops_its_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "export.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE NVTX_EVENTS (start INTEGER)")
+        db.executemany("INSERT INTO NVTX_EVENTS VALUES (?)", [(number,) for number in range(10)])
+        db.commit()
+    stops: list[Event] = []
+
+    def scanned(scan: object, bounds: object, stopped: Event) -> list[pl.DataFrame]:
+        stops.append(stopped)
+        if bounds == "first":
+            raise KeyboardInterrupt
+        assert stopped.wait(60)  # as a scan of many batches would look
+        return []
+
+    monkeypatch.setattr(bulk, "_ranges", lambda scan: ["first", "second"])
+    monkeypatch.setattr(bulk, "_scan_range", scanned)
+    with pytest.raises(KeyboardInterrupt):
+        bulk.read_table(path, TABLE, frozenset({"start"}), [])
+    assert all(stopped.is_set() for stopped in stops)

@@ -163,7 +163,7 @@ def test_a_pinned_copy_runs_beside_the_kernel_before_it_and_still_precedes_the_n
     exact = PinCopies(ratio=Range.exact(1.0))
     # launched at 10, the copy starts one launch latency later beside the first kernel and takes its 77 us
     first, copy, second = ends_us(graph.apply(exact))
-    latency = graph.program.costs.latency_ns[1] / US
+    latency = graph.program.costs.latency_ns(np.array([1]))[0] / US
     assert (first, copy) == (100, 10 + latency + 77)
     assert second == max(copy, 100 + 1, 10 + 5 + 5 + latency) + 105
 

@@ -22,6 +22,7 @@ from timesink.model.trace import Trace
 from timesink.whatif.changes.case import Range
 
 Rows = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 _PRODUCTS: Final = ("gemm", "gemv")
 _BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "layout", "other")
@@ -40,16 +41,15 @@ _BETWEEN_KEPT: Final = Range(0.2, 0.0, 0.0)
 def attention_pieces(trace: Trace) -> tuple[Shortened, ...]:
     """Per device with such a sequence: its products and the kernels between them."""
     facts = kernel_facts(trace)
-    names = trace.get(DEVICE_OPS)["name"].gather(facts.frame["row"])
-    frame = facts.frame.with_columns(
-        matches(names, _BACKWARD).alias("backward"),
-        matches(names, _LOSS).alias("of_loss"),
-        matches(names, _MEAN).alias("averages"),
-    )
     found = []
     for device in facts.devices:
-        mine = frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-        mine = mine.sort("stream", "start_ns", "row")
+        mine = facts.on(device).select("row", "stream", "start_ns", "family")
+        names = trace.get(DEVICE_OPS)["name"].gather(mine["row"])
+        mine = mine.with_columns(
+            matches(names, _BACKWARD).alias("backward"),
+            matches(names, _LOSS).alias("of_loss"),
+            matches(names, _MEAN).alias("averages"),
+        ).sort("stream", "start_ns", "row")
         products, between = _pieces(mine)
         if between.size:
             every = np.union1d(products, between)
@@ -59,11 +59,8 @@ def attention_pieces(trace: Trace) -> tuple[Shortened, ...]:
 
 def _pieces(mine: pl.DataFrame) -> tuple[Rows, Rows]:
     """Rows of the products and of what lies between them, for kernels in order of stream and start."""
-    stream, backward = mine["stream"].to_list(), mine["backward"].to_list()
-    product = mine["family"].is_in(_PRODUCTS).to_list()
-    recast = mine["family"].is_in(_RECAST).to_list()
-    passed = mine["family"].is_in(_BETWEEN).to_list()
-    averages = mine["averages"].to_list()
+    stream, backward, averages = (mine[name].to_numpy() for name in ("stream", "backward", "averages"))
+    product, recast, passed = (mine["family"].is_in(some).to_numpy() for some in (_PRODUCTS, _RECAST, _BETWEEN))
     softmax = (mine["family"] == "softmax").to_numpy() & ~mine["of_loss"].to_numpy()
     products: set[int] = set()
     between: set[int] = set()
@@ -85,7 +82,7 @@ def _pieces(mine: pl.DataFrame) -> tuple[Rows, Rows]:
     return row[sorted(products)], row[sorted(between)]
 
 
-def _product_at(place: int, step: int, stream: list[int], product: list[bool], passed: list[bool]) -> int:
+def _product_at(place: int, step: int, stream: Rows, product: Flags, passed: Flags) -> int:
     """The first product before or after, through kernels that attention has between; -1 where there is none."""
     at = place + step
     for _ in range(_REACH + 1):
@@ -99,13 +96,13 @@ def _product_at(place: int, step: int, stream: list[int], product: list[bool], p
     return -1
 
 
-def _averaged(place: int, stream: list[int], averages: list[bool]) -> list[int]:
+def _averaged(place: int, stream: Rows, averages: Flags) -> list[int]:
     """A mean over heads of the weights that were asked for: it follows the last product within a few kernels."""
     reach = range(place + 1, min(place + 1 + _MEAN_REACH, len(stream)))
     return [at for at in reach if averages[at] and stream[at] == stream[place]][:1]
 
 
-def _neighbour(place: int, step: int, product: list[bool], recast: list[bool], stream: list[int]) -> tuple[int, ...]:
+def _neighbour(place: int, step: int, product: Flags, recast: Flags, stream: Rows) -> tuple[int, ...]:
     """The product next to a product, or one cast or change of layout and the product behind it; or nothing."""
     for path in ((place + step,), (place + step, place + 2 * step)):
         inside = all(0 <= at < len(stream) and stream[at] == stream[place] for at in path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import polars as pl
 
@@ -17,7 +17,12 @@ from timesink.measures.sync_gain import Root, sync_gain
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.nesting import key_slices
 from timesink.model.trace import Trace
+
+_READ: Final = (
+    "rank", "device", "start_ns", "end_ns", "cause", "process", "thread", "op_row", "call", "host_op", "range", "frame",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +62,7 @@ def drained_time(trace: Trace, root: Root, *causes: str) -> tuple[BlamedTime, ..
     Everything behind drains until the host is ahead again, where a replay without the waits wins it back (`sync_gain`);
     else what the host lost by waiting, no more.
     """
-    frame = idle_blame(trace).frame
+    frame = idle_blame(trace).frame.select(_READ)
     of_root = pl.lit(sync_gain(trace).root) == root
     waited = of_root.fill_null(False) & ((pl.col("cause") == "sync") | _rooted(trace))
     return _blamed_of(trace, frame.filter(waited | pl.col("cause").is_in(list(causes))), preparing=False)
@@ -71,7 +76,7 @@ def blamed_time(
     `preparing` keeps only the part inside (True) or outside (False) the preparation of input. Outside, stretches that
     blocking waits are the root of (`drained_time`) are left out.
     """
-    frame = idle_blame(trace).frame
+    frame = idle_blame(trace).frame.select(_READ)
     chosen = pl.col("cause").is_in(list(causes))
     if wanted is not None:
         chosen &= wanted
@@ -100,11 +105,12 @@ def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) ->
 
 
 def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
-    mine = stretches.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
+    slices = key_slices(stretches, ("rank", "device"))
+    mine = next((stretches[first:last] for device, first, last in slices if device == key), stretches.clear())
     length = intervals.covered_ns(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
     mine = mine.with_columns(pl.Series("length", length), _place_range(trace, mine["range"]))
     mine = mine.filter(pl.col("length") > 0)
-    longest = mine.sort("length", "start_ns", descending=[True, False])["op_row"].head(5)
+    longest = mine.select("length", "start_ns", "op_row").sort("length", "start_ns", descending=[True, False])
     names = ["thread", "call", "host_op", "range", "frame"]
     place = (
         mine.group_by(names)
@@ -128,7 +134,7 @@ def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Inter
         range=top["range"],
         frame=top["frame"],
         place_ratio=held / max(int(length.sum()), 1),
-        rows=tuple(longest.to_list()),
+        rows=tuple(longest["op_row"].head(5).to_list()),
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from timesink.measures.memo import remembered
 from timesink.measures.timeline import device_timeline
+from timesink.model.nesting import key_slices
 from timesink.model.op_class import op_class
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -38,8 +40,13 @@ def contention(trace: Trace) -> Contention:
     """Compare each kernel's runs beside communication with its free runs."""
     ops = trace.get(DEVICE_OPS)
     shape = ["rank", "device", "name", *_SHAPE]
-    kernels = ops.filter((op_class(ops) == "compute") & (pl.col("kind") == "kernel") & pl.col("grid_x").is_not_null())
-    kernels = kernels.select(*shape, "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns"))
+    known = (op_class(ops) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
+    beside = np.zeros(ops.height, np.bool_)  # on devices that communicate at all
+    for (rank, device), first, last in key_slices(ops, ("rank", "device")):
+        beside[first:last] = len(device_timeline(trace)[rank, device].communication) > 0
+    known &= pl.Series(beside)
+    kernels = ops.select(*shape, "start_ns", "end_ns").filter(known)
+    kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length_ns"))
     parts = [kernels.clear().with_columns(pl.lit(0, pl.Int64).alias("covered_ns"))]
     for (rank, device), mine in kernels.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
         talking = device_timeline(trace)[rank, device].communication

@@ -35,6 +35,9 @@ _STRIDED_KEPT: Final = Range(0.6, 0.1, 0.0)
 _CONVERTER: Final = Range(0.6, 0.3, 0.05)
 # A loss over two-byte logits moves half the bytes of one over four-byte logits.
 _HALF_BYTES: Final = Range(0.9, 0.65, 0.5)
+_COPIES: Final = pl.Enum(["cast", "layout"])
+_RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
+_COPIES_READ: Final = ("casts", "host_op")
 _STRIDED: Final = r"(?:^|:)elementwise_kernel"
 _LOG_SOFTMAX: Final = r"LogSoftMax|log_?softmax"
 
@@ -42,11 +45,11 @@ _LOG_SOFTMAX: Final = r"LogSoftMax|log_?softmax"
 @remembered
 def cast_kernels(trace: Trace) -> tuple[Shortened, ...]:
     """Per device: kernels that cast between floating types, and the fp32 losses that a cast feeds or drains."""
-    frame = kernel_facts(trace).frame.with_columns(copies(trace))
+    facts = kernel_facts(trace)
     found = []
-    for device in kernel_facts(trace).devices:
-        mine = frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-        mine = mine.sort("stream", "start_ns", "row")
+    for device in facts.devices:
+        mine = copies(trace, facts.on(device).select("row", "stream", "start_ns", "family", *_COPIES_READ))
+        mine = mine.select("row", "stream", "start_ns", "family", "copies").sort("stream", "start_ns", "row")
         cast = pl.col("copies") == "cast"
         beside = (cast.shift(1) & (pl.col("stream").shift(1) == pl.col("stream"))).fill_null(False) | (
             cast.shift(-1) & (pl.col("stream").shift(-1) == pl.col("stream"))
@@ -74,10 +77,10 @@ def _summed() -> pl.Expr:
 @remembered
 def layout_kernels(trace: Trace) -> tuple[Shortened, ...]:
     """Per device: kernels that only move a tensor into another layout, by name or by their operator."""
-    frame = kernel_facts(trace).frame.with_columns(copies(trace))
+    facts = kernel_facts(trace)
     found = []
-    for device in kernel_facts(trace).devices:
-        mine = frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    for device in facts.devices:
+        mine = copies(trace, facts.on(device).select("row", "family", *_COPIES_READ))
         converters = rows_of(mine.filter(pl.col("family") == "layout"))
         strided = rows_of(mine.filter(pl.col("copies") == "layout"))
         if converters.size + strided.size:
@@ -86,39 +89,40 @@ def layout_kernels(trace: Trace) -> tuple[Shortened, ...]:
     return tuple(found)
 
 
-def copies(trace: Trace) -> pl.Series:
-    """For each kernel of `kernel_facts`: ``cast``, ``layout``, or null for any other kernel."""
-    frame = kernel_facts(trace).frame
+def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+    """The kernels, a frame of `kernel_facts`, with `copies`: ``cast``, ``layout``, or null for any other kernel."""
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
     strided = matches(names, _STRIDED) & (frame["family"] == "copy")
     host = trace.get(HOST_OPS)
     recorded = _recorded(host, frame["host_op"].to_numpy())
-    return frame.select(
-        pl.when(pl.Series(recorded == "cast"))
-        .then(pl.lit("cast"))
-        .when(pl.Series(recorded == "other"))
+    cast, layout = pl.lit("cast", _COPIES), pl.lit("layout", _COPIES)
+    return frame.with_columns(
+        pl.when(recorded == "cast")
+        .then(cast)
+        .when(recorded == "other")
         .then(None)
-        .when(pl.Series(recorded == "same"))
-        .then(pl.when(strided).then(pl.lit("layout")))
+        .when(recorded == "same")
+        .then(pl.when(strided).then(layout))
         .when(pl.col("casts"))
-        .then(pl.lit("cast"))
+        .then(cast)
         .when(strided)
-        .then(pl.lit("layout"))
+        .then(layout)
         .alias("copies")
-    ).to_series()
+    )
 
 
-def _recorded(host: pl.DataFrame, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
-    """For each operator row: ``cast`` or ``same`` for a copy_ between floating types, ``other`` between others."""
-    answer = np.full(rows.size, "", dtype="<U5")
+def _recorded(host: pl.DataFrame, rows: npt.NDArray[np.int64]) -> pl.Series:
+    """For each operator row: ``cast`` or ``same`` for a copy_ between floating types, ``other`` between others, or
+    nothing."""
     if not host.height:
-        return answer
+        return pl.Series([""], dtype=_RECORDED).new_from_index(0, rows.size)
+    answer = np.zeros(rows.size, np.uint32)
     copying = (matches(host["name"], r"^aten::copy_$")).to_numpy()
     held = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
     said = host["input_dtypes"].gather(rows[held])
     kinds = mapped(said, lambda text: text.map_elements(_kind, pl.String), pl.String)
-    answer[held] = kinds.fill_null("").to_numpy().astype("<U5")
-    return answer
+    answer[held] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()
+    return pl.Series(_RECORDED.categories, dtype=_RECORDED).gather(answer)
 
 
 @cache

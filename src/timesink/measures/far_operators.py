@@ -54,7 +54,8 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
     calls = host.select(pl.col("name", "input_shapes").cast(pl.String)).rename({"name": "op"})
     calls = calls.with_row_index("host_op").with_columns(pl.col("host_op").cast(pl.Int64))
     frame = kernel_facts(trace).frame.filter(~pl.col("row").is_in(pl.Series(_explained(trace)).implode()))
-    frame = frame.drop("op").join(calls, on="host_op", how="inner").with_columns(pl.col("math").fill_null(""))
+    frame = frame.drop("op").join(calls, on="host_op", how="inner")
+    frame = frame.with_columns(pl.col("math").cast(pl.String).fill_null(""))
     bound = (
         known.rename({"name": "op"})
         .group_by(_KEY)

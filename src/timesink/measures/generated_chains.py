@@ -53,7 +53,10 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
     graphs = {part.device: part.graphs for part in compiled_regions(trace)}
     found = []
     for device in facts.devices:
-        mine = facts.on(device).sort("stream", "start_ns", "row")
+        mine = facts.on(device)
+        if mine["fused"].null_count() == mine.height:
+            continue
+        mine = mine.sort("stream", "start_ns", "row")
         member = ((mine["fused"] == "inductor") & (mine["family"] == "pointwise")).fill_null(False)
         breaks = ~member | (mine["stream"] != mine["stream"].shift(1)).fill_null(True)
         runs = mine.with_columns(breaks.cum_sum().alias("run")).filter(member)
@@ -70,8 +73,10 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
 
 
 def _idle(trace: Trace, device: Device, short: Shortened) -> Intervals:
-    frame = device_gaps(trace).frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-    return Intervals.of(frame.filter(pl.col("op").is_in(pl.Series(short.rows).implode())))
+    rows = pl.Series(short.rows).implode()
+    here = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
+    ended = [gaps.filter(here & pl.col("op").is_in(rows)) for gaps in device_gaps(trace).slices()]
+    return Intervals.union_all(Intervals.of(gaps) for gaps in ended if gaps.height)
 
 
 def _memory_ns(trace: Trace, runs: pl.DataFrame, bytes_per_s: float | None) -> Floats:

@@ -23,8 +23,8 @@ class HostPlaces:
     -1 where there is none. Ranges are the push/pop ones, which nest; a start/end range belongs to no thread's stack.
     """
 
-    host_op: Rows
-    range_: Rows
+    host_op: npt.NDArray[np.int32]
+    range_: npt.NDArray[np.int32]
     op_names: pl.Series
     range_names_: pl.Series
 
@@ -60,14 +60,14 @@ def host_places(trace: Trace) -> HostPlaces:
     """Place every API call."""
     calls = trace.get(API_CALLS)
     return HostPlaces(
-        host_op=host_nesting(trace).innermost_of(calls),
-        range_=range_nesting(trace).innermost_of(calls),
+        host_op=host_nesting(trace).innermost_of(calls).astype(np.int32),
+        range_=range_nesting(trace).innermost_of(calls).astype(np.int32),
         op_names=trace.get(HOST_OPS)["name"],
         range_names_=push_pop_ranges(trace)["name"],
     )
 
 
-def _named(names: pl.Series, rows: Rows, label: str) -> pl.Series:
+def _named(names: pl.Series, rows: npt.NDArray[np.int32], label: str) -> pl.Series:
     index = pl.Series(np.where(rows >= 0, rows, 0)) if len(names) else pl.Series([], dtype=pl.Int64)
     if not len(names):
         return pl.Series(label, [None], dtype=pl.String).new_from_index(0, rows.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,14 +16,16 @@ from timesink.measures.host_activity import HostActivity, host_activity
 from timesink.measures.idle_causes import NAMES, IdleCause
 from timesink.measures.idle_pieces import Pieces, cut_gaps, placed
 from timesink.measures.memo import remembered
+from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.nesting import key_slices
 from timesink.model.schema import Table
+from timesink.model.stacking import stacked
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
 Rows = npt.NDArray[np.int64]
 
-_GAPS_AT_ONCE: Final = 500_000
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
 _SCHEMA: Final = pl.Schema(
     {
@@ -33,12 +36,12 @@ _SCHEMA: Final = pl.Schema(
         "cause": IdleCause,
         "process": pl.Int64(),
         "thread": pl.Int64(),
-        "call_row": pl.Int64(),
-        "sync_row": pl.Int64(),
-        "op_row": pl.Int64(),
-        "host_op_row": pl.Int64(),
-        "range_row": pl.Int64(),
-        "frame_row": pl.Int64(),
+        "call_row": pl.Int32(),
+        "sync_row": pl.Int32(),
+        "op_row": pl.Int32(),
+        "host_op_row": pl.Int32(),
+        "range_row": pl.Int32(),
+        "frame_row": pl.Int32(),
         "call": pl.Categorical(),
         "host_op": pl.Categorical(),
         "range": pl.Categorical(),
@@ -79,6 +82,13 @@ class IdleBlame:
         """Idle time of all devices, summed."""
         return int((self.frame["end_ns"] - self.frame["start_ns"]).sum())
 
+    def on(self, device: Device) -> pl.DataFrame:
+        """The stretches of one device."""
+        for key, first, last in key_slices(self.frame, ("rank", "device")):
+            if key == device:
+                return self.frame[first:last]
+        return self.frame.clear()
+
     def of(self, *causes: str) -> pl.DataFrame:
         """The stretches of these causes."""
         return self.frame.filter(pl.col("cause").is_in(list(causes)))
@@ -94,39 +104,40 @@ class IdleBlame:
 
 @remembered
 def idle_blame(trace: Trace) -> IdleBlame:
-    """Blame every gap of every device."""
-    gaps = device_gaps(trace).frame
-    parts = [_blame_rank(trace, rank, gaps.filter(pl.col("rank") == rank)) for rank in gaps["rank"].unique().sort()]
-    frame = pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
-    return IdleBlame(frame.sort("rank", "device", "start_ns", maintain_order=True))
+    """Blame every gap of every device, rank by rank."""
+    ranks = sorted({rank for rank, _ in device_timeline(trace).by_device})
+    return IdleBlame(stacked((part for rank in ranks for part in _blame_rank(trace, rank)), _SCHEMA))
 
 
 def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     """The stretches per (rank, device): what a finding claims."""
-    return {
-        (int(rank), int(device)): Intervals.of(rows)
-        for (rank, device), rows in stretches.sort("rank", "device", "start_ns").group_by(
-            "rank", "device", maintain_order=True
-        )
-    }
+    times = stretches.select("rank", "device", "start_ns", "end_ns").sort("rank", "device", "start_ns")
+    devices = key_slices(times, ("rank", "device"))
+    return {(rank, device): Intervals.of(times[first:last]) for (rank, device), first, last in devices}
 
 
-def _blame_rank(trace: Trace, rank: int, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Each gap is blamed for itself; so many at once bound what the cutting needs beside its result."""
+def _blame_rank(trace: Trace, rank: int) -> Iterator[pl.DataFrame]:
+    """Each gap is blamed for itself, a slice of gaps at a time: that bounds what the cutting needs beside its result.
+
+    Slices are of one device and in order, and no stretch leaves its gap, so a slice sorted is its part of the whole.
+    """
     work = work_of(trace, rank)
-    late = gaps.filter(pl.col("launch_start_ns") > pl.col("start_ns"))
-    activity = host_activity(trace, work, Intervals.union_of(late["start_ns"].to_numpy(), late["end_ns"].to_numpy()))
-    gaps = placed(gaps, work)
-    slices = gaps.iter_slices(_GAPS_AT_ONCE) if gaps.height else iter((gaps,))
-    return pl.concat(
-        [_named(trace, work.calls.threads, some, cut_gaps(some, work, activity), activity) for some in slices]
-    )
+    activity = host_activity(trace, work, _late(trace, rank))
+    for gaps in device_gaps(trace).slices(rank):
+        found = placed(gaps, work)
+        yield _named(trace, work.calls.threads, found, cut_gaps(found, work, activity), activity).sort("start_ns")
+
+
+def _late(trace: Trace, rank: int) -> Intervals:
+    """The gaps of a rank in which the launch of the op that ended them was made."""
+    parts = [gaps.filter(pl.col("launch_start_ns") > pl.col("start_ns")) for gaps in device_gaps(trace).slices(rank)]
+    return Intervals.union_all(Intervals.of(late) for late in parts)
 
 
 def _named(
     trace: Trace, threads: tuple[tuple[int, int], ...], gaps: pl.DataFrame, pieces: Pieces, activity: HostActivity
 ) -> pl.DataFrame:
-    gap = gaps[pieces.gap].select("rank", "device", "op")
+    gap = gaps.select("rank", "device", "op")[pieces.gap]
     columns: dict[str, pl.Series] = {
         "rank": gap["rank"],
         "device": gap["device"],

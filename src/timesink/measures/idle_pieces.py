@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from timesink.measures.idle_causes import CODE
 from timesink.model.tables import API_CALLS
 from timesink.whatif.program import Work
 
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
 
 # A drain ends this soon after the release at most: the gap may begin later, with unrelated work of another stream.
@@ -82,8 +82,7 @@ def cut_gaps(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> Pieces:
 
 def placed(gaps: pl.DataFrame, work: Work) -> pl.DataFrame:
     """The gaps with `place`: the op that ended each, by its place among the rank's ops."""
-    by_row = np.argsort(work.ops.row)
-    place = by_row[np.searchsorted(work.ops.row[by_row], gaps["op"].to_numpy())]
+    place = work.ops.places_of(gaps["op"].to_numpy())
     return gaps.with_columns(pl.Series("place", place, pl.Int64))
 
 
@@ -117,8 +116,11 @@ def _drains(known: _Gaps, work: Work, activity: HostActivity, host_end: Rows) ->
     if not releases.call.size:
         return found, until
     released = work.blocks.end_ns[releases.block]
+    if not known.start_ns.size:
+        return found, until
+    near = (released >= known.start_ns.min() - _DRAIN_SLACK_NS) & (released <= known.start_ns.max())
     device = work.ops.device[work.blocks.op[releases.block]]
-    waited = np.flatnonzero(calls.start_ns[releases.call] < released)
+    waited = np.flatnonzero(near & (calls.start_ns[releases.call] < released))
     gap_device = work.ops.device[known.op]
     for number in np.unique(gap_device):
         mine = np.flatnonzero(gap_device == number)
@@ -203,7 +205,7 @@ def _call_rows(segments: Segments, timeline: Rows, time_ns: Rows) -> Rows:
 def _device_parts(known: _Gaps, work: Work, host_end: Rows, sync_row: Rows) -> list[Pieces]:
     """After the launch: latency, then a dependency on another device, then an ordinary gap or one unexplained."""
     linked = (known.call >= 0) & ~_inside_graph(known, work)
-    late = np.where(linked, known.launch_ns + work.costs.latency_late_ns[known.op], known.start_ns)
+    late = np.where(linked, known.launch_ns + work.costs.latency_late_ns(known.op), known.start_ns)
     latency_end = np.clip(late, host_end, known.end_ns)
     source_end, source_class = _sources(known, work)
     # a launch call that has not returned is still being made: it loads a module, or waits for a lock
@@ -241,11 +243,23 @@ def _device_parts(known: _Gaps, work: Work, host_end: Rows, sync_row: Rows) -> l
 
 def _sources(known: _Gaps, work: Work) -> tuple[Rows, Rows]:
     """When the last event that the op's block waited for came, and the class of the op that raised it."""
-    ends = np.full(len(work.blocks), np.iinfo(np.int64).min, np.int64)
-    source = np.zeros(len(work.blocks), np.int64)
+    ends = np.full(known.block.size, np.iinfo(np.int64).min, np.int64)
+    source = np.zeros(known.block.size, np.int64)
+    if known.block.size and work.events.sink.size:
+        raised, sink = _last_raised(work, int(known.block.min()), int(known.block.max()))
+        place = np.minimum(np.searchsorted(sink, known.block), max(sink.size - 1, 0))
+        found = np.flatnonzero(sink[place] == known.block) if sink.size else place[:0]
+        source[found] = raised[place[found]]
+        ends[found] = work.blocks.end_ns[source[found]]
+    classes = work.ops.op_class[work.blocks.op[source]].astype(np.int64)
+    return ends, classes
+
+
+def _last_raised(work: Work, low: int, high: int) -> tuple[Rows, Rows]:
+    """For the blocks `low` to `high` that waited for an event: the block that raised the last, and the block itself."""
     events = work.events
-    order = np.argsort(work.blocks.end_ns[events.source], kind="stable")
-    ends[events.sink[order]] = work.blocks.end_ns[events.source[order]]
-    source[events.sink[order]] = events.source[order]
-    classes = work.ops.op_class[work.blocks.op[source[known.block]]].astype(np.int64)
-    return ends[known.block], classes
+    within = np.flatnonzero((events.sink >= low) & (events.sink <= high))
+    source, sink = events.source[within], events.sink[within]
+    order = np.lexsort((np.arange(sink.size), work.blocks.end_ns[source], sink))
+    last = order[np.append(sink[order][1:] != sink[order][:-1], True)] if order.size else order
+    return source[last], sink[last]

@@ -26,6 +26,7 @@ from timesink.model.hardware import GpuPeaks, peaks
 from timesink.model.kernel_names import KernelFamily, decode
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices
+from timesink.model.stacking import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace
 
@@ -48,16 +49,19 @@ class KernelFacts:
     """`frame`: one row per kernel, in the order of `device_ops` (rank, device, start).
 
     Columns: row (of `device_ops`), rank, device, stream, start_ns, end_ns, length (ns), name (category code of the
-    table), family, math, alignment (elements), fused (tool that generated it), casts (a copy between types, by its
-    name), blocks (of the grid, null where not recorded), host_op (row of `host_ops`, -1), op (its name), optimizer
-    (launched inside a range of an optimizer's step).
+    table), family, math, fused (tool that generated it), casts (a copy between types, by its name), blocks (of the
+    grid, null where not recorded), host_op (row of `host_ops`, -1), op (its name), optimizer (launched inside a range
+    of an optimizer's step).
     """
 
     frame: pl.DataFrame
 
     def on(self, device: Device) -> pl.DataFrame:
         """The kernels of one device."""
-        return self.frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+        for key, first, last in key_slices(self.frame, ("rank", "device")):
+            if key == device:
+                return self.frame[first:last]
+        return self.frame.clear()
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -75,20 +79,20 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
         *("rank", "device", "stream", "start_ns", "end_ns"),
         (pl.col("end_ns") - pl.col("start_ns")).alias("length"),
-        pl.col("name").to_physical().cast(pl.Int64),
+        pl.col("name").to_physical(),
         mapped(ops["name"], _each(lambda name: decode(name).family.value, pl.String), pl.String)
         .cast(Family)
         .alias("family"),
-        mapped(ops["name"], _each(lambda name: decode(name).math, pl.String), pl.String).alias("math"),
-        mapped(ops["name"], _each(lambda name: decode(name).alignment, pl.Int64), pl.Int64).alias("alignment"),
-        mapped(ops["name"], _each(lambda name: decode(name).fused, pl.String), pl.String).alias("fused"),
+        _category(ops["name"], lambda name: decode(name).math).alias("math"),
+        _category(ops["name"], lambda name: decode(name).fused).alias("fused"),
         mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
         (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
         pl.Series("host_op", host_op, pl.Int64),
         _gathered(host_names, host_op).alias("op"),
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_RANGE), pl.Boolean),
     )
-    return KernelFacts(frame.filter(ops["kind"] == "kernel"))
+    kernels = frame.filter(ops["kind"] == "kernel")
+    return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))
 
 
 @cache
@@ -125,6 +129,11 @@ def device_peaks(trace: Trace) -> dict[Device, GpuPeaks]:
     """The datasheet peaks of each device whose product is known."""
     rows = trace.get(DEVICES).select("rank", "device", "name").iter_rows()
     return {(rank, device): gpu for rank, device, name in rows if name and (gpu := peaks(name)) is not None}
+
+
+def _category(names: pl.Series, function: Callable[[str], str | None]) -> pl.Series:
+    """The function of each name, as a category: few distinct texts, many rows."""
+    return mapped(names, lambda some: _each(function, pl.String)(some).cast(pl.Categorical()), pl.Categorical)
 
 
 def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callable[[pl.Series], pl.Series]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,20 @@ from timesink.measures.gaps import device_gaps
 from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
 from timesink.measures.steps import steps
-from timesink.measures.timeline import Device, device_timeline
+from timesink.measures.timeline import Device, DeviceTimeline, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 
 Array = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+_UNITS: Final = pl.Schema(
+    {
+        **dict.fromkeys(("rank", "device"), pl.Int32()),
+        **dict.fromkeys(("stream", "op_start_ns", "call", "op", "op_count"), pl.Int64()),
+        **dict.fromkeys(("call_start_ns", "call_end_ns", "queue_depth"), pl.Int64()),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,97 +92,149 @@ class Launches:
 @remembered
 def launches(trace: Trace) -> Launches:
     """Measure launches onto every device that did any work."""
-    units = launch_units(trace)
-    gaps = device_gaps(trace).frame
     windows = steps(trace).windows
+    gaps = _gap_sums(trace)
     found: dict[Device, DeviceLaunches] = {}
-    for key, line in device_timeline(trace).by_device.items():
+    for key, units in _units_by_device(trace):
         here = (pl.col("rank") == key[0]) & (pl.col("device") == key[1])
-        mine = units.filter(here)
-        found[key] = _device(key, (line.op_count, line.span_ns), mine, gaps.filter(here), windows.filter(here))
+        found[key] = _device(device_timeline(trace)[key], units, gaps[key], windows.filter(here))
     return Launches(found)
 
 
-@remembered
 def launch_units(trace: Trace) -> pl.DataFrame:
-    """One row per launching call and device, in order of rank, device and call start.
+    """One row per launching call and device, in order of rank, device and call start. It is made anew each time: a long
+    trace has nearly as many launches as ops.
 
     Columns: rank, device, stream, call, op (its first op), op_count, call_start_ns, call_end_ns, op_start_ns,
     queue_depth (earlier launches onto the stream that had not started when the call began).
     """
-    ops, calls, (op, call, op_count) = trace.get(DEVICE_OPS), trace.get(API_CALLS), _first_ops(trace)
-    timed = (
-        ops.select("rank", "device", "stream", pl.col("start_ns").alias("op_start_ns"))[op]
-        .with_columns(
-            pl.Series("call", call),
-            pl.Series("op", op),
-            pl.Series("op_count", op_count),
-            pl.Series("call_start_ns", calls["start_ns"].to_numpy()[call]),
-            pl.Series("call_end_ns", calls["end_ns"].to_numpy()[call]),
+    ops = trace.get(DEVICE_OPS).select("rank", "device", "stream", pl.col("start_ns").alias("op_start_ns"))
+    parts = [
+        ops[units.op].with_columns(
+            pl.Series("call", units.call, pl.Int64),
+            pl.Series("op", units.op, pl.Int64),
+            pl.Series("op_count", units.op_count, pl.Int64),
+            pl.Series("call_start_ns", units.called_ns),
+            pl.Series("call_end_ns", units.returned_ns),
+            pl.Series("queue_depth", units.queue_depth, pl.Int64),
         )
-        .sort("rank", "device", "call_start_ns", "call")
-    )
-    return timed.with_columns(pl.Series("queue_depth", _queue_depth(timed)))
+        for _, units in _units_by_device(trace)
+    ]
+    return pl.concat([pl.DataFrame(schema=_UNITS), *parts])
 
 
-def _first_ops(trace: Trace) -> tuple[Array, Array, Array]:
-    """First device op of each (device, launching call), that call, and how many ops it launched there."""
-    call = launch_links(trace).call
-    firsts, owners, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+def launched_ahead(trace: Trace, depth: int) -> dict[Device, Array]:
+    """Per device: when the ops began that were launched behind at least `depth` others of their stream, ascending."""
+    return {key: np.sort(units.started_ns[units.queue_depth >= depth]) for key, units in _units_by_device(trace)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Units:
+    """Launching calls of one device, in order of their start: rows of the two tables, and what is told of each."""
+
+    ops: pl.DataFrame
+    calls: pl.DataFrame
+    op: Numbers
+    call: Numbers
+    op_count: Numbers
+    queue_depth: Numbers
+
+    @property
+    def called_ns(self) -> Array:
+        return self.calls["start_ns"].to_numpy()[self.call]
+
+    @property
+    def returned_ns(self) -> Array:
+        return self.calls["end_ns"].to_numpy()[self.call]
+
+    @property
+    def started_ns(self) -> Array:
+        return self.ops["start_ns"].to_numpy()[self.op]
+
+
+def _units_by_device(trace: Trace) -> Iterator[tuple[Device, _Units]]:
+    """The launches of one device after another."""
+    ops, calls, link = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace).call
     begin = 0
-    for line in device_timeline(trace):
-        mine = call[begin : begin + line.op_count]
-        linked = np.flatnonzero(mine >= 0)
-        if linked.size:
-            low = int(mine[linked].min())
-            shifted = mine[linked] - low
-            count = np.bincount(shifted)
-            first = np.full(count.size, -1, np.int64)
-            first[shifted[::-1]] = linked[::-1]
-            held = np.flatnonzero(count)
-            firsts.append(first[held] + begin)
-            owners.append(held + low)
-            counts.append(count[held])
+    for key, line in device_timeline(trace).by_device.items():
+        op, call, count = _first_ops(link[begin : begin + line.op_count])
+        order = np.argsort(calls["start_ns"].to_numpy()[call], kind="stable")
+        op, call = op[order] + begin, call[order]
+        units = _Units(ops, calls, op, call, count[order], np.zeros(op.size, np.int32))
+        _count_queued(ops["stream"].to_numpy()[op], units)
+        yield key, units
         begin += line.op_count
-    return np.concatenate(firsts), np.concatenate(owners), np.concatenate(counts)
 
 
-def _queue_depth(units: pl.DataFrame) -> Array:
-    depth = np.zeros(units.height, np.int64)
-    numbered = units.select("rank", "device", "stream").with_columns(pl.int_range(pl.len()).alias("row"))
-    launched, started = units["call_start_ns"].to_numpy(), units["op_start_ns"].to_numpy()
-    for (rows,) in numbered.group_by("rank", "device", "stream").agg("row").select("row").iter_rows():
-        mine = np.asarray(rows, np.int64)
+def _first_ops(call: Array) -> tuple[Numbers, Numbers, Numbers]:
+    """Of the ops of a device, launched by these calls (-1 for none): the first of each call, the call, and how many."""
+    linked = np.flatnonzero(call >= 0).astype(np.int32)
+    if not linked.size:
+        return linked, linked, linked
+    low = int(call[linked].min())
+    shifted = call[linked] - low
+    count = np.bincount(shifted).astype(np.int32)
+    first = np.full(count.size, -1, np.int32)
+    first[shifted[::-1]] = linked[::-1]
+    held = np.flatnonzero(count).astype(np.int32)
+    return first[held], held + np.int32(low), count[held]
+
+
+def _count_queued(stream: Array, units: _Units) -> None:
+    """Fill in the depth of the queue that each launch found."""
+    launched, started = units.called_ns, units.started_ns
+    for number in np.unique(stream):
+        mine = np.flatnonzero(stream == number)
         before = np.searchsorted(np.sort(started[mine]), launched[mine], side="right")
-        depth[mine] = np.maximum(np.arange(mine.size) - before, 0)
-    return depth
+        units.queue_depth[mine] = np.maximum(np.arange(mine.size) - before, 0)
 
 
-def _device(
-    key: Device, line: tuple[int, int], units: pl.DataFrame, gaps: pl.DataFrame, windows: pl.DataFrame
-) -> DeviceLaunches:
-    op_count, span_ns = line
-    late = gaps.filter(pl.col("host_late_ns") > 0)
-    host_late = Intervals.union_of(late["start_ns"].to_numpy(), (late["start_ns"] + late["host_late_ns"]).to_numpy())
-    called, ended = units["call_start_ns"].to_numpy(), units["call_end_ns"].to_numpy()
-    started, depth = units["op_start_ns"].to_numpy(), units["queue_depth"].to_numpy()
-    unknown = gaps.filter(pl.col("call").is_null())
+@dataclass(slots=True)
+class _GapSums:
+    """What the gaps of one device sum to; the parts before a launch call began are kept as they are."""
+
+    host_late: list[Intervals]
+    launch_ns: int = 0
+    queued_ns: int = 0
+    unknown_ns: int = 0
+
+    def add(self, gaps: pl.DataFrame) -> None:
+        late = gaps.filter(pl.col("host_late_ns") > 0)
+        until = (late["start_ns"] + late["host_late_ns"]).to_numpy()
+        self.host_late.append(Intervals.union_of(late["start_ns"].to_numpy(), until))
+        self.launch_ns += int(gaps["launch_ns"].sum())
+        self.queued_ns += int(gaps["queued_ns"].sum())
+        unknown = gaps.filter(pl.col("call").is_null())
+        self.unknown_ns += int((unknown["end_ns"] - unknown["start_ns"]).sum())
+
+
+def _gap_sums(trace: Trace) -> dict[Device, _GapSums]:
+    found = {key: _GapSums([]) for key in device_timeline(trace).by_device}
+    for gaps in device_gaps(trace).slices():
+        if gaps.height:
+            found[gaps.item(0, "rank"), gaps.item(0, "device")].add(gaps)
+    return found
+
+
+def _device(line: DeviceTimeline, units: _Units, gaps: _GapSums, windows: pl.DataFrame) -> DeviceLaunches:
+    host_late = Intervals.union_all(gaps.host_late)
+    depth, started = units.queue_depth, units.started_ns
     return DeviceLaunches(
-        rank=key[0],
-        device=key[1],
-        launch_count=units.height,
-        op_count=op_count,
-        unlinked_count=op_count - int(units["op_count"].sum()),
-        latency=spread(np.maximum(started - ended, 0)),
-        run_ahead=spread(started - called),
-        interval=spread(np.diff(called)),
+        rank=line.rank,
+        device=line.device,
+        launch_count=len(units.op),
+        op_count=line.op_count,
+        unlinked_count=line.op_count - int(units.op_count.sum()),
+        latency=spread(np.maximum(started - units.returned_ns, 0)),
+        run_ahead=spread(started - units.called_ns),
+        interval=spread(np.diff(units.called_ns)),
         queue_depth_max=int(depth.max(initial=0)),
         empty_queue_ratio=float(np.mean(depth == 0)) if depth.size else 0.0,
         host_late=host_late,
-        host_late_ratio=host_late.total_ns / span_ns if span_ns else 0.0,
-        launch_latency_ns=int(gaps["launch_ns"].sum()),
-        queued_ns=int(gaps["queued_ns"].sum()),
-        unknown_ns=int((unknown["end_ns"] - unknown["start_ns"]).sum()),
+        host_late_ratio=host_late.total_ns / line.span_ns if line.span_ns else 0.0,
+        launch_latency_ns=gaps.launch_ns,
+        queued_ns=gaps.queued_ns,
+        unknown_ns=gaps.unknown_ns,
         launches_per_step=_per_step(started, windows),
     )
 

@@ -52,7 +52,8 @@ def lockstep(trace: Trace) -> tuple[Lockstep, ...]:
     found = []
     for device in facts.devices:
         mine = facts.on(device).filter(pl.col("family") != "communication")
-        threads = ops[mine["row"].to_numpy()].select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
+        sizes = ops.select("block_x", "block_y", "block_z")[mine["row"].to_numpy()]
+        threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
         mine = mine.with_columns(threads.to_series().fill_null(_RESIDENT_THREADS).alias("threads"))
         first, second = _turns(mine)
         if not first.size:

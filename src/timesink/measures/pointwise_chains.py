@@ -29,20 +29,21 @@ _MEMBERS: Final = ("pointwise", "reduction", "fill")
 _JOINS: Final = "concat"  # a compiler writes the pieces where they belong; by itself it makes no chain
 _LEAST: Final = 3  # a run of two is an operation and its activation
 _OTHERS_KEPT: Final = Range(0.5, 0.1, 0.0)
+_READ: Final = ("row", "stream", "start_ns", "length", "name", "family")
 _ONE_SIZE: Final = 8  # members move within this factor of the longest: scalars at the end of a loss are no chain
 
 
 @remembered
 def eager_chains(trace: Trace) -> tuple[Shortened, ...]:
     """Per device: eager runs of at least three kernels. The longest member of a run is not among the rows."""
-    frame = kernel_facts(trace).frame.with_columns(copies(trace))
+    facts = kernel_facts(trace)
     specific = np.union1d(all_rows(attention_pieces(trace)), all_rows(part.fp64 for part in wide_kernels(trace)))
     eager = pl.col("family").is_in([*_MEMBERS, _JOINS]) & pl.col("fused").is_null() & ~pl.col("optimizer")
     own = ~pl.col("row").is_in(pl.Series(specific).implode())
-    frame = frame.with_columns((eager & own & pl.col("copies").is_null()).alias("member"))
+    member = (eager & own & pl.col("copies").is_null()).alias("member")
     found = []
-    for device in kernel_facts(trace).devices:
-        mine = frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    for device in facts.devices:
+        mine = copies(trace, facts.on(device)).select(*_READ, "copies", member)
         rows = _shorter_members(mine.sort("stream", "start_ns", "row"))
         if rows.size:
             found.append(Shortened.of(device, rows, (rows, _OTHERS_KEPT)))

@@ -8,8 +8,9 @@ the operands. With shapes the gain is held against the attainable bound, else ag
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -34,6 +35,7 @@ _PRODUCTS: Final = re.compile(r"^aten::(mm|addmm|bmm|baddbmm|linear|_addmm_activ
 _BY_NAME: Final = (0.8, 0.45, 0.3)
 _BY_NAME_SINCE_HOPPER: Final = (0.4, 0.18, 0.12)
 _HOPPER: Final = (9, 0)
+_AT_ONCE: Final = 100_000
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 
 
@@ -60,11 +62,8 @@ def alignment_known(trace: Trace) -> bool:
 
 def _misaligned(trace: Trace, device: Device, mine: pl.DataFrame, gpu: GpuPeaks | None) -> Shortened:
     host = trace.get(HOST_OPS).select(pl.col(name).cast(pl.String) for name in _SIGNATURE)
-    names = trace.get(DEVICE_OPS)["name"].gather(mine["row"]).cast(pl.String).to_list()
-    facts = mine.select("row", "length", "host_op", "math").rows()
     kept: list[tuple[int, tuple[float, float, float]]] = []
-    texts = host[np.maximum(mine["host_op"].to_numpy(), 0)].rows() if host.height else [None] * mine.height
-    for name, text, (row, length, host_op, math) in zip(names, texts, facts, strict=True):
+    for name, text, (row, length, host_op, math) in _told(trace, mine, host):
         work = _work(*text) if text is not None and host_op >= 0 else None
         by_name = _narrow_loads(name, math)
         if not (by_name or (work and work[0] and math != "fp32")):
@@ -74,6 +73,20 @@ def _misaligned(trace: Trace, device: Device, mine: pl.DataFrame, gpu: GpuPeaks 
     keep = np.array([share for _, share in kept], np.float64).reshape(-1, 3)
     rows = np.array([row for row, _ in kept], np.int64)
     return Shortened(device, rows, (keep[:, 0], keep[:, 1], keep[:, 2]))
+
+
+_Told = tuple[str, tuple[Any, ...] | None, tuple[Any, ...]]
+
+
+def _told(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Iterator[_Told]:
+    """Of each product its name, its operator's signature, and its row, length, operator and arithmetic.
+
+    Python's objects for a slice of products at a time: they take ten times the room of the columns.
+    """
+    for some in products.select("row", "length", "host_op", "math").iter_slices(_AT_ONCE):
+        names = trace.get(DEVICE_OPS)["name"].gather(some["row"]).cast(pl.String).to_list()
+        texts = host[np.maximum(some["host_op"].to_numpy(), 0)].rows() if host.height else [None] * some.height
+        yield from zip(names, texts, some.rows(), strict=True)
 
 
 def _shares(bound_ns: float, length_ns: int) -> tuple[float, float, float]:

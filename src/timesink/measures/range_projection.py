@@ -72,7 +72,7 @@ def _pairs(trace: Trace) -> tuple[Rows, Rows]:
     to_row = np.flatnonzero((ranges["kind"] == "push_pop").to_numpy())
     nesting = range_nesting(trace)
     op = np.flatnonzero(links.linked)
-    holder = host_places(trace).range_[links.call[op]]
+    holder = host_places(trace).range_[links.call[op]].astype(np.int64)
     range_parts, op_parts = [], []
     while True:
         inside = holder >= 0

@@ -70,18 +70,19 @@ def small_collectives(trace: Trace) -> SmallCollectives:
     waited = waits.calls.unique(key, keep="first").select(*key, "wait_ns")
     calls = waits.job.calls.join(waited, on=key, how="left", maintain_order="left", nulls_equal=True)
     begun = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
-    calls = calls.join(_launches(trace), on=key, how="left", maintain_order="left", nulls_equal=True)
+    calls = calls.join(_launches(trace, calls), on=key, how="left", maintain_order="left", nulls_equal=True)
     calls = calls.select("rank", "device", "bytes", begun.alias("start_ns"), "end_ns", "launch_ns")
     return SmallCollectives(trace, calls, waits.job.exposed)
 
 
-def _launches(trace: Trace) -> pl.DataFrame:
-    """How long the call took that launched each device op, where it is known."""
-    ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
-    link = launch_links(trace).call
-    took = np.append((calls["end_ns"] - calls["start_ns"]).to_numpy(), 0)[link]
+def _launches(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
+    """How long the call took that launched each device op that starts with a collective, where it is known."""
     key = ["rank", "device", "start_ns", "end_ns", "stream"]
-    launched = ops.select(key).with_columns(pl.Series("launch_ns", took)).filter(pl.Series(link >= 0))
+    ops, calls, link = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace).call
+    together = ops["start_ns"].is_in(collectives["start_ns"].unique().implode()).to_numpy()
+    rows = np.flatnonzero(together & (link >= 0))
+    call = calls[link[rows]]
+    launched = ops.select(key)[rows].with_columns((call["end_ns"] - call["start_ns"]).alias("launch_ns"))
     return launched.unique(key, keep="first")
 
 

@@ -12,6 +12,7 @@ from timesink.measures.step_alignment import StepOps
 from timesink.measures.step_marks import step_of_ops
 from timesink.measures.steps import steps
 from timesink.measures.timeline import Device
+from timesink.model.nesting import key_slices
 from timesink.model.op_class import op_class
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -29,13 +30,14 @@ class StepContents:
     @classmethod
     def of(cls, trace: Trace, key: Device, windows: pl.DataFrame) -> StepContents:
         """The windows of one device, as `steps` gives them."""
-        here = (pl.col("rank") == key[0]) & (pl.col("device") == key[1])
-        ops = trace[DEVICE_OPS].with_row_index("row")
-        columns = ("row", "name", "start_ns", "end_ns", "bytes", "copy_kind")
-        ops = ops.with_columns(op_class(trace[DEVICE_OPS]), pl.Series("step", step_of_ops(trace)))
-        ops = ops.filter(here).select(*columns, "op_class", "step").sort("start_ns", "row")
+        slices = key_slices(trace[DEVICE_OPS], ("rank", "device"))
+        low, high = next(((first, last) for device, first, last in slices if device == key), (0, 0))
+        columns = ("row", "name", "start_ns", "end_ns", "bytes", "copy_kind", "op_class", "step")
+        ops = trace[DEVICE_OPS][low:high].with_row_index("row", low)  # in order of start
+        ops = ops.with_columns(op_class(ops), pl.Series("step", step_of_ops(trace)[low:high]))
+        ops = ops.select(columns)
         labels = steps(trace).frame.filter(pl.col("rank") == key[0]).sort("host_start_ns")
-        return cls(windows, idle_blame(trace).frame.filter(here), ops, labels)
+        return cls(windows, idle_blame(trace).on(key), ops, labels)
 
     def window(self, at: int) -> tuple[int, int]:
         """First instant of the window and first after it."""

@@ -23,6 +23,7 @@ from timesink.measures.steps import steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.nesting import key_slices
 from timesink.model.op_class import op_class
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
@@ -32,6 +33,7 @@ Times = npt.NDArray[np.int64]
 COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEY: Final = ("name", "grid", "block", "range")
+_OPS_AT_ONCE: Final = 200_000
 _STEP_MARK: Final = r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$"
 _SCHEMA: Final = {
     "kind": pl.String(),
@@ -64,10 +66,9 @@ class StepParts:
 def step_parts(trace: Trace) -> StepParts:
     """Take the steps of a trace apart."""
     windows = pacing_windows(trace)
-    places = _places(trace)
     counts = windows.group_by("rank", "device").len().sort("rank", "device")
     paced_by = {(int(rank), int(device)): int(count) for rank, device, count in counts.iter_rows()}
-    parts = [_device(trace, key, windows, places) for key in paced_by]
+    parts = [_device(trace, key, windows) for key in paced_by]
     frame = pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
     identity = ["kind", *_KEY]
     totals = frame.group_by(identity, maintain_order=True).agg(pl.col("total_ns", "count").sum(), pl.col("order").min())
@@ -96,31 +97,35 @@ def step_series(trace: Trace) -> Times:
     return (windows["end_ns"] - windows["start_ns"]).to_numpy()
 
 
-def _device(trace: Trace, key: Device, windows: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+def _device(trace: Trace, key: Device, windows: pl.DataFrame) -> pl.DataFrame:
     here = (pl.col("rank") == key[0]) & (pl.col("device") == key[1])
     mine = windows.filter(here)
     start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
     budget = time_budget(trace)[key]
     exposed = ((COMMUNICATION, budget.exposed_communication), (COPY, budget.exposed_copy))
-    rows = [_compute(places.filter(here), Intervals(start, end))]
+    rows = [_compute(trace, key, Intervals(start, end))]
     rows += [_one(kind, int(part.covered_ns(start, end).sum())) for kind, part in exposed]
     rows += [_idle(trace, key, Intervals(start, end))]
     return pl.concat(rows)
 
 
-def _places(trace: Trace) -> pl.DataFrame:
-    """Compute ops with their key; `device_ops` is sorted by rank, device, start."""
-    ops = trace.get(DEVICE_OPS)
-    calls = launch_links(trace).call
-    ranges = pl.Series("range", [""], pl.String).new_from_index(0, ops.height)
-    if trace.get(API_CALLS).height:
-        inside = host_places(trace).range_names(np.where(calls >= 0, calls, 0))
-        known = pl.select(pl.when(pl.Series(calls >= 0)).then(inside.alias("range")).alias("range")).to_series()
-        ranges = mapped(known, _unnumbered, pl.String).fill_null("")
-    sizes = [_joined(column) for column in (_GRID[:3], _GRID[3:])]
-    frame = ops.select("rank", "device", pl.col("name").cast(pl.String), "start_ns", "end_ns", *_GRID)
-    frame = frame.with_columns(op_class(ops), ranges, sizes[0].alias("grid"), sizes[1].alias("block"))
-    return frame.filter(pl.col("op_class") == "compute").drop("op_class", *_GRID)
+def _places(trace: Trace, first: int, last: int) -> pl.DataFrame:
+    """The compute ops among these rows of `device_ops`: name, shape, range (numbers as #), times."""
+    ops = trace.get(DEVICE_OPS)[first:last]
+    frame = ops.select("name", *_GRID, "start_ns", "end_ns").with_columns(_ranges(trace, first, last))
+    return frame.filter(op_class(ops) == "compute")
+
+
+def _ranges(trace: Trace, first: int, last: int) -> pl.Series:
+    """The innermost range around the launch of each of these rows, empty where there is none."""
+    call = launch_links(trace).call[first:last]
+    if not trace.get(API_CALLS).height:
+        return pl.Series("range", [""], pl.Categorical()).new_from_index(0, call.size)
+    places = host_places(trace)
+    names = mapped(places.range_names_, _unnumbered, pl.String).fill_null("")
+    names = pl.concat([names, pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())
+    holder = np.where(call >= 0, places.range_[np.maximum(call, 0)], -1)
+    return names.gather(np.where(holder >= 0, holder, len(names) - 1)).alias("range")
 
 
 def _unnumbered(names: pl.Series) -> pl.Series:
@@ -134,32 +139,45 @@ def _joined(columns: tuple[str, ...]) -> pl.Expr:
     return pl.concat_str([pl.col(column).cast(pl.String) for column in columns], separator=",").fill_null("")
 
 
-def _compute(ops: pl.DataFrame, windows: Intervals) -> pl.DataFrame:
-    """Kernels with the time in which each was the first to run."""
+def _compute(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
+    """Kernels with the time in which each was the first to run; so many ops at a time, and kept as sums."""
+    slices = key_slices(trace.get(DEVICE_OPS), ("rank", "device"))
+    low, high = next(((first, last) for device, first, last in slices if device == key), (0, 0))
+    parts, reach, before = [_summed(_places(trace, 0, 0), windows, 0, 0)], np.iinfo(np.int64).min, 0
+    for first in range(low, high, _OPS_AT_ONCE):
+        ops = _places(trace, first, min(first + _OPS_AT_ONCE, high))
+        parts.append(_summed(ops, windows, reach, before))
+        reach = max(reach, int(ops["end_ns"].to_numpy().max(initial=reach)))
+        before += ops.height
+    named = pl.concat(parts).with_columns(
+        pl.col("name", "range").cast(pl.String), _joined(_GRID[:3]).alias("grid"), _joined(_GRID[3:]).alias("block")
+    )
+    totals = named.group_by(_KEY).agg(pl.col("total_ns", "count").sum(), pl.col("order").min()).sort("order")
+    return totals.select(pl.lit(COMPUTE).alias("kind"), *_KEY, "total_ns", "count", "order")
+
+
+def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -> pl.DataFrame:
+    """Totals by key of neighbouring ops, where earlier ones ran until `reach_ns` and were `before` in number."""
     start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
-    reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1])) if len(end) else end
+    reach = np.maximum.accumulate(np.concatenate(([reach_ns], end)))[:-1]
     own_start = np.maximum(start, reach)
     own = windows.covered_ns(own_start, np.maximum(end, own_start))
     in_step = windows.covered_ns(start, np.maximum(end, start + 1)) > 0
-    timed = ops.with_columns(pl.Series("total_ns", own), pl.Series("inside", in_step)).with_row_index("order")
-    grouped = (
-        timed.lazy()
-        .group_by(_KEY)
-        .agg(pl.col("total_ns").sum(), pl.col("inside").sum().cast(pl.Int64).alias("count"), pl.col("order").min())
-        .sort("order")
-        .collect()
+    timed = ops.with_columns(pl.Series("total_ns", own), pl.Series("inside", in_step)).with_row_index("order", before)
+    return timed.group_by("name", *_GRID, "range").agg(
+        pl.col("total_ns").sum(),
+        pl.col("inside").sum().cast(pl.Int64).alias("count"),
+        pl.col("order").min().cast(pl.Int64),
     )
-    return grouped.select(pl.lit(COMPUTE).alias("kind"), *_KEY, "total_ns", "count", pl.col("order").cast(pl.Int64))
 
 
 def _idle(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
     """Idle time by cause; the blame covers every gap, so that its parts sum to what nothing ran in."""
-    blamed = idle_blame(trace).frame.filter((pl.col("rank") == key[0]) & (pl.col("device") == key[1]))
+    blamed = idle_blame(trace).on(key)
     inside = windows.covered_ns(blamed["start_ns"].to_numpy(), blamed["end_ns"].to_numpy())
-    timed = blamed.select(pl.col("cause").cast(pl.String).alias("name"), pl.Series("total_ns", inside))
-    totals = (
-        timed.filter(pl.col("total_ns") > 0).group_by("name").agg(pl.col("total_ns").sum(), pl.len().alias("count"))
-    )
+    timed = blamed.select(pl.col("cause").alias("name"), pl.Series("total_ns", inside))
+    totals = timed.group_by("name").agg(pl.col("total_ns").sum(), (pl.col("total_ns") > 0).sum().alias("count"))
+    totals = totals.filter(pl.col("count") > 0).with_columns(pl.col("name").cast(pl.String))
     return totals.sort("name").select(
         pl.lit(IDLE).alias("kind"),
         "name",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import polars as pl
 
 from timesink.measures.idle_blame import idle_blame
 from timesink.measures.idle_causes import HOST_CAUSES
-from timesink.measures.launches import launch_units
+from timesink.measures.launches import launched_ahead
 from timesink.measures.links import launch_links
 from timesink.measures.memo import remembered
 from timesink.measures.steps import steps
@@ -43,6 +43,7 @@ EFFECTIVE_RATIO: Final = 1 / 3
 COPIED_BYTES: Final = 65_536
 
 Root = Literal["wait", "allocator", "copy_in", "copy_out"]
+_ROOTS: Final = pl.Enum(list(get_args(Root)))
 _FREES: Final = r"(?i)free"
 
 
@@ -111,7 +112,7 @@ def _behind_drains(trace: Trace) -> Rows:
     Besides the drained gaps themselves: stretches of host causes after a drain with no launch far ahead in between.
     """
     frame = idle_blame(trace).frame
-    units = launch_units(trace).filter(pl.col("queue_depth") >= AHEAD_BY)
+    ahead = launched_ahead(trace, AHEAD_BY)
     drained = frame["sync_row"].is_not_null().to_numpy()
     own = frame["sync_row"].fill_null(-1).to_numpy()
     found = own.copy()
@@ -120,10 +121,9 @@ def _behind_drains(trace: Trace) -> Rows:
     keys = frame.select("rank", "device").unique().sort("rank", "device")
     for rank, device in keys.iter_rows():
         mine = ((frame["rank"] == rank) & (frame["device"] == device)).to_numpy()
-        ahead = units.filter((pl.col("rank") == rank) & (pl.col("device") == device))
         drains = np.flatnonzero(mine & drained)
         place = np.searchsorted(start[drains], start[mine], side="right") - 1
-        ahead_at = _latest(np.sort(ahead["op_start_ns"].to_numpy()), start[mine])
+        ahead_at = _latest(ahead[rank, device], start[mine])
         after = (place >= 0) & restart[mine]
         if drains.size:
             latest = drains[np.maximum(place, 0)]
@@ -136,7 +136,7 @@ def _roots(trace: Trace, sync_row: Rows) -> pl.Series:
     """What each draining call was."""
     calls = trace.get(API_CALLS)
     if not calls.height or not (sync_row >= 0).any():
-        return pl.Series("root", [None] * sync_row.size, dtype=pl.String)
+        return pl.Series("root", [None], dtype=_ROOTS).new_from_index(0, sync_row.size)
     rows = np.unique(sync_row[sync_row >= 0])
     to_device, to_host = _rows_of_copies(trace, "h2d"), _rows_of_copies(trace, "d2h")
     kind = pl.DataFrame(
@@ -148,7 +148,7 @@ def _roots(trace: Trace, sync_row: Rows) -> pl.Series:
         }
     )
     root = pl.coalesce(pl.when(name).then(pl.lit(name)) for name in ("allocator", "copy_in", "copy_out"))
-    named = kind.select("sync_row", root.fill_null("wait").alias("root"))
+    named = kind.select("sync_row", root.fill_null("wait").cast(_ROOTS).alias("root"))
     return pl.DataFrame({"sync_row": sync_row}).join(named, on="sync_row", how="left", maintain_order="left")["root"]
 
 

@@ -97,20 +97,22 @@ def _drains(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
     Of several such calls the first to return is the cause: it was the one that let the queue run dry.
     """
-    gaps = device_gaps(trace).frame
     parts = [_DRAINS.clear()]
-    for (rank, process), mine in (
-        calls.sort("end_ns", "call").partition_by("rank", "process", as_dict=True, maintain_order=True).items()
-    ):
-        there = gaps.filter((pl.col("rank") == rank) & (pl.col("process") == process))
-        row = _first_waiting(there, mine)
-        held = row >= 0
-        parts.append(
-            there.filter(pl.Series(held))
-            .select("rank", "device", "start_ns", "end_ns")
-            .with_columns(pl.Series("call", mine["call"].to_numpy()[row[held]]))
-        )
+    waits = calls.sort("end_ns", "call").partition_by("rank", "process", as_dict=True, maintain_order=True)
+    for gaps in device_gaps(trace).slices():
+        parts += [_drained(gaps.filter(_of(*process)), mine) for process, mine in waits.items()]
     return pl.concat(parts).sort("rank", "device", "start_ns")
+
+
+def _of(rank: object, process: object) -> pl.Expr:
+    return pl.col("rank").eq(rank) & pl.col("process").eq(process)
+
+
+def _drained(gaps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    row = _first_waiting(gaps, calls)
+    held = row >= 0
+    drained = gaps.filter(pl.Series(held)).select("rank", "device", "start_ns", "end_ns")
+    return drained.with_columns(pl.Series("call", calls["call"].to_numpy()[row[held]]))
 
 
 def _first_waiting(gaps: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:

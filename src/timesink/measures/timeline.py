@@ -56,8 +56,18 @@ class DeviceTimeline:
     @property
     def idle(self) -> Intervals:
         """The gaps between busy stretches; an op of no length at either end of the span leaves a gap beside it."""
-        start = np.concatenate(([self.span_start_ns], self.busy.end_ns))
-        end = np.concatenate((self.busy.start_ns, [self.span_end_ns]))
+        return self.idle_between(0, len(self.busy) + 1)
+
+    def idle_between(self, first: int, last: int) -> Intervals:
+        """The gaps that end before the busy stretches `first` to `last`, counted from 0, the latter left out.
+
+        After the last of the stretches comes one more gap, up to the end of the span.
+        """
+        busy = self.busy
+        start = busy.end_ns[first - 1 : last - 1] if first else np.append(self.span_start_ns, busy.end_ns[: last - 1])
+        end = busy.start_ns[first:last]
+        if last > len(busy):
+            end = np.append(end, self.span_end_ns)
         free = end > start
         return Intervals(start[free], end[free])
 

@@ -50,11 +50,11 @@ class WideKernels:
 def wide_kernels(trace: Trace) -> tuple[WideKernels, ...]:
     """Find them on every device."""
     facts, known = kernel_facts(trace), device_peaks(trace)
-    double = matches(trace.get(DEVICE_OPS)["name"].gather(facts.frame["row"]), _DOUBLE)
-    frame = facts.frame.with_columns(double.alias("double") & (pl.col("family") != "random"))
     found = []
     for device in facts.devices:
-        mine = frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+        mine = facts.on(device).select("row", "length", "family", "math")
+        double = matches(trace.get(DEVICE_OPS)["name"].gather(mine["row"]), _DOUBLE)
+        mine = mine.with_columns(double.alias("double") & (pl.col("family") != "random"))
         product = pl.col("family").is_in(_PRODUCTS) & ~pl.col("double")
         plain = rows_of(mine.filter(product & (pl.col("math") == "fp32") & _has_tensor_cores(trace, device)))
         narrow = mine.filter(product & (pl.col("math") == "tf32"))

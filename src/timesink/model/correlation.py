@@ -7,20 +7,35 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
 
+_AT_ONCE = 1 << 20
 _DENSE = 8  # a look-up table may be this many times longer than what it serves; sparser ids are searched instead
 
 
 def first_places(wanted: Numbers, known: Numbers) -> Numbers:
     """For each wanted id, the first place in `known` that holds it; -1 where none does, and for negative ids."""
-    held = np.flatnonzero(known >= 0)
-    if not held.size or not wanted.size:
+    held = known >= 0
+    if not held.any() or not wanted.size:
         return np.full(wanted.size, -1, np.int64)
-    low, high = int(known[held].min()), int(known[held].max())
+    low, high = int(np.min(known, where=held, initial=np.iinfo(np.int64).max)), int(known.max())
     if high - low < _DENSE * (known.size + wanted.size):
-        table = np.full(high - low + 1, -1, np.int64)
-        table[known[held[::-1]] - low] = held[::-1]
-        inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, table[np.where(inside, wanted - low, 0)], -1)
-    ids, first = np.unique(known[held], return_index=True)
+        return _looked_up(wanted, known, low, high)
+    rows = np.flatnonzero(held)
+    ids, first = np.unique(known[rows], return_index=True)
     at = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
-    return np.where(ids[at] == wanted, held[first[at]], -1)
+    return np.where(ids[at] == wanted, rows[first[at]], -1)
+
+
+def _looked_up(wanted: Numbers, known: Numbers, low: int, high: int) -> Numbers:
+    """By a table of the first place of each id; slice by slice, so that little is needed beside it and the result."""
+    places = np.full(high - low + 1, -1, np.int32)
+    for begin in reversed(range(0, known.size, _AT_ONCE)):
+        ids = known[begin : begin + _AT_ONCE][::-1]  # the last to be written is the first there is
+        rows = np.arange(begin + ids.size - 1, begin - 1, -1, dtype=np.int32)
+        held = ids >= 0
+        places[ids[held] - low] = rows[held]
+    found = np.full(wanted.size, -1, np.int64)
+    for begin in range(0, wanted.size, _AT_ONCE):
+        ids = wanted[begin : begin + _AT_ONCE]
+        inside = (ids >= low) & (ids <= high)
+        found[begin : begin + _AT_ONCE][inside] = places[ids[inside] - low]
+    return found

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
-from typing import Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 Times = npt.NDArray[np.int64]
+
+AT_ONCE: Final = 1 << 20
+"""Longer sets are worked through in slices of so many, which bounds what an operation needs beside its result."""
+_LEAST: Final = np.iinfo(np.int64).min
+_MOST: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +66,8 @@ class Intervals:
     @classmethod
     def union_all(cls, parts: Iterable[Intervals]) -> Intervals:
         """The union of several sets."""
-        return reduce(cls.__or__, parts, cls.none())
+        every = list(parts)
+        return cls.union_of(_joined([part.start_ns for part in every]), _joined([part.end_ns for part in every]))
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -83,10 +88,22 @@ class Intervals:
         )
 
     def __and__(self, other: Intervals) -> Intervals:
-        return self._where(other, lambda mine, theirs: mine & theirs)
+        few, many = sorted((self, other), key=len)
+        return Intervals.union_all(few._inside(many, first) for first in range(0, len(many), AT_ONCE))
 
     def __sub__(self, other: Intervals) -> Intervals:
-        return self._where(other, lambda mine, theirs: mine & ~theirs)
+        if not len(other):
+            return self & Intervals(np.array([_LEAST]), np.array([_MOST]))
+        return self & Intervals(np.concatenate(([_LEAST], other.end_ns)), np.concatenate((other.start_ns, [_MOST])))
+
+    def _inside(self, other: Intervals, first: int) -> Intervals:
+        """What these intervals share with `AT_ONCE` of the others, in order; pieces may touch."""
+        start, end = other.start_ns[first : first + AT_ONCE], other.end_ns[first : first + AT_ONCE]
+        low = np.searchsorted(self.end_ns, start, side="right")
+        count = np.maximum(np.searchsorted(self.start_ns, end, side="left") - low, 0)
+        owner = np.repeat(np.arange(count.size), count)
+        place = np.arange(owner.size) + np.repeat(low - (np.cumsum(count) - count), count)
+        return Intervals(np.maximum(start[owner], self.start_ns[place]), np.minimum(end[owner], self.end_ns[place]))
 
     def gaps(self, start_ns: int, end_ns: int) -> Intervals:
         """What these intervals leave free of the window."""
@@ -98,33 +115,24 @@ class Intervals:
 
     def covered_ns(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Times:
         """For each window of the arguments, how many nanoseconds of it these intervals cover."""
-        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.lengths_ns)))
-
-        def up_to(time_ns: Times) -> Times:
-            index = np.searchsorted(self.start_ns, time_ns, side="right")
-            inside = np.where(index > 0, np.minimum(time_ns, self.end_ns[index - 1]) - self.start_ns[index - 1], 0)
-            return np.asarray(np.where(index > 0, before[index - 1] + inside, 0), np.int64)
-
-        if not len(self):
-            return np.zeros(np.asarray(start_ns).shape, np.int64)
         start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
-        return np.asarray(up_to(np.maximum(end, start)) - up_to(start), np.int64)
+        found = np.zeros(start.shape, np.int64)
+        if not len(self):
+            return found
+        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.lengths_ns)))
+        for first in range(0, start.size, AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            last = self._covered_until(np.maximum(end[part], start[part]), before)
+            found[part] = last - self._covered_until(start[part], before)
+        return found
 
-    def _where(self, other: Intervals, keep: _Keep) -> Intervals:
-        """Sweep both sets at once; `keep` sees, between neighbouring ends, whether each set covers the stretch."""
-        points = np.concatenate((self.start_ns, self.end_ns, other.start_ns, other.end_ns))
-        if not points.size:
-            return Intervals.none()
-        mine, theirs = len(self), len(other)
-        step = np.repeat(np.array([1, -1, 1, -1], np.int64), [mine, mine, theirs, theirs])
-        is_mine = np.arange(points.size) < 2 * mine
-        order = np.argsort(points, kind="stable")
-        points, step, is_mine = points[order], step[order], is_mine[order]
-        in_mine = np.cumsum(np.where(is_mine, step, 0))[:-1] > 0
-        in_theirs = np.cumsum(np.where(is_mine, 0, step))[:-1] > 0
-        kept = keep(in_mine, in_theirs)
-        return Intervals.union_of(points[:-1][kept], points[1:][kept])
+    def _covered_until(self, time_ns: Times, before: Times) -> Times:
+        """Nanoseconds covered up to each instant; `before` are those covered before each interval."""
+        index = np.maximum(np.searchsorted(self.start_ns, time_ns, side="right") - 1, 0)
+        start = self.start_ns[index]
+        inside = np.minimum(time_ns, self.end_ns[index]) - start
+        return np.asarray(np.where(time_ns >= start, before[index] + inside, 0), np.int64)
 
 
-class _Keep(Protocol):
-    def __call__(self, mine: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]: ...
+def _joined(parts: list[Times]) -> Times:
+    return np.concatenate([np.empty(0, np.int64), *parts])

@@ -16,13 +16,14 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from timesink.errors import SchemaViolation
+from timesink.model.stacking import lean
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.plain_json import document
@@ -37,6 +38,7 @@ WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30
 _MANIFEST = "manifest.json"
 # What a writer that was killed leaves behind; one that lives takes no such time.
+_WINDOW_BYTES = 4 << 20
 _LEFT_BEHIND_S = 3600.0
 CHANGED = ImportNote(NoteKind.DATA_LOSS, "the file was written to or replaced while it was read: read it again", 1)
 
@@ -67,9 +69,14 @@ def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
             return found
         trace = reader.read(path, limits)
     else:
+        stopped = Event()
         with ThreadPoolExecutor(max_workers=1) as pool:
-            waiting = pool.submit(digest_of, path)
-            trace = reader.read(path, limits)
+            waiting = pool.submit(digest_of, path, stopped)
+            try:
+                trace = reader.read(path, limits)
+            except BaseException:
+                stopped.set()  # whoever is interrupted need not wait for the digest
+                raise
             digest = waiting.result()
     trace = _with_digest(trace, digest)
     if state_of(path) != before:  # the digest may be of other bytes than the tables: nothing to keep
@@ -100,10 +107,13 @@ def state_of(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def digest_of(path: Path) -> str:
-    """SHA-256 of the file's bytes, hexadecimal."""
+def digest_of(path: Path, stopped: Event | None = None) -> str:
+    """SHA-256 of the file's bytes, hexadecimal; of nothing in particular once it was `stopped`."""
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while (window := stream.read(_WINDOW_BYTES)) and not (stopped and stopped.is_set()):
+            digest.update(window)
+    return digest.hexdigest()
 
 
 def load(entry: Path, path: Path) -> Trace | None:
@@ -115,10 +125,11 @@ def load(entry: Path, path: Path) -> Trace | None:
         by_name = {table.name: table for table in ALL}
         tables = {}
         for name, checksum in manifest["tables"].items():
-            content = (entry / f"{name}.parquet").read_bytes()
-            if _checksum(content) != checksum:
+            file = entry / f"{name}.parquet"
+            if _checksum(file) != checksum:
                 raise ValueError(f"table {name} is not what was written")
-            tables[by_name[name]] = by_name[name].check(pl.read_parquet(BytesIO(content)))
+            frame = pl.DataFrame([lean(column) for column in pl.read_parquet(file, memory_map=False)])
+            tables[by_name[name]] = by_name[name].check(frame)
         notes = tuple(ImportNote(NoteKind(kind), *rest) for kind, *rest in manifest["notes"])
         sources = tables[SOURCES].with_columns(path=pl.lit(str(path)))
         os.utime(entry)
@@ -147,7 +158,7 @@ def _write(entry: Path, trace: Trace) -> None:
     for table, frame in trace.tables.items():
         file = entry / f"{table.name}.parquet"
         frame.write_parquet(file, compression="lz4", statistics=False)
-        checksums[table.name] = _checksum(file.read_bytes())
+        checksums[table.name] = _checksum(file)
     notes = [(note.kind.value, note.message, note.count, note.table) for note in trace.notes]
     manifest: dict[str, Any] = {"tables": checksums, "notes": notes}
     (entry / _MANIFEST).write_text(json.dumps(manifest), "utf-8")
@@ -186,10 +197,14 @@ def _bound() -> int:
     return int(chosen) if chosen.isascii() and chosen.isdigit() else BOUND_BYTES
 
 
-def _checksum(content: bytes) -> int:
+def _checksum(file: Path) -> int:
     from isal import isal_zlib
 
-    return int(isal_zlib.crc32(content))
+    checksum = 0
+    with file.open("rb") as stream:
+        while window := stream.read(_WINDOW_BYTES):
+            checksum = int(isal_zlib.crc32(window, checksum))
+    return checksum
 
 
 def _with_digest(trace: Trace, digest: str) -> Trace:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from timesink.model.correlation import first_places
+from timesink.model.nesting import key_slices
 from timesink.model.op_class import op_class
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.host import Calls
 
 Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int32]
 
 # The intrinsic part of a launch or a gap is its low quantile: what lies above is jitter, and stays as a residual.
 _INTRINSIC_QUANTILE: Final = 0.10
@@ -29,24 +31,32 @@ _ENOUGH: Final = 5
 _GAP_IF_UNSEEN_NS: Final = 1_000
 _LATENCY_IF_UNSEEN_NS: Final = 4_000
 _LATENCY_AT_MOST_NS: Final = 20_000
+_ROWS_AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ops:
     """Rows of `device_ops` of one rank. `block` is the unit that is replayed: an op, or all ops of one graph launch."""
 
-    row: Rows
+    row: Numbers
     start_ns: Times
     end_ns: Times
-    device: Rows
-    stream: Rows
-    call: Rows
-    block: Rows
+    device: Numbers
+    stream: Numbers
+    call: Numbers
+    block: Numbers
     op_class: npt.NDArray[np.uint8]
     streams: tuple[tuple[int, int | None, int], ...]
 
     def __len__(self) -> int:
         return int(self.row.size)
+
+    def places_of(self, rows: Rows) -> Rows:
+        """Where in here each of these rows of `device_ops` is; every one must be."""
+        if np.all(self.row[1:] > self.row[:-1]):
+            return np.searchsorted(self.row, rows)
+        order = np.argsort(self.row)
+        return order[np.searchsorted(self.row, rows, sorter=order)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,14 +75,26 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """Per op, in ns: launch latency into an empty queue and gap behind a predecessor, intrinsic, usual and late."""
+    """In ns: the gap behind a predecessor, and the launch latency into an empty queue of each group of ops (a stream's
+    copies, a stream's other work), intrinsic, usual and late. `group` says which group an op is of."""
 
-    latency_ns: Times
-    latency_usual_ns: Times
-    latency_late_ns: Times
+    group: Numbers
+    latency_of_group: tuple[Times, Times, Times]
     gap_ns: int
     gap_usual_ns: int
     gap_late_ns: int
+
+    def latency_ns(self, op: Rows) -> Times:
+        """The intrinsic latency of these ops."""
+        return self.latency_of_group[0][self.group[op]]
+
+    def latency_usual_ns(self, op: Rows) -> Times:
+        """The usual latency of these ops."""
+        return self.latency_of_group[1][self.group[op]]
+
+    def latency_late_ns(self, op: Rows) -> Times:
+        """The latency of these ops that is seldom exceeded."""
+        return self.latency_of_group[2][self.group[op]]
 
 
 # `op_class` reads the kind and the name; graph ids and shapes of launches are not needed here.
@@ -80,29 +102,42 @@ _READ: Final = ("process", "device", "context", "stream", "kind", "name", "start
 
 
 def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
-    """Device ops of a rank in order of start, with streams numbered from 0 and ops of one graph launch in one block."""
-    wanted = ("row", *_READ)
-    rows = trace.get(DEVICE_OPS).with_row_index("row").lazy().filter(pl.col("rank") == rank).select(wanted)
-    frame = rows.sort("start_ns", "end_ns", "row").collect()
+    """Device ops of a rank in order of start, with streams numbered from 0 and ops of one graph launch in one block.
+
+    The ops of one device stand in that order in their table, and their times are then not copied.
+    """
+    frame, row = _in_order(trace.get(DEVICE_OPS), rank)
     call = _launches(frame, calls)
     streams, stream = _numbered(frame)
-    block, first = _blocks(call)
-    classes = op_class(frame).to_physical().to_numpy().astype(np.uint8)
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    block, first = _blocks(call)
     ops = Ops(
-        row=frame["row"].cast(pl.Int64).to_numpy(),
+        row=row,
         start_ns=start,
         end_ns=end,
-        device=frame["device"].cast(pl.Int64).to_numpy(),
+        device=frame["device"].to_numpy(),
         stream=stream,
         call=call,
         block=block,
-        op_class=classes,
+        op_class=op_class(frame).to_physical().to_numpy().astype(np.uint8),
         streams=streams,
     )
+    if first.size == row.size:  # no op shares its launch
+        return ops, Blocks(start, end, first, call, np.broadcast_to(np.int64(1), first.size))
     last = np.full(first.size, np.iinfo(np.int64).min, np.int64)
     np.maximum.at(last, block, end)
     return ops, Blocks(start[first], last, first, call[first], np.bincount(block, minlength=first.size))
+
+
+def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Numbers]:
+    """What is read of a rank's ops, by start, end and row; and their rows."""
+    parts = [(low, high) for (owner, _), low, high in key_slices(ops, ("rank", "device")) if owner == rank]
+    first, last = (parts[0][0], parts[-1][1]) if parts else (0, 0)
+    frame, row = ops.select(_READ)[first:last], np.arange(first, last, dtype=np.int32)
+    if len(parts) <= 1:
+        return frame, row
+    order = frame.with_columns(pl.Series("row", row)).select(pl.arg_sort_by("start_ns", "end_ns", "row")).to_series()
+    return frame[order], row[order.to_numpy()]
 
 
 def _launches(frame: pl.DataFrame, calls: Calls) -> Rows:
@@ -114,7 +149,9 @@ def _launches(frame: pl.DataFrame, calls: Calls) -> Rows:
     process = frame["process"].to_numpy()
     known = calls.correlation >= 0
     if not known.any() or not wanted.size:
-        return np.full(wanted.size, -1, np.int64)
+        return np.full(wanted.size, -1, np.int32)
+    if calls.process.min() == calls.process.max():
+        return _numbers(first_places(wanted, calls.correlation))
     names = {int(p): n for n, p in enumerate(np.unique(calls.process))}
     if set(np.unique(process).tolist()) - set(names):
         names = dict.fromkeys(names, 0)
@@ -123,7 +160,7 @@ def _launches(frame: pl.DataFrame, calls: Calls) -> Rows:
         mine = _coded(process, names)
     wanted, caused, width = _narrowed(wanted, np.where(known, calls.correlation, -1), len(names))
     keys = np.where(known, _coded(calls.process, names) * width + caused, -1)
-    return first_places(np.where(wanted >= 0, mine * width + wanted, -1), keys)
+    return _numbers(first_places(np.where(wanted >= 0, mine * width + wanted, -1), keys))
 
 
 def _narrowed(some: Rows, others: Rows, factor: int) -> tuple[Rows, Rows, int]:
@@ -144,23 +181,33 @@ def _coded(values: Rows, names: dict[int, int]) -> Rows:
     return np.array([names[int(v)] for v in distinct], np.int64)[inverse]
 
 
-def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Rows]:
-    keys = frame.select("device", "context", "stream")
-    distinct = keys.unique().sort("device", "context", "stream", nulls_last=False).with_row_index("number")
-    joined = keys.join(
-        distinct, on=["device", "context", "stream"], how="left", nulls_equal=True, maintain_order="left"
-    )
-    return tuple(distinct.select("device", "context", "stream").rows()), joined["number"].cast(pl.Int64).to_numpy()
+def _numbers(places: Rows) -> Numbers:
+    return places.astype(np.int32)
+
+
+def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Numbers]:
+    names = ["device", "context", "stream"]
+    keys = frame.select(names)
+    distinct = keys.unique().sort(names, nulls_last=False).with_row_index("number")
+    parts = [
+        part.join(distinct, on=names, how="left", nulls_equal=True, maintain_order="left")["number"].to_numpy()
+        for part in keys.iter_slices(_ROWS_AT_ONCE)
+    ]
+    return tuple(distinct.select(names).rows()), np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
 
 
 def _blocks(call: Rows) -> tuple[Rows, Rows]:
     """Block of each op and first op of each block: ops of one call together, every other op alone."""
+    linked = call[call >= 0]
+    if linked.size == 0 or np.bincount(linked).max() == 1:
+        alone = np.arange(call.size, dtype=np.int32)
+        return alone, alone
     own = np.where(call >= 0, call, -1 - np.arange(call.size))
     _, first, inverse = np.unique(own, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    rank = np.empty(order.size, np.int64)
+    rank = np.empty(order.size, np.int32)
     rank[order] = np.arange(order.size)
-    return rank[inverse], first[order]
+    return rank[inverse], _numbers(first[order])
 
 
 def same_stream_pairs(ops: Ops) -> tuple[Rows, Rows]:
@@ -185,34 +232,34 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
     was empty at the launch. The gap is taken where the next op was launched while its predecessor still ran (R9).
     """
     earlier, later = same_stream_pairs(ops)
-    free_since = np.full(len(ops), np.iinfo(np.int64).min, np.int64)
-    free_since[later] = ops.end_ns[earlier]
+    group = ops.stream * 2 + (ops.op_class == _COPY)
     launch = np.where(ops.call >= 0, calls.start_ns[np.maximum(ops.call, 0)], 0) if len(calls) else ops.start_ns
     latency = ops.start_ns - launch
-    lone = (ops.call >= 0) & (launch >= free_since) & (latency >= 0)
-    group = ops.stream * 2 + (ops.op_class == _COPY)
-    low = _quantile_by(group, latency, lone, _INTRINSIC_QUANTILE)
-    usual = _quantile_by(group, latency, lone, _USUAL_QUANTILE)
-    late = np.minimum(_quantile_by(group, latency, lone, _LATE_QUANTILE), _LATE_AT_MOST * usual)
-    queued = (ops.call[later] >= 0) & (launch[later] + low[later] < ops.end_ns[earlier])
-    gaps = np.maximum(ops.start_ns[later] - ops.end_ns[earlier], 0)[queued]
+    lone = (ops.call >= 0) & (latency >= 0)
+    lone[later] &= launch[later] >= ops.end_ns[earlier]
+    low, usual, late = _quantiles_by(group, latency, lone, (_INTRINSIC_QUANTILE, _USUAL_QUANTILE, _LATE_QUANTILE))
+    queued = (ops.call[later] >= 0) & (launch[later] + low[group[later]] < ops.end_ns[earlier])
+    gaps = np.maximum(ops.start_ns[later[queued]] - ops.end_ns[earlier[queued]], 0)
     if gaps.size < _ENOUGH:
         gaps = np.array([_GAP_IF_UNSEEN_NS], np.int64)
     quantiles = np.quantile(gaps, [_INTRINSIC_QUANTILE, _USUAL_QUANTILE, _LATE_QUANTILE])
-    return Costs(low, usual, late, *(int(q) for q in quantiles))
+    return Costs(group, (low, usual, np.minimum(late, _LATE_AT_MOST * usual)), *(int(q) for q in quantiles))
 
 
 _COPY: Final = 2
 
 
-def _quantile_by(group: Rows, values: Times, chosen: Flags, quantile: float) -> Times:
-    """The quantile within each op's group; of all chosen where the group has too few, a usual figure where none has."""
-    overall = float(np.quantile(values[chosen], quantile)) if chosen.any() else float(_LATENCY_IF_UNSEEN_NS)
-    if np.count_nonzero(chosen) < _ENOUGH:  # one slow launch is no intrinsic cost: the excess is left unexplained
-        overall = min(overall, float(_LATENCY_AT_MOST_NS))
-    answer = np.full(int(group.max(initial=0)) + 1, overall)
-    frame = pl.DataFrame({"group": group[chosen], "value": values[chosen]})
-    found = frame.group_by("group").agg(pl.len(), pl.col("value").quantile(quantile, "linear"))
-    enough = found.filter(pl.col("len") >= _ENOUGH)
-    answer[enough["group"].to_numpy()] = enough["value"].to_numpy()
-    return answer[group].astype(np.int64)
+def _quantiles_by(group: Numbers, values: Times, chosen: Flags, quantiles: tuple[float, ...]) -> list[Times]:
+    """Per quantile its value in each group; of all chosen where a group has too few, a usual one where none has."""
+    group_count, group, values = int(group.max(initial=0)) + 1, group[chosen], values[chosen]
+    sizes = np.bincount(group, minlength=group_count)
+    found = []
+    for quantile in quantiles:
+        overall = float(np.quantile(values, quantile)) if values.size else float(_LATENCY_IF_UNSEEN_NS)
+        if values.size < _ENOUGH:  # one slow launch is no intrinsic cost: the excess is left unexplained
+            overall = min(overall, float(_LATENCY_AT_MOST_NS))
+        answer = np.full(group_count, overall)
+        for number in np.flatnonzero(sizes >= _ENOUGH).tolist():
+            answer[number] = pl.Series(values[group == number]).quantile(quantile, "linear")
+        found.append(answer.astype(np.int64))
+    return found

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.model.nesting import thread_slices
+from timesink.model.nesting import key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.calls import call_kinds
 from timesink.whatif.handovers import Bursts
 
 Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,8 +28,8 @@ class Calls:
     `row` is the row of `api_calls`; `correlation` is -1 where none was recorded.
     """
 
-    row: Rows
-    thread: Rows
+    row: Numbers
+    thread: Numbers
     process: Rows
     kind: npt.NDArray[np.int8]
     start_ns: Times
@@ -69,15 +71,15 @@ class HostPoints:
 
 def read_calls(trace: Trace, rank: int) -> Calls:
     """The calls of a rank, with what each of them can make the host do."""
-    wanted = ("row", "process", "thread", "name", "start_ns", "end_ns", "correlation")
-    frame = trace.get(API_CALLS).with_row_index("row").lazy().filter(pl.col("rank") == rank).select(wanted).collect()
-    threads = tuple(frame.select("process", "thread").unique().sort("process", "thread").rows())
+    frame, first = _of_rank(trace.get(API_CALLS), rank)
+    threads = tuple(sorted({(process, thread) for (_, process, thread), _, _ in thread_slices(frame)}))
     code = {pair: number for number, pair in enumerate(threads)}
-    runs = frame.select(pl.struct("process", "thread").rle().alias("run")).unnest("run")
-    codes = np.array([code[v["process"], v["thread"]] for v in runs["value"].to_list()], np.int64)
+    thread = np.zeros(frame.height, np.int32)
+    for (_, process, id_), low, high in thread_slices(frame):
+        thread[low:high] = code[process, id_]
     return Calls(
-        row=frame["row"].cast(pl.Int64).to_numpy(),
-        thread=np.repeat(codes, runs["len"].to_numpy()) if frame.height else np.empty(0, np.int64),
+        row=np.arange(first, first + frame.height, dtype=np.int32),
+        thread=thread,
         process=frame["process"].to_numpy(),
         kind=call_kinds(frame["name"]),
         start_ns=frame["start_ns"].to_numpy(),
@@ -87,12 +89,20 @@ def read_calls(trace: Trace, rank: int) -> Calls:
     )
 
 
+def _of_rank(calls: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, int]:
+    """The calls of a rank, which stand together in their table, and the row of the first."""
+    for (owner,), first, last in key_slices(calls, ("rank",)):
+        if owner == rank:
+            return calls[first:last], first
+    return calls.clear(), 0
+
+
 def host_points(trace: Trace, rank: int, calls: Calls, bursts: Bursts) -> HostPoints:
     """Points of all threads, threads that only work while another waits tied to it by forks and joins (R1, R6)."""
     outer_thread, outer_ns = _outer_points(trace, rank, calls)
     count, marks, outer = len(calls), len(bursts), outer_ns.size
     time = np.concatenate((calls.start_ns, calls.end_ns, bursts.fork_ns, bursts.join_ns, outer_ns))
-    thread = np.concatenate((calls.thread, calls.thread, bursts.owner, bursts.owner, outer_thread))
+    thread: Rows = np.concatenate((calls.thread, calls.thread, bursts.owner, bursts.owner, outer_thread))
     mark = -1 - np.arange(marks + outer)
     call = np.concatenate((np.arange(count), np.arange(count), mark[:marks], mark))
     ends = np.repeat([False, True, False, True, False], [count, count, marks, marks, outer])

@@ -176,7 +176,7 @@ def _at_usual_costs(graph: Graph, replay: Replay) -> Graph:
     weight = network.edges.weight_ns.copy()
     launches = graph.edges_of(EdgeKind.LAUNCH)
     op = program.blocks.op[graph.block_of(network.edges.dst[launches])]
-    weight[launches] = program.costs.latency_usual_ns[op]
+    weight[launches] = program.costs.latency_usual_ns(op)
     streams = graph.edges_of(EdgeKind.STREAM)
     weight[streams] = np.maximum(weight[streams], program.costs.gap_usual_ns)
     return graph.with_network(network.reweighted(weight, replay.time_ns))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from timesink.whatif.network import EdgeKind, Edges
 from timesink.whatif.releases import Releases, find_releases
 
 Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.signedinteger[Any]]
 
 # What a call that waits costs once it may go on, where the trace shows none that did not wait.
 _RETURN_IF_UNSEEN_NS: Final = 5_000
@@ -143,7 +143,7 @@ class Program(Work):
     def _launches(self) -> Edges:
         block = np.flatnonzero(self.blocks.call >= 0)
         src = self.points.begin_of[self.blocks.call[block]]
-        return Edges.of(EdgeKind.LAUNCH, src, self.start_node(block), self.costs.latency_ns[self.blocks.op[block]])
+        return Edges.of(EdgeKind.LAUNCH, src, self.start_node(block), self.costs.latency_ns(self.blocks.op[block]))
 
     def _runs(self) -> Edges:
         block = np.arange(len(self.blocks))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from timesink.whatif.device import Blocks, Ops
 from timesink.whatif.host import Calls
 
 Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
 
 # Device and host stamps of one instant differ by this much at most; a release may seem to follow the return it caused.

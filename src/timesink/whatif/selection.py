@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -122,7 +122,7 @@ def _named_windows(graph: Graph, target: Target, number: Mapping[tuple[int, int]
 
 
 def _by_thread(
-    thread: npt.NDArray[np.int64], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+    thread: npt.NDArray[np.signedinteger[Any]], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
 ) -> dict[int, Intervals]:
     return {int(n): Intervals.union_of(start[thread == n], end[thread == n]) for n in np.unique(thread)}
 

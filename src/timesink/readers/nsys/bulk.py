@@ -14,10 +14,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from timesink.model.stacking import stacked
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys.careful import careful_rows
 from timesink.readers.nsys.export import POLARS_TYPE, Kind, Source
@@ -78,13 +80,16 @@ def read_table(
 
 
 def _fast(scan: _Scan) -> pl.DataFrame:
-    ranges = _ranges(scan)
+    ranges, stopped = _ranges(scan), Event()
     with ThreadPoolExecutor(max_workers=min(len(ranges), _most_workers())) as pool:
-        parts = [part for result in pool.map(lambda bounds: _scan_range(scan, bounds), ranges) for part in result]
-    if sum(part.height for part in parts) > scan.most_rows:
+        try:
+            results = list(pool.map(lambda bounds: _scan_range(scan, bounds, stopped), ranges))
+        finally:
+            stopped.set()  # whoever is interrupted need not wait for the threads to read on
+    if sum(part.height for parts in results for part in parts) > scan.most_rows:
         raise endless(scan.path, scan.table)
-    schema = {name: POLARS_TYPE[kind] for name, kind in scan.present}
-    return pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema=schema)
+    schema = pl.Schema({name: POLARS_TYPE[kind] for name, kind in scan.present})
+    return stacked((parts.pop(0) for parts in results for _ in range(len(parts))), schema)
 
 
 def _ranges(scan: _Scan) -> list[tuple[int, int] | None]:
@@ -113,7 +118,7 @@ def _most_workers() -> int:
     return min(_MOST_WORKERS, os.cpu_count() or 1)
 
 
-def _scan_range(scan: _Scan, bounds: tuple[int, int] | None) -> list[pl.DataFrame]:
+def _scan_range(scan: _Scan, bounds: tuple[int, int] | None, stopped: Event) -> list[pl.DataFrame]:
     import adbc_driver_manager
     import pyarrow
     from adbc_driver_sqlite import StatementOptions, dbapi
@@ -132,6 +137,8 @@ def _scan_range(scan: _Scan, bounds: tuple[int, int] | None) -> list[pl.DataFram
                 rows += batch.num_rows
                 if rows > scan.most_rows:
                     raise endless(scan.path, scan.table)
+                if stopped.is_set():
+                    break
     except (adbc_driver_manager.Error, pyarrow.ArrowException, OSError) as error:
         raise _Irregular from error
     return parts

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from timesink.model.schema import Table
+from timesink.model.stacking import lean
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys.capture import Capture, timed
 from timesink.readers.nsys.export import Export, Source
@@ -54,7 +55,9 @@ def joined(table: Table, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     if not parts:
         return table.empty()
     frame = pl.concat(parts, rechunk=False) if len(parts) > 1 else parts[0]
-    return table.check(_ordered(frame, table.sorted_by))
+    ordered = _ordered(frame, table.sorted_by)
+    del frame
+    return table.check(pl.DataFrame([lean(column) for column in ordered]))
 
 
 def _ordered(frame: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from timesink.whatif.network import EdgeKind
 from timesink.whatif.selection import Target, chosen_ops
 
 Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
 
 COLLECTIVES: Final = Target("collective", "")

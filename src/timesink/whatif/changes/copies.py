@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from timesink.whatif.network import EdgeKind
 from timesink.whatif.selection import Target, chosen_ops
 
 Flags = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.signedinteger[Any]]
 
 ANY: Final = Target()
 _STAGED_BYTES: Final = 65_536

@@ -6,9 +6,8 @@ with a DATA_LOSS note.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache as memoised
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -161,10 +160,9 @@ def trace_files(path: Path) -> list[Path]:
     return files
 
 
-@memoised
-def readers() -> tuple[Reader, ...]:
-    """Every reader, in the order they are asked."""
-    return tuple(import_module(module).READER for module in MODULES)
+def readers() -> Iterator[Reader]:
+    """Every reader, in the order they are asked; its module is imported when its turn comes."""
+    return (import_module(module).READER for module in MODULES)
 
 
 def reader_of(path: Path) -> Reader:

@@ -1,11 +1,11 @@
 """Every speed benchmark in one run and one table.
 
     python -m benchmarks.peers                                          # once: libraries and tools to stand beside
-    python -m benchmarks [--hta PYTHON] [--runs 3] [--quick] [--only NAME]
+    python -m benchmarks [--hta PYTHON] [--tracelens PYTHON] [--runs 3] [--quick] [--only NAME]
 
-`--hta` names a Python interpreter in which HolisticTraceAnalysis is installed; without it the rival's recorded figures
-stand in, and the table says so. `--quick` grows inputs a hundred times smaller: it shows that everything runs; its
-figures mean nothing. Needs about 12 GB of disk under benchmarks/.cache, which it clears, and about 20 minutes.
+`--hta` and `--tracelens` name Python interpreters in which those are installed; without one the rival's recorded
+figures stand in, and the table says so. `--quick` grows inputs a hundred times smaller: it shows that everything runs;
+its figures mean nothing. Needs about 12 GB of disk under benchmarks/.cache, which it clears, and about 20 minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIZES = (125, 500, 2000)
 QUICK_SIZES = (15, 30, 60)
 
 
-def plans(runs: int, quick: bool, hta: str) -> dict[str, Callable[[], Iterator[Row]]]:
+def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callable[[], Iterator[Row]]]:
     """The benchmarks by name, in the order of the table."""
     if quick:
         return {
@@ -39,7 +39,7 @@ def plans(runs: int, quick: bool, hta: str) -> dict[str, Callable[[], Iterator[R
     return {
         startup.NAME: lambda: startup.rows(2 * runs + 1),
         decode.NAME: lambda: decode.rows(runs),
-        end_to_end.NAME: lambda: end_to_end.rows(runs, SIZES, hta),
+        end_to_end.NAME: lambda: end_to_end.rows(runs, SIZES, hta, tracelens),
         sqlite.NAME: lambda: chain(
             sqlite.rows(runs), sqlite.growth(4_000_000, 8_000_000), sqlite.beside_nsys_ai(250_000, 500_000)
         ),
@@ -60,7 +60,8 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--hta", default="", metavar="PYTHON")
-    parser.add_argument("--only", choices=list(plans(1, True, "")), action="append")
+    parser.add_argument("--tracelens", default="", metavar="PYTHON")
+    parser.add_argument("--only", choices=list(plans(1, True, "", "")), action="append")
     options = parser.parse_args()
-    known = plans(options.runs, options.quick, options.hta)
+    known = plans(options.runs, options.quick, options.hta, options.tracelens)
     show(everything({name: rows for name, rows in known.items() if not options.only or name in options.only}))

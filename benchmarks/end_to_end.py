@@ -1,10 +1,11 @@
-"""`timesink diagnose` from a gzip'd trace to the verdict, beside Holistic Trace Analysis, and how it grows.
+"""`timesink diagnose` from a gzip'd trace to the verdict, beside HTA and TraceLens, and how it grows.
 
-    python -m benchmarks.end_to_end --hta /path/to/python/with/HolisticTraceAnalysis
+    python -m benchmarks.end_to_end [--hta PYTHON] [--tracelens PYTHON]
 
-The rival loads the same file and takes its temporal and its idle breakdown; its imports are not counted, ours are.
-Without `--hta`, and for the 2 GB trace, where it needs eight minutes, its recorded figures stand in (version 0.5.0, two
-cores, a trace of the same size and kind from another seed): such rows say so, and are no side-by-side measurement.
+Each rival runs under an interpreter that has it. HTA loads the file and takes its temporal and its idle breakdown;
+TraceLens writes its performance report. Their imports are not counted, ours are. Without an interpreter, and for the
+2 GB trace, where HTA needs eight minutes, recorded figures stand in (two cores, a trace of the same size and kind from
+another seed): such rows say so, and are no side-by-side measurement.
 """
 
 from __future__ import annotations
@@ -13,57 +14,68 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
 from benchmarks.inputs import traces
 from benchmarks.runs import TIMESINK, Row, Run, at_least, at_most, in_turn, median, noted, run, show
 
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A tool that answers part of the same questions. Seconds and bars are by megabytes of text."""
+
+    name: str
+    script: Path
+    recorded_s: Mapping[int, float]
+    bars: Mapping[int, float]
+
+
 NAME = "end to end"
-HTA_RECORDED_S = {500: 48.9, 2000: 465.0}
-TRACELENS_RECORDED_S = {500: 43.9, 2000: 250.0}
-BARS = {500: 25.0, 2000: 80.0}
+_HERE = Path(__file__).parent
+HTA = Rival("HTA 0.5.0", _HERE / "rival_hta.py", {500: 48.9, 2000: 465.0}, {500: 25.0, 2000: 80.0})
+TRACELENS = Rival("TraceLens 171dd74", _HERE / "rival_tracelens.py", {500: 43.9, 2000: 250.0}, {})
 BESIDE_MB = 500
 MEMORY_BAR_MB = 2000
 LONG_S = 20.0  # a longer run is taken once
 BLAME_BAR = 3.0
-RIVAL = Path(__file__).with_name("rival_hta.py")
 
 
-def rows(runs: int, sizes: tuple[int, int, int] = (125, 500, 2000), hta: str = "") -> Iterator[Row]:
+def rows(
+    runs: int, sizes: tuple[int, int, int] = (125, 500, 2000), hta: str = "", tracelens: str = ""
+) -> Iterator[Row]:
     """Sizes are megabytes of text: one, four and sixteen times as many events."""
     with traces(*sizes) as files:
         taken: dict[int, Run] = {}
         for size, file in zip(sizes, files, strict=True):
-            yield from _one_size(size, file, runs, hta, taken)
+            ours = [*TIMESINK, "diagnose", "--no-cache", "--format", "json", str(file)]
+            mine = [run(ours)]
+            while len(mine) < runs and mine[0].seconds < LONG_S:
+                mine.append(run(ours))
+            taken[size] = median(mine)
+            yield noted(NAME, f"diagnose, {size} MB, median of {len(mine)}", taken[size])
+            for rival, python in ((HTA, hta), (TRACELENS, tracelens)):
+                yield from _beside(rival, python, size, file, taken[size])
+            if size == max(HTA.bars):
+                yield at_most(NAME, f"peak memory, {size} MB", taken[size].peak_mb, MEMORY_BAR_MB, "MB")
         yield from _growth(sizes, files, taken)
         yield from _stages(sizes[1], files[1], runs)
 
 
-def _one_size(size: int, file: Path, runs: int, hta: str, taken: dict[int, Run]) -> Iterator[Row]:
-    ours = [*TIMESINK, "diagnose", "--no-cache", "--format", "json", str(file)]
-    mine = [run(ours)]
-    theirs = run([hta, str(RIVAL), str(file)]) if hta and size == BESIDE_MB else None  # a minute or more: once
-    while len(mine) < runs and mine[0].seconds < LONG_S:
-        mine.append(run(ours))
-    taken[size] = median(mine)
-    yield noted(NAME, f"diagnose, {size} MB, median of {len(mine)}", taken[size])
-    if size in BARS:
-        rival_s, whose = HTA_RECORDED_S[size], f"HTA's recorded {HTA_RECORDED_S[size]} s"
-        if theirs is not None:
-            rival_s = json.loads(theirs.text.splitlines()[-1])["seconds"]
-            whose = f"HTA beside it ({rival_s:.1f} s)"
-            yield noted(NAME, f"HTA 0.5.0, {size} MB, imports included", theirs)
-            ratio = theirs.cpu_s / taken[size].cpu_s
-            yield Row(NAME, f"{size} MB, CPU time: HTA beside it / diagnose", f"{ratio:.1f} x")
-        yield at_least(NAME, f"{size} MB, wall clock: {whose} / diagnose", rival_s / taken[size].seconds, BARS[size])
-        lens_s = TRACELENS_RECORDED_S[size]
-        yield Row(
-            NAME, f"{size} MB: TraceLens' recorded {lens_s} s / diagnose", f"{lens_s / taken[size].seconds:.1f} x"
-        )
-    if size == 2000:
-        yield at_most(NAME, f"peak memory, {size} MB", taken[size].peak_mb, MEMORY_BAR_MB, "MB")
+def _beside(rival: Rival, python: str, size: int, file: Path, ours: Run) -> Iterator[Row]:
+    """The rival run once, as it takes a minute or more; where it is not at hand, its recorded seconds."""
+    if size not in rival.recorded_s:
+        return
+    theirs_s, whose = rival.recorded_s[size], "recorded"
+    if python and size == BESIDE_MB:
+        theirs = run([python, str(rival.script), str(file)])
+        theirs_s, whose = json.loads(theirs.text.splitlines()[-1])["seconds"], "beside it"
+        yield noted(NAME, f"{rival.name}, {size} MB, imports included", theirs)
+        yield Row(NAME, f"{size} MB, CPU time: {rival.name} / diagnose", f"{theirs.cpu_s / ours.cpu_s:.1f} x")
+    what, times = f"{size} MB, wall clock: {rival.name} ({whose}, {theirs_s:.1f} s) / diagnose", theirs_s / ours.seconds
+    yield at_least(NAME, what, times, rival.bars[size]) if rival.bars else Row(NAME, what, f"{times:.1f} x")
 
 
 def _growth(sizes: tuple[int, int, int], files: list[Path], taken: dict[int, Run]) -> Iterator[Row]:
@@ -110,9 +122,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--hta", default="", metavar="PYTHON", help="an interpreter with HolisticTraceAnalysis")
+    parser.add_argument("--tracelens", default="", metavar="PYTHON", help="an interpreter with TraceLens")
     parser.add_argument("--stages", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.stages:
         print(json.dumps(stages(chosen.stages)))
     else:
-        show(rows(chosen.runs, hta=chosen.hta))
+        show(rows(chosen.runs, hta=chosen.hta, tracelens=chosen.tracelens))

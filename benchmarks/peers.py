@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers        # makes benchmarks/.cache/peers; needs the network once
 
-TraceLens is not on PyPI (the package of that name there is another project); its recorded figures stand in. HTA pins
-old packages and gets an interpreter of its own (`--hta`).
+HTA pins old packages and gets an interpreter of its own (`--hta`), as does TraceLens (`--tracelens`), which is not on
+PyPI: the package of that name there is another project. Ours: `pip install git+https://github.com/AMD-AGI/TraceLens@171dd74`.
 """
 
 from __future__ import annotations

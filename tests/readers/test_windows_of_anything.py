@@ -20,20 +20,25 @@ from timesink.readers import reader_of
 
 Launch = dict[str, int]
 HORIZON = 200
+APART = 15  # more than what stands around a call: 5 before it, 9 behind it
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 
 
 @st.composite
 def launches(draw: st.DrawFn) -> list[Launch]:
-    """Calls of a thread of a process, each with a kernel some time later; some launch a collective, some wait."""
-    found = []
+    """Calls of a thread of a process, each with a kernel some time later; some launch a collective, some wait.
+
+    What one thread does lies one after the other, so that what is put around its calls nests.
+    """
+    found: list[Launch] = []
     for number in range(draw(st.integers(1, 10))):
-        start = draw(st.integers(0, HORIZON))
+        at = {"process": draw(st.integers(1, 2)), "thread": draw(st.integers(1, 2))}
+        free = max((call["end"] + APART for call in found if call.items() >= at.items()), default=0)
+        start = free + draw(st.integers(0, HORIZON // 4))
         found.append(
             {
                 "id": number + 1,
-                "process": draw(st.integers(1, 2)),
-                "thread": draw(st.integers(1, 2)),
+                **at,
                 "start": start,
                 "end": start + draw(st.integers(1, 40)),
                 "ran": start + draw(st.integers(0, 60)),
@@ -118,6 +123,7 @@ def kineto(calls: list[Launch], moments: list[tuple[int, int, int]], base_ns: in
         events[-1]["args"]["External id"] = c["id"]
         events.append(event("python_function", "a.py(3): f", max(start - 3, 0), end + 3, *at))
         events.append(event("user_annotation", "ProfilerStep#1", max(start - 5, 0), end + 9, *at))
+        events.append(event("user_annotation", "forward", start, end, *at))
         events.append(event("cuda_runtime", "cudaLaunchKernel", start, end, *at, correlation=c["id"]))
         if c["kind"] == 2:
             said = {"cuda_sync_kind": "Stream Wait Event", "correlation": c["id"], "stream": 7, "device": 0}

@@ -39,6 +39,7 @@ HTA = Rival("HTA 0.5.0", _HERE / "rival_hta.py", {500: 48.9, 2000: 465.0}, {500:
 TRACELENS = Rival("TraceLens 171dd74", _HERE / "rival_tracelens.py", {500: 43.9, 2000: 250.0}, {})
 BESIDE_MB = 500
 MEMORY_BAR_MB = 2000
+LARGEST_BAR_MB = 6000
 LONG_S = 20.0  # a longer run is taken once
 BLAME_BAR = 3.0
 
@@ -101,6 +102,14 @@ def _stages(size: int, file: Path, runs: int) -> Iterator[Row]:
                   BLAME_BAR, "x")  # fmt: skip
 
 
+def largest(megabytes: int) -> Iterator[Row]:
+    """One diagnosis of so much text, packed: the largest trace that must fit."""
+    with traces(megabytes) as files:
+        taken = run([*TIMESINK, "diagnose", "--no-cache", "--format", "json", str(files[0])])
+    yield noted(NAME, f"diagnose, {megabytes} MB, once", taken)
+    yield at_most(NAME, f"peak memory, {megabytes} MB", taken.peak_mb, LARGEST_BAR_MB, "MB")
+
+
 def stages(file: Path) -> dict[str, float]:
     """Seconds of decoding and of all that follows, in one process, imports apart."""
     from timesink.engine import diagnose
@@ -123,9 +132,11 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--hta", default="", metavar="PYTHON", help="an interpreter with HolisticTraceAnalysis")
     parser.add_argument("--tracelens", default="", metavar="PYTHON", help="an interpreter with TraceLens")
+    parser.add_argument("--largest", type=int, metavar="MB", help="only one diagnosis of so much text, and its memory")
     parser.add_argument("--stages", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.stages:
         print(json.dumps(stages(chosen.stages)))
     else:
-        show(rows(chosen.runs, hta=chosen.hta, tracelens=chosen.tracelens))
+        every = rows(chosen.runs, hta=chosen.hta, tracelens=chosen.tracelens)
+        show(largest(chosen.largest) if chosen.largest else every)

@@ -49,7 +49,7 @@ def run(command: Sequence[str]) -> Run:
     seconds = perf_counter() - started
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} exited with {process.returncode}: {text[-500:]}")
-    return Run(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3, text)
+    return Run(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6, text)
 
 
 def in_turn(commands: Sequence[Sequence[str]], runs: int) -> list[Run]:

@@ -23,11 +23,12 @@ from pathlib import Path
 
 from benchmarks.inputs import CACHE
 from benchmarks.peers import nsys_ai
-from benchmarks.runs import ROOT, TIMESINK, Row, at_least, noted, run, show
+from benchmarks.runs import ROOT, TIMESINK, Row, at_least, at_most, noted, run, show
 
 NAME = "sqlite"
 LISTS_BAR = 5.0
 GROWTH_BAR = 1.1
+LARGEST_BAR_MB = 6000
 SEEDS = (
     ROOT.parent / "shared" / "data" / "own" / "nsys" / "gpt_before.sqlite",
     ROOT / "tests" / "data" / "nsys" / "gpt_before_5_steps.sqlite",
@@ -168,6 +169,22 @@ def growth(kernels: int, calls: int) -> Iterator[Row]:
                   f"<= {GROWTH_BAR} (CPU)", cpu <= GROWTH_BAR)  # fmt: skip
 
 
+def largest(kernels: int, calls: int, keep: bool) -> Iterator[Row]:
+    """One diagnosis of so many kernels: the largest export that must fit."""
+    CACHE.mkdir(exist_ok=True)
+    path = CACHE / f"nsys_{kernels}_{calls}.sqlite"
+    if not path.is_file():
+        grow(next(seed for seed in SEEDS if seed.is_file()), path, kernels, calls)
+    try:
+        taken = run([*TIMESINK, "diagnose", "--no-cache", "--format", "json", str(path)])
+    finally:
+        if not keep:
+            path.unlink()
+    size = f"{kernels / 1e6:g} M kernels, {calls / 1e6:g} M calls"
+    yield noted(NAME, f"diagnose, {size}, once", taken)
+    yield at_most(NAME, f"peak memory, {size}", taken.peak_mb, LARGEST_BAR_MB, "MB")
+
+
 def beside_nsys_ai(kernels: int, calls: int) -> Iterator[Row]:
     """`nsys-ai diagnose` and `timesink diagnose` of one export, both from the command line."""
     command = nsys_ai()
@@ -190,6 +207,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--growth", action="store_true", help="only how time and memory grow, and nsys-ai beside us")
+    parser.add_argument("--largest", action="store_true", help="only one diagnosis of that export, and its memory")
     parser.add_argument("--keep", action="store_true", help="keep the grown file for the next time")
     parser.add_argument("--one", choices=CANDIDATES, help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
@@ -198,6 +216,8 @@ def main() -> None:
         print(json.dumps(one(options.one, options.file)))
     elif options.growth:
         show(chain(growth(options.kernels, options.calls), beside_nsys_ai(options.kernels // 16, options.calls // 16)))
+    elif options.largest:
+        show(largest(options.kernels, options.calls, options.keep))
     else:
         show(rows(options.runs, options.kernels, options.calls, options.keep))
 

@@ -134,7 +134,10 @@ def test_holes_between_row_ids_make_no_more_ranges_than_the_file_has_room_for(tm
     assert len(asked) <= 4
 
 
-def test_an_interrupted_scan_stops_its_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reached", ["first", "second"])
+def test_an_interrupted_scan_stops_its_other_threads(
+    reached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "export.sqlite"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE NVTX_EVENTS (start INTEGER)")
@@ -144,7 +147,7 @@ def test_an_interrupted_scan_stops_its_other_threads(tmp_path: Path, monkeypatch
 
     def scanned(scan: object, bounds: object, stopped: Event) -> list[pl.DataFrame]:
         stops.append(stopped)
-        if bounds == "first":
+        if bounds == reached:
             raise KeyboardInterrupt
         assert stopped.wait(60)  # as a scan of many batches would look
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch as ArrowBatch
 
 _BATCH_ROWS = 65_536
+_ATTENTIVE_S = 0.1  # Polars handles SIGINT so that no wait ends for it; only a wait that ends by itself sees one
 _ROWS_PER_RANGE = 250_000
 _MOST_ROWS_PER_RANGE = 2_000_000
 _MOST_WORKERS = 4
@@ -82,10 +83,14 @@ def read_table(
 def _fast(scan: _Scan) -> pl.DataFrame:
     ranges, stopped = _ranges(scan), Event()
     with ThreadPoolExecutor(max_workers=min(len(ranges), _most_workers())) as pool:
+        scans = [pool.submit(_scan_range, scan, bounds, stopped) for bounds in ranges]
         try:
-            results = list(pool.map(lambda bounds: _scan_range(scan, bounds, stopped), ranges))
+            while wait(scans, timeout=_ATTENTIVE_S, return_when=FIRST_EXCEPTION).not_done:
+                if any(one.done() and one.exception() for one in scans):
+                    break
         finally:
             stopped.set()  # whoever is interrupted need not wait for the threads to read on
+    results = [one.result() for one in scans]
     if sum(part.height for parts in results for part in parts) > scan.most_rows:
         raise endless(scan.path, scan.table)
     schema = pl.Schema({name: POLARS_TYPE[kind] for name, kind in scan.present})
@@ -125,6 +130,8 @@ def _scan_range(scan: _Scan, bounds: tuple[int, int] | None, stopped: Event) -> 
 
     parts: list[pl.DataFrame] = []
     rows = 0
+    if stopped.is_set():
+        return parts
     try:
         with dbapi.connect(uri_of(scan.path), autocommit=True) as connection, connection.cursor() as cursor:
             for pragma in pragmas_for(scan.path):

@@ -17,7 +17,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 
-AT_ONCE: Final = 200_000
+AT_ONCE: Final = 100_000
 _SCHEMA: Final = pl.Schema(
     {
         "rank": pl.Int32(),

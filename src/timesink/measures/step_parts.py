@@ -33,7 +33,7 @@ Times = npt.NDArray[np.int64]
 COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEY: Final = ("name", "grid", "block", "range")
-_OPS_AT_ONCE: Final = 200_000
+_OPS_AT_ONCE: Final = 100_000
 _STEP_MARK: Final = r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$"
 _SCHEMA: Final = {
     "kind": pl.String(),

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
 
-_AT_ONCE = 1 << 20
+_AT_ONCE = 1 << 18
 _DENSE = 8  # a look-up table may be this many times longer than what it serves; sparser ids are searched instead
 
 

@@ -16,7 +16,7 @@ import polars as pl
 
 Times = npt.NDArray[np.int64]
 
-AT_ONCE: Final = 1 << 20
+AT_ONCE: Final = 1 << 18
 """Longer sets are worked through in slices of so many, which bounds what an operation needs beside its result."""
 _LEAST: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max

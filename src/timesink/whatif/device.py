@@ -31,7 +31,7 @@ _ENOUGH: Final = 5
 _GAP_IF_UNSEEN_NS: Final = 1_000
 _LATENCY_IF_UNSEEN_NS: Final = 4_000
 _LATENCY_AT_MOST_NS: Final = 20_000
-_ROWS_AT_ONCE: Final = 1 << 20
+_ROWS_AT_ONCE: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,7 +98,7 @@ def _kernels(trace: Trace) -> pl.DataFrame:
     frame = ops.select("rank", "device", "name", "kind", (pl.col("end_ns") - pl.col("start_ns")).alias("length"))
     math = mapped(ops["name"], lambda names: names.map_elements(_math_of, pl.String), pl.String)
     return frame.with_columns(
-        pl.Series("host_op", attribution(trace).host_op), math.alias("math"), pl.col("name").cast(pl.String)
+        pl.Series("host_op", attribution(trace).host_op, pl.Int64), math.alias("math"), pl.col("name").cast(pl.String)
     ).filter(pl.col("kind") == "kernel")
 
 

@@ -35,7 +35,7 @@ class Attribution:
     another operator than the one around the launch; `graph_ns` is the part of total_ns that graph replays launched.
     """
 
-    host_op: Rows
+    host_op: npt.NDArray[np.int32]
     operators: pl.DataFrame
     total_ns: int
     unattributed_ns: int
@@ -48,7 +48,7 @@ class Attribution:
 def attribution(trace: Trace) -> Attribution:
     """Attribute every device op, whether kernel, copy, memset or whole graph."""
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
-    host_op = np.full(ops.height, -1, np.int64)
+    host_op = np.full(ops.height, -1, np.int32)
     host_op[links.linked] = host_places(trace).host_op[links.call[links.linked]]
     disagreements = _disagreements(trace, host_op)
     nowhere = np.flatnonzero((host_op < 0) & ~links.shared)
@@ -66,7 +66,7 @@ def attribution(trace: Trace) -> Attribution:
     )
 
 
-def _disagreements(trace: Trace, around: Rows) -> int:
+def _disagreements(trace: Trace, around: npt.NDArray[np.int32]) -> int:
     """How many ops, launched inside an operator with an id, carry the id of another one of the trace."""
     ops, host, inside = trace.get(DEVICE_OPS), trace.get(HOST_OPS), np.flatnonzero(around >= 0)
     said = ops["external_id"].gather(inside).fill_null(0).to_numpy()
@@ -91,7 +91,7 @@ def _by_external_id(trace: Trace, rows: Rows) -> Rows:
     return found
 
 
-def _operators(trace: Trace, host_op: Rows, length: Rows) -> pl.DataFrame:
+def _operators(trace: Trace, host_op: npt.NDArray[np.int32], length: Rows) -> pl.DataFrame:
     host, nesting = trace.get(HOST_OPS), host_nesting(trace)
     held = host_op >= 0
     self_device = np.zeros(host.height, np.int64)

@@ -140,7 +140,7 @@ def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callab
     return lambda names: names.map_elements(function, dtype, skip_nulls=True)
 
 
-def _gathered(names: pl.Series, rows: Rows) -> pl.Series:
+def _gathered(names: pl.Series, rows: npt.NDArray[np.int32]) -> pl.Series:
     """The name of each row, null for -1; as text."""
     if not len(names):
         return pl.Series("op", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)

@@ -21,6 +21,8 @@ Rows = npt.NDArray[np.int64]
 AUTOGRAD: Final = r"^autograd::engine::evaluate_function|^CompiledFunctionBackward"
 # A worker's activity lies in the owner's silences; the odd hundredth allows for clock jitter at their edges.
 _INSIDE_SHARE: Final = 0.98
+# Of three bursts, the first and the last may be cut.
+_KNOWN_SHARE: Final = 0.25
 # Without autograd's own events two alternating threads could be a coincidence; three bursts in a row hardly are.
 _BURSTS_WITHOUT_PROOF: Final = 3
 _BUSIEST: Final = 24
@@ -83,12 +85,15 @@ def _best_owner(
     mine = activity[worker]
     for owner in owners:
         other = activity[owner]
-        if not len(mine) or len(other) < 2 or other.start_ns[0] > mine.start_ns[0]:
+        if not len(mine) or len(other) < 2 or (not proven and other.start_ns[0] > mine.start_ns[0]):
             continue
         silence_start, silence_end = other.end_ns[:-1], other.start_ns[1:]
         at = np.searchsorted(silence_start, mine.start_ns, side="right") - 1
         inside = (at >= 0) & (mine.end_ns <= silence_end[np.maximum(at, 0)])
-        if mine.lengths_ns[inside].sum() < _INSIDE_SHARE * mine.total_ns:
+        known_ns = mine.total_ns
+        if proven:  # a recording may begin or end within a burst: beyond all that the owner did, nothing is known
+            known_ns = mine.lengths_ns[(mine.end_ns > other.start_ns[0]) & (mine.start_ns < other.end_ns[-1])].sum()
+        if known_ns < _KNOWN_SHARE * mine.total_ns or mine.lengths_ns[inside].sum() < _INSIDE_SHARE * known_ns:
             continue
         silences = np.unique(at[inside])
         if silences.size >= (1 if proven else _BURSTS_WITHOUT_PROOF):

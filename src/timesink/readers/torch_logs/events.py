@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 Row = dict[str, Any]
+_CENTURY_NS: Final = 100 * 366 * 86_400 * 10**9  # two of these fit into 64 bits
 _RESUMED: Final = re.compile(r"resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})$")
 _COMPILE_ID: Final = re.compile(r"(?P<frame>\d{1,9})/(?P<compilation>\d{1,9})(?:_(?P<attempt>\d{1,9}))?$")
 
@@ -26,6 +27,12 @@ class Events:
         row = {"event": event, "start_ns": time_ns, "end_ns": time_ns, **key, **more}
         self.rows.append(row)
         return row
+
+    def tell_clock(self, since_1970_ns: int, logged_ns: int) -> None:
+        """A record states both times. One that lies centuries off says nothing."""
+        offset_ns = since_1970_ns - logged_ns
+        if abs(offset_ns) < _CENTURY_NS:
+            self.offsets_ns.append(offset_ns)
 
     def finish(self) -> None:
         """Fill in what only later records say: the function of a frame, the line at which a graph broke."""

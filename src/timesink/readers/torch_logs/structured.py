@@ -62,7 +62,7 @@ class Structured:
         begin_ns = started["start_ns"] if started else record.time_ns
         start_s, took_s = (_number(metrics.get(name)) for name in ("start_time", "entire_frame_compile_time_s"))
         if start_s is not None:
-            self.events.offsets_ns.append(int(start_s * 1e9) - begin_ns)
+            self.events.tell_clock(int(start_s * 1e9), begin_ns)
         end_ns = record.time_ns if took_s is None else begin_ns + int(took_s * 1e9)
         place = {
             "function": _text(metrics.get("co_name")),
@@ -102,7 +102,7 @@ class Structured:
         except (ValueError, KeyError, TypeError, OverflowError):
             self.events.stray["timed events that are no Chrome events"] += 1
             return
-        self.events.offsets_ns.append(at_ns - record.time_ns)
+        self.events.tell_clock(at_ns, record.time_ns)
         opened = self._open[str(event.get("tid")), name]
         if phase == "B":
             opened.append(at_ns)

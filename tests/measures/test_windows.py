@@ -37,6 +37,13 @@ def test_a_slow_first_step_of_a_window_in_the_middle_is_no_warm_up() -> None:
     assert cut.times.max_ns == 900 and cut.dropped == {"begun_before": 1, "truncated": 1}
 
 
+def test_a_window_from_the_first_event_on_keeps_the_first_steps() -> None:
+    whole = loop([100] * 12)
+    cut = steps(whole.between(0, 1_150))
+    assert cut.windows["start_ns"].to_list() == steps(whole).windows["start_ns"].to_list()[: len(cut.windows)]
+    assert cut.dropped == {"truncated": 1}
+
+
 def test_the_first_steps_of_a_run_are_warm_up_though_a_window_opens_before_them() -> None:
     whole = loop([900, 100, 100, 100, 100, 100, 100, 100])
     late = {table: frame.with_columns(pl.col("start_ns", "end_ns") + 5_000) for table, frame in whole.tables.items()}

@@ -167,10 +167,10 @@ def _complete_from(trace: Trace) -> pl.DataFrame:
     """rank, process, complete_ns: when a step must have begun on the host for all its kernels to be in the window.
 
     A stream runs its work in the order of launch. What ended before the window was launched before the window, and
-    before the first op of its stream that is in it. Empty for a trace that was not cut.
+    before the first op of its stream that is in it. Empty for a trace that was not cut at its beginning.
     """
     schema = {"rank": pl.Int32, "process": pl.Int64, "complete_ns": pl.Int64}
-    if trace.window is None:
+    if trace.window is None or trace.window.start_ns <= trace.window.first_ns:
         return pl.DataFrame(schema=schema)
     found = found_steps(trace).frame.select("rank", "process").unique()
     opens = pl.lit(trace.window.start_ns)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import pyarrow
 import pytest
 from tests.readers.nsys_exports import parsed
 
@@ -122,3 +125,35 @@ def test_missing_tables_and_columns_are_missing_data_not_errors(tmp_path):
     trace = read(folder_of(tmp_path / "export", tables, "arrow"), cache=False)
     assert trace[DEVICE_OPS].select("name", "stream", "correlation").rows() == [("<unnamed>", -1, None)]
     assert RANGES not in trace
+
+
+def _littered(column: pyarrow.Array) -> pyarrow.Array:
+    """The same values, texts as views; where one is null, a view that points far outside."""
+    views = column.cast(pyarrow.string_view())
+    validity, places, *texts = views.buffers()
+    far = np.frombuffer(places, np.uint64).reshape(-1, 2).copy()
+    far[: len(views)][views.is_null().to_numpy(zero_copy_only=False)] = (0x7FFFFFF0, 0x7FFFFFF0_0000FFFF)
+    buffers = [validity, pyarrow.py_buffer(far), *texts]
+    return pyarrow.Array.from_buffers(views.type, len(views), buffers, views.null_count)
+
+
+def _indexed(column: pyarrow.Array) -> pyarrow.Array:
+    """The same values by a dictionary; where one is null, an index far outside."""
+    coded = column.cast(pyarrow.string()).dictionary_encode()
+    indices = np.where(column.is_null().to_numpy(zero_copy_only=False), 0x7FFFFFF0, coded.indices.fill_null(0))
+    mask = pyarrow.py_buffer(np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+    far = pyarrow.Array.from_buffers(pyarrow.int32(), len(column), [mask, pyarrow.py_buffer(indices.astype(np.int32))])
+    return pyarrow.DictionaryArray.from_arrays(far, coded.dictionary, safe=False)
+
+
+@pytest.mark.parametrize("spoil", [_littered, _indexed])
+def test_what_stands_where_a_value_is_null_is_not_looked_at(tmp_path: Path, spoil: Callable[..., object]) -> None:
+    tables = own_tables()
+    sound, odd = folder_of(tmp_path / "sound", tables, "arrow"), folder_of(tmp_path / "odd", tables, "arrow")
+    table = tables["NVTX_EVENTS"].to_arrow().combine_chunks()
+    assert table["text"].null_count
+    texts = spoil(table["text"].combine_chunks().cast(pyarrow.large_string()))
+    table = table.set_column(table.schema.get_field_index("text"), "text", texts)
+    with pyarrow.OSFile(str(odd / "NVTX_EVENTS.arrow"), "wb") as file, pyarrow.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+    assert read(odd, cache=False)[RANGES].equals(read(sound, cache=False)[RANGES])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
@@ -110,10 +111,34 @@ def _batches(file: Path, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
 
 
 def _bare(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
-    """Without the notes other programs attach to columns: Polars panics where one is no UTF-8."""
+    """Without what Arrow allows and Polars takes on trust, which a damaged file can make it crash on.
+
+    The notes other programs attach to columns need not be UTF-8; what a view or a dictionary's index holds where the
+    value is null need not point anywhere, and Arrow's own check leaves it out.
+    """
     import pyarrow
 
-    return pyarrow.RecordBatch.from_arrays(batch.columns, names=batch.schema.names)
+    return pyarrow.RecordBatch.from_arrays([_owned(column) for column in batch.columns], names=batch.schema.names)
+
+
+def _owned(column: pyarrow.Array) -> pyarrow.Array:
+    """The column with nothing where it is null."""
+    import pyarrow
+
+    values = column.dictionary_decode() if pyarrow.types.is_dictionary(column.type) else column
+    if not values.null_count or not _is_view(values.type):
+        return values
+    validity, views, *texts = values.buffers()
+    mended = np.frombuffer(views, np.uint64).reshape(-1, 2).copy()  # a view is 16 bytes: length, prefix, place
+    mended[values.offset : values.offset + len(values)][values.is_null().to_numpy(zero_copy_only=False)] = 0
+    buffers = [validity, pyarrow.py_buffer(mended), *texts]
+    return pyarrow.Array.from_buffers(values.type, len(values), buffers, values.null_count, values.offset)
+
+
+def _is_view(kind: pyarrow.DataType) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_string_view(kind) or pyarrow.types.is_binary_view(kind))
 
 
 def _arrow_reader(stream: object) -> pyarrow.ipc.RecordBatchFileReader | pyarrow.ipc.RecordBatchStreamReader:

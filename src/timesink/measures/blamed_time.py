@@ -17,7 +17,7 @@ from timesink.measures.sync_gain import Root, sync_gain
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.nesting import key_slices
+from timesink.model.nesting import slice_of
 from timesink.model.trace import Trace
 
 _READ: Final = (
@@ -105,8 +105,8 @@ def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) ->
 
 
 def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
-    slices = key_slices(stretches, ("rank", "device"))
-    mine = next((stretches[first:last] for device, first, last in slices if device == key), stretches.clear())
+    first, last = slice_of(stretches, ("rank", "device"), key)
+    mine = stretches[first:last]
     length = intervals.covered_ns(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
     mine = mine.with_columns(pl.Series("length", length), _place_range(trace, mine["range"]))
     mine = mine.filter(pl.col("length") > 0)

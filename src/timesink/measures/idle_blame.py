@@ -18,7 +18,7 @@ from timesink.measures.idle_pieces import Pieces, cut_gaps, placed
 from timesink.measures.memo import remembered
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.nesting import key_slices
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import Table
 from timesink.model.stacking import stacked
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
@@ -84,10 +84,8 @@ class IdleBlame:
 
     def on(self, device: Device) -> pl.DataFrame:
         """The stretches of one device."""
-        for key, first, last in key_slices(self.frame, ("rank", "device")):
-            if key == device:
-                return self.frame[first:last]
-        return self.frame.clear()
+        first, last = slice_of(self.frame, ("rank", "device"), device)
+        return self.frame[first:last]
 
     def of(self, *causes: str) -> pl.DataFrame:
         """The stretches of these causes."""

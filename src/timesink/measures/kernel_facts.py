@@ -25,7 +25,7 @@ from timesink.measures.timeline import Device
 from timesink.model.hardware import GpuPeaks, peaks
 from timesink.model.kernel_names import KernelFamily, decode
 from timesink.model.names import mapped, matches
-from timesink.model.nesting import key_slices
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.stacking import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace
@@ -58,10 +58,8 @@ class KernelFacts:
 
     def on(self, device: Device) -> pl.DataFrame:
         """The kernels of one device."""
-        for key, first, last in key_slices(self.frame, ("rank", "device")):
-            if key == device:
-                return self.frame[first:last]
-        return self.frame.clear()
+        first, last = slice_of(self.frame, ("rank", "device"), device)
+        return self.frame[first:last]
 
     @property
     def devices(self) -> tuple[Device, ...]:

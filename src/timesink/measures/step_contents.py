@@ -12,7 +12,7 @@ from timesink.measures.step_alignment import StepOps
 from timesink.measures.step_marks import step_of_ops
 from timesink.measures.steps import steps
 from timesink.measures.timeline import Device
-from timesink.model.nesting import key_slices
+from timesink.model.nesting import slice_of
 from timesink.model.op_class import op_class
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -30,8 +30,7 @@ class StepContents:
     @classmethod
     def of(cls, trace: Trace, key: Device, windows: pl.DataFrame) -> StepContents:
         """The windows of one device, as `steps` gives them."""
-        slices = key_slices(trace[DEVICE_OPS], ("rank", "device"))
-        low, high = next(((first, last) for device, first, last in slices if device == key), (0, 0))
+        low, high = slice_of(trace[DEVICE_OPS], ("rank", "device"), key)
         columns = ("row", "name", "start_ns", "end_ns", "bytes", "copy_kind", "op_class", "step")
         ops = trace[DEVICE_OPS][low:high].with_row_index("row", low)  # in order of start
         ops = ops.with_columns(op_class(ops), pl.Series("step", step_of_ops(trace)[low:high]))

@@ -23,7 +23,7 @@ from timesink.measures.steps import steps
 from timesink.measures.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
-from timesink.model.nesting import key_slices
+from timesink.model.nesting import slice_of
 from timesink.model.op_class import op_class
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
@@ -141,8 +141,7 @@ def _joined(columns: tuple[str, ...]) -> pl.Expr:
 
 def _compute(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
     """Kernels with the time in which each was the first to run; so many ops at a time, and kept as sums."""
-    slices = key_slices(trace.get(DEVICE_OPS), ("rank", "device"))
-    low, high = next(((first, last) for device, first, last in slices if device == key), (0, 0))
+    low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), key)
     parts, reach, before = [_summed(_places(trace, 0, 0), windows, 0, 0)], np.iinfo(np.int64).min, 0
     for first in range(low, high, _OPS_AT_ONCE):
         ops = _places(trace, first, min(first + _OPS_AT_ONCE, high))

@@ -121,6 +121,11 @@ def key_slices(frame: pl.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple
         first = last
 
 
+def slice_of(frame: pl.DataFrame, keys: Sequence[str], wanted: tuple[int, ...]) -> tuple[int, int]:
+    """First row of one combination of the `keys` and the row after its last, as in `key_slices`; (0, 0) for none."""
+    return next(((first, last) for key, first, last in key_slices(frame, keys) if key == wanted), (0, 0))
+
+
 def _longest_first(group: Array, start: Array) -> Array:
     """Row order with equal starts reversed: rows come sorted by end, and an enclosing interval must come first."""
     rows = np.arange(start.size)

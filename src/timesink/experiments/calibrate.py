@@ -94,7 +94,7 @@ def read(path: Path) -> Calibration:
     sessions = _load(path)["sessions"]
     try:
         means = [float(mean) for session in sessions for mean in session["run_means_s"]]
-    except (KeyError, OverflowError, TypeError, ValueError) as broken:
+    except (KeyError, TypeError, ValueError) as broken:
         raise BrokenRecord(
             f"{path} has a session without run means: {broken}", remedy="run timesink calibrate anew"
         ) from broken

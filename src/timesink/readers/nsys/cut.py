@@ -108,7 +108,7 @@ class _CutExport:
         return within(source, start, self.synced_until if source is SYNCHRONISATIONS else self.end)
 
 
-def _cut_export(export: Export, start: int, end: int) -> _CutExport:
+def _cut_export(export: Database | Folder, start: int, end: int) -> _CutExport:
     held = {source: export.read(source, within(source, start, end)) for source in DEVICE_WORK}
     lead = _lead(export, held, start, end)
     held[CALLS] = export.read(CALLS, within(CALLS, lead, end))
@@ -117,7 +117,7 @@ def _cut_export(export: Export, start: int, end: int) -> _CutExport:
     return _CutExport(export, start, end, lead, synced_until, held)
 
 
-def _lead(export: Export, held: Mapping[Source, pl.DataFrame], start: int, end: int) -> int:
+def _lead(export: Database | Folder, held: Mapping[Source, pl.DataFrame], start: int, end: int) -> int:
     """When the first of the ops that start in the window was launched, or the window's start where that is earlier."""
     work = owned(export, {source.name: frame for source, frame in held.items()})
     inside = pl.col("start").is_between(start, end, closed="left")
@@ -135,7 +135,7 @@ def _lead(export: Export, held: Mapping[Source, pl.DataFrame], start: int, end: 
 
     behind = f'typeof("start") = \'integer\' AND "start" >= {start}'
     other = f'typeof("correlationId") = \'integer\' AND "correlationId" NOT BETWEEN {low} AND {high}'
-    quiet = replace(export, notes=[]) if isinstance(export, (Database, Folder)) else export
+    quiet = replace(export, notes=[])  # the calls are read again, and their losses noted then
     first = quiet.read(_LAUNCHES, Keep(rows, f"({behind}) OR ({other})"))["start"].min()
     return first if isinstance(first, int) else start
 

@@ -66,7 +66,7 @@ lowest: $(VENV)/.supply
 	$(BIN)/uv pip compile -q pyproject.toml --resolution lowest-direct -o build/lowest/requirements.txt
 	$(BIN)/uv pip install -q --python build/lowest/bin/python -r build/lowest/requirements.txt . pytest hypothesis jsonschema lxml
 	build/lowest/bin/python -m pytest $(LOWEST)
-LOWEST ?= tests/model tests/readers tests/measures tests/rules tests/engine tests/whatif tests/reporters tests/exports
+LOWEST ?= tests/model tests/knowledge tests/readers tests/measures tests/rules tests/diagnosis tests/whatif tests/render tests/export
 
 # On a machine with GPUs: measure and capture the fault suite anew. See benchmarks/faults/README.md.
 faults:

@@ -30,7 +30,7 @@ from timesink import capture
 from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError
 from timesink.capture.schedule import Steps
-from timesink.tool_places import find_tool, importer_link
+from timesink.untrusted.nvidia_tools import find_tool, importer_link
 
 HERE = Path(__file__).resolve().parent
 STEPS = Steps(settle=12, timed=20, warm_up=2, active=6)

@@ -112,9 +112,9 @@ def largest(megabytes: int) -> Iterator[Row]:
 
 def stages(file: Path) -> dict[str, float]:
     """Seconds of decoding and of all that follows, in one process, imports apart."""
-    from timesink.engine import diagnose
+    from timesink.diagnosis.engine import diagnose
+    from timesink.diagnosis.registry import all_rules
     from timesink.readers import read, reader_of
-    from timesink.registry import all_rules
 
     rules = all_rules()
     reader_of(file)

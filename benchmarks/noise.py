@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import signal
 
-from timesink.experiments.runs import pair_order
-from timesink.experiments.steady_state import mser_cut
+from timesink.verify.runs import mser_cut, pair_order
 
 Values = npt.NDArray[np.float64]
 

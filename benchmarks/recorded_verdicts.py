@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from benchmarks.rivals import RULES, batch_means
 
-from timesink.experiments.judge import Plan, judge
-from timesink.experiments.runs import pair_order, summarise
-from timesink.experiments.step_source import StepTimes
-from timesink.outcomes import RunRow, Verdict
+from timesink.verify.judge import Plan, judge
+from timesink.verify.outcomes import RunRow, Verdict
+from timesink.verify.runs import pair_order, summarise
+from timesink.verify.step_source import StepTimes
 
 KEPT = Path(__file__).resolve().parents[1] / "tests" / "data" / "verify"
 Values = npt.NDArray[np.float64]

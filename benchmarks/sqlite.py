@@ -83,7 +83,7 @@ def read_timesink(path: Path) -> int:
 
 def diagnose_timesink(path: Path) -> int:
     """Rows read, and diagnosed."""
-    from timesink.engine import diagnose
+    from timesink.diagnosis.engine import diagnose
     from timesink.readers import read
 
     trace = read(path, cache=False)
@@ -117,7 +117,7 @@ CANDIDATES = {"read": read_timesink, "read and diagnose": diagnose_timesink, "sq
 def one(candidate: str, path: Path) -> dict[str, float]:
     """The work of one candidate in this process; what it imports is imported before the clock starts."""
     import timesink.readers.nsys.assemble  # noqa: F401
-    from timesink.registry import all_rules
+    from timesink.diagnosis.registry import all_rules
 
     all_rules()
     started = time.perf_counter()

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from timesink.errors import TimesinkError
-from timesink.experiments.gpu_watch import GpuWatch
-from timesink.experiments.judge import Plan
-from timesink.experiments.processes import Command
-from timesink.experiments.runs import Session
-from timesink.experiments.step_source import StepsFile
-from timesink.experiments.verify import verify
-from timesink.outcomes import RunRow
+from timesink.verify.experiment import verify
+from timesink.verify.gpu_watch import GpuWatch
+from timesink.verify.judge import Plan
+from timesink.verify.outcomes import RunRow
+from timesink.verify.processes import Command
+from timesink.verify.runs import Session
+from timesink.verify.step_source import StepsFile
 
 HERE = Path(__file__).resolve().parent
 STEPS = 150

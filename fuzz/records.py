@@ -11,13 +11,12 @@ from typing import Any
 from fuzz import seeds
 from timesink.capture import Capture
 from timesink.capture.redaction.files import redact
-from timesink.cli.unprofiled import unprofiled_step_ms
-from timesink.experiments import baseline, calibrate, given_files, ledger, manifests
-from timesink.experiments.processes import Finished
-from timesink.experiments.step_source import JsonFile, StepsFile
-from timesink.measures.stage_logs import read_stage_logs
-from timesink.memory_plan.config import read_configuration
-from timesink.memory_plan.hugging_face import read_model
+from timesink.cli.reading import unprofiled_step_ms
+from timesink.measures.communication.pipelines import read_stage_logs
+from timesink.memory_plan.config import read_configuration, read_model
+from timesink.verify import baseline, calibrate, environment, gate, ledger
+from timesink.verify.processes import Finished
+from timesink.verify.step_source import JsonFile, StepsFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +93,13 @@ RECORDS = (
     Record("baseline", "baseline.json", (_text(_BASELINE),), baseline.read),
     Record("calibration", "calibration.json", (_text(_CALIBRATION),), calibrate.read),
     Record("ledger", "ledger.jsonl", (_text(*_LEDGER),), ledger.read),
-    Record("manifest", "manifest.json", (_manifest("torch"), _manifest("nsys")), manifests.read_manifest),
+    Record("manifest", "manifest.json", (_manifest("torch"), _manifest("nsys")), environment.read_manifest),
     Record("capture-folder", "manifest.json", (_manifest("torch"),), lambda path: Capture.load(path.parent)),
     Record(
         "capture-steps", "manifest.json", (_manifest("torch"),), lambda path: unprofiled_step_ms(None, [path.parent])
     ),
-    Record("counters", "counters.json", (_text(_COUNTERS),), given_files.read_counters),
-    Record("history", "history.jsonl", (_text(*({"mean": n / 100} for n in range(1, 9))),), given_files.read_history),
+    Record("counters", "counters.json", (_text(_COUNTERS),), gate.read_counters),
+    Record("history", "history.jsonl", (_text(*({"mean": n / 100} for n in range(1, 9))),), gate.read_history),
     Record(
         "steps-lines",
         "steps.jsonl",

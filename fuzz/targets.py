@@ -14,8 +14,7 @@ from unittest import mock
 
 from fuzz import records, seeds
 from timesink.errors import MissingTool
-from timesink.model.trace import Trace
-from timesink.model.window import Window
+from timesink.model.trace import Trace, Window
 from timesink.readers import Reader, ReadLimits, head_of, readers
 from timesink.readers.cutting import CuttingReader
 
@@ -109,8 +108,8 @@ def through_a_window(reader: Reader, path: Path) -> Trace | None:
 
 def diagnosed(trace: Trace) -> None:
     """Diagnose, and write the diagnosis in every format: nothing in it may act on a terminal."""
-    from timesink.engine import diagnose
-    from timesink.reporters import Format, render
+    from timesink.diagnosis.engine import diagnose
+    from timesink.render import Format, render
 
     diagnosis = diagnose(trace)
     for form in Format:

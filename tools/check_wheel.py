@@ -15,10 +15,10 @@ from pathlib import Path
 NEEDED = (
     "timesink/py.typed",
     "timesink/demo/gpt_before.json.gz",
-    "timesink/reporters/diagnosis.schema.json",
-    "timesink/reporters/html/assets/uPlot.iife.min.js",
-    "timesink/reporters/html/assets/uPlot-LICENSE.txt",
-    "timesink/reporters/html/templates/report.html.j2",
+    "timesink/render/diagnosis.schema.json",
+    "timesink/render/html/assets/uPlot.iife.min.js",
+    "timesink/render/html/assets/uPlot-LICENSE.txt",
+    "timesink/render/html/templates/report.html.j2",
 )
 LICENCES = ("LICENSE", "uPlot-LICENSE.txt")
 

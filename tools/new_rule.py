@@ -32,10 +32,21 @@ RULE = '''"""...: one sentence, what the rule finds.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
-from timesink.measures.timeline import device_timeline
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.timeline.timeline import device_timeline
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Facts, Limits, Rule
 
 
 def check(facts: Facts, limits: Limits) -> Verdict:

@@ -7,9 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
-from timesink.capture.choice import as_data
-from timesink.capture.costs import COSTS
-from timesink.reporters.markup import code, escaped
+from timesink.capture.choice import COSTS, as_data
+from timesink.render.cells import code, escaped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SITE = DOCS.parent / "mkdocs.yml"

@@ -16,12 +16,12 @@ from pathlib import Path
 import polars as pl
 
 from site_pages import DOCS, SITE, which_page, with_navigation
+from timesink.diagnosis.registry import all_rules
+from timesink.diagnosis.rule import Rule
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
-from timesink.registry import all_rules
-from timesink.reporters.markup import code, escaped
-from timesink.reporters.rule_page import rule_markdown
-from timesink.rule import Rule
+from timesink.render.cells import code, escaped
+from timesink.render.rule_page import rule_markdown
 
 MARK = "<!-- Written by tools/write_pages.py: change the source, not this page. -->"
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from timesink.measures.kernel_limiter import KernelLimits, kernel_limits
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.readers import read
 
 HERE = Path(__file__).resolve().parent

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from timesink.measures.clocks import align_clocks
-from timesink.measures.job import job
-from timesink.measures.matching import matched
+from timesink.measures.communication.clocks import align_clocks
+from timesink.measures.communication.matching import matched
+from timesink.measures.ranks.job import job
 from timesink.readers import read_all
 
 # Clocks run at most 500 ppm apart: each drifts by at most half of that.

@@ -21,16 +21,16 @@ from typing import Any
 
 from benchmarks.ranks.generated import clock_offset_ns
 
-from timesink.cli.ranks_sheets import ranks_page
-from timesink.measures.collective_waits import waits_of
-from timesink.measures.job import SCHEMAS
-from timesink.ranks.dask_engine import local_cluster
-from timesink.ranks.engines import Engine, engine_of
-from timesink.ranks.files import find_files
-from timesink.ranks.map import Summarised
-from timesink.ranks.run import Run, run_of
-from timesink.reporters.formats import Format
-from timesink.reporters.sheets import render
+from timesink.cluster.dask import local_cluster
+from timesink.cluster.engines import Engine, engine_of
+from timesink.cluster.files import find_files
+from timesink.cluster.map import Summarised
+from timesink.cluster.run import Run, run_of
+from timesink.measures.communication.waits import waits_of
+from timesink.measures.ranks.job import SCHEMAS
+from timesink.render import Format
+from timesink.render.pages import render
+from timesink.views.ranks import ranks_page
 
 WORKERS = 2
 

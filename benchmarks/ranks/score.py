@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from timesink.engine import diagnose
-from timesink.findings import Diagnosis
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import Diagnosis
 from timesink.readers import read_all
 
 CAPTURES = Path(__file__).parent / "captures"

@@ -47,8 +47,8 @@ def slack_ms(capture: Path, changes: list[Change]) -> dict[str, float]:
     wanted = {change.slack_of for change in changes if change.slack_of}
     if not wanted:
         return {}
-    from timesink.measures.attainable import attainable
-    from timesink.measures.steps import steps
+    from timesink.measures.kernels.attainable import attainable
+    from timesink.measures.steps.steps import steps
     from timesink.readers import read
 
     trace = read(next(capture.glob("rank0.json.gz")))

@@ -31,7 +31,7 @@ from benchmarks.worked.measured import machine, measured
 from benchmarks.worked.predict import TIMESINK, looked_at, prediction
 
 from timesink.capture.captured import step_ms
-from timesink.whole_file import whole_file
+from timesink.untrusted.whole_file import whole_file
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTIVE, WARM_UP = 6, 2

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from timesink.capture.annotation import annotate
     from timesink.capture.notebook import profile
     from timesink.capture.steps_file import step
-    from timesink.engine import diagnose
+    from timesink.diagnosis.engine import diagnose
     from timesink.model.trace import Trace
     from timesink.notebook import compare
     from timesink.readers import read
@@ -19,7 +19,7 @@ __all__ = ["Trace", "__version__", "annotate", "compare", "diagnose", "profile",
 
 _HOMES = {
     "read": "timesink.readers",
-    "diagnose": "timesink.engine",
+    "diagnose": "timesink.diagnosis.engine",
     "compare": "timesink.notebook",
     "Trace": "timesink.model.trace",
     "step": "timesink.capture.steps_file",

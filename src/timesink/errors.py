@@ -2,11 +2,15 @@
 
 The command line catches :class:`TimesinkError` and nothing else; anything else is a bug of ours.
 A message says what is wrong, with the value, and `remedy` says what to do next.
+
+Libraries that only some people need: asked for when used, and named with the command that installs them.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 
 class TimesinkError(Exception):
@@ -45,3 +49,14 @@ class MissingTool(TimesinkError):
 
 class ToolFailed(TimesinkError):
     """A program timesink drives ran and failed; the message carries its exit status."""
+
+
+def extra(module: str, name: str) -> ModuleType:
+    """The module, or `UsageError` that says which extra of timesink holds it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        raise UsageError(
+            f"this needs the library {missing}, which is not installed", remedy=f"pip install 'timesink[{name}]'"
+        ) from error

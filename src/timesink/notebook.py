@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from timesink.findings import Diagnosis
+    from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
-    from timesink.outcomes import GateResult
+    from timesink.verify.outcomes import GateResult
 
 
 def compare(before: Trace, after: Trace) -> GateResult:
@@ -21,8 +21,8 @@ def compare(before: Trace, after: Trace) -> GateResult:
 
     Its verdict is inconclusive: one capture per side holds no noise between runs. `timesink verify` decides.
     """
-    from timesink.engine import diagnose
-    from timesink.experiments.compare import compare_captures
+    from timesink.diagnosis.engine import diagnose
+    from timesink.verify.compare import compare_captures
 
     attach()
     return compare_captures((before, after), (diagnose(before), diagnose(after)))
@@ -52,7 +52,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
     """Verdict, figures and findings."""
-    from timesink.reporters.html.fragments import diagnosis_fragment
+    from timesink.render.html.shell import diagnosis_fragment
 
     return diagnosis_fragment(diagnosis)
 
@@ -60,8 +60,8 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
 def trace_html(trace: Trace) -> str:
     """What the trace holds, and what was lost on the way."""
     from timesink.model.tables import ALL
-    from timesink.reporters.html.fragments import page_fragment
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.render.html.shell import page_fragment
+    from timesink.views.page import Column, Page, Sheet
 
     columns = (Column("table", "table", is_name=True), Column("rows", "rows", unit="1"), Column("doc", "holds"))
     rows = tuple((table.name, trace[table].height, table.doc) for table in ALL if table in trace)
@@ -71,14 +71,14 @@ def trace_html(trace: Trace) -> str:
 
 def comparison_html(result: GateResult) -> str:
     """The verdict, what moved, and why."""
-    from timesink.reporters.gate_pages import page
-    from timesink.reporters.html.fragments import page_fragment
+    from timesink.render.gate.pages import page
+    from timesink.render.html.shell import page_fragment
 
     return page_fragment(page(result))
 
 
 _SHOWN: dict[tuple[str, str], Callable[[Any], str]] = {
-    ("timesink.findings", "Diagnosis"): diagnosis_html,
+    ("timesink.diagnosis.verdicts", "Diagnosis"): diagnosis_html,
     ("timesink.model.trace", "Trace"): trace_html,
-    ("timesink.outcomes", "GateResult"): comparison_html,
+    ("timesink.verify.outcomes", "GateResult"): comparison_html,
 }

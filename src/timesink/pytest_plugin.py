@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from timesink.experiments.perf_test import PerfTest
-    from timesink.outcomes import GateRow, RunRow
+    from timesink.verify.outcomes import GateRow, RunRow
+    from timesink.verify.perf_test import PerfTest
 
 CHILD = "TIMESINK_GPUPERF_CHILD"
 _INI = {
@@ -150,7 +150,7 @@ class GpuPerf:
         """The performance test, or None where timing is off; skips where there is no GPU."""
         if self._config.getoption("gpuperf_disable"):
             return None
-        from timesink.experiments.perf_test import PerfTest, environment_of
+        from timesink.verify.perf_test import PerfTest, environment_of
 
         command, facts = self._command(), dict[str, str]()
         self._config.hook.pytest_gpuperf_update_machine_info(config=self._config, machine_info=facts)
@@ -165,7 +165,7 @@ class GpuPerf:
 
     def _command(self) -> Any:
         """Python running this one test with the same configuration, as a child that hands over its step times."""
-        from timesink.experiments.processes import Command
+        from timesink.verify.processes import Command
 
         node = self._request.node
         place = str(node.path) + node.nodeid[len(node.nodeid.split("::", 1)[0]) :]
@@ -207,8 +207,8 @@ class GpuPerf:
 
     def _report(self, row: GateRow) -> None:
         """Numbers into the test's properties; a failure where slower or invalid, a warning where inconclusive."""
-        from timesink.outcomes import Outcome
-        from timesink.reporters.gate_words import sentence, why
+        from timesink.render.gate.words import sentence, why
+        from timesink.verify.outcomes import Outcome
 
         verdict = row.verdict
         self._request.node.user_properties.append(("gpu_perf.outcome", str(verdict.outcome)))
@@ -239,11 +239,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     results, updated = config.stash[_results], config.stash[_updated]
     if not results and not updated:
         return
-    from timesink.outcomes import GateResult
-    from timesink.reporters import gate_json
-    from timesink.reporters.gate_words import MARKS, sentence
-    from timesink.scrub import scrub_sentence
-    from timesink.whole_file import write_whole
+    from timesink.render.gate import json as gate_json
+    from timesink.render.gate.words import MARKS, sentence
+    from timesink.untrusted.scrub import scrub_sentence
+    from timesink.untrusted.whole_file import write_whole
+    from timesink.verify.outcomes import GateResult
 
     terminalreporter.section("gpu_perf")
     for row, _ in results:

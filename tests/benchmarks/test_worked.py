@@ -16,7 +16,7 @@ from benchmarks.worked.pack import unpacked
 from benchmarks.worked.predict import prediction
 from benchmarks.worked.tables import RESULTS, ladder, named, page
 
-from timesink.engine import diagnose
+from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 
 ROOT = Path(__file__).resolve().parents[2]

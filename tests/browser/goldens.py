@@ -22,8 +22,8 @@ from PIL import Image
 from tests.browser.pages import hostile_report, kernels_report, launched
 
 from timesink.cli.app import run
-from timesink.cli.html_report import html_report
-from timesink.engine import diagnose
+from timesink.cli.report_page import html_report
+from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 
 FOLDER = Path(__file__).parent / "goldens"
@@ -70,15 +70,15 @@ SHOTS = tuple(
 
 
 def demo() -> str:
-    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         trace = read(path, cache=False)
     return html_report(trace, diagnose(trace))
 
 
 def compared() -> str:
     with (
-        as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as before,
-        as_file(files("timesink").joinpath("demo/gpt_after.json.gz")) as after,
+        as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as before,
+        as_file(files("timesink.cli").joinpath("demo/gpt_after.json.gz")) as after,
         tempfile.TemporaryDirectory() as folder,
     ):
         page = Path(folder) / "compare.html"

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reporters.diagnoses import diagnosis
-from tests.reporters.test_hostile_names import HOSTILE
+from tests.render.diagnoses import diagnosis
+from tests.render.test_hostile_names import HOSTILE
 
-from timesink.cli.html_report import html_report
-from timesink.engine import diagnose
+from timesink.cli.report_page import html_report
+from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
-from timesink.report_data import Item, KernelTime, Lane, Part, Report, StepBudget, StepSeries, Window
-from timesink.reporters.html import render
+from timesink.render.html import render
+from timesink.views.figures import Item, KernelTime, Lane, Part, Report, StepBudget, StepSeries, Window
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from benchmarks.grow import grow
 
-from timesink.cli.html_report import html_report
-from timesink.engine import diagnose
+from timesink.cli.report_page import html_report
+from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 
 Open = Callable[..., Any]
@@ -21,7 +21,7 @@ WIDE_S = 10.0  # the bar of 2 s is `python -m benchmarks.pages`'; a busy machine
 @pytest.fixture(scope="module")
 def million(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("million") / "million.json"
-    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as seed:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as seed:
         grow(seed, path, 320)
     with path.open("rb") as stream:
         assert sum(line.count(b'"ph":') for line in stream) > 1_000_000

@@ -12,8 +12,8 @@ import pytest
 from tests.browser.pages import ROOT, kernels_report, unpacked_report, violations
 
 from timesink.cli.app import run
-from timesink.cli.html_report import html_report
-from timesink.engine import diagnose
+from timesink.cli.report_page import html_report
+from timesink.diagnosis.engine import diagnose
 from timesink.model.trace import Trace
 from timesink.readers import read
 
@@ -22,7 +22,7 @@ Open = Callable[..., Any]
 
 def two_ranks() -> str:
     """The report of the bundled trace and of its copy as rank 1."""
-    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         trace = read(path, cache=False)
     tables = {table: pl.concat([rows, _second(rows)]) for table, rows in trace.tables.items()}
     both = Trace("two ranks", {table: table.build(rows.to_dict()) for table, rows in tables.items()})
@@ -37,8 +37,8 @@ def _second(rows: pl.DataFrame) -> pl.DataFrame:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     compared = tmp_path_factory.mktemp("pages") / "compare.html"
     with (
-        as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as before,
-        as_file(files("timesink").joinpath("demo/gpt_after.json.gz")) as after,
+        as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as before,
+        as_file(files("timesink.cli").joinpath("demo/gpt_after.json.gz")) as after,
     ):
         assert run(["compare", str(before), str(after), "-o", str(compared), "--no-cache"]) == 0
     return {
@@ -98,7 +98,7 @@ def test_the_parts_of_a_comparison_sum_to_the_change(opened: Open, pages: dict[s
 
 
 def test_long_tables_are_folded_until_asked_for_and_whole_on_paper(opened: Open) -> None:
-    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         trace = read(path, cache=False)
     page = opened(html_report(trace, diagnose(trace))).page
     visible = "document.querySelectorAll('#kernels tbody tr').values().filter(r => r.offsetHeight).toArray().length"

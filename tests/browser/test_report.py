@@ -9,23 +9,23 @@ from importlib.resources import as_file, files
 import polars as pl
 import pytest
 from tests.browser.pages import hostile, violations
-from tests.reporters.test_hostile_names import HOSTILE, page
+from tests.render.test_hostile_names import HOSTILE, page
 
-from timesink.cli.html_report import html_report
-from timesink.engine import diagnose
+from timesink.cli.report_page import html_report
+from timesink.diagnosis.engine import diagnose
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.reporters import Format
-from timesink.reporters.html import render
-from timesink.reporters.sheets import render as render_page
+from timesink.render import Format
+from timesink.render.html import render
+from timesink.render.pages import render as render_page
 
 Open = Callable[..., "object"]
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    with as_file(files("timesink").joinpath("demo/gpt_before.json.gz")) as path:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         return read(path, cache=False)
 
 

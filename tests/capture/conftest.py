@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.tool_places import find_tool
+from timesink.untrusted.nvidia_tools import find_tool
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 

@@ -10,7 +10,7 @@ from tests.capture.stand_ins import NCU_HELP, NSYS_HELP
 
 from timesink.capture.errors import CaptureError
 from timesink.capture.ncu_flags import NO_COMMUNICATION, RULE_SECTIONS, NcuOptions, ncu_command
-from timesink.capture.nsys_flags import NsysOptions, nsys_command
+from timesink.capture.nsys import NsysOptions, nsys_command
 from timesink.capture.tools import Tool
 
 PROGRAM = ["python", "a b.py"]

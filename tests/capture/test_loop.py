@@ -13,8 +13,18 @@ import pytest
 
 from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError, Fault
-from timesink.cli.loop_stages import Stages, joined
-from timesink.findings import Bottleneck, Card, Clear, Diagnosis, NotApplicable, Ruling, StepFigures, Undecided, Verdict
+from timesink.cli.capture.loop import Stages, joined
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Clear,
+    Diagnosis,
+    NotApplicable,
+    Ruling,
+    StepFigures,
+    Undecided,
+    Verdict,
+)
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
 Timesink = Callable[..., subprocess.CompletedProcess[str]]

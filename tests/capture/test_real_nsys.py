@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from timesink import capture
-from timesink.capture.nsys_flags import NsysOptions, nsys_command
+from timesink.capture.nsys import NsysOptions, nsys_command
 from timesink.capture.tools import installed
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"

@@ -16,18 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timesink
-from timesink.capture.agent.garbage import GarbageMarks
-from timesink.capture.agent.ranks import rank_and_world
+from timesink.capture.agent.recorders import GarbageMarks
+from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.agent.start import is_bystander
-from timesink.capture.artefacts import check
 from timesink.capture.choice import STEP, choose, command_of, tool_named
 from timesink.capture.errors import CaptureError
 from timesink.capture.finishing import doubtful
-from timesink.capture.manifest import surroundings
+from timesink.capture.manifest import check, surroundings
 from timesink.capture.running import is_python
 from timesink.capture.schedule import Mode, Plan, Steps
-from timesink.kept_variables import kept_variables
-from timesink.masking import stored_command
+from timesink.untrusted.masking import kept_variables, stored_command
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
 
@@ -216,12 +214,12 @@ def test_records_are_counted_whatever_the_chunks(kernels: int, padding: int) -> 
     """By a slower obvious method: parse the document."""
     import tempfile
 
-    from timesink.capture import artefacts
+    from timesink.capture import manifest
 
     events = [{"ph": "X", "cat": "kernel", "name": "k" * padding, "ts": n} for n in range(kernels)]
     events += [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n % 3}", "ts": n} for n in range(kernels)]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(artefacts, "_CHUNK_BYTES", 97)
+        patched.setattr(manifest, "_CHUNK_BYTES", 97)
         path = Path(folder) / "t.json.gz"
         path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
         counts = check(path).counts

@@ -79,7 +79,7 @@ def needs_more(line: str) -> bool:
 
 def workplace(folder: Path) -> dict[str, str]:
     """Put every file there that the pages speak of, and return the environment to type in."""
-    with as_file(files("timesink").joinpath("demo")) as demo:
+    with as_file(files("timesink.cli").joinpath("demo")) as demo:
         for name, target in (
             ("gpt_before", "run.json.gz"), ("gpt_before", "trace.json.gz"), ("gpt_before", "a.json.gz"),
             ("gpt_after", "b.json.gz"), ("gpt_before", "before.json.gz"), ("gpt_after", "after.json.gz"),

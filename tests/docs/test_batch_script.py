@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.ranks.test_run import RANKS, kineto
+from tests.cluster.test_run import RANKS, kineto
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "many-ranks.md"
 # Runs its command as often as --ntasks says, and ends when those do, as the real one does; both ends here.

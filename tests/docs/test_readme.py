@@ -7,10 +7,9 @@ from pathlib import Path
 
 from benchmarks.faults import suite
 
-from timesink.engine import diagnose
+from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
-from timesink.reporters import render
-from timesink.reporters.formats import Format
+from timesink.render import Format, render
 
 ROOT = Path(__file__).resolve().parents[2]
 

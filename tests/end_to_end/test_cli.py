@@ -16,9 +16,9 @@ import jsonschema
 import pytest
 
 from timesink.cli.app import COMMANDS, run
-from timesink.reporters.json import schema
+from timesink.render.json import schema
 
-BEFORE = Path(str(files("timesink").joinpath("demo/gpt_before.json.gz")))
+BEFORE = Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.gz")))
 HEAVY = ("polars", "numpy", "scipy", "pyarrow", "rich.console", "timesink.readers", "timesink.measures")
 
 
@@ -219,7 +219,7 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: py
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("timesink.registry.all_rules", interrupted)
+    monkeypatch.setattr("timesink.diagnosis.registry.all_rules", interrupted)
     assert run(["rules"]) == 130
     assert "interrupted" in capsys.readouterr().err
 
@@ -273,18 +273,18 @@ def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
     when: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from timesink.readers import cache
-    from timesink.readers.kineto import windows
+    from timesink.untrusted import unpack
 
     passes = []
 
-    def interrupted(reading: windows.Windows) -> object:
+    def interrupted(reading: unpack.Windows) -> object:
         passes.append(reading)
         if len(passes) == {"the look": 1, "the window": 2}[when]:
             raise KeyboardInterrupt
         return whole(reading)
 
-    whole = windows.Windows._unpacked
-    monkeypatch.setattr(windows.Windows, "_unpacked", interrupted)
+    whole = unpack.Windows._unpacked
+    monkeypatch.setattr(unpack.Windows, "_unpacked", interrupted)
     monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "WORTH_BYTES", 0)
     assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms"]) == 130

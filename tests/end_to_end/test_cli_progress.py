@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from timesink.cli import progress
+from timesink.cli import output
 
 
 class Screen(io.StringIO):
@@ -17,14 +17,14 @@ class Screen(io.StringIO):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(output, "PATIENCE_S", 0.05)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_long_work_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    with progress.working("reading [red]run"):
+    with output.working("reading [red]run"):
         time.sleep(0.4)
     assert "reading [red]run" in screen.getvalue()
 
@@ -33,7 +33,7 @@ def test_long_work_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_shown_can_change_while_the_work_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    with progress.working("reading 8 files") as show:
+    with output.working("reading 8 files") as show:
         time.sleep(0.2)
         show("3 of 8 files read, 1 set aside")
         time.sleep(0.4)
@@ -44,7 +44,7 @@ def test_what_is_shown_can_change_while_the_work_goes_on(monkeypatch: pytest.Mon
 def test_short_work_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    with progress.working("reading"):
+    with output.working("reading"):
         pass
     time.sleep(0.1)
     assert "reading" not in screen.getvalue()
@@ -52,7 +52,7 @@ def test_short_work_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_logs_and_pipes_see_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.working("reading"):
+    with output.working("reading"):
         time.sleep(0.2)
     assert capsys.readouterr().err == ""
 
@@ -60,5 +60,5 @@ def test_logs_and_pipes_see_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_an_error_ends_the_sign_and_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", Screen())
-    with pytest.raises(ValueError, match="boom"), progress.working("reading"):
+    with pytest.raises(ValueError, match="boom"), output.working("reading"):
         raise ValueError("boom")

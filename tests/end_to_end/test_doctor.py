@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timesink.cli import machine_probes, probes
+from timesink.cli import probes
 
 
 def program(path: Path, says: str) -> Path:
@@ -82,6 +82,6 @@ def test_gpus_are_listed_with_their_clocks(tmp_path: Path, monkeypatch: pytest.M
     line = "0, NVIDIA H200, 580.65.06, 345 MHz, 1980 MHz, [N/A], Enabled, Disabled"
     listed = program(tmp_path / "bin/nvidia-smi", line)
     monkeypatch.setenv("PATH", f"{listed.parent}:/usr/bin:/bin")
-    (gpu,) = machine_probes.gpu_probes()
+    (gpu,) = probes.gpu_probes()
     assert gpu.is_ready
     assert (gpu.name, gpu.found) == ("GPU 0", "NVIDIA H200, driver 580.65.06, SM clock 345 MHz of 1980 MHz")

@@ -13,11 +13,11 @@ import pytest
 from tests.readers import ncu_reports as made
 
 from timesink.cli.app import run
-from timesink.engine import diagnose
-from timesink.findings import Bottleneck, Found, Undecided
-from timesink.masking import redacted
-from timesink.measures.kernel_comparison import compared
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import Bottleneck, Found, Undecided
+from timesink.measures.counters.comparison import compared
 from timesink.readers import read
+from timesink.untrusted.masking import redacted
 
 SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
 PCT = ".avg.pct_of_peak_sustained_elapsed"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks.faults import suite
 
-from timesink.findings import Bottleneck
+from timesink.diagnosis.verdicts import Bottleneck
 
 HOME = Path(suite.__file__).parent
 

@@ -14,7 +14,7 @@ pytest.importorskip("mcp.client", reason="mcp is not installed (pip install 'tim
 pytest.importorskip("duckdb", reason="duckdb is not installed (pip install 'timesink[mcp]')")
 
 from tests.mcp.test_server import Call, spoken
-from tests.reporters.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE
+from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE
 
 from timesink.cli.app import run
 from timesink.errors import UsageError

@@ -21,16 +21,20 @@ sdk = pytest.importorskip("mcp.client", reason="mcp is not installed (pip instal
 pytest.importorskip("duckdb", reason="duckdb is not installed (pip install 'timesink[mcp]')")
 
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
-from tests.reporters.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
+from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
 
-from timesink.engine import diagnose  # noqa: E402
-from timesink.mcp.answers import BUDGET_CHARACTERS, MARK, text  # noqa: E402
-from timesink.mcp.captures import Capture  # noqa: E402
+from timesink.diagnosis.engine import diagnose  # noqa: E402
+from timesink.diagnosis.rule import Facts  # noqa: E402
+from timesink.mcp.answers import (  # noqa: E402
+    BUDGET_CHARACTERS,
+    MARK,
+    Capture,
+    text,
+)
 from timesink.mcp.reading import diagnosed, explained, kernel_rows, opened, summarised, window_around  # noqa: E402
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES  # noqa: E402
 from timesink.model.trace import Trace  # noqa: E402
 from timesink.readers import read  # noqa: E402
-from timesink.rule import Facts  # noqa: E402
 
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -39,7 +43,7 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("captures")
     for name in ("gpt_before", "gpt_after"):
-        with as_file(files("timesink").joinpath(f"demo/{name}.json.gz")) as path:
+        with as_file(files("timesink.cli").joinpath(f"demo/{name}.json.gz")) as path:
             shutil.copy(path, folder / f"{name}.json.gz")
     return folder
 
@@ -186,7 +190,7 @@ def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root:
 
 
 def test_the_same_bytes_have_the_same_handle_wherever_they_lie(root: Path, tmp_path: Path) -> None:
-    from timesink.mcp.captures import Captures
+    from timesink.mcp.answers import Captures
 
     shutil.copy(root / "gpt_after.json.gz", tmp_path / "another_name.json.gz")
     assert Captures([root]).open("gpt_after.json.gz").handle == Captures([tmp_path]).open("another_name.json.gz").handle

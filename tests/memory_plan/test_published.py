@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from timesink.memory_plan.blocks import Shapes, block, shapes_of
-from timesink.memory_plan.config import Model, Parallel, Training, configuration
-from timesink.memory_plan.hugging_face import model_of
-from timesink.memory_plan.parameters import parameters
+from timesink.memory_plan.config import Model, Parallel, Training, configuration, model_of
 from timesink.memory_plan.published import (
     gated_layer_bytes,
     korthikanti_layer_bytes,
@@ -17,7 +15,7 @@ from timesink.memory_plan.published import (
     zero_bytes,
 )
 from timesink.memory_plan.serving import kv_bytes_per_token
-from timesink.memory_plan.states import states
+from timesink.memory_plan.states import parameters, states
 from timesink.memory_plan.terms import Part
 
 LLAMA_8B = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timesink.memory_plan.tape import Tape, Value
+from timesink.memory_plan.terms import Tape, Value
 
 
 def chain() -> Tape:

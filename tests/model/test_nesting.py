@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import frame, nested
 
-from timesink.model.grouped_union import union_ns
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, union_ns
 from timesink.model.nesting import Nesting, key_slices
 from timesink.model.tables import HOST_OPS
 

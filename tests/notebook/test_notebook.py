@@ -10,11 +10,11 @@ from typing import Any
 
 import lxml.html
 import pytest
-from tests.reporters.diagnoses import diagnosis
-from tests.reporters.test_hostile_names import HOSTILE, page
+from tests.render.diagnoses import diagnosis
+from tests.render.test_hostile_names import HOSTILE, page
 
 from timesink.notebook import diagnosis_html, trace_html
-from timesink.reporters.html.fragments import page_fragment
+from timesink.render.html.shell import page_fragment
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "first-look.ipynb"
 RUN = """

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from timesink.model.tables import HOST_OPS, SOURCES
 from timesink.model.trace import Trace
 from timesink.readers import ReadLimits, cache, read
-from timesink.readers.kineto import READER
+from timesink.readers.kineto import READERS
 
 EVENTS = [
     {"ph": "X", "cat": "cpu_op", "name": "a é", "pid": 7, "tid": 8, "ts": 1.5, "dur": 2, "args": {"Input Dims": [[1]]}},
@@ -45,7 +45,7 @@ class Counting:
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         self.times += 1
-        return READER.read(path, limits)
+        return READERS[0].read(path, limits)
 
 
 @pytest.fixture

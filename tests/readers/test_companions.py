@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.readers.test_ncu_hostile import WHOLE
 
-from timesink.engine import diagnose
-from timesink.measures.steps import steps
+from timesink.diagnosis.engine import diagnose
+from timesink.measures.steps.steps import steps
 from timesink.model.tables import (
     DEVICE_OPS,
     DEVICES,

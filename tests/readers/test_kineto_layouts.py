@@ -15,7 +15,7 @@ from tests.readers.slow_kineto import COLUMNS, rows_of
 from timesink import _native
 from timesink.model.tables import ALL
 from timesink.readers import ReadLimits
-from timesink.readers.kineto import READER
+from timesink.readers.kineto import READERS
 
 BY_NAME = {table.name: table for table in ALL}
 
@@ -94,7 +94,7 @@ def test_any_layout_reads_as_the_slow_reader_reads_it(
     text = Laid(random).write(document if base is None else {**document, "baseTimeNanoseconds": base})
     file = tmp_path_factory.mktemp("layout") / "trace.json"
     file.write_bytes(text.encode())
-    trace = READER.read(file, ReadLimits())
+    trace = READERS[0].read(file, ReadLimits())
     expected = rows_of(json.loads(text, parse_float=Decimal))
     for name in ("host_ops", "api_calls", "device_ops", "ranges"):
         rows = sorted(trace.get(BY_NAME[name]).select(COLUMNS[name].split()).rows(), key=repr)

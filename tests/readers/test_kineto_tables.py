@@ -7,16 +7,7 @@ from typing import Any
 
 from tests.readers.kineto_texts import KERNEL, OP, events, messages, op
 
-from timesink.model.tables import (
-    DEVICES,
-    EVENT_WAITS,
-    FRAMES,
-    HOST_OPS,
-    MEMORY_EVENTS,
-    SOURCES,
-    SYNCS,
-    THREADS,
-)
+from timesink.model.tables import DEVICES, EVENT_WAITS, FRAMES, HOST_OPS, MEMORY_EVENTS, SOURCES, SYNCS, THREADS
 from timesink.model.trace import NoteKind
 from timesink.readers import read, read_all
 

@@ -11,13 +11,7 @@ import pytest
 from tests.readers.kineto_texts import KERNEL, OP, events, messages, op
 
 from timesink.errors import UnreadableTrace
-from timesink.model.tables import (
-    API_CALLS,
-    DEVICE_OPS,
-    HOST_OPS,
-    RANGES,
-    SOURCES,
-)
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, SOURCES
 from timesink.model.trace import NoteKind
 from timesink.readers import ReadLimits
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import UnreadableTrace
-from timesink.measures.memory_classes import Category
-from timesink.measures.memory_ledger import memory_ledger
+from timesink.measures.memory.classes import Category
+from timesink.measures.memory.ledger import memory_ledger
 from timesink.model.tables import MEMORY_EVENTS
 from timesink.readers import read, reader_of
-from timesink.readers.memory_timeline import READER
+from timesink.readers.memory_timeline import READERS
 
 ROWS = [
     [-1, 1, 100, 0],  # a weight, there before
@@ -34,7 +34,7 @@ def written(folder: Path, text: bytes, name: str = "timeline.raw.json") -> Path:
 
 def test_rows_become_events_and_versions_move_bytes(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps(ROWS).encode())
-    assert reader_of(path) is READER
+    assert reader_of(path) is READERS[0]
     trace = read(path, cache=False)
     assert trace[MEMORY_EVENTS]["bytes"].to_list() == [100, 40, 30, -30, 30, -40]
     assert trace[MEMORY_EVENTS]["time_ns"].to_list() == [1000, 1000, 2000, 3000, 3000, 4000]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import UnreadableTrace
-from timesink.model.kernel_spelling import function_name, plain_name
-from timesink.model.metric_names.units import base_unit, normalised
+from timesink.knowledge.kernels import function_name, plain_name
+from timesink.knowledge.metric_names import base_unit, normalised
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.readers.ncu.csv_cells import number, writes_decimal_comma
+from timesink.readers.ncu.csv_pages import number, writes_decimal_comma
 
 FIXED = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
 FIXED += ',"Device","CC"'

@@ -12,7 +12,7 @@ from tests.readers import ncu_reports as made
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.readers import ReadLimits
-from timesink.readers.ncu.report import READER
+from timesink.readers.ncu.report import READERS
 
 RULES = made.rule("A", "a text", 4, 1.5)
 NVTX = made.message(21, made.message(2, made.message(2, made.message(3, made.message(1, "step")))))
@@ -31,7 +31,7 @@ def survives(folder: Path, data: bytes) -> None:
     path = folder / "a.ncu-rep"
     path.write_bytes(data)
     try:
-        trace = READER.read(path, ReadLimits())
+        trace = READERS[0].read(path, ReadLimits())
     except UnreadableTrace as error:
         assert error.remedy
         return
@@ -62,7 +62,7 @@ def test_any_bytes_in_place_of_any_others_are_survived(tmp_path: Path, data: st.
 def test_a_metric_whose_name_is_missing_is_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(WHOLE)
-    trace = READER.read(path, ReadLimits())
+    trace = READERS[0].read(path, ReadLimits())
     assert [(note.message, note.count) for note in trace.notes] == [("damaged metrics were left out", 1)]
     assert trace[KERNEL_METRICS]["metric"].to_list() == ["x", "y", "z", "x"]
 

@@ -149,12 +149,12 @@ def test_a_compressed_report_reads_as_the_plain_one(tmp_path: Path) -> None:
 
 
 def test_a_report_that_unpacks_too_far_is_refused(tmp_path: Path) -> None:
-    from timesink.readers.ncu.report import READER
+    from timesink.readers.ncu.report import READERS
 
     path = tmp_path / "bomb.ncu-repz"
     path.write_bytes(zstandard.ZstdCompressor().compress(b"NVR\0" + bytes(1 << 20)))
     with pytest.raises(UnreadableTrace, match="unpack to more than"):
-        READER.read(path, ReadLimits(unpacked_bytes=1 << 16))
+        READERS[0].read(path, ReadLimits(unpacked_bytes=1 << 16))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.readers.nsys_exports import parsed
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import DEVICE_OPS, RANGES, SOURCES
 from timesink.readers import ReadLimits, read
-from timesink.readers.nsys_arrow import READER
+from timesink.readers.nsys import READERS
 
 OWN = Path(__file__).resolve().parents[1] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -96,9 +96,9 @@ def test_a_column_of_words_where_numbers_belong_is_missing(tmp_path):
 
 
 def test_only_a_folder_with_a_table_of_an_export_is_taken(tmp_path):
-    assert READER.recognises(folder_of(tmp_path / "export", text_tables(ONE), "parquet"), b"")
-    assert not READER.recognises(tmp_path, b"")
-    assert not READER.recognises(OWN, OWN.read_bytes()[:4096])
+    assert READERS[2].recognises(folder_of(tmp_path / "export", text_tables(ONE), "parquet"), b"")
+    assert not READERS[2].recognises(tmp_path, b"")
+    assert not READERS[2].recognises(OWN, OWN.read_bytes()[:4096])
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -117,7 +117,7 @@ def test_a_folder_that_unpacks_beyond_the_limit_is_refused(tmp_path):
     folder = folder_of(tmp_path / "export", {"NVTX_EVENTS": pl.DataFrame(rows)}, "parquet")
     assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000
     with pytest.raises(UnreadableTrace, match="unpacks to more than 1000000 bytes"):
-        READER.read(folder, ReadLimits(unpacked_bytes=1_000_000))
+        READERS[2].read(folder, ReadLimits(unpacked_bytes=1_000_000))
 
 
 def test_missing_tables_and_columns_are_missing_data_not_errors(tmp_path):

@@ -16,7 +16,7 @@ from timesink.errors import TimesinkError, UnreadableTrace
 from timesink.model.tables import DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers import ReadLimits, read
-from timesink.readers.nsys_sqlite import READER
+from timesink.readers.nsys import READERS
 
 OWN = Path(__file__).resolve().parents[1] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -220,7 +220,7 @@ def test_a_file_that_is_no_database_says_what_it_is(tmp_path):
     path = tmp_path / "notes.sqlite"
     path.write_text("these are my notes")
     with pytest.raises(UnreadableTrace, match=r"not a SQLite database.*these are my"):
-        READER.read(path, ReadLimits())
+        READERS[0].read(path, ReadLimits())
 
 
 @pytest.mark.parametrize("bytes_kept", [20, 100, 4096])
@@ -228,7 +228,7 @@ def test_a_file_cut_to_its_head_is_an_error_with_the_way_out(tmp_path, bytes_kep
     path = tmp_path / "cut.sqlite"
     path.write_bytes(OWN.read_bytes()[:bytes_kept])
     with pytest.raises(UnreadableTrace, match="nsys export"):
-        READER.read(path, ReadLimits())
+        READERS[0].read(path, ReadLimits())
 
 
 def test_another_programs_database_is_an_error(database):
@@ -327,7 +327,7 @@ def test_random_damage_ends_in_a_trace_or_a_clear_error(tmp_path, seed):
     path = tmp_path / "damaged.sqlite"
     path.write_bytes(data)
     try:
-        trace = READER.read(path, ReadLimits())
+        trace = READERS[0].read(path, ReadLimits())
     except TimesinkError as error:
         assert str(path) in str(error)
     else:

@@ -9,8 +9,8 @@ import pytest
 
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UnreadableTrace
 from timesink.model.tables import DEVICE_OPS, SOURCES
-from timesink.readers import nsys_report, read
-from timesink.readers.nsys import tool
+from timesink.readers import read
+from timesink.readers.nsys import READERS, tool
 
 OWN = Path(__file__).resolve().parents[1] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 HEAD = b"NVIDIA Tegra Profiler Report 2025.3"
@@ -108,7 +108,7 @@ def test_a_raw_stream_is_refused_with_the_way_to_import_it(tmp_path):
 
 
 def test_reports_are_known_by_their_first_words_or_their_name(tmp_path):
-    reader = nsys_report.READER
+    reader = READERS[1]
     assert reader.recognises(tmp_path / "anything", HEAD)
     assert reader.recognises(tmp_path / "run.QDREP", b"x")
     assert not reader.recognises(tmp_path / "run.json", b"{")

@@ -18,8 +18,8 @@ import pytest
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.readers import ReadLimits, read, reader_of
-from timesink.readers.torch_snapshot import READER
-from timesink.readers.torch_snapshot.process import Budget, columns_of
+from timesink.readers.torch_snapshot import READERS
+from timesink.readers.torch_snapshot.tables import Budget, columns_of
 
 FRAMES = [{"name": "forward", "filename": "/home/me/train.py", "line": 7}, {"name": "run", "filename": "??", "line": 0}]
 MB = 1 << 20
@@ -222,7 +222,7 @@ def test_strange_values_in_known_places_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_a_binary_pickle_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
-    assert reader_of(written(tmp_path, snapshot(), "no_suffix")) is READER
+    assert reader_of(written(tmp_path, snapshot(), "no_suffix")) is READERS[0]
 
 
 def test_the_public_snapshot_has_its_known_events(shared_data: Path) -> None:

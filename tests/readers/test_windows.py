@@ -8,9 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from timesink.measures.budget import step_budgets
-from timesink.model.trace import Trace
-from timesink.model.window import Window
+from timesink.measures.timeline.budget import step_budgets
+from timesink.model.trace import Trace, Window
 from timesink.readers import ReadLimits, read, reader_of
 from timesink.readers.cutting import CuttingReader
 

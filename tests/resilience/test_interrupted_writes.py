@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from timesink.experiments import ledger, records
 from timesink.readers import ReadLimits, cache
-from timesink.readers.kineto import READER
+from timesink.readers.kineto import READERS
+from timesink.verify import ledger, records
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 7, "tid": 8, "ts": 1, "dur": 2}
 
@@ -33,7 +33,7 @@ def started(code: str, *arguments: object) -> subprocess.Popen[bytes]:
 
 
 BASELINE = """
-import sys; from pathlib import Path; from timesink.experiments import records
+import sys; from pathlib import Path; from timesink.verify import records
 records.write(Path(sys.argv[1]), {"schema_version": 1, "runs": list(range(4000))})
 """
 
@@ -47,7 +47,7 @@ def test_a_full_disk_leaves_the_old_baseline(tmp_path: Path) -> None:
 
 
 ADD = """
-import sys; from pathlib import Path; from timesink.experiments import ledger; from timesink.errors import UsageError
+import sys; from pathlib import Path; from timesink.verify import ledger; from timesink.errors import UsageError
 try:
     ledger.add(Path(sys.argv[1]), "h" * 300)
 except UsageError as error:
@@ -78,13 +78,13 @@ def test_a_full_disk_costs_the_cache_and_not_the_reading(tmp_path: Path) -> None
 
 
 ENDLESS_BASELINE = """
-import sys; from pathlib import Path; from timesink.experiments import records
+import sys; from pathlib import Path; from timesink.verify import records
 print(flush=True)
 for number in range(10**9):
     records.write(Path(sys.argv[1]), {"schema_version": 1, "runs": [number] * 20000})
 """
 ENDLESS_LEDGER = """
-import sys; from pathlib import Path; from timesink.experiments import ledger
+import sys; from pathlib import Path; from timesink.verify import ledger
 print(flush=True)
 for number in range(10**9):
     ledger.add(Path(sys.argv[1]), "h" * 2000)
@@ -131,7 +131,7 @@ def test_an_entry_cut_off_anywhere_costs_itself_alone(tmp_path: Path, cut: int) 
 
 
 MANY_ENTRIES = """
-import sys; from pathlib import Path; from timesink.experiments import ledger
+import sys; from pathlib import Path; from timesink.verify import ledger
 for number in range(25):
     ledger.add(Path(sys.argv[1]), sys.argv[2])
 """
@@ -174,5 +174,5 @@ def test_what_a_killed_writer_of_the_cache_left_goes_in_time(tmp_path: Path, mon
     os.utime(old, (1, 1))
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"traceEvents": [EVENT]}))
-    cache.read_through(READER, trace, ReadLimits())
+    cache.read_through(READERS[0], trace, ReadLimits())
     assert not old.exists() and fresh.exists()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from timesink.errors import ToolFailed
-from timesink.experiments import processes
-from timesink.experiments.processes import Command
-from timesink.experiments.step_source import JsonFile, StepsFile
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers import ReadLimits, cache
-from timesink.readers.kineto import READER
+from timesink.readers.kineto import READERS
+from timesink.verify import processes
+from timesink.verify.processes import Command
+from timesink.verify.step_source import JsonFile, StepsFile
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 7, "tid": 8, "ts": 1, "dur": 2}
 
@@ -35,7 +35,7 @@ class Replaced:
         return True
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
-        trace = READER.read(path, limits)
+        trace = READERS[0].read(path, limits)
         other = written(path.with_name("other.json"), "xyz")
         other.replace(path)
         return trace
@@ -53,7 +53,7 @@ def test_a_file_replaced_while_it_is_read_is_told_and_never_kept(
     (note,) = [note for note in trace.notes if "replaced while it was read" in note.message]
     assert note.kind is NoteKind.DATA_LOSS
     assert not (tmp_path / "cache").exists()
-    again = cache.read_through(READER, path, ReadLimits())
+    again = cache.read_through(READERS[0], path, ReadLimits())
     assert again[HOST_OPS]["name"].to_list() == ["x", "y", "z"]
 
 

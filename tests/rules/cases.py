@@ -15,7 +15,17 @@ from pathlib import Path
 
 from tests.rules.case_tables import UNITS, BadCase, Repeat, TextTable, frames, parse_table
 
-from timesink.findings import Bottleneck, Clear, Evidence, Finding, Found, NotApplicable, Undecided, Verdict, Where
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    NotApplicable,
+    Undecided,
+    Verdict,
+    Where,
+)
 from timesink.model.trace import Trace
 
 VERDICTS: Mapping[str, type[Verdict]] = {

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -42,7 +43,6 @@ from timesink.findings import (
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.rule import Facts, Limits, Rule
 
 
 def longest_copy(trace: Trace) -> tuple[int, int, int]:

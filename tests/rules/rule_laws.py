@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 from tests.rules.cases import VERDICTS, Case, differences
 
-from timesink.findings import Found, Limit, Undecided, Verdict
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Found, Limit, Undecided, Verdict
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
-from timesink.rule import Facts, Limits, Rule
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 MAX_LINES = 150

@@ -6,8 +6,8 @@ import pytest
 from tests.rules import rule_laws as laws
 from tests.rules.cases import Case, read_cases
 
-from timesink.registry import all_rules
-from timesink.rule import Rule
+from timesink.diagnosis.registry import all_rules
+from timesink.diagnosis.rule import Rule
 
 RULES = [pytest.param(rule, id=f"{rule.card.code}-{rule.card.name}") for rule in all_rules()]
 CASES = [

@@ -11,7 +11,7 @@ from types import ModuleType
 from tests.rules import rule_laws as laws
 from tests.rules.cases import Case, read_cases
 
-from timesink.rule import Rule
+from timesink.diagnosis.rule import Rule
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
-from timesink.whatif.calibration import calibrated
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleKernels
+from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph
+from timesink.whatif.periods import calibrated
 from timesink.whatif.pricing import Pricer
-from timesink.whatif.selection import Target
 
 
 def host_bound(steps: int = 12) -> Simulated:

@@ -16,6 +16,7 @@ from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.changes import (
+    GRAMMAR,
     CaptureGraph,
     Case,
     Change,
@@ -30,11 +31,11 @@ from timesink.whatif.changes import (
     ScaleHost,
     ScaleKernels,
     Together,
+    parse_change,
 )
-from timesink.whatif.changes.parse import GRAMMAR, parse_change
+from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph
 from timesink.whatif.pricing import Pricer
-from timesink.whatif.selection import Target
 
 US = 1_000
 HOST = {"rank": 0, "process": 1, "thread": 1}

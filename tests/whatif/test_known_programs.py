@@ -10,10 +10,10 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, CopyKind, MemoryKind, O
 from timesink.model.trace import Trace
 from timesink.whatif.changes import Range, ScaleHost, ScaleKernels
 from timesink.whatif.critical import path_pieces
+from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import StepWindows
 from timesink.whatif.pricing import Pricer
-from timesink.whatif.selection import Target
 
 US = 1_000
 KERNELS = Target("kernel", "gemm")

@@ -14,7 +14,7 @@ from typing import Any
 from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.ncu_flags import NcuOptions
-from timesink.capture.nsys_flags import NsysOptions
+from timesink.capture.nsys import NsysOptions
 from timesink.capture.running import Settings
 from timesink.capture.schedule import Steps
 from timesink.capture.tool_runs import capture_ncu, capture_nsys

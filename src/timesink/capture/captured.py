@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
-from timesink.plain_json import document
+from timesink.untrusted.plain_json import document
 
 MANIFEST = "manifest.json"
 

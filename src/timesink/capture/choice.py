@@ -1,6 +1,8 @@
 """Which profiler answers a question: a list of rules, each with its words. No model: what matched is shown.
 
 Of the rules whose words occur, the one with most words wins; of equals the earlier in the list.
+
+What a capture costs in words; figures measured on an H200 with five programs stand in docs/how-to/capture.md.
 """
 
 from __future__ import annotations
@@ -10,7 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timesink.capture.costs import COSTS
+COSTS = {
+    "torch": "one run of a few dozen steps; host-bound steps take a third to three quarters longer; 50 kB a step",
+    "nsys": "one run and its export; host-bound steps take an eighth to a quarter longer; 100 kB a step",
+    "ncu": "one run; each profiled kernel is replayed 20 times with --set detailed, 42 with full: a second or two",
+}
+
 
 _BUSY_PERCENT = 90.0  # above it the device is what limits, and gaps explain at most a tenth of the step
 

@@ -8,9 +8,9 @@ from statistics import fmean, median
 from typing import Any
 
 from timesink.capture import manifest as manifests
-from timesink.capture.artefacts import Checked
 from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.manifest import Checked
 from timesink.capture.processes import Ended
 from timesink.capture.running import Settings, all_done, explained
 

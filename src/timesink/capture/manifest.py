@@ -1,21 +1,230 @@
-"""The manifest beside a capture: what a second person needs to repeat it, and nothing that is nobody's business."""
+"""The manifest beside a capture: what a second person needs to repeat it, and nothing that is nobody's business.
+
+Is a capture what was asked for? Each check counts one kind of record, and says precisely what is missing.
+
+What a second person needs to know of the machine, and no more: allow-lists, never the whole environment.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import platform
+import re
+import shutil
+import sqlite3
+import subprocess
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from timesink.capture import environment
-from timesink.capture.artefacts import Checked
 from timesink.capture.captured import MANIFEST
-from timesink.kept_variables import kept_variables
-from timesink.masking import stored_command
-from timesink.whole_file import write_whole
+from timesink.untrusted.masking import kept_variables, stored_command
+from timesink.untrusted.whole_file import write_whole
+
+_KINETO = {
+    "CUDA API calls": re.compile(rb'"cat": ?"cuda_(?:runtime|driver)"'),
+    "kernels": re.compile(rb'"cat": ?"kernel"'),
+    "operators": re.compile(rb'"cat": ?"cpu_op"'),
+}
+_STEP = re.compile(rb'"ProfilerStep#(\d+)"')
+_LONGEST_MATCH = 64
+_SQLITE = {
+    "steps": "SELECT COUNT(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId "
+    "WHERE COALESCE(text, value) LIKE 'step %'",
+    "CUDA API calls": "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+    "kernels": "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL",
+    "whole CUDA graphs": "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "NVTX ranges": "SELECT COUNT(*) FROM NVTX_EVENTS WHERE end IS NOT NULL",
+    "OS runtime calls": "SELECT COUNT(*) FROM OSRT_API",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What an artefact holds: counts by kind; `wrong` says why it cannot be read at all, or is empty."""
+
+    path: Path
+    size_bytes: int
+    counts: Mapping[str, int]
+    wrong: str = ""
+
+    def missing(self, expected: tuple[str, ...]) -> list[str]:
+        """One sentence per kind of record that was expected and is not there."""
+        if self.wrong:
+            return [f"{self.path.name}: {self.wrong}"]
+        return [f"{self.path.name} holds no {kind}" for kind in expected if not self.counts.get(kind)]
+
+
+def check(path: Path) -> Checked:
+    """Count what a torch.profiler trace, an nsys SQLite export or an ncu report holds."""
+    if not path.is_file():
+        return Checked(path, 0, {}, "it was not written")
+    size = path.stat().st_size
+    if not size:
+        return Checked(path, 0, {}, "it is empty")
+    try:
+        return Checked(path, size, _counts(path))
+    except (OSError, EOFError, zlib.error, sqlite3.Error, ValueError) as broken:
+        return Checked(path, size, {}, f"it is damaged ({broken})")
+
+
+def _counts(path: Path) -> Mapping[str, int]:
+    if path.suffix == ".sqlite":
+        return _sqlite_counts(path)
+    if path.suffix in (".ncu-rep", ".ncu-repz"):
+        return {"kernel profiles": _profiles(path)} if path.suffix == ".ncu-rep" else {"kernel profiles": 1}
+    return _kineto_counts(path)
+
+
+def _kineto_counts(path: Path) -> Mapping[str, int]:
+    """By pattern, in chunks: quick, and as exact as the profiler's own spelling. Steps are told apart by name, as each
+    stands there once for the host and once for the device.
+    """
+    counts = dict.fromkeys(_KINETO, 0)
+    steps: set[bytes] = set()
+    rest = b""
+    for chunk in _chunks(path):
+        text = rest + chunk
+        steps.update(_STEP.findall(text))
+        for kind, pattern in _KINETO.items():
+            counts[kind] += sum(1 for found in pattern.finditer(text) if found.end() > len(rest))
+        rest = text[-_LONGEST_MATCH:]
+    return {"steps": len(steps), **counts}
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+
+
+def _sqlite_counts(path: Path) -> Mapping[str, int]:
+    counts = {}
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for kind, query in _SQLITE.items():
+            table = re.findall(r"FROM (\w+)", query)[0]
+            counts[kind] = int(db.execute(query).fetchone()[0]) if table in tables else 0
+    return counts
+
+
+def _profiles(path: Path) -> int:
+    """Results in an ncu report: ``NVR\\0``, a header, then blocks whose header counts results in field 2."""
+    with path.open("rb") as file:
+        if file.read(4) != b"NVR\0":
+            raise ValueError("it does not begin as an ncu report")
+        file.seek(int.from_bytes(file.read(4), "little"), 1)
+        total = 0
+        while size := file.read(4):
+            header = file.read(int.from_bytes(size, "little"))
+            fields = dict(_varints(header))
+            total += fields.get(2, 0)
+            file.seek(fields.get(5, 0), 1)
+    return total
+
+
+def _varints(message: bytes) -> Iterator[tuple[int, int]]:
+    """(field, value) of the integer fields of a protocol-buffers message; embedded messages are stepped over."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            if at >= len(message):
+                raise ValueError("a block's header is cut off")
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        elif key & 7 == 2:
+            length = varint()
+            at += length
+        else:
+            at += 8 if key & 7 == 1 else 4
+
+
+_PATIENCE_S = 20.0
+GPU_FIELDS = (
+    "index",
+    "name",
+    "driver_version",
+    "memory.total",
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks.mem",
+    "power.limit",
+    "power.draw",
+    "temperature.gpu",
+    "persistence_mode",
+    "compute_mode",
+    "mig.mode.current",
+    "compute_cap",
+)
+
+
+def gpus() -> list[dict[str, str]]:
+    """One entry per GPU that nvidia-smi lists; none where it is absent."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    text = output([tool, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"])
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    return [dict(zip(GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(GPU_FIELDS)]
+
+
+def cuda_version() -> str:
+    """The newest CUDA the driver can run, as nvidia-smi states it; empty where it does not."""
+    tool = shutil.which("nvidia-smi")
+    found = re.search(r"CUDA Version\s*:\s*([\d.]+)", output([tool, "-q", "-d", "COMPUTE"])) if tool else None
+    return found.group(1) if found else ""
+
+
+def git_state(folder: Path) -> dict[str, object]:
+    """Commit and whether tracked files differ from it; empty outside a repository."""
+    tool = shutil.which("git")
+    if tool is None:
+        return {}
+    commit = output([tool, "-C", str(folder), "rev-parse", "HEAD"]).strip()
+    if not commit:
+        return {}
+    changed = output([tool, "-C", str(folder), "status", "--porcelain", "--untracked-files=no"])
+    return {"commit": commit, "is_dirty": bool(changed.strip()), "changed_files": len(changed.splitlines())}
+
+
+def machine() -> dict[str, object]:
+    """System, processor and memory; no host name."""
+    found: dict[str, object] = {"system": f"{platform.system()} {platform.release()}", "cpus": os.cpu_count() or 0}
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return found
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {**found, "processor": model} if model else found
+
+
+def output(argv: list[str]) -> str:
+    """What a program prints; empty where it fails, is slow or is not there."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
@@ -27,10 +236,10 @@ def surroundings(program: Sequence[str], config_files: Iterable[Path]) -> dict[s
         "timesink_manifest": FORMAT,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "program": stored_command(program),
-        "git": environment.git_state(Path.cwd()),
-        "machine": environment.machine(),
-        "gpus": environment.gpus(),
-        "cuda_of_driver": environment.cuda_version(),
+        "git": git_state(Path.cwd()),
+        "machine": machine(),
+        "gpus": gpus(),
+        "cuda_of_driver": cuda_version(),
         "environment": kept_variables(os.environ),
         "config_files": {path.name: sha256(path) for path in config_files},
     }

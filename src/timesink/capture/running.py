@@ -15,7 +15,7 @@ from timesink.capture.agent.status import RANKS
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.processes import Ended, Watch, run
 from timesink.capture.schedule import VARIABLE, Mode, Plan, Steps
-from timesink.plain_json import document
+from timesink.untrusted.plain_json import document
 
 INJECT = Path(__file__).parent / "inject"
 LEAST_FREE_BYTES = 1 << 30

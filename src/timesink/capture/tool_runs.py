@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from timesink.capture import manifest as manifests
-from timesink.capture.artefacts import check
 from timesink.capture.captured import Capture
 from timesink.capture.finishing import finished, missing_from, refuse_failure, with_unprofiled
+from timesink.capture.manifest import check
 from timesink.capture.ncu_flags import NcuOptions, ncu_command
-from timesink.capture.nsys_export import exported
-from timesink.capture.nsys_flags import NsysOptions, nsys_command
+from timesink.capture.nsys import NsysOptions, exported, nsys_command
 from timesink.capture.running import Settings, explained, is_python, ready_folder, run_watched, statuses, unprofiled_run
 from timesink.capture.schedule import Mode, Plan
 from timesink.capture.tools import Tool
-from timesink.masking import stored_command
+from timesink.untrusted.masking import stored_command
 
 _ENDED_BY_DURATION = (-15, 143)  # nsys ends the program with SIGTERM once --duration is over
 

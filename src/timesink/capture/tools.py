@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timesink.capture.errors import CaptureError, Fault
-from timesink.tool_places import find_tool
+from timesink.untrusted.nvidia_tools import find_tool
 
 _PATIENCE_S = 60.0
 _OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture import manifest as manifests
-from timesink.capture.artefacts import check
 from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.finishing import finished, missing_from, refuse_failure, refuse_unrecorded
+from timesink.capture.manifest import check
 from timesink.capture.running import Settings, is_python, ready_folder, run_watched, statuses
 from timesink.capture.schedule import Mode, Plan
 

@@ -1,7 +1,8 @@
 """The command `timesink`: finds the file of the command asked for, runs it, and turns errors into exit codes.
 
-A command is one file `cli/<name>.py` that holds a function `command`, and one line in `COMMANDS`. Only the file of the
-command that runs is imported, so `--help` stays quick however many commands there are.
+A command is one file `cli/<name>.py` that holds a function `command`, and one line in `COMMANDS`; those that stand
+elsewhere are listed in `PLACES`. Only the file of the command that runs is imported, so `--help` stays quick however
+many commands there are.
 """
 
 from __future__ import annotations
@@ -54,6 +55,22 @@ COMMANDS = {
     "demo": "Diagnose a bundled training run, before and after its fix.",
 }
 
+# Where a command's module is not `timesink.cli.<name>` or its function not `command`: (module, function).
+PLACES = {
+    "report": ("diagnose", "report"),
+    "tables": ("summary", "tables"),
+    "roofline": ("kernels", "roofline"),
+    "next": ("kernels", "next_command"),
+    "open": ("export", "open_command"),
+    "explain": ("rules", "explain"),
+    "loop": ("capture.loop", "command"),
+    "verify": ("verify.verify", "command"),
+    "calibrate": ("verify.verify", "calibrate"),
+    "gate": ("verify.gate", "command"),
+    "baseline": ("verify.baseline", "command"),
+    "ledger": ("verify.ledger", "command"),
+}
+
 EXIT_CODES = (
     "Exit codes: 0 success; 1 a gate failed (slower); 2 the request or its input is wrong; 3 inconclusive (only with "
     "--strict); 4 the comparison is invalid; 5 a profiler or another tool failed or is missing; 130 interrupted."
@@ -75,11 +92,13 @@ class LazyCommands(TyperGroup):
 
 def loaded(name: str) -> Any:
     """The command of that name, its file imported. A file may hold `app`, a group of its own, instead of `command`."""
-    module = import_module(f"timesink.cli.{name.replace('-', '_')}")
+    place, function_name = PLACES.get(name, (name.replace("-", "_"), "command"))
+    module = import_module(f"timesink.cli.{place}")
     group = getattr(module, "app", None)
     if group is None:
         group = typer.Typer(add_completion=False, rich_markup_mode=None)
-        group.command(name, help=module.command.__doc__, no_args_is_help=False)(module.command)
+        function = getattr(module, function_name)
+        group.command(name, help=function.__doc__, no_args_is_help=False)(function)
     command = typer.main.get_command(group)
     command.name = name
     return command
@@ -95,7 +114,7 @@ def main() -> Never:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Errors are shown here and nowhere else."""
-    from timesink.cli.errors_shown import show_error
+    from timesink.cli.output import show_error
 
     try:
         code = group().main(args=list(arguments), prog_name="timesink", standalone_mode=False)

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import experiment_options as given
 from timesink.cli import options
-from timesink.cli.experiment_setup import share
-from timesink.cli.gate_output import Files, write
-from timesink.cli.output import sink
-from timesink.cli.progress import working
+from timesink.cli.output import sink, working
 from timesink.cli.reading import read_traces
+from timesink.cli.verify import setup as given
+from timesink.cli.verify.gate import Files, write
+from timesink.cli.verify.setup import share
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
-    from timesink.findings import Diagnosis
+    from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
 Side = Annotated[Path, typer.Argument(metavar="PATH", help="A capture, or a folder of the ranks of one job.")]
@@ -66,8 +65,8 @@ def command(
     The parts of the step sum to its change, to the nanosecond. One capture per side is no basis for a verdict: without
     a calibration it is inconclusive, and `timesink verify` decides.
     """
-    from timesink.experiments.calibrate import read
-    from timesink.experiments.capture_verdict import RunDeviation
+    from timesink.verify.calibrate import read
+    from timesink.verify.compare import RunDeviation
 
     target = sink(form, output, no_color, (before, after))
     if calibration and assume_run_sd:
@@ -81,8 +80,8 @@ def command(
         deviation = RunDeviation.stated(share(assume_run_sd))
     traces = read_traces([before], cache=not no_cache), read_traces([after], cache=not no_cache)
     with working("comparing"):
-        from timesink.experiments.compare import compare_captures
-        from timesink.experiments.manifests import capture_facts, trace_facts
+        from timesink.verify.compare import compare_captures
+        from timesink.verify.environment import capture_facts, trace_facts
 
         if calibration is not None:
             check_calibration(calibration, trace_facts(traces[0]).get("gpu", ""))
@@ -99,14 +98,14 @@ def command(
 
 
 def _diagnoses(traces: tuple[Trace, Trace]) -> tuple[Diagnosis, Diagnosis]:
-    from timesink.engine import diagnose
+    from timesink.diagnosis.engine import diagnose
 
     return diagnose(traces[0]), diagnose(traces[1])
 
 
 def check_calibration(path: Path, gpu: str) -> None:
     """`UsageError` where the calibration was made on another GPU than the captures."""
-    from timesink.experiments.calibrate import made_on
+    from timesink.verify.calibrate import made_on
 
     there = made_on(path)
     if gpu and there and gpu != there:

@@ -1,21 +1,25 @@
-"""`timesink diagnose`: the main job."""
+"""`timesink diagnose`: the main job.
+
+`timesink report`: the diagnosis as a page for a browser.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from timesink.cli import options
-from timesink.cli.output import sink
-from timesink.cli.progress import working
-from timesink.cli.reading import read_traces
-from timesink.cli.unprofiled import StepMs, unprofiled_step_ms
+from timesink.cli.output import sink, working
+from timesink.cli.reading import StepMs, read_traces, unprofiled_step_ms
 from timesink.errors import UsageError
-from timesink.reporters.formats import Format
+from timesink.render import Format
 
 if TYPE_CHECKING:
-    from timesink.rule import Rule
+    from timesink.diagnosis.rule import Rule
 
 
 def command(
@@ -42,11 +46,11 @@ def command(
     rules = chosen_rules(only or (), skip or ())
     trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window, linked_only=linked_only)
     with working("applying the rules"):
-        from timesink.engine import diagnose
+        from timesink.diagnosis.engine import diagnose
 
         diagnosis = diagnose(trace, rules, overrides, unprofiled_step_ms(unprofiled, paths))
         if target.form is Format.HTML:
-            from timesink.cli.html_report import html_report
+            from timesink.cli.report_page import html_report
 
             target.write(html_report(trace, diagnosis))
             return 0
@@ -56,7 +60,7 @@ def command(
 
 def chosen_rules(only: Sequence[str], skip: Sequence[str]) -> tuple[Rule, ...]:
     """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""
-    from timesink.registry import all_rules, find
+    from timesink.diagnosis.registry import all_rules, find
 
     wanted = {find(code).card.code for code in only} or {rule.card.code for rule in all_rules()}
     unwanted = {find(code).card.code for code in skip}
@@ -79,3 +83,34 @@ def parsed_limits(texts: Sequence[str]) -> dict[str, float]:
             )
         overrides[f"{code.upper()}.{limit}"] = number
     return overrides
+
+
+def report(
+    paths: options.Paths,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE|-", help="Write to this file, all of it or nothing.")
+    ] = Path("report.html"),
+    ranks: options.Ranks = None,
+    only: options.Only = None,
+    skip: options.Skip = None,
+    limits: options.LimitValues = None,
+    window: options.Window = None,
+    linked_only: options.LinkedOnly = False,
+    no_cache: options.NoCache = False,
+) -> int:
+    """Write the diagnosis as one HTML file with timelines.
+
+    The file loads nothing: it can be mailed, attached to a ticket and opened without a network. It holds names from the
+    trace and the paths given here.
+    """
+    target = sink(Format.HTML, output, True, paths)
+    overrides = parsed_limits(limits or ())
+    rules = chosen_rules(only or (), skip or ())
+    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window, linked_only=linked_only)
+    with working("writing the report"):
+        from timesink.cli.report_page import html_report
+        from timesink.diagnosis.engine import diagnose
+
+        text = html_report(trace, diagnose(trace, rules, overrides))
+    target.write(text)
+    return 0

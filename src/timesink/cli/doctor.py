@@ -11,8 +11,8 @@ from timesink.cli import options
 from timesink.cli.output import sink
 
 if TYPE_CHECKING:
-    from timesink.cli.probe import Probe
-    from timesink.reporters.sheets import Sheet
+    from timesink.cli.probes import Probe
+    from timesink.views.page import Sheet
 
 LIBRARIES = ("polars", "numpy", "scipy", "pyarrow", "adbc-driver-sqlite", "isal", "typer", "rich", "torch")
 
@@ -22,9 +22,8 @@ def command(form: options.Form = None, output: options.Output = None, no_color: 
 
     Reading and diagnosing traces needs none of the tools; they are for captures and for .nsys-rep files.
     """
-    from timesink.cli.machine_probes import container_probe, disk_probes, gpu_probes
-    from timesink.cli.probes import sampling_probe, tool_probes
-    from timesink.reporters.sheets import Page
+    from timesink.cli.probes import container_probe, disk_probes, gpu_probes, sampling_probe, tool_probes
+    from timesink.views.page import Page
 
     target = sink(form, output, no_color)
     tools = (*tool_probes(), *gpu_probes(), sampling_probe(), container_probe(), *disk_probes())
@@ -33,7 +32,7 @@ def command(form: options.Form = None, output: options.Output = None, no_color: 
 
 
 def _tools(probes: tuple[Probe, ...]) -> Sheet:
-    from timesink.reporters.sheets import Column, Sheet
+    from timesink.views.page import Column, Sheet
 
     columns = (
         Column("tool", "tool"),
@@ -46,7 +45,7 @@ def _tools(probes: tuple[Probe, ...]) -> Sheet:
 
 
 def _to_do(probes: tuple[Probe, ...]) -> Sheet:
-    from timesink.reporters.sheets import Column, Sheet
+    from timesink.views.page import Column, Sheet
 
     columns = (Column("tool", "tool"), Column("remedy", "to do"))
     rows = tuple((probe.name, probe.remedy) for probe in probes if probe.remedy)
@@ -54,7 +53,7 @@ def _to_do(probes: tuple[Probe, ...]) -> Sheet:
 
 
 def _versions() -> Sheet:
-    from timesink.reporters.sheets import Column, Sheet
+    from timesink.views.page import Column, Sheet
 
     rows = [("timesink", _installed("timesink"), _native()), ("Python", platform.python_version(), sys.executable)]
     rows.append(("system", platform.system(), platform.release()))

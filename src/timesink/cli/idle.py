@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from timesink.cli import options
-from timesink.cli.output import sink
-from timesink.cli.progress import working
+from timesink.cli.output import sink, working
 from timesink.cli.reading import read_traces
 
 
@@ -29,7 +28,7 @@ def command(
     target = sink(form, output, no_color, paths)
     trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
     with working("blaming idle time"):
-        from timesink.cli.idle_sheets import idle_page
+        from timesink.views.idle import idle_page
 
         page = idle_page(trace, top)
     target.page(page)

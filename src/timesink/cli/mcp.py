@@ -38,7 +38,7 @@ def command(
     runs no program unless --allow-exec is given, and then only the commands declared with --command or --commands, in
     the first --root, without a shell: an agent chooses a name and adds nothing to it.
     """
-    from timesink.extras import extra
+    from timesink.errors import extra
 
     extra("mcp.server.mcpserver", "mcp")
     extra("duckdb", "mcp")
@@ -46,7 +46,7 @@ def command(
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder", remedy="give --root a folder that exists")
-    from timesink.cli.html_report import html_report
+    from timesink.cli.report_page import html_report
     from timesink.mcp.declared import Declared, declared_commands
     from timesink.mcp.server import build
 

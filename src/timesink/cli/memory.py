@@ -1,12 +1,16 @@
 """`timesink memory`: what held the memory of a run, what a configuration will need, and how two of them differ.
 
 The three stand under `timesink ledger` as well, beside the ledger of predictions.
+
+From files and options to the configuration that is planned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +18,8 @@ from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
+from timesink.memory_plan.config import Configuration, configuration
+from timesink.untrusted.plain_json import document
 
 app = typer.Typer(help="Show, plan and compare what holds GPU memory.", rich_markup_mode=None, no_args_is_help=True)
 
@@ -52,7 +58,7 @@ def show(
     no_cache: options.NoCache = False,
 ) -> int:
     """Show what was alive at the peak, by category and place, and what the allocator holds beyond it."""
-    from timesink.cli.memory_sheets import memory_page, memory_picture
+    from timesink.views.memory import memory_page, memory_picture
 
     trace = read_traces([snapshot], cache=not no_cache)
     used = None if device_used is None else int(device_used * 1e9)
@@ -89,9 +95,8 @@ def plan(
 
     Options replace what CONFIG says. With --hf-config the model comes from there.
     """
-    from timesink.cli.memory_plan_sheets import comparison_sheet, plan_page
-    from timesink.cli.memory_request import Request, requested
     from timesink.memory_plan.plan import plan as planned
+    from timesink.views.memory_plan import comparison_sheet, plan_page
 
     if config is None and hf_config is None:
         raise UsageError("there is nothing to plan", remedy="give CONFIG, --hf-config, or both")
@@ -115,8 +120,58 @@ def diff(
     no_color: options.NoColor = False,
 ) -> int:
     """Compare two snapshots, category by category, each at its own peak."""
-    from timesink.cli.memory_sheets import difference_page
+    from timesink.views.memory import difference_page
 
     first, second = read_traces([before]), read_traces([after])
     sink(form, output, no_color, [before, after]).page(difference_page(first, second))
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asked for; None leaves a setting as the file or the default has it."""
+
+    train: Mapping[str, Any]
+    parallel: Mapping[str, Any]
+    serve_context: int | None
+    gpu_memory_gb: float | None
+
+
+def requested(path: Path | None, hub_path: Path | None, wanted: Request) -> Configuration:
+    """The configuration, options replacing what the files say."""
+    given = _read(path) if path else {}
+    if hub_path is not None:
+        from timesink.memory_plan.config import read_model
+
+        given["model"] = asdict(read_model(hub_path))
+        given.setdefault("name", hub_path.parent.name if hub_path.name == "config.json" else hub_path.stem)
+    train = {name: value for name, value in wanted.train.items() if value is not None}
+    if wanted.serve_context is not None:
+        given.pop("train", None)
+        prompt = train.get("sequence", wanted.serve_context)
+        given["serve"] = {"batch": train.get("batch", 1), "prompt": prompt, "context": wanted.serve_context}
+    elif "serve" not in given:
+        given["train"] = {"batch": 1, "sequence": 2048, **given.get("train", {}), **train}
+    elif "batch" in train:
+        given["serve"] = {**given["serve"], "batch": train["batch"]}
+    for section, changes in (("parallel", wanted.parallel), ("gpu", _gpu(wanted))):
+        kept = {name: value for name, value in changes.items() if value is not None}
+        if kept:
+            given[section] = {**given.get(section, {}), **kept}
+    return configuration(given)
+
+
+def _gpu(wanted: Request) -> dict[str, Any]:
+    return {"memory_bytes": None if wanted.gpu_memory_gb is None else int(wanted.gpu_memory_gb * 1e9)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        given = document(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", remedy="check the path") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}", remedy="see docs/how-to/memory.md for an example") from error
+    if not isinstance(given, dict) or not all(isinstance(part, (dict, str)) for part in given.values()):
+        raise UsageError(f"{path} is no configuration: a JSON object of objects")
+    return given

@@ -10,11 +10,11 @@ import typer
 from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.errors import UsageError
-from timesink.reporters.formats import Format
-from timesink.scrub import scrub
+from timesink.render import Format
+from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
-    from timesink.model.metric_names.check import NameVerdict
+    from timesink.knowledge.metric_names import NameVerdict
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -38,8 +38,8 @@ def check(
 
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
-    from timesink.model.metric_names.check import CHIPS, checked
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.knowledge.metric_names import CHIPS, checked
+    from timesink.views.page import Column, Page, Sheet
 
     if chip not in CHIPS:
         raise UsageError(f"no chip is called {chip!r}", remedy=f"choose one of: {', '.join(CHIPS)}")
@@ -62,7 +62,7 @@ def check(
 
 
 def _code(verdicts: Sequence[NameVerdict]) -> int:
-    from timesink.model.metric_names.check import Standing
+    from timesink.knowledge.metric_names import Standing
 
     return 2 if any(one.standing in (Standing.WRONG, Standing.ABSENT) for one in verdicts) else 0
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timesink.reporters.formats import Format
+from timesink.render import Format
 
 TRACES = "Traces: PyTorch profiler JSON, Nsight Systems reports or exports; a folder stands for the traces in it."
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help=TRACES, show_default=False)]

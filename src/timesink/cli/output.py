@@ -1,22 +1,32 @@
-"""Where a report goes: stdout or a file, with the width and colour that suit it."""
+"""Where a report goes: stdout or a file, with the width and colour that suit it.
+
+A sign of life on stderr for whatever takes longer than a second; nothing where nobody watches.
+
+Errors for people on stderr, and as JSON on stdout where JSON was asked for.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING
 
-from timesink.errors import UsageError
-from timesink.reporters.formats import DEFAULT_WIDTH, Format
-from timesink.whole_file import write_whole
+from typer.exceptions import TyperException
+
+from timesink.errors import TimesinkError, UsageError
+from timesink.render import DEFAULT_WIDTH, Format
+from timesink.untrusted.scrub import scrub_sentence
+from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from timesink.findings import Diagnosis
-    from timesink.reporters.sheets import Page
+    from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.views.page import Page
 
 NARROWEST, WIDEST = 60, 160
 _PLAIN = str.maketrans({"…": "...", "–": "-", "─": "-", "━": "-", "→": "->", "·": "-", "≤": "<=", "≥": ">=", "µ": "u"})
@@ -33,13 +43,13 @@ class Sink:
 
     def diagnosis(self, diagnosis: Diagnosis) -> None:
         """Write a diagnosis in this sink's format."""
-        from timesink.reporters import render
+        from timesink.render import render
 
         self.write(render(diagnosis, self.form, width=self.width, colour=self.colour))
 
     def page(self, page: Page) -> None:
         """Write a page of tables in this sink's format."""
-        from timesink.reporters.sheets import render
+        from timesink.render.pages import render
 
         self.write(render(page, self.form, width=self.width, colour=self.colour))
 
@@ -108,3 +118,62 @@ def _replace(path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}", remedy="choose another --output") from error
+
+
+PATIENCE_S = 1.0
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show `what` with a spinner and the seconds gone by, from the second second on, while the block runs.
+
+    The block is handed a function that changes what is shown.
+    """
+    if not sys.stderr.isatty():
+        yield _unheard
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, markup=False, emoji=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True)
+    task = progress.add_task(what, total=None)
+    timer = Timer(PATIENCE_S, progress.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda shown: progress.update(task, description=shown)
+    finally:
+        timer.cancel()
+        timer.join()
+        progress.stop()
+
+
+def _unheard(shown: str) -> None:
+    """Where nobody watches."""
+
+
+def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequence[str]) -> None:
+    """Say what is wrong and what to do next."""
+    if wants_json(arguments):
+        from timesink.render.json import SCHEMA_VERSION, dumped
+
+        remedy = getattr(error, "remedy", "")
+        said = {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
+        sys.stdout.write(dumped({"schema_version": SCHEMA_VERSION, "error": said}))
+        return
+    if isinstance(error, TyperException) and hasattr(error, "show"):
+        error.show()
+        return
+    sys.stderr.write(f"timesink: {scrub_sentence(error.message)}\n")
+    if isinstance(error, TimesinkError) and error.remedy:
+        sys.stderr.write(f"  {scrub_sentence(error.remedy)}\n")
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the command line asks for JSON; it may be too wrong to be parsed."""
+    ours = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    pairs = zip(ours, [*ours[1:], ""], strict=True)
+    apart = any(option in ("--format", "-f") and value == "json" for option, value in pairs)
+    return apart or "--format=json" in ours or "-fjson" in ours

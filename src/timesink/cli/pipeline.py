@@ -38,8 +38,8 @@ def command(
     OverlapScore = (sum of stages - period) / (sum of stages - longest stage). Each rank's clock is used for its own
     stages only.
     """
-    from timesink.measures.stage_logs import read_stage_logs
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.measures.communication.pipelines import read_stage_logs
+    from timesink.views.page import Column, Page, Sheet
 
     target = sink(form, output, no_color, logs)
     overlap = (found := read_stage_logs(logs, unit)).overlap

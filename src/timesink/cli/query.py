@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli import options
-from timesink.cli.output import sink
-from timesink.cli.progress import working
+from timesink.cli.output import sink, working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.reporters.sheets import Page
+    from timesink.views.page import Page
 
 _UNITS = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
 
@@ -57,7 +56,7 @@ def command(
 
 
 def _chosen(sql: str | None, example: str | None) -> str:
-    from timesink.queries.examples import EXAMPLES
+    from timesink.export.sql import EXAMPLES
 
     if example is None:
         if not sql:
@@ -70,8 +69,8 @@ def _chosen(sql: str | None, example: str | None) -> str:
 
 
 def _answer_page(trace: Trace, sql: str, rows: int, timeout: float) -> Page:
-    from timesink.queries import Allowance, ask
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.export.sql import Allowance, ask
+    from timesink.views.page import Column, Page, Sheet
 
     answer = ask(trace, sql, Allowance(rows=rows, seconds=timeout))
     columns = tuple(
@@ -92,8 +91,8 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 
 def _tables_page(trace: Trace) -> Page:
-    from timesink.queries.holdings import holdings
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.export.sql import holdings
+    from timesink.views.page import Column, Page, Sheet
 
     columns = (
         Column("table", "table", is_name=True),
@@ -106,8 +105,8 @@ def _tables_page(trace: Trace) -> Page:
 
 
 def _examples_page() -> Page:
-    from timesink.queries.examples import EXAMPLES
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.export.sql import EXAMPLES
+    from timesink.views.page import Column, Page, Sheet
 
     columns = (Column("name", "name", is_name=True), Column("question", "question"), Column("sql", "query"))
     rows = tuple((one.name, one.question, one.sql) for one in EXAMPLES)

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli import options
-from timesink.cli.output import sink
-from timesink.cli.progress import working
-from timesink.scrub import scrub
+from timesink.cli.output import sink, working
+from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
-    from timesink.ranks.map import Summarised
-    from timesink.ranks.run import Run
+    from timesink.cluster.map import Summarised
+    from timesink.cluster.run import Run
 
 Places = Annotated[
     list[str],
@@ -58,7 +57,7 @@ def command(
     target = sink(form, output, no_color)
     run = _run(places, engine, workers, scheduler, not no_cache)
     with working("comparing the ranks"):
-        from timesink.cli.ranks_sheets import ranks_page
+        from timesink.views.ranks import ranks_page
 
         page = ranks_page(run, top)
     target.page(page)
@@ -66,9 +65,9 @@ def command(
 
 
 def _run(places: list[str], engine: str, workers: int, scheduler: str | None, keep: bool) -> Run:
-    from timesink.ranks.engines import engine_of
-    from timesink.ranks.files import find_files
-    from timesink.ranks.run import run_of
+    from timesink.cluster.engines import engine_of
+    from timesink.cluster.files import find_files
+    from timesink.cluster.run import run_of
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -77,7 +76,7 @@ def _run(places: list[str], engine: str, workers: int, scheduler: str | None, ke
         chosen = engine_of(engine, workers, scheduler)
         with working(f"reading {len(files)} files") as show:
             run = run_of(files, chosen, keep=keep, watch=_Progress(show))
-    from timesink.ranks.scheduler_safety import PlaintextScheduler
+    from timesink.cluster.dask import PlaintextScheduler
 
     for warning in caught:
         if issubclass(warning.category, PlaintextScheduler):

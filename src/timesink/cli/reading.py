@@ -1,15 +1,22 @@
-"""From paths on the command line to the trace that was asked for."""
+"""From paths on the command line to the trace that was asked for.
+
+The step time without a profiler: as the user gives it, else as the capture that made the traces measured it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from timesink.cli.progress import working
+import typer
+
+from timesink.capture.captured import MANIFEST, step_ms
+from timesink.cli.output import working
 from timesink.errors import UsageError
-from timesink.scrub import scrub
+from timesink.untrusted.plain_json import document
+from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -24,7 +31,7 @@ def read_traces(
     window: str | None = None,
 ) -> Trace:
     """The files as one trace, cut down to the window, the ranks and the GPU work asked for."""
-    from timesink.model.window import Span
+    from timesink.model.trace import Span
 
     span = None if window is None else Span.parse(window)
     names = scrub(paths[0].name) if len(paths) == 1 else f"{len(paths)} files"
@@ -55,7 +62,7 @@ def only_linked(trace: Trace) -> Trace:
     """Without the GPU work whose launch is not in the trace; a note says how much that is."""
     import polars as pl
 
-    from timesink.measures.links import launch_links
+    from timesink.measures.timeline.links import launch_links
     from timesink.model.tables import DEVICE_OPS
     from timesink.model.trace import ImportNote, NoteKind
 
@@ -67,3 +74,38 @@ def only_linked(trace: Trace) -> Trace:
     message = "GPU operations whose launch is not in the trace are left out (--linked-only)"
     note = ImportNote(NoteKind.SKIPPED, message, left_out, DEVICE_OPS.name)
     return replace(trace, tables={**trace.tables, DEVICE_OPS: kept}).with_notes(note)
+
+
+StepMs = Annotated[
+    float | None,
+    typer.Option(
+        "--unprofiled-step-ms",
+        metavar="MS",
+        min=0.0,
+        help="The step without a profiler, to price host work against [default: as `timesink capture` timed it].",
+        show_default=False,
+    ),
+]
+
+
+def unprofiled_step_ms(given: float | None, paths: Sequence[Path]) -> float | None:
+    """The value given, else the slowest of the manifests beside the traces; None where neither says."""
+    if given is not None:
+        return given or None
+    found = [ms for path in paths if (ms := _stored_ms(path)) is not None]
+    return max(found) if found else None
+
+
+def _stored_ms(path: Path) -> float | None:
+    """What the manifest of the trace's folder says, if it is one of timesink's and names the trace."""
+    place = path / MANIFEST if path.is_dir() else path.parent / MANIFEST
+    try:
+        manifest = document(place)
+    except (OSError, ValueError):
+        return None
+    if not isinstance(manifest, dict) or "timesink_manifest" not in manifest:
+        return None
+    listed = manifest.get("files", ())
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    named = path.is_dir() or any(entry.get("file") == path.name for entry in entries)
+    return step_ms(manifest, "unprofiled") if named else None

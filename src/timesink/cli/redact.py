@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from timesink.cli import options
-from timesink.cli.capture_errors import translated
+from timesink.cli.capture.options import translated
 from timesink.cli.output import sink
 
 
@@ -34,7 +34,7 @@ def command(
     text or JSON reports. Names that look like none of these stay: look at what you share.
     """
     from timesink.capture.redaction.files import redact
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.views.page import Column, Page, Sheet
 
     with translated():
         done = redact(file, output, names or ())

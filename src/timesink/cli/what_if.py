@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 from timesink.cli import options
-from timesink.cli.output import sink
-from timesink.cli.progress import working
-from timesink.cli.reading import read_traces
-from timesink.cli.unprofiled import StepMs, unprofiled_step_ms
+from timesink.cli.output import sink, working
+from timesink.cli.reading import StepMs, read_traces, unprofiled_step_ms
 from timesink.errors import UsageError
 
 Traces = Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=options.TRACES, show_default=False)]
@@ -47,7 +45,7 @@ def command(
     """
     target = sink(form, output, no_color, paths or ())
     if list_changes:
-        from timesink.cli.what_if_sheets import grammar_page
+        from timesink.views.what_if import grammar_page
 
         target.page(grammar_page())
         return 0
@@ -59,12 +57,12 @@ def command(
         raise UsageError(
             "there is no change to price", remedy="add --change 'remove-sync', or list them with --changes"
         )
-    from timesink.whatif.changes.parse import parse_change
+    from timesink.whatif.changes import parse_change
 
     parsed = tuple(parse_change(text) for text in changes)
     trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
     with working("replaying"):
-        from timesink.cli.what_if_sheets import what_if_page
+        from timesink.views.what_if import what_if_page
 
         page = what_if_page(trace, parsed, unprofiled_step_ms(unprofiled, paths), explain_cost)
     target.page(page)

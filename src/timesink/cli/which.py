@@ -12,10 +12,10 @@ import typer
 from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.errors import UsageError
-from timesink.plain_json import document
+from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
-    from timesink.reporters.sheets import Page
+    from timesink.views.page import Page
 
 
 def command(
@@ -55,9 +55,8 @@ def command(
 
 def answer_page(symptom: str, utilisation: float | None, kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
-    from timesink.capture.choice import choose, command_of
-    from timesink.capture.costs import COSTS
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.capture.choice import COSTS, choose, command_of
+    from timesink.views.page import Column, Page, Sheet
 
     chosen = choose(symptom, utilisation, kernel)
     answer = chosen.answer
@@ -75,10 +74,9 @@ def answer_page(symptom: str, utilisation: float | None, kernel: str | None, pro
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
     """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
-    from timesink.cli.reading import read_traces
-    from timesink.cli.unprofiled import unprofiled_step_ms
-    from timesink.engine import diagnose
-    from timesink.findings import Undecided
+    from timesink.cli.reading import read_traces, unprofiled_step_ms
+    from timesink.diagnosis.engine import diagnose
+    from timesink.diagnosis.verdicts import Undecided
 
     stored = _stored(source)
     if stored is not None:
@@ -94,7 +92,7 @@ def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
 def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page:
     """The captures that would decide them: those that decide most first, ncu last, as it needs kernels to look at."""
     from timesink.capture.choice import tool_named
-    from timesink.reporters.sheets import Column, Page, Sheet
+    from timesink.views.page import Column, Page, Sheet
 
     codes: dict[str, list[str]] = {}
     for one in undecided:

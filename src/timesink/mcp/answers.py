@@ -1,13 +1,25 @@
-"""Answers that fit: plain values with units and origins, within a budget, foreign text marked as such."""
+"""Answers that fit: plain values with units and origins, within a budget, foreign text marked as such.
+
+The captures an agent has opened: found under the roots it may read, named by what is in them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from timesink.findings import Evidence, Quantity
-from timesink.scrub import scrub, scrub_values, shortened
+from timesink.diagnosis.rule import Facts
+from timesink.diagnosis.verdicts import Diagnosis, Evidence, Quantity
+from timesink.errors import UsageError
+from timesink.model.trace import Trace
+from timesink.untrusted.scrub import scrub, scrub_values, shortened
 
 # About 2,000 tokens at three and a half characters each, the worst of names and figures.
 BUDGET_CHARACTERS = 6_800
@@ -72,3 +84,92 @@ def fitted(document: dict[str, Any], rows: str, cursor: int = 0) -> dict[str, An
 def text(document: dict[str, Any]) -> str:
     """The document as compact JSON, as it goes to the agent."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+KEPT = 4
+_HANDLE_DIGITS = 12
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capture:
+    """An open capture. The handle is a digest of the files' bytes: the same files have the same handle anywhere."""
+
+    handle: str
+    paths: tuple[Path, ...]
+    facts: Facts
+    diagnosis: Diagnosis
+
+    @property
+    def trace(self) -> Trace:
+        """Its tables."""
+        return self.facts.trace
+
+
+class Captures:
+    """Opens captures under `roots` and keeps the last few."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = tuple(root.resolve() for root in roots)
+        self._open: OrderedDict[str, Capture] = OrderedDict()
+        self._lock = Lock()
+
+    def open(self, path: str) -> Capture:
+        """The capture at a path; read anew only where its bytes are new."""
+        from timesink.readers import trace_files
+
+        files = tuple(self.allowed(str(file)) for file in trace_files(self.allowed(path)))
+        handle = _digest(files)
+        with self._lock:
+            if handle not in self._open:
+                self._open[handle] = _read(handle, files)
+            self._open.move_to_end(handle)
+            while len(self._open) > KEPT:
+                self._open.popitem(last=False)
+            return self._open[handle]
+
+    def get(self, handle: str) -> Capture:
+        """The open capture of that handle. `UsageError` says how to open one."""
+        with self._lock:
+            found = self._open.get(handle)
+        if found is None:
+            raise UsageError(f"no capture is open as {handle[:40]!r}", remedy="call open_capture(path) first")
+        return found
+
+    def allowed(self, path: str) -> Path:
+        """The file, links followed, if it lies under a root. `UsageError` otherwise."""
+        resolved = (self.roots[0] / Path(path).expanduser()).resolve()
+        if not any(resolved.is_relative_to(root) for root in self.roots):
+            raise UsageError(f"{path!r} lies outside the folders this server may use", remedy=self._roots_text())
+        return resolved
+
+    def _roots_text(self) -> str:
+        return f"give a path under {', '.join(map(str, self.roots))}, or start the server with another --root"
+
+
+def _read(handle: str, files: tuple[Path, ...]) -> Capture:
+    from timesink.diagnosis.engine import diagnose
+    from timesink.readers import read_all
+
+    trace = read_all(files)
+    return Capture(handle, files, Facts(trace), diagnose(trace))
+
+
+def _digest(files: Sequence[Path]) -> str:
+    """Over the digests of the files in order, so that neither names nor places count."""
+    whole = hashlib.sha256()
+    for file in files:
+        whole.update(_file_digest(file))
+    return f"cap_{whole.hexdigest()[:_HANDLE_DIGITS]}"
+
+
+def _file_digest(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    inside = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
+    if not all(part.exists() for part in inside):
+        raise UsageError(f"{path} does not exist", remedy="give the path of a trace")
+    for part in inside:
+        with part.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+    return digest.digest()

@@ -19,7 +19,7 @@ import anyio
 
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK
-from timesink.scrub import scrub
+from timesink.untrusted.scrub import scrub
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _SHOWN_LINES, _SHOWN_CHARACTERS, _READ_BYTES = 40, 3_000, 65_536

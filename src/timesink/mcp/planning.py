@@ -6,13 +6,12 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from timesink.diagnosis.verdicts import Diagnosis
 from timesink.errors import UsageError
-from timesink.findings import Diagnosis
-from timesink.mcp.answers import MARK, fitted, named, sentence
-from timesink.mcp.captures import Capture, Captures
+from timesink.export.sql import Allowance, ask
+from timesink.mcp.answers import MARK, Capture, Captures, fitted, named, sentence
 from timesink.model.trace import Trace
-from timesink.queries import Allowance, ask
-from timesink.whole_file import whole_file, write_whole
+from timesink.untrusted.whole_file import whole_file, write_whole
 
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
 KINDS = ("html", "perfetto")
@@ -37,7 +36,7 @@ def queried(capture: Capture, sql: str) -> dict[str, Any]:
 
 def compared(before: Capture, after: Capture) -> dict[str, Any]:
     """What moved between two captures. It speaks of no speed-up: one run per side is no basis for a verdict."""
-    from timesink.experiments.compare import compare_captures
+    from timesink.verify.compare import compare_captures
 
     result = compare_captures((before.trace, after.trace), (before.diagnosis, after.diagnosis))
     first = result.rows[0]
@@ -69,8 +68,7 @@ def compared(before: Capture, after: Capture) -> dict[str, Any]:
 
 def capture_command(question: str, program: str) -> dict[str, Any]:
     """Which profiler answers a question, why, what it costs, and the exact command. Nothing is run."""
-    from timesink.capture.choice import choose, command_of
-    from timesink.capture.costs import COSTS
+    from timesink.capture.choice import COSTS, choose, command_of
 
     chosen = choose(question)
     return {
@@ -116,7 +114,7 @@ def exported(captures: Captures, capture: Capture, kind: str, path: str, report:
     if kind == "html":
         write_whole(target, report(capture.trace, capture.diagnosis))
     else:
-        from timesink.exports.perfetto import write_perfetto
+        from timesink.export.perfetto import write_perfetto
 
         with whole_file(target) as part, part.open("wb") as file:
             write_perfetto(capture.trace, capture.diagnosis, file)

@@ -6,16 +6,15 @@ from typing import Any
 
 import polars as pl
 
+from timesink.diagnosis.verdicts import Card, Finding, Undecided
 from timesink.errors import UsageError
-from timesink.findings import Card, Finding, Undecided
-from timesink.mcp.answers import MARK, evidence, fitted, named, quantity, rounded, sentence
-from timesink.mcp.captures import Capture
-from timesink.measures.kernels import kernels
+from timesink.mcp.answers import MARK, Capture, evidence, fitted, named, quantity, rounded, sentence
+from timesink.measures.kernels.kernels import kernels
 from timesink.model.tables import DEVICE_OPS
-from timesink.report_data import Window
-from timesink.report_model.budgets import step_budget_parts
-from timesink.report_model.windows import window_of
-from timesink.reporters.html.prose import section
+from timesink.render.html.findings import section
+from timesink.views.figures import Window
+from timesink.views.report import step_budget_parts
+from timesink.views.timeline import window_of
 
 SORTS = ("total_ns", "count", "mean_ns", "max_ns")
 PAGE = 15

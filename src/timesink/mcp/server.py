@@ -16,10 +16,9 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from timesink import __version__
 from timesink.errors import TimesinkError, UsageError
 from timesink.mcp import planning, reading
-from timesink.mcp.answers import MARK, text
-from timesink.mcp.captures import Captures
+from timesink.mcp.answers import MARK, Captures, text
 from timesink.mcp.declared import Declared, run_declared
-from timesink.scrub import scrub, scrub_sentence
+from timesink.untrusted.scrub import scrub, scrub_sentence
 
 Given = ParamSpec("Given")
 
@@ -149,8 +148,8 @@ def _add_reference(server: MCPServer[Any]) -> None:
     @server.resource("rules://{code}", mime_type="text/markdown")
     def rule(code: str) -> str:
         """The page of a rule: what it detects, how it is measured, what to do, when it misleads, its limits."""
-        from timesink.registry import find
-        from timesink.reporters.rule_page import rule_markdown
+        from timesink.diagnosis.registry import find
+        from timesink.render.rule_page import rule_markdown
 
         return rule_markdown(find(code))
 

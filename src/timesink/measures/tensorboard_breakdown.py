@@ -15,16 +15,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.links import launch_links
-from timesink.measures.memo import remembered
-from timesink.measures.step_markers import Marker
-from timesink.measures.step_marks import STEP_COLUMNS, found_steps
+from timesink.knowledge.kernels import op_class
+from timesink.measures.steps.markers import Marker
+from timesink.measures.steps.marks import STEP_COLUMNS, found_steps
+from timesink.measures.timeline.links import launch_links
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.op_class import op_class
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 
 ROLES: Final = (
     "kernel_ns",

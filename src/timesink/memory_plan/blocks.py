@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timesink.memory_plan.config import Model, Parallel, Training
-from timesink.memory_plan.tape import Tape, Value
+from timesink.memory_plan.terms import Tape, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from timesink.memory_plan.blocks import Shapes, block
 from timesink.memory_plan.config import Configuration, Model, Serving
-from timesink.memory_plan.parameters import parameters
+from timesink.memory_plan.states import parameters
 from timesink.memory_plan.terms import Part, Term
 from timesink.memory_plan.timeline import Moment
 

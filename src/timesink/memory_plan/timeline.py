@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from timesink.memory_plan.blocks import Shapes, block, loss, shapes_of
 from timesink.memory_plan.config import Configuration, Parallel, Training
 from timesink.memory_plan.states import States, states, step_temporaries
-from timesink.memory_plan.tape import Tape
-from timesink.memory_plan.terms import Part
+from timesink.memory_plan.terms import Part, Tape
 
 
 @dataclass(frozen=True, slots=True)

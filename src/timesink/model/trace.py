@@ -1,15 +1,103 @@
-"""A trace: checked tables on one clock, and notes on what was lost on the way to them."""
+"""A trace: checked tables on one clock, and notes on what was lost on the way to them.
+
+Windows of a trace: what a person asks for, counted from the first event, and what that is on the trace's clock.
+
+The step time without a profiler: measured by `timesink capture` or told by a person, kept with a trace's sources.
+
+Measures build on measures: each is taken once per trace, however many others ask for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from enum import StrEnum
+from functools import wraps
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
+from timesink.errors import UsageError
 from timesink.model.schema import Table
-from timesink.model.window import Window
+from timesink.model.tables import SOURCES
+from timesink.units import time_text
+
+EXAMPLE: Final = "12.5s:13.5s"
+_UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_TIME: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?|\.\d{1,15})(s|ms|us|ns)", re.ASCII)
+_REMEDY: Final = (
+    f"write START:END in s, ms, us or ns since the trace's first event, such as {EXAMPLE}, 800ms:1.2s, 12.5s: or :3s"
+)
+_LONGEST_NS: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a trace, half-open, in ns since its first event. `end_ns` None: to the last event."""
+
+    start_ns: int = 0
+    end_ns: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Span:
+        """``12.5s:13.5s``; either end may be left out, not both. `UsageError` for anything else."""
+        start, colon, end = (part.strip() for part in text.strip().partition(":"))
+        if not colon or not (start or end):
+            raise UsageError(f"{text!r} is no window", remedy=_REMEDY)
+        found = cls(_time_ns(start, text) if start else 0, _time_ns(end, text) if end else None)
+        if found.end_ns is not None and found.end_ns <= found.start_ns:
+            raise UsageError(f"the window {text!r} ends where it starts, or before", remedy=_REMEDY)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The half-open stretch a trace was cut to, and the first and last moment of the trace before that, in ns.
+
+    `start_ns` and `end_ns` are as asked, so they may lie outside of what was recorded.
+    """
+
+    start_ns: int
+    end_ns: int
+    first_ns: int
+    last_ns: int
+
+    @classmethod
+    def of(cls, span: Span, first_ns: int, last_ns: int) -> Window:
+        """What was asked for, in a trace that goes from the one moment to the other. `UsageError` if it lies behind."""
+        if span.start_ns > last_ns - first_ns:
+            whole, start = time_text(last_ns - first_ns), time_text(span.start_ns)
+            raise UsageError(
+                f"the window begins {start} after the first event, and the trace is {whole} long",
+                remedy=f"choose a window that begins before {whole}",
+            )
+        # The last moment belongs to the window that is open there.
+        end_ns = last_ns + 1 if span.end_ns is None else first_ns + span.end_ns
+        return cls(first_ns + span.start_ns, end_ns, first_ns, last_ns)
+
+    def __str__(self) -> str:
+        start, end, whole = (
+            time_text(value)
+            for value in (
+                self.start_ns - self.first_ns,
+                min(self.end_ns, self.last_ns) - self.first_ns,
+                self.last_ns - self.first_ns,
+            )
+        )
+        return f"window {start} to {end} of {whole}"
+
+
+def _time_ns(text: str, whole: str) -> int:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} in the window {whole!r} is no time", remedy=_REMEDY)
+    time_ns = int(Decimal(found[1]) * _UNITS[found[2]])
+    if time_ns > _LONGEST_NS:
+        raise UsageError(f"{text!r} in the window {whole!r} is longer than any trace", remedy=_REMEDY)
+    return time_ns
 
 
 class NoteKind(StrEnum):
@@ -83,3 +171,35 @@ class Trace:
     def with_notes(self, *notes: ImportNote) -> Trace:
         """The same trace with more to say about its import."""
         return replace(self, notes=(*self.notes, *notes))
+
+
+def unprofiled_step_ns(trace: Trace) -> float | None:
+    """The longest of all ranks, which sets the pace of a synchronous job; None where no source knows it."""
+    longest = trace.get(SOURCES)["unprofiled_step_ns"].max()
+    return longest if isinstance(longest, float) else None
+
+
+def told_unprofiled_step(trace: Trace, step_ns: float) -> Trace:
+    """The trace with that step time for every source, so that measures may hold profiled times against it."""
+    sources = trace.get(SOURCES)
+    if sources.is_empty():  # a trace that was not read from a file
+        unnamed = {"rank": pl.lit(0, pl.Int32), "path": pl.lit(trace.source), "format": pl.lit("")}
+        sources = sources.clear(1).with_columns(**unnamed)
+    told = sources.with_columns(unprofiled_step_ns=pl.lit(step_ns, pl.Float64))
+    return replace(trace, tables={**trace.tables, SOURCES: told})
+
+
+Result = TypeVar("Result")
+
+
+def remembered(measure: Callable[[Trace], Result]) -> Callable[[Trace], Result]:
+    """`measure`, computed at most once per trace and forgotten with it. A result must not hold the trace itself."""
+    known: WeakKeyDictionary[Trace, Result] = WeakKeyDictionary()
+
+    @wraps(measure)
+    def recall(trace: Trace) -> Result:
+        if trace not in known:
+            known[trace] = measure(trace)
+        return known[trace]
+
+    return recall

@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Protocol
 from timesink.errors import UnreadableTrace
 
 if TYPE_CHECKING:
-    from timesink.model.trace import Trace
-    from timesink.model.window import Span
+    from timesink.model.trace import Span, Trace
 
 HEAD_BYTES = 4096
 # A bomb is told from a repetitive trace once enough has come out.
 BOMB_FROM_BYTES = 64 << 20
 
-# Asked in this order; each module holds one `READER`. The order matters only where two formats look alike.
+# Asked in this order; each module holds `READERS`. The order matters only where two formats look alike.
 MODULES = (
-    "timesink.readers.nsys_sqlite",
-    "timesink.readers.nsys_report",
-    "timesink.readers.nsys_arrow",
+    "timesink.readers.nsys",
     "timesink.readers.torch_logs",
     "timesink.readers.memory_timeline",
     "timesink.readers.kineto",
@@ -143,7 +140,7 @@ def read_all(
 
 def _through(files: Sequence[Path], window: str | Span, cache: bool, limits: ReadLimits) -> Trace:
     """The files through a window."""
-    from timesink.model.window import Span
+    from timesink.model.trace import Span
     from timesink.readers.cutting import read_window
 
     span = Span.parse(window) if isinstance(window, str) else window
@@ -162,7 +159,7 @@ def trace_files(path: Path) -> list[Path]:
 
 def readers() -> Iterator[Reader]:
     """Every reader, in the order they are asked; its module is imported when its turn comes."""
-    return (import_module(module).READER for module in MODULES)
+    return (reader for module in MODULES for reader in import_module(module).READERS)
 
 
 def reader_of(path: Path) -> Reader:

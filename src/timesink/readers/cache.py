@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from timesink.errors import SchemaViolation
-from timesink.model.stacking import lean
+from timesink.model.lookup import lean
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
-from timesink.plain_json import document
+from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
     from timesink.readers import Reader, ReadLimits

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from timesink.errors import UsageError
-from timesink.model.trace import ImportNote, NoteKind
-from timesink.model.window import Span, Window
+from timesink.model.trace import ImportNote, NoteKind, Span, Window
 from timesink.units import time_text
 
 if TYPE_CHECKING:

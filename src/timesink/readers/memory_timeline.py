@@ -56,7 +56,7 @@ class MemoryTimeline:
         return _trace(path, _rows(path, data))
 
 
-READER = MemoryTimeline()
+READERS = (MemoryTimeline(),)
 
 
 def _opened(data: bytes, limit: int) -> bytes:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.model.correlation import first_places
+from timesink.knowledge.kernels import op_class
+from timesink.model.lookup import first_places
 from timesink.model.nesting import key_slices
-from timesink.model.op_class import op_class
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.host import Calls

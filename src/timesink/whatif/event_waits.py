@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.knowledge.calls import CallKind
 from timesink.model.tables import EVENT_WAITS
 from timesink.model.trace import Trace
-from timesink.whatif.calls import CallKind
 from timesink.whatif.device import Blocks, Ops
 from timesink.whatif.host import Calls
 from timesink.whatif.releases import Launches

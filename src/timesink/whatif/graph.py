@@ -2,13 +2,16 @@
 
 Daydream (ATC'20) and Lumos (MLSys'25) replay such graphs; here every edge carries an intrinsic cost, waiting re-emerges
 from the maximum over predecessors, and what the maximum leaves unexplained stays with its node as a residual.
+
+What every change has: a label, the side it touches, and figures that are known only as ranges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +22,6 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.network import EdgeKind, Network, Replay
 from timesink.whatif.program import Program
-
-if TYPE_CHECKING:
-    from timesink.whatif.changes.case import Case, Change
 
 Times = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.signedinteger[Any]]
@@ -85,3 +85,56 @@ class Graph:
     def with_network(self, network: Network) -> Graph:
         """The same program with other costs or edges."""
         return replace(self, network=network)
+
+
+class Case(Enum):
+    """Which end of its ranges a change is replayed at: what wins least, what is expected, what wins most."""
+
+    CAUTIOUS = 0
+    EXPECTED = 1
+    HOPEFUL = 2
+
+
+class Touches(Enum):
+    """Whose time a change takes away: that decides which bound holds and which claims a profiler's own cost forbids."""
+
+    HOST = "host"
+    DEVICE = "device"
+    BOTH = "host and device"
+    COMMUNICATION = "communication"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A figure at each case."""
+
+    cautious: float
+    expected: float
+    hopeful: float
+
+    @classmethod
+    def exact(cls, value: float) -> Range:
+        """A figure that is known."""
+        return cls(value, value, value)
+
+    def at(self, case: Case) -> float:
+        """The figure at a case."""
+        return (self.cautious, self.expected, self.hopeful)[case.value]
+
+
+class Change(Protocol):
+    """A change that a graph can replay. `rewrite` leaves the graph it is given as it is."""
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        ...
+
+    @property
+    def touches(self) -> Touches:
+        """Whose time it takes away."""
+        ...
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        ...

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.knowledge.calls import call_kinds
 from timesink.model.nesting import key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif.calls import call_kinds
 from timesink.whatif.handovers import Bursts
 
 Times = npt.NDArray[np.int64]

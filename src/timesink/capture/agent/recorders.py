@@ -1,17 +1,141 @@
-"""What records the steps: torch.profiler, or the range that nsys and ncu wait for, or nothing."""
+"""What records the steps: torch.profiler, or the range that nsys and ncu wait for, or nothing.
+
+Times of the single steps of a block, the device included.
+
+Ranges around Python's garbage collections: neither profiler records them by itself, and one can stop a step.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import inspect
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
-from timesink.capture.agent.garbage import GarbageMarks, nvtx_marks, torch_marks
-from timesink.capture.agent.nvtx import find_nvtx
-from timesink.capture.agent.stopwatch import wait
+from timesink.capture.agent.nvtx import Nvtx, find_nvtx
 from timesink.capture.schedule import Plan
+
+
+def wait() -> None:
+    """For the device, where the program uses one."""
+    torch = _cuda()
+    if torch is not None:
+        torch.cuda.synchronize()
+
+
+class Stopwatch:
+    """Starts on an idle device; `lap` at the end of every step waits for nothing, as the block may be recorded.
+
+    With a GPU the laps are events in the current stream: a step lasts from the end of the device's work for the step
+    before to the end of its own. Without one they are times of the host.
+    """
+
+    def __init__(self) -> None:
+        wait()
+        self._marks: list[Any] = []
+        self.lap()
+
+    def lap(self) -> None:
+        """A step ends here."""
+        torch = _cuda()
+        if torch is None:
+            self._marks.append(time.perf_counter())
+        else:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(event)
+
+    def result(self) -> dict[str, object]:
+        """The steps so far in ms, and their median. Waits for the device."""
+        wait()
+        times = [_between_ms(first, second) for first, second in pairwise(self._marks)]
+        return {"step_ms": median(times), "steps_ms": [round(ms, 4) for ms in times]}
+
+
+def _between_ms(first: Any, second: Any) -> float:
+    """From mark to mark; a host mark among events (CUDA began in between) has no time of its own."""
+    if isinstance(first, float) and isinstance(second, float):
+        return (second - first) * 1e3
+    if isinstance(first, float) or isinstance(second, float):
+        return float("nan")
+    return float(first.elapsed_time(second))
+
+
+def _cuda() -> Any:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return torch
+
+
+NAME = "Python GC"  # as torch.profiler calls them where it records stacks and is asked to
+_YOUNG = 0  # collections of the youngest generation run every few hundred allocations and take microseconds
+
+Close = Callable[[], object]
+
+
+class GarbageMarks:
+    """Marks collections between `start` and `stop`. `open` opens a range, and returns what closes it; None: no marks.
+
+    The callback touches no tensor and no module of torch, so that the compiler leaves its frame alone.
+    """
+
+    def __init__(self, open: Callable[[], Close] | None = None) -> None:
+        self._open = open
+        self._close: Close | None = None
+
+    def start(self) -> None:
+        """From now on, collections are marked."""
+        if self._open is not None:
+            gc.callbacks.append(self._collecting)
+
+    def stop(self) -> None:
+        """Mark no more; without effect where nothing was started."""
+        with suppress(ValueError):
+            gc.callbacks.remove(self._collecting)
+
+    def _collecting(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start" and info["generation"] > _YOUNG and self._open is not None:
+            self._close = self._open()
+        elif phase == "stop" and self._close is not None:
+            close, self._close = self._close, None
+            close()
+
+
+def torch_marks(torch: Any) -> GarbageMarks:
+    """Marks for torch.profiler, without a dispatched call, which a collection may not make wherever it comes.
+
+    PyTorch before 2.2 has no such range: nothing is marked.
+    """
+    fast = getattr(torch._C._profiler, "_RecordFunctionFast", None)
+    if fast is None:
+        return GarbageMarks()
+
+    def open() -> Close:
+        span = fast(NAME)
+        span.__enter__()
+        return lambda: span.__exit__(None, None, None)
+
+    return GarbageMarks(open)
+
+
+def nvtx_marks(nvtx: Nvtx | None) -> GarbageMarks:
+    """Marks for Nsight Systems, where NVTX can be reached. Collections end where they begin, on one thread."""
+    if nvtx is None:
+        return GarbageMarks()
+
+    def open() -> Close:
+        nvtx.push(NAME)
+        return nvtx.pop
+
+    return GarbageMarks(open)
 
 
 class Recorder(Protocol):

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timesink.capture.errors import CaptureError, Fault
-from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.json_text import redact_json, redact_text
+from timesink.capture.redaction.cleaner import Cleaner, redact_json, redact_text
 from timesink.capture.redaction.ncu_report import redact_ncu
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
-from timesink.whole_file import whole_file
+from timesink.untrusted.whole_file import whole_file
 
 _TEXT = (".txt", ".md", ".markdown", ".csv", ".html", ".log", ".xml")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.readers.kineto.windows import looks_like_json
+from timesink.untrusted.unpack import looks_like_json
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -36,9 +36,9 @@ class KinetoJson:
 
     def open(self, path: Path, limits: ReadLimits) -> Opened:
         """The file, to be read through a window: it is unpacked and decoded once for the look, once for the window."""
-        from timesink.readers.kineto.survey import OpenedKineto, survey
+        from timesink.readers.kineto.tables import OpenedKineto, survey
 
         return OpenedKineto(path, self.format, limits, survey(path, limits))
 
 
-READER = KinetoJson()
+READERS = (KinetoJson(),)

@@ -11,8 +11,8 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
-from timesink.plain_json import parsed
-from timesink.readers.kineto.windows import Windows
+from timesink.untrusted.plain_json import parsed
+from timesink.untrusted.unpack import Windows
 
 if TYPE_CHECKING:
     from timesink.readers import ReadLimits

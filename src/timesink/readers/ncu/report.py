@@ -8,11 +8,9 @@ from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers import ReadLimits
 from timesink.readers.ncu import metric_columns
-from timesink.readers.ncu.blocks import MAGIC, Ending, blocks
-from timesink.readers.ncu.results import METRIC_TAG, Launch, launch_of
-from timesink.readers.ncu.session import Session, take_process, take_session
+from timesink.readers.ncu.results import METRIC_TAG, Launch, Session, launch_of, take_process, take_session
 from timesink.readers.ncu.tables import Report, trace_of
-from timesink.readers.ncu.wire import DamagedMessage
+from timesink.readers.ncu.wire import MAGIC, DamagedMessage, Ending, blocks
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
@@ -43,7 +41,7 @@ class NcuReport:
         return trace_of(path, _report(path, data))
 
 
-READER = NcuReport()
+READERS = (NcuReport(),)
 
 
 def _unpacked(path: Path, limits: ReadLimits) -> bytes:

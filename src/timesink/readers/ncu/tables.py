@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from timesink.model.metric_names.units import base_unit
+from timesink.knowledge.metric_names import base_unit
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, SOURCES
 from timesink.model.trace import ImportNote, Trace
 from timesink.readers.ncu.metric_columns import MetricColumns
-from timesink.readers.ncu.results import Launch
-from timesink.readers.ncu.session import Session
+from timesink.readers.ncu.results import Launch, Session
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,12 +13,10 @@ from pathlib import Path
 import polars as pl
 
 from timesink.model.cut import touching
-from timesink.model.trace import ImportNote, Trace
-from timesink.model.window import Window
-from timesink.readers.nsys.assemble import trace_of
-from timesink.readers.nsys.capture import capture_of
+from timesink.model.trace import ImportNote, Trace, Window
+from timesink.readers.nsys.assemble import Survey, survey, trace_of
 from timesink.readers.nsys.database import Database
-from timesink.readers.nsys.device_ops import owned
+from timesink.readers.nsys.device import owned
 from timesink.readers.nsys.export import (
     CALLS,
     CUDA_EVENTS,
@@ -29,13 +27,16 @@ from timesink.readers.nsys.export import (
     SCHEDULING,
     SYNCHRONISATIONS,
     Export,
+    Keep,
     Source,
+    outside,
+    turns,
+    within,
 )
 from timesink.readers.nsys.folder import Folder
-from timesink.readers.nsys.keep import Keep, outside, turns, within
 from timesink.readers.nsys.nvtx import domain_numbers, range_numbers
 from timesink.readers.nsys.processes import process_of
-from timesink.readers.nsys.survey import Survey, survey
+from timesink.readers.nsys.session import capture_of
 
 _LAUNCHES = Source(CALLS.name, {"start": "int64", "globalTid": "int64", "correlationId": "int64"}, ("start",))
 

@@ -19,10 +19,8 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.bulk import read_table
-from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, Source, unread_note
-from timesink.readers.nsys.keep import Keep
-from timesink.readers.nsys.opened import EXPORT_AGAIN, HEADER_BYTES, MAGIC, pragmas_for, size_of, uri_of
-from timesink.readers.nsys.sound import INDISPENSABLE
+from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, Keep, Source, unread_note
+from timesink.readers.nsys.opened import EXPORT_AGAIN, HEADER_BYTES, INDISPENSABLE, MAGIC, pragmas_for, size_of, uri_of
 
 _SECONDS_TO_LOOK = 60.0
 _PLAIN_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)

@@ -13,10 +13,8 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote
-from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, POLARS_TYPE, Source, unread_note
-from timesink.readers.nsys.keep import Keep
-from timesink.readers.nsys.opened import TEXT_CHARACTERS
-from timesink.readers.nsys.sound import completed, kept, nothing, readable, spoiled_note
+from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, POLARS_TYPE, Keep, Source, unread_note
+from timesink.readers.nsys.opened import TEXT_CHARACTERS, completed, kept, nothing, readable, spoiled_note
 
 if TYPE_CHECKING:
     import pyarrow

@@ -10,9 +10,8 @@ from timesink.model.tables import RANGES, THREAD_STATES
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import enums
 from timesink.readers.nsys.export import CUBLAS, CUDNN, MPI, NVTX, Export
-from timesink.readers.nsys.processes import process_of
+from timesink.readers.nsys.processes import UNNAMED, process_of
 from timesink.readers.nsys.session import Session, joined, unsorted
-from timesink.readers.nsys.strings import UNNAMED
 
 # Event types of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE): these have kept their numbers from 2021 to 2026.
 _MARK, _DOMAIN, _PUSH_POP, _START_END = 34, 75, 59, 60

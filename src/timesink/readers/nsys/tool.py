@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from timesink.errors import MissingTool, ToolFailed
-from timesink.tool_places import find_tool, importer_link
+from timesink.untrusted.nvidia_tools import find_tool, importer_link
 
 _SECONDS_TO_EXPORT = 3600.0
 _LAST_LINES = 3

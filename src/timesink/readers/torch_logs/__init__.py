@@ -31,4 +31,4 @@ class TorchLogs:
         return read_log(path, self.format)
 
 
-READER = TorchLogs()
+READERS = (TorchLogs(),)

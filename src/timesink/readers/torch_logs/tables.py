@@ -14,8 +14,7 @@ from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ranks import rank_in_name
 from timesink.readers.torch_logs.events import Events
 from timesink.readers.torch_logs.lines import Losses, records
-from timesink.readers.torch_logs.structured import Structured
-from timesink.readers.torch_logs.text import Text
+from timesink.readers.torch_logs.records import Structured, Text
 
 _ZONE_NS = 900 * 1_000_000_000  # time zones differ by quarters of an hour
 

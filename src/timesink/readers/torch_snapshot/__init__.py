@@ -27,10 +27,9 @@ class TorchSnapshot:
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """Events, segments and blocks. `UnreadableTrace` names what a hostile or damaged pickle asked for."""
-        from timesink.readers.torch_snapshot.process import Budget, columns_of
-        from timesink.readers.torch_snapshot.tables import trace_of
+        from timesink.readers.torch_snapshot.tables import Budget, columns_of, trace_of
 
         return trace_of(path, columns_of(path, Budget.of(path, limits)))
 
 
-READER = TorchSnapshot()
+READERS = (TorchSnapshot(),)

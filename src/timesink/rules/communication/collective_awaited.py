@@ -22,7 +22,8 @@ A blocking barrier at the end of a measurement is meant to wait; it lies in no s
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -34,8 +35,8 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.awaited_collectives import AwaitedCollectives, awaited_collectives
-from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.communication.collectives import AwaitedCollectives, awaited_collectives
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import (
     API_CALLS,
     COLLECTIVES,
@@ -47,7 +48,6 @@ from timesink.model.tables import (
     SETTINGS,
     SOURCES,
 )
-from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 

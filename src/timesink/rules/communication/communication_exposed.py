@@ -25,7 +25,8 @@ no overlap helps: read the traces of all ranks together.
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -37,14 +38,13 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.collective_waits import collective_waits, waiting_in_collectives
-from timesink.measures.communication import DeviceCommunication, communication
-from timesink.measures.job import JOB_READS
-from timesink.measures.per_step import per_step_ns, period_name, period_ns
-from timesink.measures.pipelines import between_stages
+from timesink.measures.communication.communication import DeviceCommunication, communication
+from timesink.measures.communication.pipelines import between_stages
+from timesink.measures.communication.waits import collective_waits, waiting_in_collectives
+from timesink.measures.ranks.job import JOB_READS
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 

@@ -21,7 +21,8 @@ not looked at here.
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -35,10 +36,9 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.per_step import per_step_ns, period_ns
-from timesink.measures.repeated_exchange import RepeatedExchange, repeated_exchanges
+from timesink.measures.communication.collectives import RepeatedExchange, repeated_exchanges
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
-from timesink.rule import Facts, Limits, Rule
 from timesink.units import bytes_text, share_text, time_text
 
 

@@ -24,7 +24,8 @@ that could be won; nothing is promised, so this is never the bottleneck of a dia
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Evidence,
@@ -35,11 +36,10 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.contention import contention
-from timesink.measures.per_step import period_ns
-from timesink.measures.timeline import device_timeline
+from timesink.measures.communication.communication import contention
+from timesink.measures.steps.per_step import period_ns
+from timesink.measures.timeline.timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import NS_PER_MS, share_text, time_text
 
 

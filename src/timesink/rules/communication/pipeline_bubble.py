@@ -24,7 +24,8 @@ beside it makes the score too high.
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -38,12 +39,11 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.job import JOB_READS
-from timesink.measures.pipelines import Pipeline, pipeline
-from timesink.measures.timeline import device_timeline
+from timesink.measures.communication.pipelines import Pipeline, pipeline
+from timesink.measures.ranks.job import JOB_READS
+from timesink.measures.timeline.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _PER_STAGE = 4  # micro-batches per stage that Megatron-LM (2104.04473) takes for a small bubble

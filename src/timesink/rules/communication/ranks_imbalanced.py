@@ -23,7 +23,8 @@ Random jitter of many ranks adds up too: with hundreds of ranks somebody is alwa
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -37,14 +38,11 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.balanced_ranks import GAIN_ERROR_RATIO, balanced
-from timesink.measures.collective_waits import collective_waits, exposed_waits
-from timesink.measures.job import JOB_READS
-from timesink.measures.job_steps import step_ns
-from timesink.measures.lateness import lateness
-from timesink.measures.parity import ranks_text
+from timesink.measures.communication.waits import collective_waits, exposed_waits
+from timesink.measures.ranks.job import JOB_READS, step_ns
+from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, balanced, lateness
+from timesink.measures.ranks.parity import ranks_text
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _SIDES = {

@@ -23,7 +23,8 @@ collective of all ranks has no counterpart, so a job of one group says nothing.
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -38,14 +39,12 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.collective_waits import collective_waits
-from timesink.measures.job import JOB_READS, Job
-from timesink.measures.job_steps import step_ns
-from timesink.measures.parity import ranks_text
-from timesink.measures.slow_links import SlowLink, links
+from timesink.measures.communication.slow_links import SlowLink, links
+from timesink.measures.communication.waits import collective_waits
+from timesink.measures.ranks.job import JOB_READS, Job, step_ns
+from timesink.measures.ranks.parity import ranks_text
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
 from timesink.units import NS_PER_MS, bytes_text, time_text
 
 _AN = {"allreduce": "an", "allgather": "an", "alltoall": "an"}

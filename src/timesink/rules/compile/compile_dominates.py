@@ -20,7 +20,8 @@ A capture of the first steps of a long run shows mostly compilation; the run as 
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Evidence,
@@ -31,9 +32,8 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.compile_time import CompileTime, compile_time
+from timesink.measures.compile.summary import CompileTime, compile_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 

@@ -23,7 +23,8 @@ A loss or a library kernel left out of the graph on purpose is an island too. Ns
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -35,12 +36,11 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.idle_verdict import BLAME_READS
-from timesink.measures.compile_summary import compile_summary
-from timesink.measures.eager_islands import EagerIslands, eager_islands
-from timesink.measures.per_step import share_of_step
+from timesink.measures.compile.regions import EagerIslands, eager_islands
+from timesink.measures.compile.summary import compile_summary
+from timesink.measures.steps.per_step import share_of_step
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule, found_or_clear
+from timesink.rules.idle._family import BLAME_READS
 from timesink.units import share_text
 
 

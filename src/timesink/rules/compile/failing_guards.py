@@ -22,19 +22,10 @@ A program with a few shapes that all come back compiles each once: it settles, a
 
 from __future__ import annotations
 
-from timesink.findings import (
-    Bottleneck,
-    Card,
-    Evidence,
-    Finding,
-    Limit,
-    Quantity,
-    Verdict,
-    Where,
-)
-from timesink.measures.compile_summary import FrameSummary, compile_summary
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Card, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.measures.compile.summary import FrameSummary, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
-from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import share_text, time_text
 
 

@@ -25,7 +25,8 @@ them, they cost nothing, and nothing is found.
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -36,17 +37,16 @@ from timesink.findings import (
     Quantity,
     Verdict,
 )
-from timesink.idle_verdict import BLAME_READS
-from timesink.kernel_verdict import place_of
-from timesink.measures.compile_summary import compile_summary
-from timesink.measures.graph_pieces import GraphPieces, graph_pieces
-from timesink.measures.kernel_facts import kernel_facts
-from timesink.measures.per_step import period_ns
+from timesink.measures.compile.graph_pieces import GraphPieces, graph_pieces
+from timesink.measures.compile.summary import compile_summary
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.steps.per_step import period_ns
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
-from timesink.rule import Facts, Limits, Rule, found_or_clear
+from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.kernels._family import place_of
 from timesink.units import share_text, time_text
-from timesink.whatif.changes.case import Case
-from timesink.whatif.changes.shorten import ShortenKernels
+from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.graph import Case
 
 _SHOWN = 3
 

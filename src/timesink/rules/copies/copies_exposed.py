@@ -23,12 +23,12 @@ host memory is coherent with the device (GH200), a copy may be avoidable altoget
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
-from timesink.measures.exposed_copies import CopyGroup, exposed_copies
-from timesink.measures.per_step import per_step_ns, period_name, period_ns
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.timeline.copies import CopyGroup, exposed_copies
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.rule import Facts, Limits, Rule, found_or_clear
 from timesink.units import bytes_text, share_text, time_text
 
 _WORDS = {

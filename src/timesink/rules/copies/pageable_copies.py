@@ -26,18 +26,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from timesink.findings import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
-from timesink.idle_verdict import BLAME_READS
-from timesink.measures.blamed_time import drained_time
-from timesink.measures.exposed_copies import CopyGroup, exposed_copies
-from timesink.measures.per_step import per_step_ns, period_name, period_ns
-from timesink.measures.sync_gain import Root
-from timesink.measures.timeline import Device
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.measures.idle.blamed_time import drained_time
+from timesink.measures.idle.sync_gain import Root
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.timeline.copies import CopyGroup, exposed_copies
+from timesink.measures.timeline.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule, found_or_clear
+from timesink.rules.idle._family import BLAME_READS
 from timesink.units import bytes_text, share_text, time_text
-from timesink.whatif.changes.copies import PinCopies
+from timesink.whatif.changes.transfers import PinCopies
 
 
 @dataclass(frozen=True, slots=True)

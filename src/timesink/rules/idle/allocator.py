@@ -21,11 +21,11 @@ The first steps of any program allocate. A step in which sizes grow for the last
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Limit, Verdict
-from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
-from timesink.measures.blamed_time import drained_time
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.measures.idle.blamed_time import drained_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.idle._family import BLAME_READS, IdlePattern, pattern_verdict
 
 PATTERN = IdlePattern(
     time=lambda trace: drained_time(trace, "allocator", "allocator"),

@@ -22,11 +22,11 @@ as Python. One collection in a short capture says little about its rate.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Limit, Verdict
-from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
-from timesink.measures.blamed_time import blamed_time
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.measures.idle.blamed_time import blamed_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.idle._family import BLAME_READS, IdlePattern, pattern_verdict
 
 PATTERN = IdlePattern(
     time=lambda trace: blamed_time(trace, ("garbage_collection",)),

@@ -23,11 +23,11 @@ than code of this thread. A profiler with stacks makes Python itself several tim
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Limit, Verdict
-from timesink.idle_verdict import BLAME_READS, IdlePattern, pattern_verdict
-from timesink.measures.host_work import python_time
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.measures.idle.blamed_time import python_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.idle._family import BLAME_READS, IdlePattern, pattern_verdict
 
 PATTERN = IdlePattern(
     time=python_time,

@@ -25,15 +25,14 @@ device-bound without it: compare with an unprofiled step time before believing a
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
-from timesink.idle_verdict import BLAME_READS, idle_verdict, place_of, waits
-from timesink.measures.blamed_time import BlamedTime
-from timesink.measures.host_work import launching_time
-from timesink.measures.kernels import small_kernels
-from timesink.measures.launches import DeviceLaunches, launches
-from timesink.measures.timeline import Device
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
+from timesink.measures.idle.blamed_time import BlamedTime, launching_time
+from timesink.measures.kernels.kernels import small_kernels
+from timesink.measures.timeline.launches import DeviceLaunches, launches
+from timesink.measures.timeline.timeline import Device
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.idle._family import BLAME_READS, idle_verdict, place_of, waits
 from timesink.units import share_text, time_text
 from timesink.whatif.changes.host import CaptureGraph
 

@@ -24,11 +24,11 @@ read must be written by somebody.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Limit, Verdict
-from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
-from timesink.measures.attention_pieces import attention_pieces
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.measures.kernels.attention import attention_pieces
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.ATTENTION_UNFUSED,

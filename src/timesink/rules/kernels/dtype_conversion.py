@@ -25,12 +25,12 @@ is not seen. The gain is what the device saves; where the host is late, less of 
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Evidence, Limit, Quantity, Verdict
-from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
-from timesink.measures.copy_kernels import cast_kernels, cast_pairs
-from timesink.measures.shortened import Shortened
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Evidence, Limit, Quantity, Verdict
+from timesink.measures.kernels.conversions import cast_kernels, cast_pairs
+from timesink.measures.kernels.shortened import Shortened
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.DTYPE_CONVERSION,

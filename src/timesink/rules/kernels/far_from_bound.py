@@ -23,7 +23,8 @@ look better than DRAM allows. An operator whose work is not known has no bound a
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Clear,
@@ -35,12 +36,11 @@ from timesink.findings import (
     Undecided,
     Verdict,
 )
-from timesink.idle_verdict import BLAME_READS
-from timesink.kernel_verdict import KernelPattern, kernel_verdict
-from timesink.measures.far_operators import FarOperator, far_operators
-from timesink.measures.shortened import Shortened
+from timesink.measures.kernels.far_operators import FarOperator, far_operators
+from timesink.measures.kernels.shortened import Shortened
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.kernels._family import KernelPattern, kernel_verdict
 from timesink.units import share_text
 
 _BOTTLENECKS = {

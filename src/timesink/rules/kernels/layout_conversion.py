@@ -25,11 +25,11 @@ where the host is late, less of it shows in the step.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Limit, Verdict
-from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
-from timesink.measures.copy_kernels import layout_kernels
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.measures.kernels.conversions import layout_kernels
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.LAYOUT_CONVERSION,

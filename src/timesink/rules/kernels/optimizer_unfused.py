@@ -23,7 +23,8 @@ by additional passes.
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -34,15 +35,14 @@ from timesink.findings import (
     Quantity,
     Verdict,
 )
-from timesink.idle_verdict import BLAME_READS
-from timesink.kernel_verdict import place_of
-from timesink.measures.optimizer_kernels import OptimizerKernels, optimizer_kernels
-from timesink.measures.per_step import per_step_ns, period_ns
+from timesink.measures.kernels.optimizer import OptimizerKernels, optimizer_kernels
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
-from timesink.rule import Facts, Limits, Rule, found_or_clear
+from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.kernels._family import place_of
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.changes import FuseOptimizer
-from timesink.whatif.changes.case import Case
+from timesink.whatif.graph import Case
 
 _FUSED_HOST_NS = 150_000  # what one fused step costs the host: whatif.changes.FuseOptimizer
 

@@ -22,11 +22,11 @@ from fewer launches, not from less memory traffic.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Limit, Verdict
-from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
-from timesink.measures.pointwise_chains import eager_chains
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.measures.kernels.pointwise import eager_chains
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.POINTWISE_UNFUSED,

@@ -23,11 +23,11 @@ model, not of its speed alone.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Clear, Found, Limit, NotApplicable, Verdict
-from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
-from timesink.measures.wide_products import wide_kernels
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Clear, Found, Limit, NotApplicable, Verdict
+from timesink.measures.kernels.precision import wide_kernels
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
 _HOW = "time kept by the ratio of peak rates or bytes; over the steady steps"
 _VERIFY = "Capture again: the kernels bear the narrower type in their names, and results agree within its tolerance."

@@ -23,11 +23,11 @@ A product too small to matter is aligned in vain. Padding costs memory and, in a
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Limit, Undecided, Verdict
-from timesink.kernel_verdict import KERNEL_READS, KernelPattern, kernel_verdict
-from timesink.measures.product_shapes import alignment_known, misaligned_products
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Undecided, Verdict
+from timesink.measures.kernels.shapes import alignment_known, misaligned_products
 from timesink.model.tables import DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.SHAPE_ALIGNMENT,

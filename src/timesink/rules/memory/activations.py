@@ -22,13 +22,12 @@ what the host saw.
 
 from __future__ import annotations
 
-from timesink.findings import Card, Evidence, Limit, Quantity, Verdict
-from timesink.measures.memory_classes import Category
-from timesink.measures.memory_ledger import MemoryLedger
-from timesink.measures.memory_steps import forward_share
-from timesink.memory_verdict import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Card, Evidence, Limit, Quantity, Verdict
+from timesink.measures.memory.classes import Category
+from timesink.measures.memory.ledger import MemoryLedger, forward_share
 from timesink.model.tables import MEMORY_EVENTS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
 
 
 def _kept(ledger: MemoryLedger) -> int | None:

@@ -20,7 +20,8 @@ The first steps warm up: a record of three steps can show what the tenth no long
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Clear,
@@ -33,11 +34,10 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.measures.memory_allocator import allocator_views
-from timesink.measures.memory_steps import memory_steps
-from timesink.memory_verdict import CAPTURE
+from timesink.measures.memory.allocator import allocator_views
+from timesink.measures.memory.ledger import memory_steps
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.memory._family import CAPTURE
 from timesink.units import bytes_text
 
 

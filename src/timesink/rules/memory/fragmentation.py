@@ -22,12 +22,23 @@ memory.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
-from timesink.measures.memory_allocator import AllocatorView, allocator_views
-from timesink.measures.memory_lifetimes import Device
-from timesink.memory_verdict import CAPTURE, size_evidence
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.memory.allocator import AllocatorView, allocator_views
+from timesink.measures.memory.lifetimes import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.memory._family import CAPTURE, size_evidence
 from timesink.units import bytes_text, share_text
 
 

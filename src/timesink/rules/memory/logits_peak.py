@@ -23,12 +23,12 @@ the share is on the low side.
 
 from __future__ import annotations
 
-from timesink.findings import Card, Limit, Verdict
-from timesink.measures.memory_ledger import MemoryLedger
-from timesink.memory_verdict import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches
 from timesink.model.tables import MEMORY_EVENTS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
 
 _LOSS = r"(?i)cross_?entropy|log_?softmax|nll_?loss|: (?:compute_)?logits|lm_head"
 

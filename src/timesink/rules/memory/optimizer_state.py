@@ -20,12 +20,12 @@ Small batches on purpose (a debugging run) make any state look large.
 
 from __future__ import annotations
 
-from timesink.findings import Card, Limit, Verdict
-from timesink.measures.memory_classes import Category
-from timesink.measures.memory_ledger import MemoryLedger
-from timesink.memory_verdict import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.measures.memory.classes import Category
+from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.tables import MEMORY_EVENTS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
 
 
 def _state(ledger: MemoryLedger) -> int:

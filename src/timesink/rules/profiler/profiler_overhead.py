@@ -24,7 +24,8 @@ both; only a run without profiler tells them apart.
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -35,11 +36,10 @@ from timesink.findings import (
     Quantity,
     Verdict,
 )
-from timesink.idle_verdict import BLAME_READS, place_of, waits
-from timesink.measures.blamed_time import BlamedTime, blamed_time
-from timesink.measures.profiler_cost import ProfilerCost, profiler_cost
+from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
+from timesink.measures.timeline.quality import ProfilerCost, profiler_cost
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, MEMORY_EVENTS
-from timesink.rule import Facts, Limits, Rule, found_or_clear
+from timesink.rules.idle._family import BLAME_READS, place_of, waits
 from timesink.units import NS_PER_MS, time_text
 
 CAUSES = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")

@@ -23,7 +23,8 @@ collection (PyTorch's profiler records none by itself), the operating system, or
 
 from __future__ import annotations
 
-from timesink.findings import (
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,
     Claim,
@@ -37,13 +38,12 @@ from timesink.findings import (
     Verdict,
     Where,
 )
-from timesink.idle_verdict import BLAME_READS
-from timesink.measures.per_step import step_windows
-from timesink.measures.spikes import Spike, SpikeStep, spikes
-from timesink.measures.steps import steps
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.spikes import Spike, SpikeStep, spikes
+from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.idle._family import BLAME_READS
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _NAMED = {

@@ -23,12 +23,12 @@ bound by memory share its bandwidth and gain less.
 
 from __future__ import annotations
 
-from timesink.findings import Bottleneck, Card, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
-from timesink.kernel_verdict import KernelPattern, kernel_verdict
-from timesink.measures.lockstep import lockstep
-from timesink.measures.shortened import Shortened
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Card, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
+from timesink.measures.kernels.shortened import Shortened
+from timesink.measures.kernels.small_grids import lockstep
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
-from timesink.rule import Facts, Limits, Rule
+from timesink.rules.kernels._family import KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.STREAM_SERIALIZATION,

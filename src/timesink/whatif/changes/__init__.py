@@ -1,13 +1,48 @@
-"""Changes to a program that a graph can replay: one class per row of the table of fixes."""
+"""Changes to a program that a graph can replay: one class per row of the table of fixes.
+
+Several changes at once.
+
+Changes as text: `scale kernel:.*gemm.* 0.5`.
+"""
 
 from __future__ import annotations
 
-from timesink.whatif.changes.case import Case, Change, Range, Touches
-from timesink.whatif.changes.communication import OverlapCollectives
-from timesink.whatif.changes.copies import PinCopies
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from timesink.errors import UsageError
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ChangePrecision, FuseOptimizer, FusePointwise, ScaleKernels
-from timesink.whatif.changes.together import Together
+from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
+from timesink.whatif.edit import Target
+from timesink.whatif.graph import Case, Change, Graph, Range, Touches
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Changes made one after another. What they win together is less than the sum where they win the same time."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def label(self) -> str:
+        """The changes in one line."""
+        return "all together: " + ", ".join(change.label for change in self.changes)
+
+    @property
+    def touches(self) -> Touches:
+        """Whose time they take away: both sides', unless all take the same side's."""
+        sides = {change.touches for change in self.changes}
+        return sides.pop() if len(sides) == 1 else Touches.BOTH
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after all of them."""
+        for change in self.changes:
+            graph = change.rewrite(graph, case)
+        return graph
+
 
 __all__ = [
     "CaptureGraph",
@@ -27,3 +62,107 @@ __all__ = [
     "Together",
     "Touches",
 ]
+
+
+GRAMMAR: Final = {
+    "scale": "scale kernel:REGEX FACTOR, or collective:, op:, range:, frame: — how long its device work runs",
+    "scale-host": "scale-host op:REGEX FACTOR, or range:, frame:, call: — how long its host time takes",
+    "remove-sync": "remove-sync [op:REGEX | range: | call:] — waits that go",
+    "pin-copies": "pin-copies [TARGET] — pageable host-to-device copies from pinned memory, overlapped",
+    "feed-loader": "feed-loader [range:REGEX] [workers=N] — batches that come from workers",
+    "fuse-optimizer": "fuse-optimizer [range:REGEX] — one fused optimizer step",
+    "fuse-pointwise": "fuse-pointwise [kernel:REGEX] — runs of pointwise kernels as one",
+    "capture-graph": "capture-graph [range:REGEX] — host time between waits as graph launches",
+    "precision": "precision bf16|fp16|tf32 [kernel:REGEX] — FP32 matrix products in a narrower type",
+    "overlap": "overlap [collective:REGEX] — collectives beside computation",
+    "drop": "drop op:REGEX, or range:, kernel: — what should not happen at all",
+}
+
+Precision = Literal["bf16", "fp16", "tf32"]
+
+
+def parse_change(text: str) -> Change:
+    """The change that a line of text names; raises `UsageError` with the grammar where it names none."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters, lexer.escape = True, "", ""
+    try:
+        verb, *words = list(lexer) or [""]
+    except ValueError as error:
+        raise UsageError(f"the change {text!r} has an open quotation: {error}") from error
+    if verb not in GRAMMAR:
+        raise UsageError(f"{verb!r} is no change", remedy="choose from: " + "; ".join(GRAMMAR.values()))
+    return _PARSERS[verb](words)
+
+
+def _target(words: list[str], verb: str) -> Target | None:
+    if len(words) > 1:
+        raise UsageError(f"{verb} takes one target, not {' '.join(words)!r}", remedy=f"write {GRAMMAR[verb]}")
+    return Target.parse(words[0]) if words else None
+
+
+def _needed(words: list[str], verb: str) -> Target:
+    target = _target(words, verb)
+    if target is None:
+        raise UsageError(f"{verb} needs a target", remedy=f"write {GRAMMAR[verb]}")
+    return target
+
+
+def _factored(words: list[str], verb: str) -> tuple[Target, float]:
+    if len(words) != 2:
+        raise UsageError(f"{verb} takes a target and a factor", remedy=f"write {GRAMMAR[verb]}")
+    try:
+        factor = float(words[1])
+    except ValueError as error:
+        raise UsageError(f"{words[1]!r} is no factor", remedy="write a number such as 0.5") from error
+    if not 0 <= factor <= 1:
+        raise UsageError(f"the factor {factor:g} is not between 0 and 1", remedy="price what takes less time, not more")
+    return Target.parse(words[0]), factor
+
+
+def _scale(words: list[str]) -> Change:
+    target, factor = _factored(words, "scale")
+    return ScaleKernels(target, Range.exact(factor))
+
+
+def _scale_host(words: list[str]) -> Change:
+    return ScaleHost(*_factored(words, "scale-host"))
+
+
+def _feed_loader(words: list[str]) -> Change:
+    counts = [w.removeprefix("workers=") for w in words if w.startswith("workers=")]
+    target = _target([w for w in words if not w.startswith("workers=")], "feed-loader")
+    if any(not c.isdigit() or int(c) < 1 for c in counts):
+        raise UsageError(f"{counts[-1]!r} is no number of workers", remedy="write workers=4")
+    workers = int(counts[-1]) if counts else None
+    return FeedLoader(workers=workers) if target is None else FeedLoader(target, workers)
+
+
+def _precision(words: list[str]) -> Change:
+    known = ("bf16", "fp16", "tf32")
+    if not words or words[0] not in known:
+        raise UsageError("precision needs a type", remedy=f"choose from {', '.join(known)}")
+    target = _target(words[1:], "precision")
+    return ChangePrecision(words[0]) if target is None else ChangePrecision(words[0], target)
+
+
+def _optional(make: Callable[[], Change], made: Callable[[Target], Change], verb: str) -> Callable[[list[str]], Change]:
+    def parse(words: list[str]) -> Change:
+        target = _target(words, verb)
+        return make() if target is None else made(target)
+
+    return parse
+
+
+_PARSERS: Final[dict[str, Callable[[list[str]], Change]]] = {
+    "scale": _scale,
+    "scale-host": _scale_host,
+    "remove-sync": _optional(RemoveSyncs, RemoveSyncs, "remove-sync"),
+    "pin-copies": _optional(PinCopies, PinCopies, "pin-copies"),
+    "feed-loader": _feed_loader,
+    "fuse-optimizer": _optional(FuseOptimizer, FuseOptimizer, "fuse-optimizer"),
+    "fuse-pointwise": _optional(FusePointwise, FusePointwise, "fuse-pointwise"),
+    "capture-graph": _optional(CaptureGraph, CaptureGraph, "capture-graph"),
+    "precision": _precision,
+    "overlap": _optional(OverlapCollectives, OverlapCollectives, "overlap"),
+    "drop": lambda words: DropOperator(_needed(words, "drop")),
+}

@@ -11,10 +11,8 @@ import numpy.typing as npt
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.units import NS_PER_US
-from timesink.whatif.changes.case import Case, Range, Touches
-from timesink.whatif.edit import Edit
-from timesink.whatif.graph import Graph
-from timesink.whatif.selection import HostWindows, Target, calls_within, chosen_ops, host_windows
+from timesink.whatif.edit import Edit, HostWindows, Target, calls_within, chosen_ops, host_windows
+from timesink.whatif.graph import Case, Graph, Range, Touches
 
 Flags = npt.NDArray[np.bool_]
 

@@ -1,0 +1,298 @@
+"""`timesink loop`: capture, diagnose, capture what is still open, and join it all in one folder.
+
+The stages of `timesink loop`: each is made once, and taken from its folder when the loop runs again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timesink.capture.captured import MANIFEST, Capture
+from timesink.cli import options
+from timesink.cli.capture import options as given
+from timesink.cli.capture.options import translated
+from timesink.cli.output import sink
+from timesink.cli.reading import read_traces, unprofiled_step_ms
+from timesink.cli.verify.setup import tell
+from timesink.diagnosis.verdicts import Limit
+from timesink.units import share_text
+from timesink.untrusted.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from timesink.capture.captured import Capture
+    from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.model.trace import Trace
+
+UNEXPLAINED = Limit(
+    default=0.05,
+    unit="ratio",
+    why="idle time that torch.profiler sees no cause for is worth another run from a twentieth of the step on",
+    source="below it, all of it recovered would be hard to tell from run-to-run noise with a handful of runs",
+)
+KERNEL_SHARE = Limit(
+    default=0.05,
+    unit="ratio",
+    why="a kernel below a twentieth of the step cannot repay a replay of forty passes, however slow it is",
+    source="Amdahl: 5 % of the step is the most that it could win",
+)
+MOST_KERNELS = 3
+_UNTRACED = ("untraced", "unexplained")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One capture of the loop, or why it was not made."""
+
+    name: str
+    capture: Capture | None
+    why: str
+    resumed: bool = False
+
+
+@dataclass(slots=True)
+class Stages:
+    """The loop's folder. `make` captures unless the stage's manifest is there; a broken attempt is moved aside."""
+
+    folder: Path
+    done: list[Stage] = field(default_factory=list)
+
+    def make(self, name: str, why: str, capture: Callable[[Path], Capture]) -> Capture:
+        """The stage's capture: taken up if it exists, else made now."""
+        place = self.folder / name
+        resumed = (place / MANIFEST).is_file()
+        tell(f"loop: {name}: {'taken from ' + str(place) if resumed else why}")
+        if not resumed and place.exists():
+            place.rename(_free_name(place))
+        found = Capture.load(place) if resumed else capture(place)
+        self.done.append(Stage(name, found, why, resumed))
+        return found
+
+    def skip(self, name: str, why: str) -> None:
+        """The stage is not needed, or cannot be made."""
+        tell(f"loop: {name}: left out: {why}")
+        self.done.append(Stage(name, None, why))
+
+
+def unexplained_share(trace: Trace) -> float:
+    """The largest share of a step that a device is idle without a cause in the trace."""
+    from timesink.measures.idle.blamed_time import blamed_time
+
+    return max((part.share for part in blamed_time(trace, _UNTRACED)), default=0.0)
+
+
+def kernels_worth_it(trace: Trace) -> tuple[str, ...]:
+    """Patterns of the few kernels that take enough of a step to be looked into, the longest first."""
+    from timesink.measures.kernels.kernels import kernel_targets
+
+    worth = [target for target in kernel_targets(trace) if target.step_ratio >= KERNEL_SHARE.default]
+    return tuple(target.pattern.removeprefix("regex:") for target in worth[:MOST_KERNELS])
+
+
+def with_kernels(timeline: Trace, profiled: Trace) -> Trace:
+    """The timeline, and the profiled kernels of its rank 0 beside it: one run of the program twice, not two ranks."""
+    from dataclasses import replace
+
+    import polars as pl
+
+    from timesink.model.tables import DEVICES, SOURCES
+
+    added = {table: profiled[table] for table in profiled if table not in timeline}
+    both = {table: pl.concat([timeline.get(table), profiled.get(table)]) for table in (SOURCES, DEVICES)}
+    filled = both[DEVICES].group_by("rank", "device").agg(pl.all().drop_nulls().last())  # each knows other facts
+    added |= {SOURCES: both[SOURCES], DEVICES: DEVICES.check(filled.sort("rank", "device"))}
+    return replace(timeline, tables={**timeline.tables, **added}, notes=(*timeline.notes, *profiled.notes))
+
+
+def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
+    """The first diagnosis, with what the second can decide and it cannot. One ruling per rule, as before."""
+    from dataclasses import replace
+
+    from timesink.diagnosis.verdicts import NotApplicable, Undecided
+
+    if second is None:
+        return first
+    other = {ruling.card.code: ruling for ruling in second.rulings}
+    rulings, taken = [], []
+    for ruling in first.rulings:
+        instead = other.get(ruling.card.code)
+        open_here = isinstance(ruling.verdict, Undecided)
+        if open_here and instead is not None and not isinstance(instead.verdict, Undecided | NotApplicable):
+            rulings.append(instead)
+            taken.append(ruling.card.code)
+        else:
+            rulings.append(ruling)
+    findings = [*first.findings, *(entry for entry in second.findings if entry[0].code in taken)]
+    findings.sort(key=lambda entry: (-_worth(entry[1]), entry[0].code, entry[1].message))
+    notes = (
+        f"decided by the nsys capture: {', '.join(taken)}" if taken else "the nsys capture decides no further rule",
+        f"the nsys capture by itself says: {second.statement}",
+    )
+    sources = (*first.sources, *second.sources)
+    return replace(
+        first, rulings=tuple(rulings), findings=tuple(findings), sources=sources, notes=(*first.notes, *notes)
+    )
+
+
+def stored_stages(stages: Stages) -> str:
+    """What was made and why, as JSON, for `loop.json`."""
+    rows = [
+        {
+            "stage": stage.name,
+            "why": stage.why,
+            "resumed": stage.resumed,
+            "folder": None if stage.capture is None else stage.capture.folder.name,
+            "overhead_ratio": None if stage.capture is None else stage.capture.overhead_ratio,
+            "missing": [] if stage.capture is None else list(stage.capture.missing),
+        }
+        for stage in stages.done
+    ]
+    return json.dumps(rows, indent=1) + "\n"
+
+
+def _worth(finding: object) -> float:
+    worth = getattr(finding, "recoverable", None)
+    return 0.0 if worth is None else float(worth.value)
+
+
+def _free_name(place: Path) -> Path:
+    number = 1
+    while (aside := place.with_name(f"{place.name}.incomplete-{number}")).exists():
+        number += 1
+    return aside
+
+
+def command(
+    program: given.Program = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of all stages.")] = Path("loop"),
+    steps: given.Active = 6,
+    settle: given.Settle = 5,
+    timed: given.Timed = 10,
+    always: Annotated[
+        bool, typer.Option("--all", help="Make every stage, also where nothing is left unexplained.")
+    ] = False,
+    timeout: given.Timeout = 3600,
+    form: options.Form = None,
+    no_color: options.NoColor = False,
+) -> int:
+    """Capture, diagnose, capture what is still open, and join it all.
+
+    With torch.profiler first; where idle time stays unexplained, with nsys; the kernels that take most, with
+    ncu. Stages that are there already are not made again, so an interrupted loop goes on where it was.
+    """
+    target = sink(form, None, no_color)
+    with translated():
+        from timesink.capture.running import is_python
+
+        is_python(program or ())
+        stages = Stages(out)
+        shared: dict[str, Any] = {"timeout_s": timeout, "auto_ranges": True}
+        made = Loop(tuple(program or ()), (settle, timed, steps), shared, stages, always)
+        diagnosis = made.run()
+    _write(out, diagnosis, stages)
+    target.diagnosis(diagnosis)
+    return 0
+
+
+class Loop:
+    """One run of the loop."""
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        counts: tuple[int, int, int],
+        shared: dict[str, Any],
+        stages: Stages,
+        always: bool,
+    ) -> None:
+        self._program = program
+        self._counts = counts
+        self._shared = shared
+        self._stages = stages
+        self._always = always
+
+    def run(self) -> Diagnosis:
+        """Torch, then nsys and ncu where they are worth it; the joined diagnosis."""
+        from timesink.diagnosis.engine import diagnose
+
+        first = self._stages.make("torch", "to name operators, gaps and kernels", self._torch)
+        timeline = read_traces([first.folder])
+        second = self._system(timeline)
+        third = self._kernels(timeline)
+        whole = timeline if third is None else with_kernels(timeline, read_traces(third.files))
+        main = diagnose(whole, unprofiled_step_ms=unprofiled_step_ms(None, [first.folder]))
+        if second is None:
+            return main
+        beside = diagnose(read_traces(second.files), unprofiled_step_ms=unprofiled_step_ms(None, [second.folder]))
+        return joined(main, beside)
+
+    def _system(self, timeline: Trace) -> Capture | None:
+        share = unexplained_share(timeline)
+        if share < UNEXPLAINED.default and not self._always:
+            self._stages.skip("nsys", f"{share_text(share)} of the step is idle without a cause (limit 5 %)")
+            return None
+        return self._unless_missing("nsys", f"{share_text(share)} of the step is idle without a cause", self._nsys)
+
+    def _kernels(self, timeline: Trace) -> Capture | None:
+        patterns = kernels_worth_it(timeline)
+        if not patterns:
+            self._stages.skip("ncu", "no kernel takes 5 % of a step")
+            return None
+        why = f"kernels that take most of the step: {', '.join(patterns)}"
+        return self._unless_missing("ncu", why, lambda out: self._ncu(out, patterns))
+
+    def _unless_missing(self, name: str, why: str, capture: Any) -> Capture | None:
+        """The stage, or a note where its tool is not on this machine or not permitted: the loop says so and goes on."""
+        from timesink.capture.errors import CaptureError, Fault
+
+        try:
+            return self._stages.make(name, why, capture)
+        except CaptureError as error:
+            if error.fault is Fault.REQUEST:
+                raise
+            self._stages.skip(name, str(error))
+            return None
+
+    def _torch(self, out: Path) -> Capture:
+        from timesink import capture
+
+        return capture.torch(self._program, steps=self._steps(), out=out, **self._shared)
+
+    def _nsys(self, out: Path) -> Capture:
+        from timesink import capture
+
+        return capture.nsys(self._program, steps=self._steps(), out=out, **self._shared)
+
+    def _ncu(self, out: Path, patterns: Sequence[str]) -> Capture:
+        from timesink import capture
+        from timesink.capture.schedule import Steps
+
+        settle, timed, _ = self._counts
+        steps = Steps(settle + timed, 0, 0, 1)
+        chosen: dict[str, Any] = {
+            "kernels": "|".join(f"({pattern})" for pattern in patterns),
+            "set_name": "full",
+            "launch_count": 9,
+        }
+        common: dict[str, Any] = {**self._shared, "auto_ranges": False, "unprofiled": "none"}
+        return capture.ncu(self._program, steps=steps, out=out, **chosen, **common)
+
+    def _steps(self) -> Any:
+        from timesink.capture.schedule import Steps
+
+        settle, timed, active = self._counts
+        return Steps(settle, timed, active=active)
+
+
+def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:
+    """The joined diagnosis for people and for programs, and what was made for it."""
+    from timesink.render import Format, render
+
+    for name, form in (("diagnosis.md", Format.MD), ("diagnosis.json", Format.JSON)):
+        write_whole(out / name, render(diagnosis, form))
+    write_whole(out / "loop.json", stored_stages(stages))

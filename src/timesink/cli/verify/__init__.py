@@ -1,0 +1,1 @@
+"""Commands that compare runs: verify, gate, calibrate, baseline, ledger."""

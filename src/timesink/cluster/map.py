@@ -1,0 +1,146 @@
+"""One file of a run becomes one small `Job`: the map step. It runs in any thread, process or host that has the file.
+
+Jobs on disk: one file a rank, named by what it was made of, so that a run cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from timesink.cluster.files import RankFile, access_errors, facts_beside, filesystem, reason_of
+from timesink.errors import TimesinkError
+from timesink.measures.ranks.job import SCHEMAS, Job, job
+from timesink.model.tables import SOURCES
+from timesink.model.trace import Trace
+from timesink.readers import read
+from timesink.readers.cache import digest_of
+from timesink.untrusted.whole_file import whole_file
+
+# Changes whenever the same trace would give another job.
+VERSION = 8
+_LOST = "lost_count"
+
+
+def folder() -> Path:
+    """Where jobs are kept: beside the tables of the reader's cache."""
+    if chosen := os.environ.get("TIMESINK_CACHE_DIR"):
+        return Path(chosen) / "ranks"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("timesink") / "ranks"
+
+
+def place_of(digest: str, source: str) -> Path:
+    """The file that holds the job of a trace with these bytes under this name."""
+    import hashlib
+
+    named = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return folder() / f"v{VERSION}-{digest}-{named}.zip"
+
+
+def load(place: Path) -> tuple[Job, int] | None:
+    """The job kept there and the records lost on the way to it; None where there is none, or it is not whole."""
+    try:
+        with zipfile.ZipFile(place) as archive:
+            frames = {name: pl.read_ipc(io.BytesIO(archive.read(name))) for name in SCHEMAS}
+            lost = int(archive.read(_LOST))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, pl.exceptions.PolarsError):
+        return None
+    if any(frames[name].schema != pl.Schema(schema) for name, schema in SCHEMAS.items()):
+        return None
+    return Job(**frames), lost
+
+
+def store(place: Path, job: Job, lost: int) -> None:
+    """Keep a job: whole or not at all. A folder that cannot be written is no error."""
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with whole_file(place) as part:
+            part.touch(0o600)
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+                for table in SCHEMAS:
+                    content = io.BytesIO()
+                    getattr(job, table).write_ipc(content)
+                    archive.writestr(table, content.getvalue())
+                archive.writestr(_LOST, str(lost))
+    except OSError:
+        return
+
+
+RETRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A file to summarise. `keep` says whether its job may be taken from and put into the cache."""
+
+    file: RankFile
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summarised:
+    """What became of one file: its job, or why it has none (`failure`).
+    `lost` counts records that the file held and the reader could not keep."""
+
+    file: RankFile
+    job: Job | None
+    failure: str = ""
+    lost: int = 0
+
+
+def summarise(task: Task) -> Summarised:
+    """Read, measure and let go of one file. A damaged file is a result, not an exception."""
+    for attempt in range(RETRIES + 1):
+        try:
+            return _summarised(task)
+        except TimesinkError as error:
+            return Summarised(task.file, None, str(error))
+        except MemoryError:
+            return Summarised(task.file, None, "more memory is needed than a worker has")
+        except access_errors() as error:
+            failure = reason_of(error, task.file.url)
+            if attempt == RETRIES:
+                return Summarised(task.file, None, failure)
+    raise AssertionError("the last attempt returns")
+
+
+def _summarised(task: Task) -> Summarised:
+    if not task.file.is_remote:
+        return _of_path(task, Path(task.file.url.removeprefix("file://")))
+    with tempfile.TemporaryDirectory(prefix="timesink-") as folder:
+        target = Path(folder) / task.file.name
+        system, path = filesystem(task.file.url)
+        system.get_file(path, str(target))
+        return _of_path(task, target)
+
+
+def _of_path(task: Task, path: Path) -> Summarised:
+    place = place_of(digest_of(path), task.file.shown) if task.keep and path.is_file() else None
+    if place is not None and (kept := load(place)) is not None:
+        return Summarised(task.file, _with_manifest(kept[0], path), lost=kept[1])
+    trace = _named(read(path, cache=False), task.file.shown)
+    made = job(trace)
+    lost = sum(note.count for note in trace.notes if note.kind == "data_loss")
+    if place is not None:
+        store(place, made, lost)
+    return Summarised(task.file, _with_manifest(made, path), lost=lost)
+
+
+def _with_manifest(made: Job, path: Path) -> Job:
+    """What the trace itself states comes before what stands beside it."""
+    beside = facts_beside(path, made.ranks).join(made.parity, on=["rank", "fact"], how="anti")
+    return replace(made, parity=pl.concat([made.parity, beside])) if beside.height else made
+
+
+def _named(trace: Trace, shown: str) -> Trace:
+    """The trace under the name it was asked for, which for a fetched file is not where it lay."""
+    sources = trace.get(SOURCES).with_columns(path=pl.lit(shown))
+    return Trace(shown, {**trace.tables, SOURCES: sources}, trace.notes)

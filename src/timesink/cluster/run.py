@@ -1,0 +1,113 @@
+"""All files of a run as one job: map, sort out who is which rank, merge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from timesink.cluster.engines import Engine, Threads
+from timesink.cluster.files import RankFile
+from timesink.cluster.map import Summarised, Task, summarise
+from timesink.errors import UnreadableTrace
+from timesink.measures.ranks.job import SCHEMAS, Job
+from timesink.readers.ranks import rank_in_name
+
+Watcher = Callable[[int, int, Summarised], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """The merged job, and what did not get into it.
+
+    `quarantined`: files that could not be read, with the reason. `duplicates`: files left out because another file is
+    the same rank, with that rank. `missing`: ranks that the job is said to have and no file holds. `assumed`: half a
+    sentence on where the ranks come from, empty where every file states its own. `lost_count`: damaged records.
+    """
+
+    job: Job
+    file_count: int
+    quarantined: tuple[tuple[str, str], ...]
+    duplicates: tuple[tuple[str, int], ...]
+    missing: tuple[int, ...]
+    assumed: str
+    lost_count: int
+
+
+def run_of(
+    files: Sequence[RankFile], engine: Engine | None = None, *, keep: bool = True, watch: Watcher | None = None
+) -> Run:
+    """Summarise every file and merge. The result depends neither on the engine nor on the order of the files.
+
+    `watch(done, all, result)` is told of each file that is done. Raises `UnreadableTrace` where no file can be read.
+    """
+    done: list[Summarised] = []
+    for result in (engine or Threads()).map(summarise, [Task(file, keep) for file in files]):
+        done.append(result)
+        if watch is not None:
+            watch(len(done), len(files), result)
+    done.sort(key=lambda result: (result.file.shown, result.file.url))
+    failed = tuple((result.file.shown, result.failure) for result in done if result.job is None)
+    whole = [result for result in done if result.job is not None]
+    if not whole:
+        shown, reason = failed[0]
+        raise UnreadableTrace(shown, f"none of {len(files)} files can be read; the first: {reason}")
+    parts, duplicates, assumed = _ranked(whole)
+    merged = _tree(parts)
+    return Run(
+        job=merged,
+        file_count=len(files),
+        quarantined=failed,
+        duplicates=duplicates,
+        missing=_missing(merged),
+        assumed=assumed,
+        lost_count=sum(result.lost for result in whole),
+    )
+
+
+def _tree(parts: list[Job]) -> Job:
+    """Merge by pairs, so that no row is copied more often than the logarithm of their number."""
+    while len(parts) > 1:
+        parts = [Job.merged(parts[at : at + 8]) for at in range(0, len(parts), 8)]
+    return parts[0]
+
+
+def _ranked(done: list[Summarised]) -> tuple[list[Job], tuple[tuple[str, int], ...], str]:
+    """Every job under a rank of its own. Ranks claimed by several files come from the file names, if those differ."""
+    jobs = [result.job for result in done if result.job is not None]
+    claims = Counter(rank for job in jobs for rank in job.ranks)
+    if all(count == 1 for count in claims.values()):
+        return jobs, (), ""
+    single = all(len(job.ranks) <= 1 for job in jobs)
+    names = [rank_in_name(Path(result.file.name)) for result in done]
+    if single and None not in names and len(set(names)) == len(names):
+        renamed = [with_rank(job, rank) for job, rank in zip(jobs, names, strict=True) if rank is not None]
+        return renamed, (), "several files claim one rank; ranks are taken from the file names"
+    if single and set(claims) == {0}:
+        renamed = [with_rank(job, rank) for rank, job in enumerate(jobs)]
+        return renamed, (), "no file states its rank; ranks are the order of the names"
+    kept: list[Job] = []
+    seen: set[int] = set()
+    duplicates = []
+    for job, result in zip(jobs, done, strict=True):
+        if seen.intersection(job.ranks):
+            duplicates += [(result.file.shown, rank) for rank in job.ranks]
+            continue
+        seen.update(job.ranks)
+        kept.append(job)
+    return kept, tuple(duplicates), "of files that claim one rank the first by name is kept"
+
+
+def with_rank(job: Job, rank: int) -> Job:
+    """The same one-rank job under another rank."""
+    column = pl.lit(rank, pl.Int32).alias("rank")
+    return replace(job, **{name: getattr(job, name).with_columns(column) for name in SCHEMAS})
+
+
+def _missing(job: Job) -> tuple[int, ...]:
+    """Ranks below the stated world size that no file holds."""
+    world = job.members["world_size"].max()
+    return tuple(sorted(set(range(world)) - set(job.ranks))) if isinstance(world, int) else ()

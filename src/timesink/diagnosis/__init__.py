@@ -1,0 +1,1 @@
+"""From a trace and rules to a diagnosis: verdicts, rules, prices and the headline."""

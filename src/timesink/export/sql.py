@@ -1,0 +1,224 @@
+"""SQL over the tables of a trace: one SELECT, on a copy that dies with it, with no way to a file or a network.
+
+What a query can read: the canonical tables, and steps and idle time as the measures see them.
+
+Ten questions and the queries that answer them; `timesink query --examples` prints them, a test runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from threading import Timer
+from typing import Any
+
+import polars as pl
+
+from timesink.errors import UsageError, extra
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.steps.steps import steps
+from timesink.model.tables import ALL, DEVICE_OPS
+from timesink.model.trace import Trace
+
+STEPS_DOC = "Derived: one row per steady step and GPU, from its first GPU work to that of the next step."
+IDLE_DOC = "Derived: one row per stretch of idle time and what the GPU waited for; lengths sum to the idle time."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """One table a query can name."""
+
+    name: str
+    doc: str
+    frame: pl.DataFrame
+
+
+def holdings(trace: Trace) -> Iterator[Holding]:
+    """The recorded tables in the order of the reference, then the derived ones."""
+    for table in ALL:
+        if table in trace:
+            yield Holding(table.name, table.doc, trace[table])
+    if DEVICE_OPS in trace:
+        yield Holding("steps", STEPS_DOC, steps(trace).windows)
+        yield Holding("idle", IDLE_DOC, idle_blame(trace).frame)
+
+
+Value = str | int | float | bool | None
+
+# Set before the first query and locked: no file, no extension, no variable of this program can be reached.
+_CONFINED = (
+    "SET enable_external_access = false",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET python_enable_replacements = false",
+    "SET threads = 2",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one query may spend. More rows than `rows` are left out, and said; the rest ends in an error."""
+
+    rows: int = 1_000
+    seconds: float = 30.0
+    memory_megabytes: int = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a query. `truncated` says that there were more."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    truncated: bool
+
+
+def ask(trace: Trace, sql: str, allowance: Allowance | None = None) -> Answer:
+    """Run one SELECT over the canonical tables and the two that are derived from them.
+
+    Raises
+    ------
+    UsageError
+        The text is not exactly one SELECT, DuckDB refuses it, it asks for what is out of bounds, or it takes too long.
+    """
+    duckdb = extra("duckdb", "query")
+    allowed = allowance or Allowance()
+    with duckdb.connect(":memory:") as connection:
+        statement = _single_select(duckdb, connection, sql)
+        names = _load(connection, trace)
+        for setting in (*_CONFINED, f"SET memory_limit = '{allowed.memory_megabytes}MB'"):
+            connection.execute(setting)
+        connection.execute("SET lock_configuration = true")
+        return _answer(duckdb, connection, statement, allowed, names)
+
+
+def _single_select(duckdb: Any, connection: Any, sql: str) -> Any:
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise UsageError(f"this is no SQL that DuckDB reads: {_first_line(error)}", remedy=_HELP) from error
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise UsageError(f"a query is exactly one SELECT; this is {_kinds(statements)}", remedy=_HELP)
+    return statements[0]
+
+
+def _load(connection: Any, trace: Trace) -> list[str]:
+    """Every table under its name; nothing is copied until a query reads it."""
+    names = []
+    for held in holdings(trace):
+        connection.register(held.name, held.frame.to_arrow())
+        names.append(held.name)
+    return names
+
+
+def _answer(duckdb: Any, connection: Any, statement: Any, allowed: Allowance, names: Sequence[str]) -> Answer:
+    timer = Timer(allowed.seconds, connection.interrupt)
+    timer.start()
+    try:
+        result = connection.execute(statement)
+        columns = tuple(column[0] for column in result.description)
+        rows = result.fetchmany(allowed.rows + 1)
+    except duckdb.InterruptException as error:
+        raise UsageError(f"the query ran longer than {allowed.seconds:g} s", remedy="ask for less") from error
+    except duckdb.Error as error:
+        raise UsageError(_first_line(error), remedy=f"the trace has the tables {', '.join(names)}") from error
+    finally:
+        timer.cancel()
+    kept = tuple(tuple(map(_plain, row)) for row in rows[: allowed.rows])
+    return Answer(columns, kept, truncated=len(rows) > allowed.rows)
+
+
+def _plain(value: Any) -> Value:
+    """Numbers and text as they are; decimals as numbers; lists, times and the like as text."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
+def _kinds(statements: Sequence[Any]) -> str:
+    return ", ".join(statement.type.name for statement in statements) or "nothing"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or "DuckDB gives no reason"
+
+
+_HELP = "write SELECT ...; --list shows the tables and their columns, --examples shows queries"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question and its SQL; `name` is what `--example` takes."""
+
+    name: str
+    question: str
+    sql: str
+
+
+EXAMPLES = (
+    Example(
+        "top-kernels",
+        "Which kernels take most GPU time?",
+        "SELECT name, count(*) AS launches, sum(end_ns - start_ns) AS total_ns FROM device_ops "
+        "WHERE kind = 'kernel' GROUP BY name ORDER BY total_ns DESC, name LIMIT 10",
+    ),
+    Example(
+        "steps",
+        "How long does each step take?",
+        "SELECT rank, device, step, period_ns FROM steps ORDER BY rank, device, step",
+    ),
+    Example(
+        "idle-by-cause",
+        "What does each GPU wait for while it is idle?",
+        "SELECT rank, device, cause, sum(end_ns - start_ns) AS idle_ns, count(*) AS stretches FROM idle "
+        "GROUP BY ALL ORDER BY rank, device, idle_ns DESC, cause",
+    ),
+    Example(
+        "longest-gaps",
+        "Which are the longest idle stretches, and in which operator or call?",
+        "SELECT rank, device, start_ns, end_ns - start_ns AS length_ns, cause, host_op, call FROM idle "
+        "ORDER BY length_ns DESC, start_ns LIMIT 10",
+    ),
+    Example(
+        "copies",
+        "Which copies move how much, at which rate?",
+        "SELECT copy_kind, src_memory, dst_memory, count(*) AS copies, sum(bytes) AS moved_bytes, "
+        "sum(bytes) / nullif(sum(end_ns - start_ns), 0) AS gigabytes_per_s FROM device_ops WHERE kind = 'copy' "
+        "GROUP BY ALL ORDER BY moved_bytes DESC NULLS LAST, copy_kind, src_memory, dst_memory",
+    ),
+    Example(
+        "slow-calls",
+        "Which CUDA calls keep the host longest?",
+        "SELECT name, count(*) AS calls, sum(end_ns - start_ns) AS total_ns, max(end_ns - start_ns) AS longest_ns "
+        "FROM api_calls GROUP BY name ORDER BY total_ns DESC, name LIMIT 10",
+    ),
+    Example(
+        "launch-delay",
+        "How long after its launch call does a kernel start?",
+        "SELECT k.name, count(*) AS launches, median(k.start_ns - c.start_ns) AS delay_ns FROM device_ops k "
+        "JOIN api_calls c ON k.rank = c.rank AND k.process = c.process AND k.correlation = c.correlation "
+        "WHERE k.kind = 'kernel' GROUP BY k.name ORDER BY delay_ns DESC, k.name LIMIT 10",
+    ),
+    Example(
+        "streams",
+        "How much work does each stream carry?",
+        "SELECT rank, device, stream, count(*) AS ops, sum(end_ns - start_ns) AS busy_ns FROM device_ops "
+        "GROUP BY ALL ORDER BY rank, device, busy_ns DESC, stream",
+    ),
+    Example(
+        "small-kernels",
+        "How many kernels are shorter than 5 microseconds?",
+        "SELECT rank, device, count(*) FILTER (end_ns - start_ns < 5000) AS short, count(*) AS kernels, "
+        "avg((end_ns - start_ns < 5000)::INT) AS short_ratio FROM device_ops WHERE kind = 'kernel' "
+        "GROUP BY ALL ORDER BY rank, device",
+    ),
+    Example(
+        "time-per-step",
+        "How much kernel time falls into each step?",
+        "SELECT s.rank, s.device, s.step, any_value(s.period_ns) AS period_ns, "
+        "sum(o.end_ns - o.start_ns) AS kernel_ns FROM steps s JOIN device_ops o ON o.rank = s.rank "
+        "AND o.device = s.device AND o.start_ns >= s.start_ns AND o.start_ns < s.end_ns WHERE o.kind = 'kernel' "
+        "GROUP BY s.rank, s.device, s.step ORDER BY s.rank, s.device, s.step",
+    ),
+)

@@ -1,0 +1,48 @@
+"""One table of a trace as a file for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from timesink.errors import UsageError
+from timesink.model.tables import ALL
+from timesink.model.trace import Trace
+from timesink.untrusted.scrub import defuse_lines, scrub
+
+SUFFIXES = (".parquet", ".csv", ".json")
+# Controls, line ends, characters of no width or other direction; and what a log takes for a command.
+_ACTING = r"\p{C}|\p{Zl}|\p{Zp}|##\w*\[|^\s*::"
+# A spreadsheet takes a cell that begins with one of these for a formula.
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+def table_named(trace: Trace, name: str) -> pl.DataFrame:
+    """The table of that name. `UsageError` lists those the trace has."""
+    for table in ALL:
+        if table.name == name and table in trace:
+            return trace[table]
+    known = ", ".join(table.name for table in ALL if table in trace)
+    raise UsageError(f"the trace has no table {name!r}", remedy=f"choose one of: {known}")
+
+
+def _visible(texts: pl.Series) -> pl.Series:
+    """Texts in which nothing acts on a terminal or a log. Those that are harmless, nearly all, are not touched."""
+    acting = texts.filter(texts.str.contains(_ACTING)).unique().to_list()
+    return texts.replace(acting, [defuse_lines(scrub(name, len(name))) for name in acting]) if acting else texts
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Parquet keeps every value; CSV and JSON (one object per line) write categories as text."""
+    text = frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    match path.suffix.lower():
+        case ".parquet":
+            text.write_parquet(path)
+        case ".json":
+            text.write_ndjson(path)
+        case ".csv":
+            shown = text.with_columns(_visible(text[name]) for name, dtype in text.schema.items() if dtype == pl.String)
+            shown.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$0")).write_csv(path)
+        case suffix:
+            raise UsageError(f"no table is written as {suffix!r}", remedy=f"choose one of: {', '.join(SUFFIXES)}")

@@ -1,0 +1,225 @@
+"""What a Perfetto trace shows: tracks of slices and counters, made of tables and of what timesink found.
+
+Intervals as begin and end events that nest, which is all that a track of Perfetto can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.diagnosis.verdicts import Diagnosis
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.launches import launch_units
+from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.replay import critical_path
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES, THREADS
+from timesink.model.trace import Trace
+
+_HOST: tuple[tuple[str, Table], ...] = (
+    ("ranges", RANGES),
+    ("Python", FRAMES),
+    ("operators", HOST_OPS),
+    ("CUDA calls", API_CALLS),
+    ("OS calls", OS_CALLS),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceTrack:
+    """Intervals under one heading of a group. `flow` ties a launch to its device work: the same number on both, or 0.
+
+    Names are untrusted text. `table` is where the rows come from, empty for what timesink found.
+    """
+
+    group: str
+    label: str
+    start_ns: list[int]
+    end_ns: list[int]
+    names: list[str]
+    flow: list[int]
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterTrack:
+    """A value that holds from each time to the next."""
+
+    group: str
+    label: str
+    unit: str
+    time_ns: list[int]
+    value: list[int]
+
+
+def slice_tracks(trace: Trace, diagnosis: Diagnosis | None) -> Iterator[SliceTrack]:
+    """What timesink found first, then host threads, then streams, rank by rank."""
+    if diagnosis is not None:
+        yield from _findings(diagnosis)
+    yield from _derived(trace)
+    yield from _host(trace)
+    yield from _streams(trace)
+
+
+def counter_tracks(trace: Trace) -> Iterator[CounterTrack]:
+    """Per device: launches waiting in its queues, and bytes being copied."""
+    if DEVICE_OPS not in trace:
+        return
+    units = launch_units(trace)
+    for (rank, device), rows in units.group_by("rank", "device", maintain_order=True):
+        ordered = rows.sort("call_start_ns", "call")
+        times, depth = ordered["call_start_ns"].to_list(), ordered["queue_depth"].to_list()
+        yield CounterTrack(_device(rank, device), "launches ahead in the queue", "launches", times, depth)
+    copies = trace[DEVICE_OPS].filter((pl.col("kind") == "copy") & pl.col("bytes").is_not_null())
+    for (rank, device), rows in copies.group_by("rank", "device", maintain_order=True):
+        times, in_flight = _in_flight(rows)
+        yield CounterTrack(_device(rank, device), "bytes being copied", "bytes", times, in_flight)
+
+
+def _in_flight(copies: pl.DataFrame) -> tuple[list[int], list[int]]:
+    size = copies["bytes"].to_numpy()
+    times = np.concatenate((copies["start_ns"].to_numpy(), copies["end_ns"].to_numpy()))
+    change = np.concatenate((size, -size))
+    distinct, at = np.unique(times, return_inverse=True)
+    total = np.zeros(distinct.size, np.int64)
+    np.add.at(total, at, change)
+    return distinct.tolist(), np.cumsum(total).tolist()
+
+
+def _findings(diagnosis: Diagnosis) -> Iterator[SliceTrack]:
+    """One track per finding and device: what it claims."""
+    for number, (card, finding) in enumerate(diagnosis.findings, start=1):
+        for (rank, device), claimed in sorted(finding.claim.intervals.items()):
+            if len(claimed):
+                yield SliceTrack(
+                    _device(rank, device),
+                    f"finding {number}: {card.code} {card.name}",
+                    claimed.start_ns.tolist(),
+                    claimed.end_ns.tolist(),
+                    [finding.message] * len(claimed),
+                    [0] * len(claimed),
+                )
+
+
+def _derived(trace: Trace) -> Iterator[SliceTrack]:
+    if DEVICE_OPS not in trace:
+        return
+    for (rank, device), rows in steps(trace).windows.group_by("rank", "device", maintain_order=True):
+        names = [f"step {number}" for number in rows["step"].to_list()]
+        yield _track(_device(rank, device), "steps", rows, names)
+    for (rank, device), rows in idle_blame(trace).frame.group_by("rank", "device", maintain_order=True):
+        yield _track(_device(rank, device), "idle, because of", rows, rows["cause"].cast(pl.String).to_list())
+    for rank, path in sorted(critical_path(trace).items()):
+        names = [f"{kind}: {name}" if name else kind for kind, name in zip(path.kinds, path.names, strict=True)]
+        none = [0] * len(names)
+        yield SliceTrack(f"rank {rank}", "critical path", path.start_ns.tolist(), path.end_ns.tolist(), names, none)
+
+
+def _host(trace: Trace) -> Iterator[SliceTrack]:
+    launched = _flows(trace)
+    titles = {row[:3]: row[3] for row in trace.get(THREADS).select("rank", "process", "thread", "name").iter_rows()}
+    for kind, table in _HOST:
+        frame = trace.get(table).with_row_index("row")
+        for (rank, process, thread), rows in frame.group_by("rank", "process", "thread", maintain_order=True):
+            title = f"thread {thread} {titles.get((rank, process, thread), '')}".rstrip()
+            flow = launched[rows["row"].to_numpy()].tolist() if table is API_CALLS else None
+            group = f"rank {rank}, process {process}"
+            yield _track(group, f"{title}: {kind}", rows, _names(rows), table=table.name, flow=flow)
+
+
+def _streams(trace: Trace) -> Iterator[SliceTrack]:
+    ops = trace.get(DEVICE_OPS)
+    flow = np.asarray(launch_links(trace).call, np.int64) + 1 if ops.height else np.empty(0, np.int64)
+    frame = ops.with_row_index("row")
+    for (rank, device, context, stream), rows in frame.group_by(
+        "rank", "device", "context", "stream", maintain_order=True
+    ):
+        where = "" if context is None else f" of context {context}"
+        mine = np.maximum(flow[rows["row"].to_numpy()], 0).tolist()
+        yield _track(
+            _device(rank, device), f"stream {stream}{where}", rows, _names(rows), table=DEVICE_OPS.name, flow=mine
+        )
+
+
+def _flows(trace: Trace) -> npt.NDArray[np.int64]:
+    """For each API call that launched device work, its row plus one; 0 for the others."""
+    calls = trace.get(API_CALLS).height
+    flow = np.zeros(calls, np.int64)
+    if calls and trace.get(DEVICE_OPS).height:
+        call = np.asarray(launch_links(trace).call, np.int64)
+        launching = np.unique(call[call >= 0])
+        flow[launching] = launching + 1
+    return flow
+
+
+def _track(
+    group: str, label: str, rows: pl.DataFrame, names: list[str], *, table: str = "", flow: list[int] | None = None
+) -> SliceTrack:
+    start, end = rows["start_ns"].to_list(), rows["end_ns"].to_list()
+    return SliceTrack(group, label, start, end, names, flow or [0] * len(names), table)
+
+
+def _names(rows: pl.DataFrame) -> list[str]:
+    return rows["name"].cast(pl.String).to_list()
+
+
+def _device(rank: object, device: object) -> str:
+    return f"rank {rank}, GPU {device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One end of the interval `row`; `is_begin` says which."""
+
+    time_ns: int
+    row: int
+    is_begin: bool
+
+
+def nesting_lanes(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[list[int]]:
+    """Rows on as few lines as this order finds, such that on each line any two intervals are apart or nested.
+
+    Rows come longest first among those that start together; each goes to the first line whose innermost open interval
+    it fits into.
+    """
+    order = sorted(range(len(start_ns)), key=lambda row: (start_ns[row], -end_ns[row], row))
+    lanes: list[list[int]] = []
+    open_ends: list[list[int]] = []
+    for row in order:
+        lane = _fitting(open_ends, start_ns[row], end_ns[row])
+        if lane == len(lanes):
+            lanes.append([])
+            open_ends.append([])
+        lanes[lane].append(row)
+        open_ends[lane].append(end_ns[row])
+    return lanes
+
+
+def _fitting(open_ends: list[list[int]], start: int, end: int) -> int:
+    """The first line on which an interval nests; one past the last where there is none. Closes what has ended."""
+    for lane, ends in enumerate(open_ends):
+        while ends and ends[-1] <= start:
+            ends.pop()
+        if not ends or end <= ends[-1]:
+            return lane
+    return len(open_ends)
+
+
+def edges(rows: Sequence[int], start_ns: Sequence[int], end_ns: Sequence[int]) -> Iterator[Edge]:
+    """The events of one line in order: what ends at an instant ends before what begins there."""
+    stack: list[int] = []
+    for row in rows:
+        while stack and end_ns[stack[-1]] <= start_ns[row]:
+            closed = stack.pop()
+            yield Edge(end_ns[closed], closed, is_begin=False)
+        stack.append(row)
+        yield Edge(start_ns[row], row, is_begin=True)
+    while stack:
+        closed = stack.pop()
+        yield Edge(end_ns[closed], closed, is_begin=False)

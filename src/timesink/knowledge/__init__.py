@@ -1,0 +1,1 @@
+"""What names, machines and assumed figures mean, declared once."""

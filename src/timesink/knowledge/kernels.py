@@ -1,0 +1,246 @@
+"""What a kernel's name says: family, arithmetic type, tile, alignment.
+
+Names are conventions of the libraries that launch the kernels, read from public traces (cuBLAS nvjet and xmma, cuDNN,
+CUTLASS, FlashAttention, Triton as TorchInductor names it, NCCL and RCCL, ATen, Tensile, MIOpen, CUB). A name that no
+pattern knows is `OTHER`; nothing is inferred from silence.
+
+What a device op is for: compute, communication or copy. One classification, used by every measure and rule.
+
+A kernel communicates if its name says so: collectives of NCCL and RCCL (`ncclDevKernel_*`, `ncclKernel_*`), of HCCL,
+MSCCL, NVSHMEM and DeepEP, and the custom all-reduce kernels of serving engines (`cross_device_reduce`, one-shot,
+two-shot, Lamport, multimem, quick-reduce). A name that begins with `hip` is no collective. A copy between GPUs
+(`copy_kind` p2p) is a copy: the copy engine moves it and the trace does not say why. A memset and a CUDA graph traced
+as a whole are compute, the first because TraceLens and the nsys recipes count it so, the second because nothing is
+known of its kernels: `quality.graph_ratio` says how much time that assumption covers.
+
+Names of kernels as different profilers spell them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+import polars as pl
+
+from timesink.model.names import matches
+
+OpClass = pl.Enum(["compute", "communication", "copy"])
+
+COMMUNICATION_NAME: Final = (
+    r"(?i)nccl|rccl|hccl|msccl|nvshmem|deep_ep::|deepep"
+    r"|cross_device_(reduce|store)|lamport|quick_?reduce|userbuffers_fp16_sum"
+    r"|(?:^|[^kp])all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"  # not a warpAllReduce or blockAllReduce
+)
+
+
+def communicates(names: pl.Series) -> pl.Series:
+    """Whether each kernel name is that of a collective or of point-to-point communication."""
+    return matches(names, COMMUNICATION_NAME)
+
+
+def op_class(ops: pl.DataFrame) -> pl.Series:
+    """The class of each row of `device_ops`, as an `OpClass` series."""
+    is_copy = (ops["kind"] == "copy").rename("is_copy")
+    is_kernel = (ops["kind"] == "kernel").rename("is_kernel")
+    kernel_talks = communicates(ops["name"]).rename("talks")
+    return pl.select(
+        pl.when(is_copy)
+        .then(pl.lit("copy", OpClass))
+        .when(is_kernel & kernel_talks)
+        .then(pl.lit("communication", OpClass))
+        .otherwise(pl.lit("compute", OpClass))
+        .alias("op_class")
+    ).to_series()
+
+
+class KernelFamily(StrEnum):
+    """What kind of work a kernel does, as far as its name tells."""
+
+    GEMM = "gemm"
+    GEMV = "gemv"
+    ATTENTION = "attention"
+    CONVOLUTION = "convolution"
+    LAYOUT = "layout"
+    COPY = "copy"
+    FILL = "fill"
+    POINTWISE = "pointwise"
+    FOREACH = "foreach"
+    REDUCTION = "reduction"
+    SOFTMAX = "softmax"
+    NORM = "norm"
+    INDEX = "index"
+    CONCAT = "concat"
+    SORT_SCAN = "sort_scan"
+    RANDOM = "random"
+    LOSS = "loss"
+    POOLING = "pooling"
+    COMMUNICATION = "communication"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelName:
+    """`math` is the arithmetic path (fp32 means plain CUDA-core multiply-adds); `tile` is rows x columns as written;
+    `alignment` is in elements; `fused` names the compiler that generated the kernel, where one did."""
+
+    family: KernelFamily
+    math: str | None = None
+    tile: tuple[int, int] | None = None
+    alignment: int | None = None
+    fused: str | None = None
+
+
+_NVJET_LETTER = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8", "d": "fp64", "i": "int8"}
+_TENSILE_LETTER = {"B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "I": "int8", "F": "fp8"}
+
+_FAMILY_PATTERNS = (
+    (
+        KernelFamily.ATTENTION,
+        r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention|AttentionKernel|efficient_attention|mha_|unified_attention",
+    ),
+    (
+        KernelFamily.LAYOUT,
+        r"nchwToNhwc|nhwcToNchw|batched_transpose|transpose_readWrite|tensorTransform|permute|_transpose_kernel",
+    ),
+    (
+        KernelFamily.CONVOLUTION,
+        r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)|(?:dgrad|wgrad)\w*_engine"
+        r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|im2col|depthwise|wgrad_nchw|computeW?\w*OffsetsKernel",
+    ),
+    (KernelFamily.GEMV, r"gemv|dot_kernel|reduce_1Block_kernel"),
+    (
+        KernelFamily.GEMM,
+        r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm",
+    ),
+    (
+        KernelFamily.NORM,
+        r"layer_?norm|rms_?norm|group_?norm|batch_?norm|GammaBeta|bn_(?:fw|bw)|RowwiseMoments|instance_norm",
+    ),
+    (
+        KernelFamily.LOSS,
+        r"nll_?(?:loss|criterion)|cross_entropy|mse_(?:backward_)?(?:cuda_)?kernel|bce_",
+    ),
+    (KernelFamily.SOFTMAX, r"softmax"),
+    (KernelFamily.FOREACH, r"multi_tensor_apply|FusedOptimizer|FusedAdam|foreach"),
+    (KernelFamily.CONCAT, r"CatArray|concat|split_with_sizes"),
+    (KernelFamily.RANDOM, r"distribution_elementwise|dropout|philox|curand|randperm"),
+    (KernelFamily.POOLING, r"pool(?:ing)?_|_pool|MaxPool|avg_pool"),
+    (
+        KernelFamily.SORT_SCAN,
+        r"RadixSort|bitonicSort|Device(?:Scan|Compact|Select|UniqueByKey|MergeSort)|cumsum|scan_|topk|sort",
+    ),
+    (KernelFamily.POINTWISE, r"rotary"),
+    (
+        KernelFamily.INDEX,
+        r"index|gather|scatter|embedding|compute_grad_weight|krn_partial|segment|masked_|put_|take_|store_kvcache|reshape_and_cache|arange",
+    ),
+    (KernelFamily.FILL, r"FillFunctor|cupy_fill|memset|OpTensorKernel.*fill"),
+    (
+        KernelFamily.COPY,
+        r"copy_kernel|direct_copy|copy_device_to_device|cupy_copy|triton_poi_fused__to_copy_\d+$|OpWithCast",
+    ),
+    (
+        KernelFamily.REDUCTION,
+        r"reduce_kernel|reduction|triton_(?:red|per)_|DeviceReduce|nvfuser_\w*(?:reduction|persistent)|reduce_segments|_reduce_",
+    ),
+    (
+        KernelFamily.POINTWISE,
+        r"elementwise|triton_poi_|nvfuser_pointwise|act_and_mul|Functor|cupy_\w+__|scalePackedTensor|SubTensorOp|saxpy",
+    ),
+)
+_FAMILIES = (
+    (KernelFamily.COMMUNICATION, re.compile(COMMUNICATION_NAME)),
+    *((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS),
+)
+
+_FUSED = (
+    ("inductor", re.compile(r"^triton_(?:poi|red|per|tem)_fused|^triton_mm")),
+    ("nvfuser", re.compile(r"nvfuser_")),
+)
+
+_MATH: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("fp8", re.compile(r"e4m3|e5m2|fp8|f8f8|float8", re.IGNORECASE)),
+    ("tf32", re.compile(r"tf32|xmma_\w*f32f32_tf32|s1688gemm(?!_f16|_bf16)|s1688tf32", re.IGNORECASE)),
+    ("bf16", re.compile(r"bf16|bfloat16|__nv_bfloat|BFloat16", re.IGNORECASE)),
+    (
+        "fp16",
+        re.compile(
+            r"h(?:884|1688|16816)(?:gemm|fprop|dgrad|wgrad|cudnn)?|_fp16|f16f16|_half\b|c10::Half|__half|s16816gemm_f16|s884",
+            re.IGNORECASE,
+        ),
+    ),
+    ("int8", re.compile(r"imma|int8|s8s8|i8816|i16832", re.IGNORECASE)),
+    ("fp64", re.compile(r"dgemm|f64f64|d884gemm|\bdouble\b", re.IGNORECASE)),
+    ("fp32", re.compile(r"sgemm|scudnn|f32f32_f32f32|ffma|gcgemm|cutlass_\d+_simt|\bfloat\b|_f32\b", re.IGNORECASE)),
+)
+
+_TILES = (
+    re.compile(r"nvjet_(?:sm\d+_)?[a-z]{3,4}_(\d+)x(\d+)_"),
+    re.compile(r"tilesize(\d+)x(\d+)x\d+"),
+    re.compile(r"_MT(\d+)x(\d+)x\d+"),
+    re.compile(r"gemm(?:_\w+?)?_(\d+)x(\d+)(?:_|$)"),
+)
+_ALIGN = re.compile(r"align(?:a)?(\d+)")
+_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,3}_\d+x\d+")
+_TENSILE = re.compile(r"^Cijk_\w+?_([A-Z])_?[A-Z]*_")
+
+
+@lru_cache(maxsize=65536)
+def decode(name: str) -> KernelName:
+    """What the name says. Demangled, mangled and short names are all accepted; templates are read as text."""
+    family = next((family for family, pattern in _FAMILIES if pattern.search(name)), KernelFamily.OTHER)
+    return KernelName(
+        family=family,
+        math=None if family is KernelFamily.COMMUNICATION else _math(name),
+        tile=next(((int(m[1]), int(m[2])) for p in _TILES if (m := p.search(name))), None),
+        alignment=int(m[1]) if (m := _ALIGN.search(name)) else None,
+        fused=next((tool for tool, pattern in _FUSED if pattern.search(name)), None),
+    )
+
+
+def _math(name: str) -> str | None:
+    if nvjet := _NVJET.search(name):
+        return _NVJET_LETTER.get(nvjet[1])
+    if tensile := _TENSILE.search(name):
+        return _TENSILE_LETTER.get(tensile[1])
+    return next((math for math, pattern in _MATH if pattern.search(name)), None)
+
+
+_CASTS = re.compile(r"\((?:unsigned )?(?:int|long|long long|bool|char|short|unsigned)\)(?=[-\d])")
+_UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
+
+
+def function_name(demangled: str) -> str:
+    """The bare name: without return type, namespaces, template arguments and parameters."""
+    name = demangled
+    for unnamed in _UNNAMED:
+        name = name.replace(unnamed, "")
+    bare = "".join(_outside_brackets(name)).strip()
+    last = re.split(r"\s|::", bare)[-1]
+    return last or demangled
+
+
+def plain_name(demangled: str) -> str:
+    """The whole name with the differences between demanglers removed: casts before numbers, blanks, unnamed scopes."""
+    name = _CASTS.sub("", demangled)
+    for unnamed in _UNNAMED:
+        name = name.replace(unnamed, "")
+    return re.sub(r"\s+", "", name)
+
+
+def _outside_brackets(name: str) -> Iterator[str]:
+    depth = 0
+    for letter in name:
+        if letter in "<(":
+            if depth == 0 and letter == "(":
+                return
+            depth += 1
+        elif letter in ">)":
+            depth -= 1
+        elif depth == 0:
+            yield letter

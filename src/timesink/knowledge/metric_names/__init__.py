@@ -1,0 +1,221 @@
+"""Which profiler metrics exist on which chip. A profiler drops unknown names silently: a wrong one costs a run.
+
+The table (`names.txt`) holds what real reports of GA100, GA102 and GH100 contain, and the differences between chips
+that are known. It is no full list: of a name it does not hold, nothing is claimed.
+
+Names of Nsight Compute metrics: which chip has which, what replaces the wrong ones, what unit a name implies.
+
+Units of profiler metrics: the base unit a name implies, and the scale of the unit texts that ncu prints.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+# Compute capability, chip, and its letter in names.txt, oldest first.
+CHIPS = {
+    "sm_70": ("gv100", "v"),
+    "sm_75": ("tu102", "t"),
+    "sm_80": ("ga100", "a"),
+    "sm_86": ("ga102", "g"),
+    "sm_89": ("ad102", "d"),
+    "sm_90": ("gh100", "h"),
+    "sm_100": ("gb100", "b"),
+    "sm_120": ("gb202", "x"),
+}
+
+
+class Standing(StrEnum):
+    """What is known of a name on a chip."""
+
+    EXISTS = "exists"
+    ABSENT = "absent"
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class NameVerdict:
+    """A name on a chip: its standing, why, the chips it is known on, and the name to use instead ("" where none is)."""
+
+    name: str
+    standing: Standing
+    why: str
+    known_on: tuple[str, ...] = ()
+    instead: str = ""
+
+
+_ROLLUPS = ("avg", "sum", "min", "max")
+_SUBMETRICS = re.compile(
+    r"^(per_second|per_cycle_(active|elapsed|in_frame|in_region)|peak_(sustained|burst)(_(active|elapsed|frame|region))?"
+    r"(\.per_second)?|pct_of_peak_(sustained|burst)_(active|elapsed|frame|region))$"
+)
+_SOLE = ("pct", "ratio", "max_rate")
+_STALL = re.compile(r"^smsp__warps_issue_stalled_(\w+?)_per_warp_active$")
+_INVENTED = {
+    "l2__throughput": "lts__throughput",
+    "l2cache__hit_rate": "lts__t_sector_hit_rate",
+    "ltc__throughput": "lts__throughput",
+    "l1tex__t_bytes_equiv_l1sectormiss": "lts__t_sectors_srcunit_tex",
+}
+_DOUBTS = {
+    "lts__t_bytes": "counts fabric hops twice on GA100 and GH100: for L2 traffic use l1tex__m_xbar2l1tex_read_bytes "
+    "and l1tex__m_l1tex2xbar_write_bytes",
+    "sm__pipe_tensor_op_hmma_cycles_active": "on GH100 it also moves for half2 arithmetic: tensor work is in "
+    "sm__pipe_tensor_cycles_active",
+    "dram__throughput": "no section collects it: gpu__dram_throughput is in every set",
+}
+_REPLACED = {
+    "dram__bytes_read": "dram__bytes",
+    "dram__bytes_write": "dram__bytes",
+    "sm__pipe_tensor_op_hmma_cycles_active": "sm__pipe_tensor_cycles_active",
+    "l1tex__lsu_writeback_active_mem_lg": "l1tex__lsu_writeback_active_mem_lgds",
+    "l1tex__lsu_writeback_active_mem_lgds": "l1tex__lsu_writeback_active_mem_lg",
+    "lts__t_bytes_equiv_l1sectormiss": "lts__t_sectors_srcunit_tex",
+    "sm__inst_executed_pipe_fp16": "sm__inst_executed_pipe_fma_type_fp16",
+    "sm__inst_executed_pipe_fma_type_fp16": "sm__inst_executed_pipe_fp16",
+}
+
+
+def checked(name: str, chip: str) -> NameVerdict:
+    """What is known of the metric on the chip (``sm_90``). `chip` must be one of `CHIPS`."""
+    base, suffix = _parts(name)
+    wrong = _wrong(name, base, suffix)
+    if wrong is not None:
+        return wrong
+    letter = CHIPS[chip][1]
+    present, absent = _table().get(_root(base), ("", ""))
+    known_on = tuple(sm for sm, (_, its) in CHIPS.items() if its in present)
+    if letter in present:
+        return NameVerdict(name, Standing.EXISTS, _DOUBTS.get(base, ""), known_on)
+    if letter in absent:
+        why = f"{CHIPS[chip][0]} has no such counter"
+        return NameVerdict(name, Standing.ABSENT, why, known_on, _with(_REPLACED.get(_root(base), ""), suffix))
+    near = difflib.get_close_matches(base, _table(), n=1, cutoff=0.85) if not known_on else []
+    why = f"not known on {CHIPS[chip][0]}" if known_on else "in no report or table timesink knows"
+    return NameVerdict(name, Standing.UNKNOWN, why, known_on, _with(near[0], suffix) if near else "")
+
+
+def _wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
+    stall = _STALL.match(base)
+    if stall:
+        right = f"smsp__average_warps_issue_stalled_{stall.group(1)}_per_issue_active.ratio"
+        return NameVerdict(
+            name, Standing.WRONG, "exists on no chip (warp is singular before per_warp_active)", (), right
+        )
+    if _root(base) in _INVENTED:
+        return NameVerdict(name, Standing.WRONG, "exists on no chip", (), _with(_INVENTED[_root(base)], suffix))
+    if suffix and not _is_suffix(suffix):
+        return NameVerdict(name, Standing.WRONG, f"no roll-up or sub-metric is called .{suffix}", (), "")
+    return None
+
+
+def _parts(name: str) -> tuple[str, str]:
+    base, _, suffix = name.strip().removeprefix("breakdown:").partition(".")
+    return base, suffix
+
+
+def _root(base: str) -> str:
+    """Counters of bytes are the same name with what they are split by: the family decides."""
+    for family in ("lts__t_bytes_equiv_l1sectormiss", "l1tex__t_bytes_equiv_l1sectormiss"):
+        if base.startswith(family):
+            return family
+    return base
+
+
+def _with(base: str, suffix: str) -> str:
+    return f"{base}.{suffix}" if base and suffix else base
+
+
+def _is_suffix(suffix: str) -> bool:
+    first, _, rest = suffix.partition(".")
+    return suffix in _SOLE or (first in _ROLLUPS and (not rest or bool(_SUBMETRICS.match(rest))))
+
+
+@cache
+def _table() -> dict[str, tuple[str, str]]:
+    """Base name to (letters of chips that have it, letters of chips known not to)."""
+    text = files("timesink.knowledge.metric_names").joinpath("names.txt").read_text(encoding="ascii")
+    table = {}
+    for line in text.splitlines():
+        name, _, letters = line.partition(" ")
+        present, _, absent = letters.partition("-")
+        table[name] = (present, absent)
+    return table
+
+
+# What a counter counts, told by the last word of its base name (before the first point).
+_COUNTED = (
+    (r"bytes(_|$|\.)", "bytes"),
+    (r"sectors?(_|$|\.)", "sector"),
+    (r"requests?(_|$|\.)", "request"),
+    (r"warps?(_|$|\.)", "warp"),
+    (r"cycles(_|$|\.)", "cycle"),
+    (r"inst(_|$|\.)|inst_executed", "inst"),
+)
+_UNITLESS = re.compile(r"\.ratio$|\.max_rate$|^breakdown:|^device__|^pmsampling:")
+_PERCENT = re.compile(r"\.pct(\.|_|$)|_pct$|_pct_|\.pct_of_peak")
+
+
+def base_unit(metric: str) -> str | None:
+    """The unit a report's value of that metric has, as far as its name tells; None where it does not.
+
+    Reports store no units. `.per_second` gives ``/s``, `.per_cycle_*` gives ``/cycle``; cycles per second are ``Hz``.
+    """
+    base = metric.rpartition(":")[2]
+    if _PERCENT.search(metric):
+        return "%"
+    if "time_duration" in base:
+        return "ns"
+    if base.startswith("launch__"):
+        return "bytes" if "_mem_" in base and "limit" not in base else None
+    return None if _UNITLESS.search(metric) else _counted(base)
+
+
+def _counted(base: str) -> str | None:
+    counted = next((unit for pattern, unit in _COUNTED if re.search(pattern, base.split(".", maxsplit=1)[0])), None)
+    if counted is not None and ".per_second" in base:
+        return "Hz" if counted == "cycle" else f"{counted}/s"
+    if counted is not None and (".per_cycle" in base or base.endswith(".peak_sustained")):
+        return f"{counted}/cycle"
+    return counted
+
+
+_PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_SECONDS = {"nsecond": 1.0, "usecond": 1e3, "msecond": 1e6, "second": 1e9, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_PER_TIME = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "nsecond": 1e9, "usecond": 1e6, "msecond": 1e3, "second": 1.0}
+_NOUN = re.compile(r"^([KkMGTP]?)(bytes?|hz|Hz)$")
+
+
+def normalised(unit: str) -> tuple[str | None, float]:
+    """A printed unit as timesink spells it, and the factor from printed values to it.
+
+    Both spellings of ncu are taken: ``Gbyte/second``, ``nsecond``, ``cycle/nsecond`` up to 2024; ``Gbyte/s``, ``ns``,
+    ``Ghz`` since 2025. An unknown unit stays as it is, with factor 1.
+    """
+    if not unit:
+        return None, 1.0
+    if unit in _SECONDS:
+        return "ns", _SECONDS[unit]
+    top, _, bottom = unit.partition("/")
+    name, factor = _noun(top)
+    if not bottom:
+        return name, factor
+    if bottom in _PER_TIME:
+        per_second = factor * _PER_TIME[bottom]
+        return ("Hz" if name == "cycle" else f"{name}/s"), per_second
+    below, below_factor = _noun(bottom)
+    return f"{name}/{below}", factor / below_factor
+
+
+def _noun(word: str) -> tuple[str, float]:
+    found = _NOUN.match(word)
+    if not found:
+        return word, 1.0
+    noun = "Hz" if found.group(2).lower() == "hz" else "bytes"
+    return noun, _PREFIX[found.group(1)]

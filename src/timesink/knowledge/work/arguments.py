@@ -1,0 +1,142 @@
+"""The recorded arguments of an operator: tensors with shape, type and strides, and scalars as text.
+
+What an operator has to do, whatever kernel does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+
+from timesink.untrusted.plain_json import parsed
+
+# PyTorch's names of element types, old and new spellings, to (short name, bytes).
+_TYPES = {
+    "float": ("fp32", 4),
+    "double": ("fp64", 8),
+    "c10::BFloat16": ("bf16", 2),
+    "c10::Half": ("fp16", 2),
+    "c10::Float8_e4m3fn": ("fp8", 1),
+    "c10::Float8_e5m2": ("fp8", 1),
+    "c10::Float8_e4m3fnuz": ("fp8", 1),
+    "c10::Float8_e5m2fnuz": ("fp8", 1),
+    "long int": ("int64", 8),
+    "long": ("int64", 8),
+    "int": ("int32", 4),
+    "short int": ("int16", 2),
+    "signed char": ("int8", 1),
+    "unsigned char": ("uint8", 1),
+    "bool": ("bool", 1),
+    "c10::complex<float>": ("complex64", 8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor argument. `dtype` is a short name, or the recorded text with `itemsize` 0 where it is not known."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    strides: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Logical elements, broadcast ones included."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Storage the elements lie in: a dimension of stride 0 is stored once."""
+        if len(self.strides) != len(self.shape):
+            return self.elements * self.itemsize
+        return prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride) * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """`arguments[i]` is a tensor, a tuple of tensors (a TensorList), or None; `scalars[i]` is its text or ''."""
+
+    name: str
+    arguments: tuple[Tensor | tuple[Tensor, ...] | None, ...]
+    scalars: tuple[str, ...] = ()
+
+    @classmethod
+    def recorded(
+        cls, name: str, shapes: str, dtypes: str, strides: str | None, concrete: str | None
+    ) -> Operator | None:
+        """From the JSON text of a trace, or None where the text is not what PyTorch writes."""
+        try:
+            dims, types = parsed(shapes), parsed(dtypes)
+            steps = parsed(strides) if strides else []
+            scalars = parsed(concrete) if concrete else []
+        except ValueError:
+            return None
+        if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
+            return None
+        if not isinstance(scalars, list):
+            return None
+        steps = steps if isinstance(steps, list) and len(steps) == len(dims) else [[]] * len(dims)
+        arguments = tuple(_argument(d, t, s) for d, t, s in zip(dims, types, steps, strict=True))
+        return cls(name, arguments, tuple(map(str, scalars)))
+
+    def tensor(self, index: int) -> Tensor | None:
+        """The tensor at that position, or None where something else stands there."""
+        found = self.arguments[index] if index < len(self.arguments) else None
+        return found if isinstance(found, Tensor) else None
+
+    def scalar(self, index: int) -> str:
+        """The text of a scalar argument; '' where it was not recorded."""
+        return self.scalars[index] if index < len(self.scalars) else ""
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor, those in lists included."""
+        found: list[Tensor] = []
+        for argument in self.arguments:
+            if isinstance(argument, Tensor):
+                found.append(argument)
+            elif argument is not None:
+                found.extend(argument)
+        return found
+
+
+def _argument(shape: object, dtype: object, strides: object) -> Tensor | tuple[Tensor, ...] | None:
+    if dtype == "TensorList" and isinstance(shape, list) and shape and isinstance(shape[0], list):
+        return tuple(t for part in shape if (t := _tensor(part, "c10::BFloat16", [])) is not None)
+    return _tensor(shape, dtype, strides)
+
+
+def _tensor(shape: object, dtype: object, strides: object) -> Tensor | None:
+    if not isinstance(shape, list) or not isinstance(dtype, str) or dtype in ("", "Scalar", "ScalarList"):
+        return None
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        return None
+    short, itemsize = _TYPES.get(dtype, (dtype, 0))
+    steps = tuple(strides) if isinstance(strides, list) and len(strides) == len(shape) else ()
+    return Tensor(tuple(shape), short, itemsize, steps) if itemsize else None
+
+
+class WorkKind(StrEnum):
+    """The kind of work, which decides what could make it cheaper."""
+
+    MATMUL = "matmul"
+    ATTENTION = "attention"
+    CONVOLUTION = "convolution"
+    NORM = "norm"
+    SOFTMAX = "softmax"
+    POINTWISE = "pointwise"
+    COPY = "copy"
+    REDUCTION = "reduction"
+    INDEX = "index"
+    OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`flops` counts a multiply-add as two; `bytes` is compulsory traffic; `dtype` is the operand type (bf16, ...)."""
+
+    kind: WorkKind
+    flops: float
+    bytes: float
+    dtype: str

@@ -1,0 +1,1 @@
+"""Collectives: matching across ranks, waiting and transfer, clocks."""

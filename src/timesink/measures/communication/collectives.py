@@ -1,0 +1,220 @@
+"""Collectives of small messages per step and GPU, and how much of them is exposed.
+
+Steps that exchange the same gradients several times: once per forward pass instead of once per step.
+
+Collectives that the host waits for, and the idle time of the GPU behind them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.communication.waits import collective_waits
+from timesink.measures.ranks.job import job
+from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.synchronisations import synchronisations
+from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmallPart:
+    """One GPU's collectives below a size: `per_step` of them, `p50_ns` their median transfer, `exposed` where nothing
+    hides it; `launch_step_ns` is what the calls that launch them take the host per step."""
+
+    per_step: float
+    p50_ns: float
+    exposed: Intervals
+    exposed_step_ns: float
+    exposed_ratio: float
+    launch_step_ns: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmallCollectives:
+    """`calls`: rank, device, bytes, start_ns (of the transfer: after the last arrival, where that is known), end_ns,
+    launch_ns (length of the call that launched it)."""
+
+    trace: Trace
+    calls: pl.DataFrame
+    exposed: pl.DataFrame
+
+    @property
+    def devices(self) -> list[Device]:
+        """GPUs with collectives."""
+        return [(rank, device) for rank, device in self.calls.select("rank", "device").unique().sort("*").rows()]
+
+    def of(self, device: Device, below_bytes: int) -> SmallPart:
+        """The part of one GPU."""
+        mine = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
+        small = self.calls.filter(mine & (pl.col("bytes") < below_bytes))
+        start, end = small["start_ns"].to_numpy(), small["end_ns"].to_numpy()
+        exposed = Intervals.of(self.exposed.filter(mine)) & Intervals.union_of(start, end)
+        begin, over = step_windows(self.trace, device)
+        inside = np.searchsorted(np.sort(start), over) - np.searchsorted(np.sort(start), begin)
+        step_ns, period = per_step_ns(self.trace, device, exposed), period_ns(self.trace, device)
+        per_step = float(inside.mean()) if inside.size else 0.0
+        return SmallPart(
+            per_step=per_step,
+            p50_ns=float(np.median(end - start)) if small.height else 0.0,
+            exposed=exposed,
+            exposed_step_ns=step_ns,
+            exposed_ratio=step_ns / period if period else 0.0,
+            launch_step_ns=_mean(small["launch_ns"]) * per_step,
+        )
+
+
+def small_collectives(trace: Trace) -> SmallCollectives:
+    """Collectives with the transfer they contain."""
+    waits = collective_waits(trace)
+    key = ["rank", "device", "start_ns", "end_ns", "stream"]
+    waited = waits.calls.unique(key, keep="first").select(*key, "wait_ns")
+    calls = waits.job.calls.join(waited, on=key, how="left", maintain_order="left", nulls_equal=True)
+    begun = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
+    calls = calls.join(_launches(trace, calls), on=key, how="left", maintain_order="left", nulls_equal=True)
+    calls = calls.select("rank", "device", "bytes", begun.alias("start_ns"), "end_ns", "launch_ns")
+    return SmallCollectives(trace, calls, waits.job.exposed)
+
+
+def _launches(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
+    """How long the call took that launched each device op that starts with a collective, where it is known."""
+    key = ["rank", "device", "start_ns", "end_ns", "stream"]
+    ops, calls, link = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace).call
+    together = ops["start_ns"].is_in(collectives["start_ns"].unique().implode()).to_numpy()
+    rows = np.flatnonzero(together & (link >= 0))
+    call = calls[link[rows]]
+    launched = ops.select(key)[rows].with_columns((call["end_ns"] - call["start_ns"]).alias("launch_ns"))
+    return launched.unique(key, keep="first")
+
+
+def _mean(values: pl.Series) -> float:
+    known = values.drop_nulls().to_numpy()
+    return float(known.mean()) if known.size else 0.0
+
+
+Numbers = npt.NDArray[np.int64]
+
+_FORWARD: Final = r"^DistributedDataParallel\.forward$"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatedExchange:
+    """One GPU whose steady steps all exchange `times` times the same list of sizes, `step_bytes` in all.
+
+    `exposed`: where exchanges before the last of their step run with no computation beside them.
+    """
+
+    device: Device
+    times: int
+    step_bytes: float
+    exposed: Intervals
+
+
+def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
+    """GPUs with that pattern in every steady step, by rank and device."""
+    forwards = _forwards(trace)
+    if not forwards.height:
+        return ()
+    launched = _launched_reductions(trace)
+    found = []
+    for (rank, device), mine in launched.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        starts = np.sort(forwards.filter(pl.col("rank") == rank)["start_ns"].to_numpy())
+        parts = [
+            _early_blocks(mine, starts, begin, end)
+            for begin, end in steps(trace)
+            .kept.filter(pl.col("rank") == rank)
+            .select("host_start_ns", "host_end_ns")
+            .rows()
+        ]
+        blocks = [part for part in parts if part is not None]
+        if not blocks or len(blocks) < len(parts) or len({times for times, _ in blocks}) > 1:
+            continue
+        times, early = blocks[0][0], pl.concat([calls for _, calls in blocks])
+        exposed = job(trace).exposed.filter((pl.col("rank") == rank) & (pl.col("device") == device))
+        step_bytes = float(early["bytes"].sum()) * times / (times - 1) / len(blocks)
+        found.append(
+            RepeatedExchange((int(rank), int(device)), times, step_bytes, Intervals.of(exposed) & Intervals.of(early))
+        )
+    return tuple(sorted(found, key=lambda part: part.device))
+
+
+def _forwards(trace: Trace) -> pl.DataFrame:
+    parts = [
+        trace[table].filter(matches(trace[table]["name"], _FORWARD)).select("rank", "start_ns", "end_ns")
+        for table in (HOST_OPS, RANGES)
+        if table in trace
+    ]
+    return pl.concat(parts).unique() if parts else pl.DataFrame(schema=["rank", "start_ns", "end_ns"])
+
+
+def _launched_reductions(trace: Trace) -> pl.DataFrame:
+    """All-reduces of known size with the start of the call that launched them: rank, device, start_ns, end_ns, bytes,
+    launch_ns, in order of launch."""
+    ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
+    link = launch_links(trace).call
+    launch = np.append(calls["start_ns"].to_numpy(), 0)[link]
+    key = ["rank", "device", "stream", "start_ns", "end_ns"]
+    launches = ops.select(key).with_columns(pl.Series("launch_ns", launch)).filter(pl.Series(link >= 0))
+    reductions = job(trace).calls.filter((pl.col("kind") == "allreduce") & pl.col("bytes").is_not_null())
+    joined = reductions.join(launches.unique(key, keep="first"), on=key, how="inner")
+    return joined.sort("rank", "device", "launch_ns", "start_ns")
+
+
+def _early_blocks(
+    calls: pl.DataFrame, forwards: Numbers, begin_ns: int, end_ns: int
+) -> tuple[int, pl.DataFrame] | None:
+    """How many forward passes the step has, and its exchanges before the last one; None where they are not alike."""
+    inside = forwards[(forwards >= begin_ns) & (forwards < end_ns)]
+    if inside.size < 2:
+        return None
+    edges = [*inside.tolist(), end_ns]
+    blocks = [calls.filter(pl.col("launch_ns").is_between(*edge, closed="left")) for edge in pairwise(edges)]
+    sizes = [block["bytes"].to_list() for block in blocks]
+    return (len(blocks), pl.concat(blocks[:-1])) if sizes[0] and all(size == sizes[0] for size in sizes) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AwaitedCollectives:
+    """One GPU: `count` blocking calls, most of them `call`, each with idle time behind a collective."""
+
+    device: Device
+    count: int
+    call: str
+    idle: Intervals
+
+
+def awaited_collectives(trace: Trace) -> tuple[AwaitedCollectives, ...]:
+    """GPUs that ran dry as a collective ended while a blocking call waited, by rank and device."""
+    waits = synchronisations(trace)
+    lines = device_timeline(trace).by_device
+    names = waits.calls.select("call", "name")
+    found = []
+    for key, part in waits.drains.partition_by("rank", "device", as_dict=True).items():
+        device = (int(key[0]), int(key[1]))
+        ends = lines[device].communication.end_ns
+        start = part["start_ns"].to_numpy()
+        place = np.minimum(np.searchsorted(ends, start), max(ends.size - 1, 0))
+        behind = ends[place] == start if ends.size else np.zeros(start.size, bool)
+        mine = part.filter(pl.Series(behind))
+        if not mine.height:
+            continue
+        called = (
+            mine.join(names, on="call", how="left")["name"]
+            .value_counts()
+            .sort("count", "name", descending=[True, False])
+        )
+        found.append(
+            AwaitedCollectives(device, int(mine["call"].n_unique()), str(called["name"][0]), Intervals.of(mine))
+        )
+    return tuple(sorted(found, key=lambda part: part.device))

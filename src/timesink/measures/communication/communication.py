@@ -1,0 +1,162 @@
+"""Communication kernels of each GPU: how long, how much of it computation hides.
+
+How much longer the same kernel takes while communication runs beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.kernels import op_class
+from timesink.measures.timeline.budget import time_budget
+from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.nesting import key_slices
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace, remembered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceCommunication:
+    """One GPU: `total_ns` is the union of its communication kernels, `exposed` the part with no computation beside it.
+
+    A collective's duration holds waiting for its peers as well as moving data: nothing here says which.
+    """
+
+    rank: int
+    device: int
+    kernel_count: int
+    total_ns: int
+    exposed: Intervals
+
+    @property
+    def exposed_ns(self) -> int:
+        """Communication that no computation hides."""
+        return self.exposed.total_ns
+
+    @property
+    def overlapped_ns(self) -> int:
+        """Communication that computation hides."""
+        return self.total_ns - self.exposed_ns
+
+    @property
+    def overlap_ratio(self) -> float | None:
+        """|communication and computation| / |communication|; None where there is no communication."""
+        return self.overlapped_ns / self.total_ns if self.total_ns else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Communication:
+    """Per (rank, device), in that order; `by_name`: rank, device, name, count, total_ns (durations summed)."""
+
+    by_device: Mapping[Device, DeviceCommunication]
+    by_name: pl.DataFrame
+
+    def __getitem__(self, device: Device) -> DeviceCommunication:
+        return self.by_device[device]
+
+    def __iter__(self) -> Iterator[DeviceCommunication]:
+        return iter(self.by_device.values())
+
+
+@remembered
+def communication(trace: Trace) -> Communication:
+    """Measure communication on every device that did any work."""
+    ops = trace.get(DEVICE_OPS)
+    talking = ops.filter(op_class(ops) == "communication").select("rank", "device", "name", "start_ns", "end_ns")
+    by_name = (
+        talking.group_by("rank", "device", "name")
+        .agg(pl.len().cast(pl.Int64).alias("count"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("total_ns"))
+        .with_columns(pl.col("name").cast(pl.String))
+        .sort(["rank", "device", "total_ns", "name"], descending=[False, False, True, False])
+    )
+    counts = {(r, d): n for r, d, n in talking.group_by("rank", "device").len().iter_rows()}
+    budgets = time_budget(trace)
+    return Communication(
+        by_device={
+            key: DeviceCommunication(
+                rank=line.rank,
+                device=line.device,
+                kernel_count=counts.get(key, 0),
+                total_ns=line.communication.total_ns,
+                exposed=budgets[key].exposed_communication,
+            )
+            for key, line in device_timeline(trace).by_device.items()
+        },
+        by_name=by_name,
+    )
+
+
+# A launch shape says little by itself: only kernels whose free runs agree this well are compared.
+_SPREAD: Final = 1.25
+_INSTANCES: Final = 3
+# Counted as beside communication from this share of its time; as free below the other.
+_BESIDE, _FREE = 0.5, 0.02
+_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contention:
+    """`frame`: rank, device, kernels, beside_ns, excess_ns. `kernels` had both kinds of run; `beside_ns` is the time of
+    their runs beside communication and `excess_ns` what these took beyond the median of the free runs.
+
+    A kernel is one name, grid and block. Only those whose free runs agree within a quarter (p90 over p10) are compared;
+    another problem size under one launch shape would show as spread. A GPU without such kernels has no row.
+    """
+
+    frame: pl.DataFrame
+
+
+@remembered
+def contention(trace: Trace) -> Contention:
+    """Compare each kernel's runs beside communication with its free runs."""
+    ops = trace.get(DEVICE_OPS)
+    shape = ["rank", "device", "name", *_SHAPE]
+    known = (op_class(ops) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
+    beside = np.zeros(ops.height, np.bool_)  # on devices that communicate at all
+    for (rank, device), first, last in key_slices(ops, ("rank", "device")):
+        beside[first:last] = len(device_timeline(trace)[rank, device].communication) > 0
+    known &= pl.Series(beside)
+    kernels = ops.select(*shape, "start_ns", "end_ns").filter(known)
+    kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length_ns"))
+    parts = [kernels.clear().with_columns(pl.lit(0, pl.Int64).alias("covered_ns"))]
+    for (rank, device), mine in kernels.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        talking = device_timeline(trace)[rank, device].communication
+        covered = talking.covered_ns(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
+        parts.append(mine.with_columns(pl.Series("covered_ns", covered)))
+    share = pl.col("covered_ns") / pl.col("length_ns")
+    length = pl.col("length_ns")
+    runs = (
+        pl.concat(parts)
+        .filter(length > 0)
+        .with_columns((share >= _BESIDE).alias("beside"), (share <= _FREE).alias("free"))
+    )
+    return Contention(
+        runs.group_by(shape)
+        .agg(
+            length.filter("free").median().alias("alone_ns"),
+            length.filter("free").quantile(0.1).alias("low"),
+            length.filter("free").quantile(0.9).alias("high"),
+            pl.col("free").sum().alias("free_count"),
+            pl.col("beside").sum().alias("beside_count"),
+            length.filter("beside").sum().alias("beside_ns"),
+        )
+        .filter(
+            (pl.col("free_count") >= _INSTANCES)
+            & (pl.col("beside_count") >= _INSTANCES)
+            & (pl.col("high") <= _SPREAD * pl.col("low"))
+        )
+        .with_columns((pl.col("beside_ns") - pl.col("alone_ns") * pl.col("beside_count")).alias("excess_ns"))
+        .group_by("rank", "device")
+        .agg(
+            pl.len().cast(pl.Int64).alias("kernels"),
+            pl.col("beside_ns").sum(),
+            pl.col("excess_ns").round().cast(pl.Int64).sum(),
+        )
+        .sort("rank", "device")
+    )

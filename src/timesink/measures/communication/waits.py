@@ -1,0 +1,210 @@
+"""Every collective split into waiting for the last rank and moving data, hidden and exposed.
+
+Bandwidth of collectives as nccl-tests defines it.
+
+algbw = S / t, busbw = algbw x factor (nccl-tests, PERFORMANCE.md); t is the transfer, from the last rank's arrival to
+the last end, since waiting for a late rank moves no data. 1 GB = 1e9 bytes.
+
+Messages between two ranks: how long each direction waits and transfers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from timesink.knowledge.collectives import BUS_FACTORS
+from timesink.measures.communication.clocks import Clocks, align_clocks
+from timesink.measures.communication.matching import Matched, Paired, matched, paired
+from timesink.measures.ranks.job import Job, job
+from timesink.model.intervals import Intervals
+from timesink.model.trace import Trace, remembered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveWaits:
+    """`calls`: one row per matched call, by instance and rank; wait + transfer = duration, to the nanosecond.
+
+    Columns beside those of the call: instance, size, complete, rigorous, offset_ns, arrival_ns (start on the first
+    rank's clock), ready_ns (the last arrival), wait_ns (from its own arrival until the last one), transfer_ns (the
+    rest), exposed_wait_ns, exposed_transfer_ns (those parts with no computation beside them), error_ns (what the clocks
+    leave open about wait and transfer; null: everything). `instances`: instance, kind, group, size, bytes, ready_ns,
+    end_ns, transfer_ns (from the last arrival to the last end), last_rank, last_device, margin_ns (how long after the
+    second last), error_ns. Where a rank is missing from an instance (`complete` false), waits are lower bounds.
+
+    `pairs`: the same columns as `calls` for sends and receives that have a counterpart. A send that is over before its
+    receiver comes was buffered and waited for nobody.
+    """
+
+    job: Job
+    matched: Matched
+    clocks: Clocks
+    calls: pl.DataFrame
+    instances: pl.DataFrame
+    paired: Paired
+    pairs: pl.DataFrame
+
+
+@remembered
+def collective_waits(trace: Trace) -> CollectiveWaits:
+    """The split for all ranks of a trace."""
+    return waits_of(job(trace))
+
+
+def waits_of(whole: Job) -> CollectiveWaits:
+    """The split for a merged job."""
+    found = matched(whole.calls)
+    sends = paired(whole.calls, first_instance=int(found.calls["instance"].n_unique()))
+    clocks = align_clocks(found.calls, whole.members, sends.calls)
+    calls = _exposed(_split(clocks.calls), whole.exposed)
+    pairs = _exposed(_unbuffered(_split(clocks.pairs)), whole.exposed)
+    return CollectiveWaits(whole, found, clocks, calls, _instances(calls), sends, pairs)
+
+
+def _split(calls: pl.DataFrame) -> pl.DataFrame:
+    arrival, length = pl.col("start_ns") - pl.col("offset_ns"), pl.col("end_ns") - pl.col("start_ns")
+    last = pl.col("arrival_ns") == pl.col("ready_ns")
+    own = pl.col("error_ns")
+    of_last = own.filter(last).max().over("instance")
+    # An error is a sum of two clocks' errors; within one clock both are null or equal and cancel.
+    return (
+        calls.with_columns(arrival.alias("arrival_ns"))
+        .with_columns(pl.col("arrival_ns").max().over("instance").alias("ready_ns"))
+        .with_columns(
+            pl.min_horizontal(pl.col("ready_ns") - pl.col("arrival_ns"), length).alias("wait_ns"),
+            pl.when(pl.col("offset_ns").n_unique().over("instance") == 1)
+            .then(pl.max_horizontal(own, of_last))
+            .otherwise(own + of_last)
+            .alias("error_ns"),
+        )
+        .with_columns((length - pl.col("wait_ns")).alias("transfer_ns"))
+    )
+
+
+def _unbuffered(pairs: pl.DataFrame) -> pl.DataFrame:
+    """A send that ended before its receiver came moved its data all the same."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    buffered = (pl.col("kind") == "send") & (pl.col("wait_ns") >= length)
+    wait = pl.when(buffered).then(0).otherwise("wait_ns").alias("wait_ns")
+    return pairs.with_columns(wait, (length - wait).alias("transfer_ns"))
+
+
+def _exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
+    """How much of each part no computation hides, by the rank's own clock."""
+    open_parts = {key: Intervals.of(part) for key, part in exposed.partition_by("rank", "device", as_dict=True).items()}
+    nothing = pl.lit(0, pl.Int64)
+    parts = [calls.clear().with_columns(exposed_wait_ns=nothing, exposed_transfer_ns=nothing)]
+    for key, mine in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        free = open_parts.get(key, Intervals.none())
+        start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        turn = start + mine["wait_ns"].to_numpy()
+        parts.append(
+            mine.with_columns(
+                pl.Series("exposed_wait_ns", free.covered_ns(start, turn)),
+                pl.Series("exposed_transfer_ns", free.covered_ns(turn, end)),
+            )
+        )
+    return pl.concat(parts).sort("instance", "rank", "device")
+
+
+def _instances(calls: pl.DataFrame) -> pl.DataFrame:
+    by_arrival = calls.sort("instance", "arrival_ns", "rank", "device")
+    arrival, end = pl.col("arrival_ns"), pl.col("end_ns") - pl.col("offset_ns")
+    return (
+        by_arrival.group_by("instance", maintain_order=True)
+        .agg(
+            pl.col("kind", "group", "size", "complete", "rigorous").first(),
+            pl.col("bytes").max(),
+            pl.col("ready_ns").first(),
+            end.max().alias("end_ns"),
+            pl.col("rank").last().alias("last_rank"),
+            pl.col("device").last().alias("last_device"),
+            (arrival.last() - arrival.slice(-2, 1).first()).alias("margin_ns"),
+            pl.col("error_ns").max(),
+            pl.col("transfer_ns").min().alias("least_transfer_ns"),
+            pl.col("wait_ns").sum().alias("wait_sum_ns"),
+        )
+        .with_columns(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - pl.col("ready_ns")).alias("transfer_ns"))
+    )
+
+
+@remembered
+def waiting_in_collectives(trace: Trace) -> dict[tuple[int, int], Intervals]:
+    """Per GPU: when it stood in a collective whose last rank had not come, hidden or not, by the rank's own clock."""
+    waits = collective_waits(trace)
+    found = {}
+    for (rank, device), mine in waits.calls.partition_by("rank", "device", as_dict=True).items():
+        start = mine["start_ns"].to_numpy()
+        found[int(rank), int(device)] = Intervals.union_of(start, start + mine["wait_ns"].to_numpy())
+    return found
+
+
+def exposed_waits(trace: Trace) -> dict[tuple[int, int], Intervals]:
+    """The part of that waiting with no computation beside it."""
+    open_parts = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
+    waiting = waiting_in_collectives(trace)
+    return {key: part & Intervals.of(open_parts[key]) for key, part in waiting.items() if key in open_parts}
+
+
+def bandwidth(waits: CollectiveWaits) -> pl.DataFrame:
+    """Transfers of complete collectives, by kind, number of ranks and size; unknown kinds and sizes are left out.
+
+    Columns: kind, size (ranks), bytes, count, transfer_ns (fastest), p50_ns, algbw_gb_per_s and busbw_gb_per_s of the
+    fastest.
+    """
+    known = waits.instances.filter(
+        pl.col("complete") & (pl.col("bytes") > 0) & (pl.col("transfer_ns") > 0) & pl.col("kind").is_in(BUS_FACTORS)
+    )
+    factor = pl.struct("kind", "size").map_elements(lambda row: BUS_FACTORS[row["kind"]](row["size"]), pl.Float64)
+    frame = (
+        known.group_by("kind", "size", "bytes")
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("transfer_ns").min(),
+            pl.col("transfer_ns").median().alias("p50_ns"),
+        )
+        .sort("kind", "size", "bytes")
+    )
+    frame = frame.with_columns(factor.alias("factor")) if frame.height else frame.with_columns(factor=pl.lit(1.0))
+    frame = frame.with_columns((pl.col("bytes") / pl.col("transfer_ns")).alias("algbw_gb_per_s"))
+    return frame.with_columns((pl.col("algbw_gb_per_s") * pl.col("factor")).alias("busbw_gb_per_s"))
+
+
+def messages(waits: CollectiveWaits) -> pl.DataFrame:
+    """One row per pair of send and receive: sender, receiver (the lower and the higher rank where nothing says who
+    sends), bytes, wait_ns and exposed_wait_ns (both ends), transfer_ns (from the later arrival to the later end, on one
+    clock), exposed_transfer_ns (the larger end's), error_ns."""
+    from_rank = pl.when(pl.col("kind") == "recv").then("peer").otherwise("rank")
+    known = pl.col("rigorous").all()
+    end = pl.col("end_ns") - pl.col("offset_ns")
+    return (
+        waits.pairs.group_by("instance", maintain_order=True)
+        .agg(
+            pl.when(known).then(from_rank.first()).otherwise(pl.col("rank").min()).alias("sender"),
+            pl.max_horizontal(pl.col("rank").max(), pl.col("peer").max()).alias("high"),
+            pl.min_horizontal(pl.col("rank").min(), pl.col("peer").min()).alias("low"),
+            pl.col("bytes", "error_ns").max(),
+            pl.col("wait_ns", "exposed_wait_ns").sum(),
+            pl.col("exposed_transfer_ns").max(),
+            (end.max() - pl.col("ready_ns").first()).clip(0).alias("transfer_ns"),
+        )
+        .with_columns(receiver=pl.when(pl.col("sender") == pl.col("low")).then("high").otherwise("low"))
+        .drop("low", "high")
+    )
+
+
+def channels(waits: CollectiveWaits) -> pl.DataFrame:
+    """One row per direction and size: sender, receiver, bytes, count, wait_ns, exposed_wait_ns (sums), transfer_ns
+    (median), gb_per_s (of the median; 1 GB = 1e9 bytes), those with the most waiting first."""
+    return (
+        messages(waits)
+        .group_by("sender", "receiver", "bytes")
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("wait_ns", "exposed_wait_ns").sum(),
+            pl.col("transfer_ns").median(),
+        )
+        .with_columns(gb_per_s=pl.when(pl.col("transfer_ns") > 0).then(pl.col("bytes") / pl.col("transfer_ns")))
+        .sort("wait_ns", "sender", "receiver", "bytes", descending=[True, False, False, False], nulls_last=True)
+    )

@@ -1,0 +1,1 @@
+"""Compilation: summaries, counters, compiled regions and graph breaks."""

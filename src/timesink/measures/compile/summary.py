@@ -1,0 +1,219 @@
+"""What the compiler's log adds up to: per function compilations, graph breaks, recompilations; caches; phases.
+
+A recompilation is late where every function of its rank had been compiled for the first time before it: then the
+program meets nothing new, and only a guard fails again. Seconds of compilation are those of whole frames; phases lie
+inside them and inside each other, so that they do not sum to them.
+
+How much of a recorded run its host spent compiling, warm-up included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace, remembered
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSummary:
+    """One function on one rank. `guard` is the guard that failed most often, whatever the
+    numbers in it, as it failed last; `guard_failures` how often."""
+
+    rank: int
+    function: str
+    file: str | None
+    line: int | None
+    compilations: int
+    compile_ns: int
+    graph_breaks: int
+    recompilations: int
+    late_recompilations: int
+    guard: str | None
+    guard_failures: int
+    guards: int | None
+    eager: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """One place at which graphs break, and how often the compiler met it."""
+
+    rank: int
+    file: str | None
+    line: int | None
+    reason: str | None
+    function: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompileSummary:
+    """All ranks. `compile_ns`: time in which the slowest rank compiled; `span_ns`: from the first event to the last.
+    `caches`: hits, misses and bypasses. `phases`: name, time, count, longest first."""
+
+    frames: tuple[FrameSummary, ...]
+    breaks: tuple[GraphBreak, ...]
+    compile_ns: int
+    span_ns: int
+    caches: dict[str, int]
+    phases: tuple[tuple[str, int, int], ...]
+    hints: tuple[tuple[str, int], ...]
+
+    @property
+    def graph_breaks(self) -> int:
+        """Graph breaks of the rank that has most; the ranks of a job compile the same program."""
+        return _most((part.rank, part.count) for part in self.breaks)
+
+    @property
+    def recompilations(self) -> int:
+        """Recompilations of the rank that has most."""
+        return _most((frame.rank, frame.recompilations) for frame in self.frames)
+
+    @property
+    def late_recompilations(self) -> int:
+        """Of these, those after every function was compiled once."""
+        return _most((frame.rank, frame.late_recompilations) for frame in self.frames)
+
+
+@remembered
+def compile_summary(trace: Trace) -> CompileSummary:
+    """Sum up the log; everything is empty where the trace has none."""
+    events = trace.get(COMPILE_EVENTS).with_columns(pl.col("event", "function", "file").cast(pl.String))
+    first_ns = {
+        int(rank): int(part["start_ns"].to_numpy().max())
+        for (rank,), part in events.filter((pl.col("event") == "compile") & (pl.col("compilation") == 0))
+        .partition_by("rank", as_dict=True)
+        .items()
+    }
+    key = ["rank", "function", "file", "line"]
+    named = events.filter(pl.col("function").is_not_null() & ~pl.col("event").is_in(["phase", *_CACHES]))
+    parts = named.filter(pl.col("event") != "graph_break").partition_by(key, as_dict=True, maintain_order=True)
+    broken = named.filter(pl.col("event") == "graph_break").group_by("rank", "function").len()
+    counts = {(rank, function): count for rank, function, count in broken.iter_rows()}
+    frames = [_frame(part, first_ns.get(part["rank"][0], 0), counts) for part in parts.values()]
+    frames.sort(key=lambda frame: (frame.rank, -frame.compile_ns, frame.function, frame.line or 0))
+    per_rank = events.filter(pl.col("event") == "compile").partition_by("rank")
+    start, end = events["start_ns"].to_numpy(), events["end_ns"].to_numpy()
+    span_ns = int(end.max() - start.min()) if events.height else 0
+    return CompileSummary(
+        tuple(frames),
+        _breaks(events),
+        max((Intervals.of(part).total_ns for part in per_rank), default=0),
+        span_ns,
+        {name: int((events["event"] == name).sum()) for name in _CACHES},
+        _phases(events),
+        _hints(events),
+    )
+
+
+_CACHES = ("cache_hit", "cache_miss", "cache_bypass")
+
+
+def _frame(part: pl.DataFrame, first_ns: int, breaks: dict[tuple[int, str], int]) -> FrameSummary:
+    first = part.row(0, named=True)
+    compiled = part.filter(pl.col("event") == "compile")
+    again = part.filter(pl.col("event") == "recompile")
+    reasons = again["reason"].drop_nulls().to_list()
+    failed = Counter(_unnumbered(reason) for reason in reasons)
+    alike, failures = min(failed.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    guard = next((reason for reason in reversed(reasons) if _unnumbered(reason) == alike), None)
+    eager = part.filter(pl.col("event").is_in(["failure", "limit", "skipped"]))
+    guards = part["guards"].drop_nulls()
+    return FrameSummary(
+        rank=first["rank"],
+        function=first["function"],
+        file=first["file"],
+        line=first["line"],
+        compilations=compiled.height,
+        compile_ns=int((compiled["end_ns"] - compiled["start_ns"]).sum()),
+        graph_breaks=breaks.get((first["rank"], first["function"]), 0),
+        recompilations=again.height,
+        late_recompilations=int((again["start_ns"] > first_ns).sum()),
+        guard=guard,
+        guard_failures=failures,
+        guards=int(guards.to_numpy().max()) if len(guards) else None,
+        eager=f"{eager['event'][-1]}: {_first_line(eager['reason'][-1])}" if eager.height else None,
+    )
+
+
+def _first_line(reason: str | None) -> str:
+    """What the compiler says before it explains, hints and refers."""
+    return next((line.strip() for line in (reason or "").splitlines() if line.strip()), "no reason given")
+
+
+def _unnumbered(guard: str) -> str:
+    """The guard without the numbers it compares with: one guard fails for another number each time."""
+    return re.sub(r"\d+", "#", guard)
+
+
+def _breaks(events: pl.DataFrame) -> tuple[GraphBreak, ...]:
+    key = ["rank", "file", "line", "reason"]
+    rows = events.filter(pl.col("event") == "graph_break")
+    counted = rows.group_by(key).agg(pl.col("function").drop_nulls().first(), pl.len().alias("count"))
+    ordered = counted.sort("rank", "count", "file", "line", "reason", descending=[False, True, False, False, False])
+    return tuple(GraphBreak(*row) for row in ordered.select(*key, "function", "count").iter_rows())
+
+
+def _phases(events: pl.DataFrame) -> tuple[tuple[str, int, int], ...]:
+    rows = events.filter(pl.col("event") == "phase")
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time")
+    counted = rows.group_by("function").agg(length, pl.len().alias("count"))
+    return tuple(counted.sort("time", "function", descending=[True, False]).iter_rows())
+
+
+def _hints(events: pl.DataFrame) -> tuple[tuple[str, int], ...]:
+    rows = events.filter(pl.col("event") == "perf_hint").group_by("reason").len()
+    return tuple(rows.sort("len", "reason", descending=[True, False]).iter_rows())
+
+
+def _most(counts: Iterable[tuple[int, int]]) -> int:
+    totals: Counter[int] = Counter()
+    for rank, count in counts:
+        totals[rank] += count
+    return max(totals.values(), default=0)
+
+
+COMPILING: Final = r"\(dynamo_timed\)|_compile\.compile_inner|entire_frame_compile"
+
+
+@dataclass(frozen=True, slots=True)
+class CompileTime:
+    """One rank: time in which any thread compiled, of the recorded span from its first event to its last."""
+
+    rank: int
+    compile_ns: int
+    span_ns: int
+
+    @property
+    def share(self) -> float:
+        """Share of the span, 0 to 1."""
+        return self.compile_ns / self.span_ns if self.span_ns else 0.0
+
+
+@remembered
+def compile_time(trace: Trace) -> tuple[CompileTime, ...]:
+    """Per rank with device work."""
+    tables = [trace.get(table).select("rank", "name", "start_ns", "end_ns") for table in (RANGES, HOST_OPS)]
+    compiling = pl.concat([frame.filter(matches(frame["name"], COMPILING)) for frame in tables], how="vertical_relaxed")
+    everything = [
+        *tables,
+        *(trace.get(table).select("rank", "start_ns", "end_ns") for table in (API_CALLS, DEVICE_OPS)),
+    ]
+    found = []
+    for rank in trace.get(DEVICE_OPS)["rank"].unique().sort():
+        mine = [part.filter(pl.col("rank") == rank) for part in everything]
+        begins = np.concatenate([part["start_ns"].to_numpy() for part in mine])
+        ends = np.concatenate([part["end_ns"].to_numpy() for part in mine])
+        spent = Intervals.of(compiling.filter(pl.col("rank") == rank)).total_ns
+        found.append(CompileTime(int(rank), spent, int(ends.max() - begins.min())))
+    return tuple(found)

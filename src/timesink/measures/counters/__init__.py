@@ -1,0 +1,1 @@
+"""Counters of single kernels from a kernel profiler."""

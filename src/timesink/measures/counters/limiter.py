@@ -1,0 +1,215 @@
+"""What a profiled kernel's time goes to, by cause, and how much faster it could be without each.
+
+The busiest unit is busy for a share `u` of the time: that share is waste of a known cause or necessary work. For the
+rest even the busiest unit waits: for blocks, for warps, for each other. Every nanosecond gets exactly one cause, so
+the shares of a kernel add up to 1, which the profiler's own estimates do not.
+
+The bound of a cause is the next ceiling: the kernel's time cannot fall below what the remaining units still need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.leaves import ARITHMETIC, MEMORY, Leaf, Resource, is_complete, leaves
+from timesink.measures.counters.roofline import KernelRoofline, roofline_of
+from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Occupancy, Stalls, occupancy_of, stalls_of
+from timesink.measures.counters.waste import Cause, Waste, least_passes, waste_of
+from timesink.model.trace import Trace, remembered
+
+# The share of its nominal peak that a unit reaches at best. DRAM: the highest of 87 kernels on nine GPUs was 94.9 %.
+ACHIEVABLE = {Resource.DRAM: 0.95}
+_WASTES = (Cause.REGISTER_SPILLS, Cause.ATOMICS, Cause.BANK_CONFLICTS, Cause.UNCOALESCED, Cause.DIVERGENCE)
+_LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
+_SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
+# Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
+_REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
+_BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
+_HALF_OF_FMA = ("fmaheavy", "fmalite")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelLimits:
+    """One profiled kernel, explained.
+
+    `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` has the largest. `bounds`
+    holds for each the largest possible speedup if that cause were gone and nothing else changed, limited by the next
+    unit.
+    """
+
+    kernel: KernelCounters
+    leaves: tuple[Leaf, ...]
+    is_complete: bool
+    shares: Mapping[Cause, float]
+    bounds: Mapping[Cause, float]
+    roofline: KernelRoofline | None
+    occupancy: Occupancy
+    stalls: Stalls | None
+    waste: Waste
+    top: Leaf
+
+    @property
+    def limiter(self) -> Cause:
+        """The cause with the largest share of the time."""
+        return max(self.shares, key=lambda cause: (self.shares[cause], -list(Cause).index(cause)))
+
+    @property
+    def ranked(self) -> tuple[Cause, ...]:
+        """Causes that have a share, the largest first."""
+        order = list(Cause)
+        return tuple(sorted((c for c in Cause if self.shares[c] > 0), key=lambda c: (-self.shares[c], order.index(c))))
+
+
+@remembered
+def kernel_limits(trace: Trace) -> tuple[KernelLimits | None, ...]:
+    """Every profiled launch in report order; None where its counters failed or tell too little."""
+    return tuple(limits_of(kernel) for kernel in kernel_counters(trace))
+
+
+def limits_of(kernel: KernelCounters) -> KernelLimits | None:
+    """The explanation of one kernel."""
+    found = leaves(kernel)
+    if not found or kernel.is_failed:
+        return None
+    waste, occupancy, stalls = waste_of(kernel), occupancy_of(kernel), stalls_of(kernel)
+    roofline = roofline_of(kernel)
+    top = _top(found, waste)
+    busy = _used(top)
+    shares = dict.fromkeys(Cause, 0.0)
+    left = _share_out_busy(shares, busy, top, waste)
+    shares[_work(top, roofline)] += left
+    _share_out_idle(shares, 1 - busy, waste, occupancy, stalls)
+    bounds = {cause: _bound(cause, found, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
+    return KernelLimits(kernel, found, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top)
+
+
+def _used(leaf: Leaf) -> float:
+    return min(1.0, leaf.busy / ACHIEVABLE.get(leaf.resource, 1.0))
+
+
+def _top(found: tuple[Leaf, ...], waste: Waste) -> Leaf:
+    """The busiest leaf. Atomics on few words keep one slice of L2 busy while the average is low: then that slice."""
+    known = [leaf for leaf in found if leaf.resource is not Resource.HIDDEN] or list(found)
+    top = max(known, key=_used)
+    hot = [leaf for leaf in known if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > _used(top)]
+    if not hot:
+        return top
+    hottest = max(hot, key=lambda leaf: leaf.hottest)
+    return Leaf(hottest.name, Resource.L2, hottest.hottest, hottest.hottest)
+
+
+def _share_out_busy(shares: dict[Cause, float], busy: float, top: Leaf, waste: Waste) -> float:
+    """Give each kind of waste its part of the busy time; what is left is necessary work."""
+    left = busy
+    for cause in _WASTES:
+        part = min(left, busy * waste.of(cause, top.resource))
+        shares[cause] += part
+        left -= part
+    return left
+
+
+def _work(top: Leaf, roofline: KernelRoofline | None) -> Cause:
+    """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is."""
+    if top.resource in MEMORY:
+        return Cause.MEMORY
+    is_shared = top.resource in (Resource.ISSUE, Resource.CONTROL)
+    return Cause.MEMORY if is_shared and roofline is not None and roofline.is_memory_side else Cause.COMPUTE
+
+
+def _share_out_idle(
+    shares: dict[Cause, float], idle: float, waste: Waste, occupancy: Occupancy, stalls: Stalls | None
+) -> None:
+    """Give the time in which even the busiest unit waits to what it waits for."""
+    without_blocks = min(idle, occupancy.sm_idle or 0.0)
+    shares[Cause.OCCUPANCY] += without_blocks
+    left = waiting = idle - without_blocks
+    for cause, ratio in _waiting_for_waste(waste, stalls).items():
+        part = min(left, waiting * ratio)
+        shares[cause] += part
+        left -= part
+    hideable = 1.0 if stalls is None else stalls.of(HIDDEN_BY_WARPS)
+    room = 0.0 if occupancy.achieved is None else max(0.0, 1 - occupancy.achieved)
+    part = left * hideable * room
+    shares[Cause.OCCUPANCY] += part
+    shares[Cause.LATENCY] += left - part
+
+
+def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float]:
+    """Shares of the waiting time that a kind of waste lengthens."""
+    if stalls is None:
+        return {}
+    loads, shared = stalls.of(_LOAD_STALLS), stalls.of(_SHARED_STALLS)
+    lanes = 0.0 if waste.active_lanes is None else max(0.0, 1 - waste.active_lanes / 32)
+    return {
+        Cause.REGISTER_SPILLS: loads * waste.of(Cause.REGISTER_SPILLS, Resource.L1),
+        Cause.ATOMICS: loads * waste.atomic_requests + shared * waste.of(Cause.ATOMICS, Resource.L1),
+        Cause.BANK_CONFLICTS: shared * waste.of(Cause.BANK_CONFLICTS, Resource.L1),
+        Cause.UNCOALESCED: loads * waste.of(Cause.UNCOALESCED, Resource.L1),
+        Cause.DIVERGENCE: (1 - stalls.of(FULL)) * lanes,
+    }
+
+
+def _bound(cause: Cause, found: tuple[Leaf, ...], waste: Waste) -> float:
+    """1 over the busiest unit after the cause is gone."""
+    remaining = (_used(leaf) * _kept(cause, leaf, waste) for leaf in found if leaf.resource is not Resource.HIDDEN)
+    ceiling = max(remaining, default=1.0)
+    return max(1.0, 1 / ceiling) if ceiling > 0 else float("inf")
+
+
+def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
+    """The share of a unit's busy time that stays when the cause is gone: an underestimate, so that the bound holds."""
+    is_request = any(word in leaf.name for word in _REQUESTS)
+    match cause:
+        case Cause.MEMORY | Cause.COMPUTE:
+            return _kept_of_other_side(cause, leaf, waste, is_request)
+        case Cause.OCCUPANCY:
+            return 1.0
+        case Cause.LATENCY:
+            return 0.0 if _BARRIERS in leaf.name else 1.0
+        case Cause.DIVERGENCE:
+            lanes = 1.0 if waste.active_lanes is None else min(1.0, waste.active_lanes / 32)
+            return 1.0 if leaf.resource is Resource.DRAM else lanes
+        case Cause.REGISTER_SPILLS:
+            is_instruction = is_request or leaf.resource in (Resource.ALU, Resource.ISSUE, Resource.CONTROL)
+            return 0.0 if is_instruction else 1 - waste.of(cause, leaf.resource)
+        case _:
+            return _kept_of_accesses(cause, leaf, waste, is_request)
+
+
+def _kept_of_other_side(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) -> float:
+    """Without bytes to move arithmetic stays, and of the issue slots those of other than load-store instructions;
+    without arithmetic the memory units stay, except what counts instructions.
+    """
+    if cause is Cause.COMPUTE:
+        return 1.0 if leaf.resource in MEMORY and not is_request else 0.0
+    if leaf.resource is Resource.ISSUE:
+        return 1 - waste.memory_instructions
+    return 1.0 if leaf.resource in ARITHMETIC and not any(word in leaf.name for word in _HALF_OF_FMA) else 0.0
+
+
+def _kept_of_accesses(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) -> float:
+    """Coalescing and conflict-free layouts leave the number of requests as it is; combining atomics does not."""
+    if is_request and cause is not Cause.ATOMICS:
+        return 1.0
+    if cause is Cause.UNCOALESCED and leaf.resource in (Resource.L1, Resource.L2):
+        return _kept_when_coalesced(leaf, waste)
+    return 1 - waste.of(cause, leaf.resource)
+
+
+def _kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
+    """Passes shrink to one per 128 bytes, tag look-ups to one per four sectors, and each direction by its own
+    excess.
+    """
+    access = waste.access
+    if access.excess_ratio is None:
+        return 1.0 if leaf.resource is Resource.L2 else 0.0
+    if leaf.resource is Resource.L1:
+        return least_passes(access)
+    kept = 1 - waste.of(Cause.UNCOALESCED, Resource.L2)
+    if "tag_requests" in leaf.name:
+        return kept / 4
+    used = {"xbar2lts": access.used_of_stores, "l1tex2xbar": access.used_of_stores, "lts2xbar": access.used_of_loads}
+    direction = next((share for word, share in used.items() if word in leaf.name), 1.0)
+    return 0.0 if direction is None else min(kept, direction)

@@ -1,0 +1,1 @@
+"""Idle time of a device and what it waited for."""

@@ -1,0 +1,178 @@
+"""Why each device was idle: every gap is cut into stretches of one cause each; their lengths sum to the idle time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.idle.causes import NAMES, HostActivity, IdleCause, host_activity
+from timesink.measures.idle.gaps import device_gaps
+from timesink.measures.idle.pieces import Pieces, cut_gaps, placed
+from timesink.measures.timeline.replay import work_of
+from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.lookup import stacked
+from timesink.model.nesting import key_slices, slice_of
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
+from timesink.model.trace import Trace, remembered
+
+Rows = npt.NDArray[np.int64]
+
+_PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
+_SCHEMA: Final = pl.Schema(
+    {
+        "rank": pl.Int32(),
+        "device": pl.Int32(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "cause": IdleCause,
+        "process": pl.Int64(),
+        "thread": pl.Int64(),
+        "call_row": pl.Int32(),
+        "sync_row": pl.Int32(),
+        "op_row": pl.Int32(),
+        "host_op_row": pl.Int32(),
+        "range_row": pl.Int32(),
+        "frame_row": pl.Int32(),
+        "call": pl.Categorical(),
+        "host_op": pl.Categorical(),
+        "range": pl.Categorical(),
+        "frame": pl.Categorical(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdleBlame:
+    """`frame`: one row per stretch of idle time, in order of rank, device, start. Their lengths sum to the idle time.
+
+    - rank, device, start_ns, end_ns: the stretch. cause: an `IdleCause`.
+    - process, thread: who kept the device waiting; null for causes on the device.
+    - call_row: row of `api_calls` that speaks for the stretch: the blocking call of `sync`, the call the thread was in,
+      or the launch of `launch_latency`; null where none.
+    - sync_row: row of `api_calls` of the blocking call that drained the device before this gap, whatever the stretch's
+      own cause. A drain charges to `sync` as much of the restart as the host had lost by waiting; what is left would
+      have kept the device waiting without the wait too, and keeps its own cause.
+    - op_row: row of `device_ops` that ended the gap. host_op_row, range_row, frame_row: innermost operator, range and
+      Python frame around the stretch's start (for `sync`: around the blocking call), rows of their tables.
+    - call, host_op, range, frame: the names that go with those rows; untrusted text.
+
+    `untraced` is host time in which no operator, call or frame was recorded: Python where no stacks were captured, or a
+    thread that waited. `unexplained` is said openly: the op was queued, nothing known held it, and it started late.
+    """
+
+    frame: pl.DataFrame
+    totals: pl.DataFrame = field(init=False)
+
+    def __post_init__(self) -> None:
+        length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns")
+        totals = self.frame.group_by("rank", "device", "cause").agg(length, pl.len().alias("stretches"))
+        object.__setattr__(self, "totals", totals.sort("rank", "device", pl.col("cause").to_physical()))
+
+    @property
+    def idle_ns(self) -> int:
+        """Idle time of all devices, summed."""
+        return int((self.frame["end_ns"] - self.frame["start_ns"]).sum())
+
+    def on(self, device: Device) -> pl.DataFrame:
+        """The stretches of one device."""
+        first, last = slice_of(self.frame, ("rank", "device"), device)
+        return self.frame[first:last]
+
+    def of(self, *causes: str) -> pl.DataFrame:
+        """The stretches of these causes."""
+        return self.frame.filter(pl.col("cause").is_in(list(causes)))
+
+    def ended_by(self, rows: Rows) -> pl.DataFrame:
+        """Every stretch of the gaps that one of these device ops ended, by rows of `device_ops`."""
+        return self.frame.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
+
+    def drained(self) -> pl.DataFrame:
+        """Every stretch of the gaps that followed a drain, whatever its cause: removing the waits wins no more."""
+        return self.frame.filter(pl.col("sync_row").is_not_null())
+
+
+@remembered
+def idle_blame(trace: Trace) -> IdleBlame:
+    """Blame every gap of every device, rank by rank."""
+    ranks = sorted({rank for rank, _ in device_timeline(trace).by_device})
+    return IdleBlame(stacked((part for rank in ranks for part in _blame_rank(trace, rank)), _SCHEMA))
+
+
+def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
+    """The stretches per (rank, device): what a finding claims."""
+    times = stretches.select("rank", "device", "start_ns", "end_ns").sort("rank", "device", "start_ns")
+    devices = key_slices(times, ("rank", "device"))
+    return {(rank, device): Intervals.of(times[first:last]) for (rank, device), first, last in devices}
+
+
+def _blame_rank(trace: Trace, rank: int) -> Iterator[pl.DataFrame]:
+    """Each gap is blamed for itself, a slice of gaps at a time: that bounds what the cutting needs beside its result.
+
+    Slices are of one device and in order, and no stretch leaves its gap, so a slice sorted is its part of the whole.
+    """
+    work = work_of(trace, rank)
+    activity = host_activity(trace, work, _late(trace, rank))
+    for gaps in device_gaps(trace).slices(rank):
+        found = placed(gaps, work)
+        yield _named(trace, work.calls.threads, found, cut_gaps(found, work, activity), activity).sort("start_ns")
+
+
+def _late(trace: Trace, rank: int) -> Intervals:
+    """The gaps of a rank in which the launch of the op that ended them was made."""
+    parts = [gaps.filter(pl.col("launch_start_ns") > pl.col("start_ns")) for gaps in device_gaps(trace).slices(rank)]
+    return Intervals.union_all(Intervals.of(late) for late in parts)
+
+
+def _named(
+    trace: Trace, threads: tuple[tuple[int, int], ...], gaps: pl.DataFrame, pieces: Pieces, activity: HostActivity
+) -> pl.DataFrame:
+    gap = gaps.select("rank", "device", "op")[pieces.gap]
+    columns: dict[str, pl.Series] = {
+        "rank": gap["rank"],
+        "device": gap["device"],
+        "start_ns": pl.Series(pieces.start_ns),
+        "end_ns": pl.Series(pieces.end_ns),
+        "cause": pl.Series(pieces.cause, dtype=pl.UInt8).replace_strict(
+            list(range(len(NAMES))), list(NAMES), return_dtype=IdleCause
+        ),
+    }
+    for place, name in enumerate(("process", "thread")):
+        ids = np.array([pair[place] for pair in threads], np.int64)
+        columns[name] = _nullable(ids[pieces.thread] if ids.size else pieces.thread, pieces.thread >= 0)
+    columns["call_row"] = _nullable(pieces.call_row, pieces.call_row >= 0)
+    columns["sync_row"] = _nullable(pieces.sync_row, pieces.sync_row >= 0)
+    columns["op_row"] = gap["op"]
+    rows = {name: _rows_around(activity, table, pieces) for name, table in _PLACES.items()}
+    columns |= {f"{name}_row": _nullable(found, found >= 0) for name, found in rows.items()}
+    columns["call"] = _names(trace, API_CALLS, pieces.call_row)
+    columns |= {name: _names(trace, table, rows[name]) for name, table in _PLACES.items()}
+    return pl.DataFrame([series.cast(_SCHEMA[name]).alias(name) for name, series in columns.items()])
+
+
+def _rows_around(activity: HostActivity, table: Table, pieces: Pieces) -> Rows:
+    segments = activity.by_table[table]
+    place = segments.at(pieces.timeline, pieces.asked_ns)
+    held = (place >= 0) & (pieces.thread >= 0)
+    return (
+        np.where(held, segments.row[np.maximum(place, 0)], -1)
+        if segments.row.size
+        else np.full(place.size, -1, np.int64)
+    )
+
+
+def _nullable(values: Rows, known: npt.NDArray[np.bool_]) -> pl.Series:
+    return pl.DataFrame({"v": values, "k": known}).select(pl.when("k").then("v").alias("v")).to_series()
+
+
+def _names(trace: Trace, table: Table, rows: Rows) -> pl.Series:
+    names = trace.get(table)["name"]
+    if not len(names):
+        return pl.Series("name", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)
+    return names.gather(_nullable(rows, rows >= 0))

@@ -1,0 +1,1 @@
+"""Kernels of a step: classes, attainable time, and patterns a change would shorten."""

@@ -1,0 +1,167 @@
+"""Kernels that only change a tensor's type or layout: casts, strided copies, NCHW to NHWC and back.
+
+The operator decides where its element types were recorded (`aten::copy_` has the target first, the source second);
+elsewhere ATen's kernel names do: `bfloat16_copy_kernel` and `direct_copy` with a casting loader convert, an
+`elementwise_kernel` that copies directly within one type walks strides, so it changes the layout.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.kernels.shortened import Shortened, rows_of
+from timesink.model.names import mapped, matches
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace, remembered
+from timesink.untrusted.plain_json import parsed
+from timesink.whatif.graph import Range
+
+_FLOAT: Final = re.compile(r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$")
+# A cast that nobody needs goes; of one that somebody needs, half of its bytes usually do (it moves into a neighbour).
+_NEEDLESS: Final = Range(0.5, 0.0, 0.0)
+# Where a sum or mean reads the result, the digits may be wanted: only the hopeful case lets such a cast go.
+_FOR_A_SUM: Final = Range(1.0, 1.0, 0.0)
+# Of a strided copy a tenth stays: some consumer reads strides more slowly than it read the copy.
+_STRIDED_KEPT: Final = Range(0.6, 0.1, 0.0)
+# Kernels that convert for the next kernel go, but a network in the other layout has slower kernels elsewhere.
+_CONVERTER: Final = Range(0.6, 0.3, 0.05)
+# A loss over two-byte logits moves half the bytes of one over four-byte logits.
+_HALF_BYTES: Final = Range(0.9, 0.65, 0.5)
+_COPIES: Final = pl.Enum(["cast", "layout"])
+_RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
+_COPIES_READ: Final = ("casts", "host_op")
+_STRIDED: Final = r"(?:^|:)elementwise_kernel"
+_LOG_SOFTMAX: Final = r"LogSoftMax|log_?softmax"
+
+
+@remembered
+def cast_kernels(trace: Trace) -> tuple[Shortened, ...]:
+    """Per device: kernels that cast between floating types, and the fp32 losses that a cast feeds or drains."""
+    facts = kernel_facts(trace)
+    found = []
+    for device in facts.devices:
+        mine = copies(trace, facts.on(device).select("row", "stream", "start_ns", "family", *_COPIES_READ))
+        mine = mine.select("row", "stream", "start_ns", "family", "copies").sort("stream", "start_ns", "row")
+        cast = pl.col("copies") == "cast"
+        beside = (cast.shift(1) & (pl.col("stream").shift(1) == pl.col("stream"))).fill_null(False) | (
+            cast.shift(-1) & (pl.col("stream").shift(-1) == pl.col("stream"))
+        ).fill_null(False)
+        names = trace.get(DEVICE_OPS)["name"].gather(mine["row"])
+        loss = mine.with_columns(matches(names, _LOG_SOFTMAX).alias("loss"), beside.alias("beside"))
+        fed = rows_of(loss.filter(pl.col("loss") & pl.col("beside")))
+        wanted = rows_of(mine.filter(cast & _summed()))
+        casts = np.setdiff1d(rows_of(mine.filter(cast)), wanted)
+        if casts.size + wanted.size:
+            found.append(Shortened.of(device, casts, (casts, _NEEDLESS), (wanted, _FOR_A_SUM), (fed, _HALF_BYTES)))
+    return tuple(found)
+
+
+def _summed() -> pl.Expr:
+    """Whether a reduction follows a kernel, directly or after one elementwise kernel, and so reads its result."""
+
+    def follows(distance: int, family: str) -> pl.Expr:
+        same = pl.col("stream").shift(-distance) == pl.col("stream")
+        return (same & (pl.col("family").shift(-distance) == family)).fill_null(False)
+
+    return follows(1, "reduction") | (follows(1, "pointwise") & follows(2, "reduction"))
+
+
+@remembered
+def layout_kernels(trace: Trace) -> tuple[Shortened, ...]:
+    """Per device: kernels that only move a tensor into another layout, by name or by their operator."""
+    facts = kernel_facts(trace)
+    found = []
+    for device in facts.devices:
+        mine = copies(trace, facts.on(device).select("row", "family", *_COPIES_READ))
+        converters = rows_of(mine.filter(pl.col("family") == "layout"))
+        strided = rows_of(mine.filter(pl.col("copies") == "layout"))
+        if converters.size + strided.size:
+            every = np.union1d(converters, strided)
+            found.append(Shortened.of(device, every, (converters, _CONVERTER), (strided, _STRIDED_KEPT)))
+    return tuple(found)
+
+
+def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+    """The kernels, a frame of `kernel_facts`, with `copies`: ``cast``, ``layout``, or null for any other kernel."""
+    names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
+    strided = matches(names, _STRIDED) & (frame["family"] == "copy")
+    host = trace.get(HOST_OPS)
+    recorded = _recorded(host, frame["host_op"].to_numpy())
+    cast, layout = pl.lit("cast", _COPIES), pl.lit("layout", _COPIES)
+    return frame.with_columns(
+        pl.when(recorded == "cast")
+        .then(cast)
+        .when(recorded == "other")
+        .then(None)
+        .when(recorded == "same")
+        .then(pl.when(strided).then(layout))
+        .when(pl.col("casts"))
+        .then(cast)
+        .when(strided)
+        .then(layout)
+        .alias("copies")
+    )
+
+
+def _recorded(host: pl.DataFrame, rows: npt.NDArray[np.int64]) -> pl.Series:
+    """For each operator row: ``cast`` or ``same`` for a copy_ between floating types, ``other`` between others, or
+    nothing."""
+    if not host.height:
+        return pl.Series([""], dtype=_RECORDED).new_from_index(0, rows.size)
+    answer = np.zeros(rows.size, np.uint32)
+    copying = (matches(host["name"], r"^aten::copy_$")).to_numpy()
+    held = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
+    said = host["input_dtypes"].gather(rows[held])
+    kinds = mapped(said, lambda text: text.map_elements(_kind, pl.String), pl.String)
+    answer[held] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()
+    return pl.Series(_RECORDED.categories, dtype=_RECORDED).gather(answer)
+
+
+@cache
+def _kind(dtypes: str) -> str:
+    found = _types(dtypes)
+    if found is None:
+        return ""
+    target, source = found
+    if not (_FLOAT.match(target) and _FLOAT.match(source)):
+        return "other"
+    return "same" if target == source else "cast"
+
+
+def cast_pairs(trace: Trace, part: Shortened) -> list[tuple[str, int, int]]:
+    """The casts of a device by recorded types: ("bf16 to fp32", how many, ns in all), most time first."""
+    frame = kernel_facts(trace).frame.filter(pl.col("row").is_in(pl.Series(part.rows).implode()))
+    host = trace.get(HOST_OPS)
+    frame = frame.filter(pl.col("host_op") >= 0)
+    if not host.height or not frame.height:
+        return []
+    held = host[frame["host_op"].to_numpy()].select(pl.col("name", "input_dtypes"))
+    pair = mapped(held["input_dtypes"], lambda text: text.map_elements(_pair, pl.String), pl.String)
+    copying = matches(held["name"], r"^aten::copy_$")
+    listed = frame.select("length", pair.alias("pair")).filter(copying).drop_nulls()
+    by_pair = listed.group_by("pair").agg(pl.len(), pl.col("length").sum())
+    return by_pair.sort(["length", "pair"], descending=[True, False]).rows()
+
+
+@cache
+def _pair(dtypes: str) -> str | None:
+    if _kind(dtypes) != "cast":
+        return None
+    target, source = (text.removeprefix("c10::") for text in _types(dtypes) or ())
+    return f"{source} to {target}"
+
+
+def _types(dtypes: str) -> tuple[str, str] | None:
+    """Target and source of a copy; None where the recorded text is no list of two or more."""
+    try:
+        found = parsed(dtypes)
+    except ValueError:
+        return None
+    return (str(found[0]), str(found[1])) if isinstance(found, list) and len(found) > 1 else None

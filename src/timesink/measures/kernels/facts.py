@@ -1,0 +1,144 @@
+"""Every kernel of a trace with what its name, its grid and the operator around its launch say of it.
+
+Names alone decide the family and the arithmetic; a profile without operators (Nsight Systems) therefore has every
+column but `host_op` and `op`. Kernels of a graph replay have no operator; kernels inside a graph that was traced as a
+whole are not here, since nothing is known of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.knowledge.gpus import GpuPeaks, peaks
+from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.measures.timeline.host_places import attribution, host_places, range_nesting
+from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.timeline import Device
+from timesink.model.lookup import lean
+from timesink.model.names import mapped, matches
+from timesink.model.nesting import key_slices, slice_of
+from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
+from timesink.model.trace import Trace, remembered
+
+Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+# PyTorch's own range around an optimizer's step, and the names people give theirs.
+OPTIMIZER_RANGE: Final = r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$"
+# ATen names a copy after its types, or leaves the conversion to a loader or a kernel that casts.
+_CAST: Final = re.compile(
+    r"(?:b?float|half)\d*\w*_copy_kernel|float8\w*_copy_kernel|_?(?:to_copy|_to_copy)_\d+$"
+    r"|direct_copy\w*(?=.*(?:WithCast|gpu_kernel_impl<))|gpu_kernel_impl<[^<]*direct_copy"
+)
+_TRIVIAL_CAST: Final = re.compile(r"gpu_kernel_impl_nocast")
+Family = pl.Enum([family.value for family in KernelFamily])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelFacts:
+    """`frame`: one row per kernel, in the order of `device_ops` (rank, device, start).
+
+    Columns: row (of `device_ops`), rank, device, stream, start_ns, end_ns, length (ns), name (category code of the
+    table), family, math, fused (tool that generated it), casts (a copy between types, by its name), blocks (of the
+    grid, null where not recorded), host_op (row of `host_ops`, -1), op (its name), optimizer (launched inside a range
+    of an optimizer's step).
+    """
+
+    frame: pl.DataFrame
+
+    def on(self, device: Device) -> pl.DataFrame:
+        """The kernels of one device."""
+        first, last = slice_of(self.frame, ("rank", "device"), device)
+        return self.frame[first:last]
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every (rank, device) with kernels, in order."""
+        return tuple((rank, device) for (rank, device), _, _ in key_slices(self.frame, ("rank", "device")))
+
+
+@remembered
+def kernel_facts(trace: Trace) -> KernelFacts:
+    """Gather the facts."""
+    ops = trace.get(DEVICE_OPS)
+    host_op = attribution(trace).host_op
+    host_names = trace.get(HOST_OPS)["name"]
+    frame = ops.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        *("rank", "device", "stream", "start_ns", "end_ns"),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("length"),
+        pl.col("name").to_physical(),
+        mapped(ops["name"], _each(lambda name: decode(name).family.value, pl.String), pl.String)
+        .cast(Family)
+        .alias("family"),
+        _category(ops["name"], lambda name: decode(name).math).alias("math"),
+        _category(ops["name"], lambda name: decode(name).fused).alias("fused"),
+        mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
+        (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
+        pl.Series("host_op", host_op, pl.Int64),
+        _gathered(host_names, host_op).alias("op"),
+        pl.Series("optimizer", in_ranges(trace, OPTIMIZER_RANGE), pl.Boolean),
+    )
+    kernels = frame.filter(ops["kind"] == "kernel")
+    return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))
+
+
+@cache
+def casts(name: str) -> bool:
+    """Whether a kernel's name says that it copies from one type to another."""
+    return decode(name).family is KernelFamily.COPY and bool(_CAST.search(name)) and not _TRIVIAL_CAST.search(name)
+
+
+def in_ranges(trace: Trace, pattern: str) -> Flags:
+    """For each row of `device_ops`: whether it was launched inside a range whose name matches."""
+    links, places, nesting = launch_links(trace), host_places(trace), range_nesting(trace)
+    names = places.range_names_
+    if not len(names):
+        return np.zeros(links.call.size, bool)
+    inside = matches(names, pattern).to_numpy().copy()
+    for depth in range(1, int(nesting.depth.max(initial=0)) + 1):
+        rows = np.flatnonzero(nesting.depth == depth)
+        inside[rows] |= inside[nesting.parent[rows]]
+    holder = np.where(links.linked, places.range_[links.call] if places.range_.size else -1, -1)
+    return np.asarray((holder >= 0) & inside[np.maximum(holder, 0)], np.bool_)
+
+
+def multiprocessors(trace: Trace) -> dict[Device, int]:
+    """Multiprocessors of each device, as the trace says or as its product has; without an entry where unknown."""
+    found = {}
+    for rank, device, name, count in trace.get(DEVICES).select("rank", "device", "name", "sm_count").iter_rows():
+        known = count or (gpu.sm_count if name and (gpu := peaks(name)) else None)
+        if known:
+            found[rank, device] = int(known)
+    return found
+
+
+def device_peaks(trace: Trace) -> dict[Device, GpuPeaks]:
+    """The datasheet peaks of each device whose product is known."""
+    rows = trace.get(DEVICES).select("rank", "device", "name").iter_rows()
+    return {(rank, device): gpu for rank, device, name in rows if name and (gpu := peaks(name)) is not None}
+
+
+def _category(names: pl.Series, function: Callable[[str], str | None]) -> pl.Series:
+    """The function of each name, as a category: few distinct texts, many rows."""
+    return mapped(names, lambda some: _each(function, pl.String)(some).cast(pl.Categorical()), pl.Categorical)
+
+
+def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callable[[pl.Series], pl.Series]:
+    return lambda names: names.map_elements(function, dtype, skip_nulls=True)
+
+
+def _gathered(names: pl.Series, rows: npt.NDArray[np.int32]) -> pl.Series:
+    """The name of each row, null for -1; as text."""
+    if not len(names):
+        return pl.Series("op", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)
+    held = names.gather(pl.Series(np.maximum(rows, 0)))
+    return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias("op")).to_series()

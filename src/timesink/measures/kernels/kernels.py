@@ -1,0 +1,183 @@
+"""Which kernels there are, how often they run, how long, and how small they are.
+
+The kernels of a timeline that a kernel profiler should look at, and where their steady launches are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.kernels import function_name, op_class
+from timesink.measures.steps.per_step import per_step_ns, step_windows
+from timesink.measures.timeline.timeline import device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace, remembered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """`frame`: one row per (rank, device, name), longest total first.
+
+    Columns: rank, device, name, op_class, count, total_ns, mean_ns, min_ns, max_ns, small_ns, time_ratio. `time_ratio`
+    is the row's share of all kernel durations on the device, which sum to 1; durations of kernels that ran at once on
+    several streams count in full, so it is no share of busy time. Graphs traced as a whole are not kernels and are
+    left out.
+    """
+
+    frame: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class SmallKernels:
+    """Kernels of one device shorter than `limit_ns`: how many of `kernel_count`, and what share of busy time is theirs.
+
+    `busy_ratio` is a union over streams, so it never passes 1; `median_ns` is over all kernels of the device.
+    """
+
+    rank: int
+    device: int
+    limit_ns: int
+    count: int
+    kernel_count: int
+    union_ns: int
+    busy_ratio: float
+    median_ns: float
+
+    @property
+    def count_ratio(self) -> float:
+        """Share of the kernels that are small."""
+        return self.count / self.kernel_count if self.kernel_count else 0.0
+
+
+@remembered
+def kernels(trace: Trace) -> Kernels:
+    """Summarise kernels by name and device."""
+    key = ["rank", "device", "name"]
+    length = pl.col("end_ns") - pl.col("start_ns")
+    frame = (
+        _kernel_rows(trace)
+        .lazy()
+        .with_columns(length.alias("length"))
+        .group_by(key)
+        .agg(
+            pl.col("op_class").first(),
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("length").sum().alias("total_ns"),
+            pl.col("length").mean().alias("mean_ns"),
+            pl.col("length").min().alias("min_ns"),
+            pl.col("length").max().alias("max_ns"),
+        )
+        .with_columns((pl.col("total_ns") / pl.col("total_ns").sum().over("rank", "device")).alias("time_ratio"))
+        .with_columns(pl.col("name").cast(pl.String))
+        .sort(["rank", "device", "total_ns", "name"], descending=[False, False, True, False])
+        .collect()
+    )
+    return Kernels(frame)
+
+
+def small_kernels(trace: Trace, limit_ns: int) -> tuple[SmallKernels, ...]:
+    """Kernels shorter than `limit_ns` on each device, in order of (rank, device)."""
+    lines = device_timeline(trace)
+    found = []
+    for (rank, device), part in _kernel_rows(trace).group_by("rank", "device", maintain_order=True):
+        length = (part["end_ns"] - part["start_ns"]).to_numpy()
+        small = part.filter(pl.Series(length < limit_ns))
+        union_ns = Intervals.of(small).total_ns
+        busy_ns = lines[int(rank), int(device)].busy_ns
+        found.append(
+            SmallKernels(
+                rank=int(rank),
+                device=int(device),
+                limit_ns=limit_ns,
+                count=small.height,
+                kernel_count=part.height,
+                union_ns=union_ns,
+                busy_ratio=union_ns / busy_ns if busy_ns else 0.0,
+                median_ns=float(np.median(length)),
+            )
+        )
+    return tuple(found)
+
+
+def _kernel_rows(trace: Trace) -> pl.DataFrame:
+    ops = trace.get(DEVICE_OPS)
+    rows = ops.select("rank", "device", "name", "start_ns", "end_ns").with_columns(op_class(ops))
+    return rows.filter(ops["kind"] == "kernel")
+
+
+_NOT_ONES_OWN = re.compile(r"nccl|rccl|^mem(cpy|set)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTarget:
+    """One function worth the microscope.
+
+    `step_ns` is its device time per steady step and `step_ratio` the share of the step; `skip` is the number of
+    launches whose names match `pattern` before the first steady step, in launch order, so that the next one is steady;
+    `per_step` is how many such launches a step has, `grids` how many different shapes, `mean_ns` its mean time.
+    """
+
+    function: str
+    pattern: str
+    rank: int
+    device: int
+    step_ns: float
+    step_ratio: float
+    mean_ns: float
+    skip: int
+    per_step: int
+    grids: int
+
+
+def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:
+    """Every function of the busiest device that runs in a steady step, the one with the most time per step first.
+
+    Collectives are left out: what they wait for is on other ranks, and replaying one rank's launches would hang.
+    """
+    frame = kernels(trace).frame
+    if not frame.height:
+        return ()
+    rank, device = (
+        frame.group_by("rank", "device", maintain_order=True)
+        .agg(pl.col("total_ns").sum())
+        .sort("total_ns", descending=True, maintain_order=True)
+        .select("rank", "device")
+        .row(0)
+    )
+    functions: dict[str, list[str]] = {}
+    for name in frame.filter((pl.col("rank") == rank) & (pl.col("device") == device))["name"].to_list():
+        if not _NOT_ONES_OWN.search(name):
+            functions.setdefault(function_name(name), []).append(name)
+    found = [_target(trace, (rank, device), function, names) for function, names in functions.items()]
+    return tuple(sorted((one for one in found if one.step_ns > 0), key=lambda one: (-one.step_ns, one.function)))
+
+
+def _target(trace: Trace, device: tuple[int, int], function: str, names: list[str]) -> KernelTarget:
+    ops = trace[DEVICE_OPS].filter(
+        (pl.col("rank") == device[0]) & (pl.col("device") == device[1]) & pl.col("name").cast(pl.String).is_in(names)
+    )
+    starts, ends = step_windows(trace, device)
+    begin = ops["start_ns"]
+    step_ns = per_step_ns(trace, device, Intervals.of(ops))
+    first = int(starts[0])
+    inside = int(((begin >= first) & (begin < int(ends[0]))).sum())
+    shapes = Counter(ops.select("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z").iter_rows())
+    length = float((ends - starts).mean())
+    return KernelTarget(
+        function,
+        f"regex:^{re.escape(function)}$",
+        device[0],
+        device[1],
+        step_ns,
+        step_ns / length if length else 0.0,
+        float((ops["end_ns"] - begin).mean() or 0.0),  # type: ignore[arg-type]
+        int((begin < first).sum()),
+        inside,
+        len(shapes),
+    )

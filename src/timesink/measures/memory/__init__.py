@@ -1,0 +1,1 @@
+"""Memory: lifetimes, classes, phases, the allocator and its ledger."""

@@ -1,0 +1,193 @@
+"""The ledger: live bytes by category at every event, the peak and who held it, and what the allocator adds on top.
+
+Law: at every event the categories sum to the allocator's own running total, to the byte. At the snapshot itself,
+requested + rounding = allocated; allocated + awaited + free = reserved; reserved + what only the driver sees = used.
+
+Memory from step to step: what stands at every step's start, what grows, and what the allocator asks of the driver.
+
+A step's first allocation is its start; growth is told by the level just before it. The first step builds optimizer
+state and the second runs on top of it for the first time, so both are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.measures.memory.classes import Category, Classes, memory_classes
+from timesink.measures.memory.lifetimes import Device, Ints
+from timesink.measures.memory.phases import BACKWARD, FORWARD, NAMES, place
+from timesink.model.trace import Trace, remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Blocks alive at the peak that were allocated at one place: file, line and function as the stack names them."""
+
+    category: Category
+    place: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryLedger:
+    """One (rank, device). `live_bytes[c, i]`: bytes of category `c` before event 0 (i = 0) and after event i - 1.
+
+    Bytes are as asked for; `totals_bytes` is what the allocator counts over the same instants. `time_ns` belongs to the
+    events, so it is one shorter. `peak` is the first position of the highest total.
+    """
+
+    classes: Classes
+    live_bytes: npt.NDArray[np.int64]
+    totals_bytes: Ints
+    time_ns: Ints
+    peak: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest total."""
+        return int(self.totals_bytes[self.peak]) if self.totals_bytes.size else 0
+
+    @property
+    def peak_phase(self) -> str:
+        """Forward, backward or optimizer; empty where the record has no stacks to tell by."""
+        stack = self.classes.lives.events["stack"]
+        if stack.null_count() == len(stack):
+            return ""
+        return NAMES[self.classes.phases.of_event[max(self.peak - 1, 0)]]
+
+    def at_peak(self) -> dict[Category, int]:
+        """Bytes by category at the peak; they sum to it."""
+        return {category: int(self.live_bytes[at, self.peak]) for at, category in enumerate(Category)}
+
+    @property
+    def unclassified_ratio(self) -> float:
+        """Share of the peak that no rule names."""
+        return self.at_peak()[Category.UNCLASSIFIED] / self.peak_bytes if self.peak_bytes else 0.0
+
+    def alive_at_peak(self) -> npt.NDArray[np.bool_]:
+        """Which lifetimes are alive at the peak."""
+        frame = self.classes.lives.frame
+        return np.asarray((frame["born"].to_numpy() < self.peak) & (frame["died"].to_numpy() >= self.peak))
+
+    def alive_bytes(self, position: int, chosen: npt.NDArray[np.bool_]) -> int:
+        """Bytes of the chosen lifetimes that are alive at a position."""
+        frame = self.classes.lives.frame
+        alive = (frame["born"].to_numpy() < position) & (frame["died"].to_numpy() >= position)
+        return int(frame["bytes"].to_numpy()[alive & chosen].sum())
+
+    def forward_peak(self) -> int | None:
+        """The position of the highest total among forward events; None where there are none, or nothing is trained."""
+        phases = self.classes.phases
+        forward = np.flatnonzero(phases.of_event == FORWARD)
+        if not phases.has_backward or not forward.size:
+            return None
+        return int(forward[self.totals_bytes[forward + 1].argmax()]) + 1
+
+    def holders(self, most: int) -> tuple[Holder, ...]:
+        """Who held the peak: places by bytes, largest first, ties by place."""
+        frame = self.classes.lives.frame.with_columns(code=pl.Series(self.classes.code))
+        alive = frame.filter(pl.Series(self.alive_at_peak()))
+        rows = alive.group_by("code", "stack").agg(pl.len().alias("count"), pl.col("bytes").sum())
+        sums: dict[tuple[Category, str], tuple[int, int]] = {}
+        categories = tuple(Category)
+        for code, stack, count, size in rows.iter_rows():
+            key = (categories[code], place(stack))
+            known = sums.get(key, (0, 0))
+            sums[key] = (known[0] + count, known[1] + size)
+        found = [Holder(category, where, *both) for (category, where), both in sums.items()]
+        return tuple(sorted(found, key=lambda one: (-one.bytes, one.category, one.place))[:most])
+
+
+@remembered
+def memory_ledger(trace: Trace) -> Mapping[Device, MemoryLedger]:
+    """The ledger of every (rank, device) that the trace has memory events or blocks of."""
+    return {key: _of_device(classes) for key, classes in memory_classes(trace).items()}
+
+
+def _of_device(classes: Classes) -> MemoryLedger:
+    lives = classes.lives
+    live = np.stack([lives.live_bytes(classes.of(category)) for category in Category])
+    totals = np.concatenate([[lives.start_bytes], lives.totals_bytes])
+    peak = int(totals.argmax()) if totals.size else 0
+    return MemoryLedger(classes, live, totals, lives.events["time_ns"].to_numpy(), peak)
+
+
+_TRAFFIC = ("segment_alloc", "segment_map", "segment_free", "segment_unmap")
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySteps:
+    """One (rank, device). `levels_bytes`: alive just before each step's start, from the third start on.
+
+    `growth_bytes` is the smallest rise between neighbouring levels (0 where any falls or fewer than three are there):
+    what every step leaves behind at least. `leaver` is the place that allocated most of what the last whole step left.
+    `driver_calls` counts segments taken and given back from the third step on, `driver_bytes` their sizes.
+    `forward_ns` and `step_ns` are medians of host time between first allocations: of forward and backward, and of two
+    steps; the device may run behind.
+    """
+
+    steps: int
+    levels_bytes: tuple[int, ...]
+    growth_bytes: int
+    leaver: str
+    driver_calls: int
+    driver_bytes: int
+    forward_ns: int | None
+    step_ns: int | None
+
+    @property
+    def driver_calls_per_step(self) -> float:
+        """Per step, the first two left out."""
+        return self.driver_calls / max(self.steps - 2, 1)
+
+
+@remembered
+def memory_steps(trace: Trace) -> Mapping[Device, MemorySteps]:
+    """Steps per (rank, device); those without a training step have none."""
+    found = {}
+    for key, ledger in memory_ledger(trace).items():
+        starts = ledger.classes.phases.starts
+        events = ledger.classes.lives.events
+        # live position p counts the events before p, so totals[start] is the level just before the step begins
+        levels = tuple(int(level) for level in ledger.totals_bytes[starts[2:]]) if starts.size > 2 else ()
+        rises = np.diff(np.array(levels, np.int64))
+        growth = int(rises.min()) if rises.size >= 2 and rises.min() > 0 else 0
+        later = events[int(starts[2]) :] if starts.size > 2 else events[:0]
+        traffic = later.filter(pl.col("action").cast(pl.String).is_in(_TRAFFIC))
+        size = int(traffic["size_bytes"].fill_null(0).sum())
+        leaver = _leaver(ledger.classes.lives.frame, int(starts[-2]), int(starts[-1])) if growth else ""
+        times = _times(ledger.time_ns, ledger.classes.phases.of_event, starts)
+        found[key] = MemorySteps(int(starts.size), levels, growth, leaver, traffic.height, size, *times)
+    return found
+
+
+def _times(time_ns: Ints, phase: npt.NDArray[np.int8], starts: Ints) -> tuple[int | None, int | None]:
+    backward = np.flatnonzero(phase == BACKWARD)
+    first = np.searchsorted(backward, starts)
+    whole = first < backward.size
+    forward = time_ns[backward[first[whole]]] - time_ns[starts[whole]]
+    steps = np.diff(time_ns[starts])
+    return (int(np.median(forward)) if forward.size else None, int(np.median(steps)) if steps.size else None)
+
+
+def _leaver(frame: pl.DataFrame, start: int, end: int) -> str:
+    """The place whose blocks were born in that step and outlive it, by bytes."""
+    left = frame.filter((pl.col("born") >= start) & (pl.col("born") < end) & (pl.col("died") >= end))
+    sums = left.group_by("stack").agg(pl.col("bytes").sum())
+    by_place: dict[str, int] = {}
+    for stack, size in sums.iter_rows():
+        by_place[place(stack)] = by_place.get(place(stack), 0) + size
+    return max(by_place, key=lambda one: (by_place[one], one), default="")
+
+
+def forward_share(ledger: MemoryLedger) -> float | None:
+    """Forward's share of the step's host time; None where no whole step is in the record."""
+    phases = ledger.classes.phases
+    forward_ns, step_ns = _times(ledger.time_ns, phases.of_event, phases.starts)
+    return forward_ns / step_ns if forward_ns is not None and step_ns else None

@@ -1,0 +1,1 @@
+"""One job of several ranks: its calls, late ranks, differences between ranks."""

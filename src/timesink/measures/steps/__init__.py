@@ -1,0 +1,1 @@
+"""Steps: where they begin and end, what is in them, which stand apart."""

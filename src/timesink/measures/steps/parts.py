@@ -1,0 +1,251 @@
+"""What a step of one GPU is made of, every nanosecond once: kernels, exposed communication, copies, idle by cause.
+
+Where compute kernels overlap, the time belongs to the one that started first, so that kernels sum to the union of
+compute; what a kernel runs beside is then not charged to it a second time.
+
+Gradient accumulation: how many forward and backward passes one optimizer step takes.
+
+The optimizer is told by its own range or operator ("Optimizer.step#AdamW.step"). Where it runs in every k-th step, the
+marks are micro-batches; where a step holds it once, backward passes in it are counted, if ranges name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from timesink.knowledge.kernels import op_class
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.steps.marks import found_steps
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.budget import time_budget
+from timesink.measures.timeline.host_places import host_places
+from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.names import mapped, matches
+from timesink.model.nesting import slice_of
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace, remembered
+
+Times = npt.NDArray[np.int64]
+
+COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
+_GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_KEY: Final = ("name", "grid", "block", "range")
+_OPS_AT_ONCE: Final = 100_000
+_STEP_MARK: Final = r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$"
+_SCHEMA: Final = {
+    "kind": pl.String(),
+    **{column: pl.String() for column in _KEY},
+    "total_ns": pl.Int64(),
+    "count": pl.Int64(),
+    "order": pl.Int64(),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepParts:
+    """Parts of the kept steps; `total_ns` of all rows sums to `span_ns`, the length of the `step_count` steps together.
+
+    Each step is taken on the GPU where it lasts longest, since the others of a synchronous job wait for it: `paced_by`
+    counts steps per (rank, device), in that order. Without steps the longest span of a GPU is one step.
+
+    `frame`: kind (compute, exposed communication, exposed copy, idle), name (a kernel's, or an idle cause), grid,
+    block, range (innermost range around the launch, numbers as #, step markers left out), total_ns, count (launches or
+    stretches), order (by first occurrence).
+    """
+
+    step_count: int
+    span_ns: int
+    paced_by: Mapping[Device, int]
+    frame: pl.DataFrame
+
+
+@remembered
+def step_parts(trace: Trace) -> StepParts:
+    """Take the steps of a trace apart."""
+    windows = pacing_windows(trace)
+    counts = windows.group_by("rank", "device").len().sort("rank", "device")
+    paced_by = {(int(rank), int(device)): int(count) for rank, device, count in counts.iter_rows()}
+    parts = [_device(trace, key, windows) for key in paced_by]
+    frame = pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
+    identity = ["kind", *_KEY]
+    totals = frame.group_by(identity, maintain_order=True).agg(pl.col("total_ns", "count").sum(), pl.col("order").min())
+    span_ns = int((windows["end_ns"] - windows["start_ns"]).sum())
+    return StepParts(windows.height, span_ns, paced_by, totals.filter(pl.col("total_ns") > 0))
+
+
+@remembered
+def pacing_windows(trace: Trace) -> pl.DataFrame:
+    """Per kept step the window of the GPU where it lasts longest, first of equals: rank, device, start_ns, end_ns."""
+    columns = ["rank", "device", "start_ns", "end_ns"]
+    windows = steps(trace).windows
+    if windows.height:
+        longest_first = windows.sort(["period_ns", "rank", "device"], descending=[True, False, False])
+        return longest_first.unique("step", keep="first", maintain_order=True).sort("step").select(columns)
+    lines = [(line.rank, line.device, line.span_start_ns, line.span_end_ns) for line in device_timeline(trace)]
+    longest = sorted(lines, key=lambda line: (line[2] - line[3], *line))[:1]
+    return pl.DataFrame(longest, schema={name: windows.schema[name] for name in columns}, orient="row")
+
+
+def step_series(trace: Trace) -> Times:
+    """Step times in order, ns; empty where the trace has no steps."""
+    if not steps(trace).windows.height:
+        return np.empty(0, np.int64)
+    windows = pacing_windows(trace)
+    return (windows["end_ns"] - windows["start_ns"]).to_numpy()
+
+
+def _device(trace: Trace, key: Device, windows: pl.DataFrame) -> pl.DataFrame:
+    here = (pl.col("rank") == key[0]) & (pl.col("device") == key[1])
+    mine = windows.filter(here)
+    start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
+    budget = time_budget(trace)[key]
+    exposed = ((COMMUNICATION, budget.exposed_communication), (COPY, budget.exposed_copy))
+    rows = [_compute(trace, key, Intervals(start, end))]
+    rows += [_one(kind, int(part.covered_ns(start, end).sum())) for kind, part in exposed]
+    rows += [_idle(trace, key, Intervals(start, end))]
+    return pl.concat(rows)
+
+
+def _places(trace: Trace, first: int, last: int) -> pl.DataFrame:
+    """The compute ops among these rows of `device_ops`: name, shape, range (numbers as #), times."""
+    ops = trace.get(DEVICE_OPS)[first:last]
+    frame = ops.select("name", *_GRID, "start_ns", "end_ns").with_columns(_ranges(trace, first, last))
+    return frame.filter(op_class(ops) == "compute")
+
+
+def _ranges(trace: Trace, first: int, last: int) -> pl.Series:
+    """The innermost range around the launch of each of these rows, empty where there is none."""
+    call = launch_links(trace).call[first:last]
+    if not trace.get(API_CALLS).height:
+        return pl.Series("range", [""], pl.Categorical()).new_from_index(0, call.size)
+    places = host_places(trace)
+    names = mapped(places.range_names_, _unnumbered, pl.String).fill_null("")
+    names = pl.concat([names, pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())
+    holder = np.where(call >= 0, places.range_[np.maximum(call, 0)], -1)
+    return names.gather(np.where(holder >= 0, holder, len(names) - 1)).alias("range")
+
+
+def _unnumbered(names: pl.Series) -> pl.Series:
+    """Range names that are the same in every step."""
+    name = pl.col("name")
+    plain = pl.when(name.str.contains(_STEP_MARK)).then(pl.lit("")).otherwise(name.str.replace_all(r"\d+", "#"))
+    return names.to_frame("name").select(plain.alias("name")).to_series()
+
+
+def _joined(columns: tuple[str, ...]) -> pl.Expr:
+    return pl.concat_str([pl.col(column).cast(pl.String) for column in columns], separator=",").fill_null("")
+
+
+def _compute(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
+    """Kernels with the time in which each was the first to run; so many ops at a time, and kept as sums."""
+    low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), key)
+    parts, reach, before = [_summed(_places(trace, 0, 0), windows, 0, 0)], np.iinfo(np.int64).min, 0
+    for first in range(low, high, _OPS_AT_ONCE):
+        ops = _places(trace, first, min(first + _OPS_AT_ONCE, high))
+        parts.append(_summed(ops, windows, reach, before))
+        reach = max(reach, int(ops["end_ns"].to_numpy().max(initial=reach)))
+        before += ops.height
+    named = pl.concat(parts).with_columns(
+        pl.col("name", "range").cast(pl.String), _joined(_GRID[:3]).alias("grid"), _joined(_GRID[3:]).alias("block")
+    )
+    totals = named.group_by(_KEY).agg(pl.col("total_ns", "count").sum(), pl.col("order").min()).sort("order")
+    return totals.select(pl.lit(COMPUTE).alias("kind"), *_KEY, "total_ns", "count", "order")
+
+
+def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -> pl.DataFrame:
+    """Totals by key of neighbouring ops, where earlier ones ran until `reach_ns` and were `before` in number."""
+    start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
+    reach = np.maximum.accumulate(np.concatenate(([reach_ns], end)))[:-1]
+    own_start = np.maximum(start, reach)
+    own = windows.covered_ns(own_start, np.maximum(end, own_start))
+    in_step = windows.covered_ns(start, np.maximum(end, start + 1)) > 0
+    timed = ops.with_columns(pl.Series("total_ns", own), pl.Series("inside", in_step)).with_row_index("order", before)
+    return timed.group_by("name", *_GRID, "range").agg(
+        pl.col("total_ns").sum(),
+        pl.col("inside").sum().cast(pl.Int64).alias("count"),
+        pl.col("order").min().cast(pl.Int64),
+    )
+
+
+def _idle(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
+    """Idle time by cause; the blame covers every gap, so that its parts sum to what nothing ran in."""
+    blamed = idle_blame(trace).on(key)
+    inside = windows.covered_ns(blamed["start_ns"].to_numpy(), blamed["end_ns"].to_numpy())
+    timed = blamed.select(pl.col("cause").alias("name"), pl.Series("total_ns", inside))
+    totals = timed.group_by("name").agg(pl.col("total_ns").sum(), (pl.col("total_ns") > 0).sum().alias("count"))
+    totals = totals.filter(pl.col("count") > 0).with_columns(pl.col("name").cast(pl.String))
+    return totals.sort("name").select(
+        pl.lit(IDLE).alias("kind"),
+        "name",
+        *(pl.lit("").alias(column) for column in _KEY[1:]),
+        "total_ns",
+        pl.col("count").cast(pl.Int64),
+        pl.lit(0, pl.Int64).alias("order"),
+    )
+
+
+def _one(kind: str, total_ns: int) -> pl.DataFrame:
+    return pl.DataFrame([[kind], [""], [""], [""], [""], [total_ns], [0], [0]], schema=_SCHEMA)
+
+
+OPTIMIZER: Final = r"^Optimizer\.step#"
+BACKWARD: Final = r"(?i)(^|[^a-z])backward([^a-z]|$)"
+NO_BACKWARD: Final = r"::|Backward\d|autograd"
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """One rank. `marks_per_update`: steps from one optimizer step to the next, None where they are uneven or no
+    optimizer is named. `backwards_per_mark`: named backward passes in a step, None where none is named."""
+
+    rank: int
+    marks_per_update: int | None
+    backwards_per_mark: float | None
+
+    @property
+    def micro_batches(self) -> int | None:
+        """Micro-batches per optimizer step; 1 without accumulation, None where it cannot be told."""
+        if self.marks_per_update is None:
+            return None
+        return round(self.marks_per_update * max(self.backwards_per_mark or 1.0, 1.0))
+
+
+@remembered
+def accumulation(trace: Trace) -> tuple[Accumulation, ...]:
+    """Per rank with steps."""
+    marks = found_steps(trace).frame
+    updates, passes = _starts(trace, OPTIMIZER, None), _starts(trace, BACKWARD, NO_BACKWARD)
+    found = []
+    for (rank,), mine in sorted(marks.partition_by("rank", as_dict=True).items()):
+        begins = np.sort(mine["host_start_ns"].to_numpy())
+        in_step = np.unique(_steps_of(updates, rank, begins))
+        apart = np.diff(in_step)
+        even = apart.size > 0 and int(apart.min()) == int(apart.max())
+        backwards = _steps_of(passes, rank, begins)
+        each = backwards.size / max(np.unique(backwards).size, 1)
+        found.append(Accumulation(int(rank), int(apart[0]) if even else None, each if backwards.size else None))
+    return tuple(found)
+
+
+def _starts(trace: Trace, pattern: str, unlike: str | None) -> pl.DataFrame:
+    parts = []
+    for table in (RANGES, HOST_OPS):
+        frame = trace.get(table)
+        wanted = matches(frame["name"], pattern)
+        if unlike is not None:
+            wanted &= ~matches(frame["name"], unlike)
+        parts.append(frame.filter(wanted).select("rank", "start_ns").unique())
+    return max(parts, key=lambda part: part.height)
+
+
+def _steps_of(starts: pl.DataFrame, rank: object, begins: np.ndarray) -> np.ndarray:
+    at = np.searchsorted(begins, starts.filter(pl.col("rank") == rank)["start_ns"].to_numpy(), side="right") - 1
+    return at[at >= 0]

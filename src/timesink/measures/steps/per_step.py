@@ -1,0 +1,61 @@
+"""Time per steady step: how much of it a set of device intervals covers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals, Times
+from timesink.model.trace import Trace, remembered
+
+
+def step_windows(trace: Trace, device: Device) -> tuple[Times, Times]:
+    """Starts and ends of the steady steps on a device; its whole span, as one window, where there are no steps."""
+    if (windows := _windows(trace).get(device)) is not None:
+        return windows
+    line = device_timeline(trace)[device]
+    return np.array([line.span_start_ns], np.int64), np.array([line.span_end_ns], np.int64)
+
+
+@remembered
+def _windows(trace: Trace) -> Mapping[Device, tuple[Times, Times]]:
+    """Starts and ends of the steady steps of every device that has some: every rule asks for them."""
+    parts = steps(trace).windows.partition_by("rank", "device", as_dict=True, maintain_order=True)
+    return {
+        (rank, device): (part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
+        for (rank, device), part in parts.items()
+    }
+
+
+def period_name(trace: Trace) -> Literal["step", "window"]:
+    """What figures "per step" are per: the recorded window, where the trace has no steady steps."""
+    return "step" if steps(trace).windows.height else "window"
+
+
+def period_ns(trace: Trace, device: Device) -> float:
+    """Mean length of the device's windows."""
+    start, end = step_windows(trace, device)
+    return float(np.mean(end - start))
+
+
+def per_step_ns(trace: Trace, device: Device, intervals: Intervals) -> float:
+    """Mean time of a step that the intervals cover."""
+    return float(np.mean(intervals.covered_ns(*step_windows(trace, device))))
+
+
+def share_of_step(trace: Trace, device: Device, intervals: Intervals) -> float:
+    """That time over the step, 0 to 1."""
+    period = period_ns(trace, device)
+    return per_step_ns(trace, device, intervals) / period if period else 0.0
+
+
+def largest_per_step_ns(trace: Trace, claimed: Mapping[Device, Intervals]) -> float:
+    """The largest of several devices' times per step.
+
+    Ranks of a synchronous job wait for each other, so the device with the most to gain bounds what the job can gain.
+    """
+    return max((per_step_ns(trace, device, part) for device, part in claimed.items()), default=0.0)

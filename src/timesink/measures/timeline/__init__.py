@@ -1,0 +1,1 @@
+"""The timeline: device work, links from host to device, launches, copies, waits and ranges."""

@@ -1,0 +1,223 @@
+"""Structured records (TORCH_TRACE) as events.
+
+Text records (TORCH_LOGS) as events: messages of several lines, each line with the prefix of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from timesink.readers.torch_logs.events import Events, Row, graph_break, key_of, recompilation
+from timesink.readers.torch_logs.lines import Record
+from timesink.untrusted.plain_json import parsed
+
+_CACHES = {"hit": "cache_hit", "miss": "cache_miss", "bypass": "cache_bypass"}
+_BREAK = "dynamo_graph_break_reason"
+
+
+@dataclass(slots=True)
+class Structured:
+    """Turns envelopes into rows of `events`; `strings` is the log's table of file names."""
+
+    events: Events
+    strings: dict[int, str] = field(default_factory=dict)
+    _started: dict[tuple[Any, Any], Row] = field(default_factory=dict)
+    _open: dict[tuple[Any, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    _broken: set[tuple[Any, Any]] = field(default_factory=set)
+
+    def take(self, record: Record) -> None:
+        """One record."""
+        envelope = record.envelope or {}
+        key = {name: _whole(envelope.get(of)) for name, of in _KEYS}
+        if isinstance(envelope.get("str"), list) and len(envelope["str"]) == 2:
+            text, number = envelope["str"]
+            if (named := _whole(number)) is not None:
+                self.strings[named] = str(text)
+        elif isinstance(envelope.get("dynamo_start"), dict):
+            self._start(record, envelope["dynamo_start"], key)
+        elif isinstance(envelope.get("compilation_metrics"), dict):
+            self._metrics(record, envelope["compilation_metrics"], key)
+        elif isinstance(envelope.get("artifact"), dict):
+            self._artifact(record, str(envelope["artifact"].get("name")), key)
+        elif "chromium_event" in envelope and record.payload:
+            self._chromium(record, record.payload, key)
+
+    def finish(self) -> None:
+        """Compilations whose end the log does not hold."""
+        for started in self._started.values():
+            self.events.rows.append(started | {"reason": "the log ends before this compilation does"})
+
+    def _start(self, record: Record, start: dict[str, Any], key: Row) -> None:
+        stack = start.get("stack")
+        last = stack[-1] if isinstance(stack, list) and stack else None
+        inner = last if isinstance(last, dict) else {}
+        number, name = _whole(inner.get("filename")), inner.get("name")
+        file = None if number is None else self.strings.get(number)
+        place = {"function": _text(name), "file": file, "line": _whole(inner.get("line"))}
+        row = {"event": "compile", "start_ns": record.time_ns, "end_ns": record.time_ns, **key, **place}
+        self._started.setdefault((key["frame"], key["compilation"]), row)
+
+    def _metrics(self, record: Record, metrics: dict[str, Any], key: Row) -> None:
+        started = self._started.pop((key["frame"], key["compilation"]), None)
+        begin_ns = started["start_ns"] if started else record.time_ns
+        start_s, took_s = (_number(metrics.get(name)) for name in ("start_time", "entire_frame_compile_time_s"))
+        if start_s is not None:
+            self.events.tell_clock(int(start_s * 1e9), begin_ns)
+        end_ns = record.time_ns if took_s is None else begin_ns + int(took_s * 1e9)
+        place = {
+            "function": _text(metrics.get("co_name")),
+            "file": _text(metrics.get("co_filename")),
+            "line": _whole(metrics.get("co_firstlineno")),
+        }
+        if (key["frame"], key["compilation"]) not in self._broken:
+            listed = metrics.get("restart_reasons")
+            reasons = [str(reason) for reason in listed] if isinstance(listed, list) else []
+            for reason in (reason for reason in reasons if not reason.startswith("<class ")):  # other restarts
+                self.events.add("graph_break", begin_ns, key | place, reason=reason, unplaced=True)
+        guards, failed = metrics.get("guard_count"), metrics.get("fail_type")
+        row = self.events.add("compile", begin_ns, key | place, guards=_whole(guards))
+        row["end_ns"], row["graph_ops"] = max(begin_ns, end_ns), _whole(metrics.get("graph_op_count"))
+        if failed:
+            self.events.add("failure", record.time_ns, key | place, reason=str(metrics.get("fail_reason") or failed))
+        elif guards is None and not metrics.get("graph_op_count"):
+            self.events.add("skipped", record.time_ns, key | place, reason="nothing in it to compile")
+
+    def _artifact(self, record: Record, name: str, key: Row) -> None:
+        lines = (record.payload or "").splitlines()
+        stem, _, last = name.rpartition("_")
+        if name == _BREAK:
+            self._broken.add((key["frame"], key["compilation"]))
+            place = graph_break(lines)
+            self.events.add("graph_break", record.time_ns, key, file=place.file, line=place.line, reason=place.reason)
+        elif name == "recompile_reasons":
+            found = recompilation(_listed(record.payload or ""))
+            self.events.add("recompile", record.time_ns, key, reason=found.reason)
+        elif last in _CACHES and stem.endswith("cache"):
+            self.events.add(_CACHES[last], record.time_ns, key, function=stem)
+
+    def _chromium(self, record: Record, payload: str, key: Row) -> None:
+        try:
+            event = parsed(payload)
+            name, phase, at_ns = str(event["name"]), event["ph"], int(float(event["ts"]) * 1e3)
+        except (ValueError, KeyError, TypeError, OverflowError):
+            self.events.stray["timed events that are no Chrome events"] += 1
+            return
+        self.events.tell_clock(at_ns, record.time_ns)
+        opened = self._open[str(event.get("tid")), name]
+        if phase == "B":
+            opened.append(at_ns)
+        elif phase == "E" and opened:
+            length_ns = max(at_ns - opened.pop(), 0)
+            row = self.events.add("phase", record.time_ns - length_ns, key, function=name)
+            row["end_ns"] = record.time_ns
+
+
+_KEYS = (("frame", "frame_id"), ("compilation", "frame_compile_id"), ("attempt", "attempt"))
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e11 else None
+
+
+def _listed(payload: str) -> list[str]:
+    """A payload that is a JSON list of texts, or plain lines."""
+    try:
+        found = parsed(payload)
+    except ValueError:
+        return payload.splitlines()
+    parts = found if isinstance(found, list) else [found]
+    return [line for part in parts for line in str(part).splitlines()]
+
+
+_LINE: Final = re.compile(
+    r"(?:\[(?P<id>[^\]\s]*\d{1,9}/\d{1,9}[^\]\s]*|-/-)\] )?(?:\[__(?P<channel>\w+)\] ?)?(?P<said>.*)$"
+)
+_BEGINS: Final = {"graph_breaks": "Graph break", "recompiles": "Recompiling function", "guards": "GUARDS:"}
+_LIMIT: Final = re.compile(r"hit config\.(?P<limit>\w+) \((?P<count>\d{1,9})\)")
+_LIMITED: Final = re.compile(r"\s*function: '(?P<function>[^']+)' \((?P<file>.+):(?P<line>\d{1,9})\)")
+_SKIPPED: Final = re.compile(r"^skipping:? (?P<function>\S+) \(reason: (?P<why>.*), file: (?P<file>.*)\)")
+_TRACING: Final = re.compile(r"Step 1: torchdynamo start tracing (?P<function>\S+) (?P<file>.+):(?P<line>\d{1,9})")
+_LEAF: Final = re.compile(r"\+- (?![A-Za-z]*Manager\b)[A-Z_]+")
+
+
+@dataclass(slots=True)
+class _Block:
+    channel: str
+    id: str
+    time_ns: int
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Text:
+    """Turns lines into rows of `events`."""
+
+    events: Events
+    _open: dict[str, _Block] = field(default_factory=dict)
+
+    def take(self, record: Record) -> None:
+        """One line."""
+        found = _LINE.match(record.text)
+        if found is None:
+            return
+        channel, said, id_ = found["channel"] or "", found["said"], found["id"] or ""
+        if channel in _BEGINS:
+            if said.startswith(_BEGINS[channel]):
+                self._close(channel)
+                self._open[channel] = _Block(channel, id_, record.time_ns)
+            if channel in self._open:
+                self._open[channel].lines.append(said)
+        elif channel == "perf_hints" and said.strip():
+            self.events.add("perf_hint", record.time_ns, key_of(id_), reason=said.strip())
+        else:
+            self._plain(record.time_ns, id_, said)
+
+    def finish(self) -> None:
+        """What the end of the log leaves open."""
+        for channel in list(self._open):
+            self._close(channel)
+
+    def _plain(self, time_ns: int, id_: str, said: str) -> None:
+        if (limit := _LIMIT.search(said)) is not None:
+            self.events.add("limit", time_ns, key_of(id_), reason=f"{limit['limit']} ({limit['count']})")
+        elif (limited := _LIMITED.match(said)) is not None and self.events.rows:
+            last = self.events.rows[-1]
+            if last["event"] == "limit" and "function" not in last:
+                last |= {"function": limited["function"], "file": limited["file"], "line": int(limited["line"])}
+        elif (skipped := _SKIPPED.match(said)) is not None:
+            more = {"function": skipped["function"], "file": skipped["file"], "reason": skipped["why"]}
+            self.events.add("skipped", time_ns, key_of(id_), **more)
+        elif (tracing := _TRACING.search(said)) is not None:
+            key = key_of(id_)
+            if not key["attempt"]:
+                more = {"function": tracing["function"], "file": tracing["file"]}
+                self.events.add("compile", time_ns, key, **more, line=int(tracing["line"]))
+
+    def _close(self, channel: str) -> None:
+        block = self._open.pop(channel, None)
+        if block is None:
+            return
+        key = key_of(block.id)
+        if channel == "graph_breaks":
+            place = graph_break(block.lines)
+            self.events.add("graph_break", block.time_ns, key, file=place.file, line=place.line, reason=place.reason)
+        elif channel == "recompiles":
+            found = recompilation(block.lines)
+            named = {"function": found.function} if found.function else {}
+            self.events.add(
+                "recompile", block.time_ns, key, **named, file=found.file, line=found.line, reason=found.reason
+            )
+        else:
+            leaves = sum(bool(_LEAF.search(line)) for line in block.lines)
+            self.events.add("guards", block.time_ns, key, guards=leaves)

@@ -1,0 +1,113 @@
+"""The JSON contract of a gate; `gate.schema.json` beside this file is its schema. Keys are added, never renamed."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from timesink.render.gate.words import headline
+from timesink.render.json import dumped
+from timesink.verify.outcomes import Contribution, FindingChange, GateResult, GateRow, RunRow, Verdict
+
+SCHEMA_VERSION = 1
+
+
+def render(result: GateResult, *, strict: bool = False) -> str:
+    """The document as indented ASCII JSON."""
+    return dumped(document(result, strict=strict))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) that every document obeys."""
+    loaded: dict[str, Any] = json.loads(files("timesink.render.gate").joinpath("gate.schema.json").read_text("utf-8"))
+    return loaded
+
+
+def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
+    """The result as plain values."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "suite": result.suite,
+        "procedure": result.procedure,
+        "outcome": str(result.outcome),
+        "exit_code": result.exit_code(strict=strict),
+        "headline": headline(result),
+        "metrics": [_row(row) for row in result.rows],
+        "differences": {name: list(pair) for name, pair in sorted(result.differences.items())},
+        "budget": [_part(part) for part in result.budget],
+        "contributions": [_part(part) for part in result.contributions],
+        "findings": [_finding(found) for found in result.findings],
+        "runs": [_run(run) for run in result.runs],
+        "notes": list(result.notes),
+        "artefact": result.artefact or None,
+    }
+
+
+def _row(row: GateRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "before": row.before,
+        "after": row.after,
+        "better": str(row.better),
+        "how": str(row.how),
+        "gated": row.gated,
+        "verdict": _verdict(row.verdict),
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    effect = verdict.effect
+    return {
+        "outcome": str(verdict.outcome),
+        "label": verdict.label,
+        "effect": None
+        if effect is None
+        else {"ratio": effect.ratio, "low": effect.low, "high": effect.high, "level": effect.level},
+        "threshold_ratio": verdict.threshold_ratio,
+        "reason": None if verdict.reason is None else str(verdict.reason),
+        "explanation": verdict.explanation,
+        "to_resolve": verdict.to_resolve,
+        "pairs": verdict.pairs,
+        "run_sd_ratio": verdict.run_sd_ratio,
+        "false_alarm_ratio": verdict.false_alarm_ratio,
+        "tagged": verdict.tagged,
+        "notes": list(verdict.notes),
+    }
+
+
+def _part(part: Contribution) -> dict[str, Any]:
+    return {"name": part.name, "before_ns": part.before_ns, "after_ns": part.after_ns, "delta_ns": part.delta_ns}
+
+
+def _finding(found: FindingChange) -> dict[str, Any]:
+    return {
+        "code": found.code,
+        "name": found.name,
+        "message": found.message,
+        "fate": str(found.fate),
+        "before_ms": found.before_ms,
+        "after_ms": found.after_ms,
+        "file": found.file,
+        "line": found.line,
+    }
+
+
+def _run(run: RunRow) -> dict[str, Any]:
+    return {
+        "number": run.number,
+        "side": run.side,
+        "mean_s": run.mean_s,
+        "median_s": run.median_s,
+        "p95_s": run.p95_s,
+        "steps": run.steps,
+        "dropped": run.dropped,
+        "settled": run.settled,
+        "drift_ratio": run.drift_ratio,
+        "receipt": run.receipt,
+        "sm_mhz": run.sm_mhz,
+        "celsius": run.celsius,
+        "slowed_by": list(run.slowed_by),
+        "foreign": list(run.foreign),
+    }

@@ -1,0 +1,81 @@
+"""A pull-request comment: a hidden marker for a sticky update, one line, one table, details folded away.
+
+Comments hold 65,536 characters; whole details are left out from the end until the text fits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from timesink.render.cells import escaped
+from timesink.render.gate import pages
+from timesink.render.gate.words import MARKS, SHOWN_ROWS, headline
+from timesink.render.pages import markdown_table
+from timesink.untrusted.scrub import defuse_lines
+from timesink.verify.outcomes import GateResult
+from timesink.views.page import Sheet
+
+COMMENT_BYTES = 65_000
+
+
+def render(result: GateResult) -> str:
+    """The comment. Its first line is the marker by which a workflow finds the comment to replace."""
+    return f"{marker(result.suite)}\n{body(result, COMMENT_BYTES - len(marker(result.suite)) - 1)}"
+
+
+def marker(suite: str) -> str:
+    """``<!-- timesink:suite -->``: the same for every result of a suite."""
+    return f"<!-- timesink:{re.sub('[^A-Za-z0-9_.]+', '-', suite) or 'default'} -->"
+
+
+def body(result: GateResult, most_bytes: int) -> str:
+    """The text without a marker, at most that long."""
+    head = [
+        f"## {MARKS[result.outcome]} {escaped(headline(result))}",
+        "",
+        *_table(pages.metrics(result, SHOWN_ROWS)),
+    ]
+    parts = [
+        _visible(pages.differences(result)),
+        _visible(pages.budget(result)),
+        _visible(pages.contributions(result)),
+        _visible(pages.findings(result)),
+    ]
+    parts += [_notes(pages.notes(result)), _folded(pages.runs(result))]
+    parts = [part for part in parts if part]
+    while True:
+        text = defuse_lines("\n".join([*head, *(line for part in parts for line in ["", *part])]) + "\n")
+        if len(text.encode()) <= most_bytes or not parts:
+            return text if len(text.encode()) <= most_bytes else _cut(text, most_bytes)
+        parts.pop()
+
+
+def _table(sheet: Sheet) -> list[str]:
+    lines = markdown_table(sheet) if sheet.rows else ["nothing was compared"]
+    return [*lines, "", escaped(sheet.note)] if sheet.note else lines
+
+
+def _visible(sheet: Sheet) -> list[str]:
+    return [f"### {escaped(sheet.title)}", "", *_table(sheet)] if sheet.rows else []
+
+
+def _folded(sheet: Sheet) -> list[str]:
+    if not sheet.rows:
+        return []
+    return ["<details>", f"<summary>{escaped(sheet.title)}</summary>", "", *_table(sheet), "", "</details>"]
+
+
+def _notes(notes: tuple[str, ...]) -> list[str]:
+    return [f"- {escaped(note)}" for note in notes]
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """Whole lines that fit."""
+    kept: list[str] = []
+    used = 0
+    for line in text.splitlines(keepends=True):
+        used += len(line.encode())
+        if used > most_bytes:
+            break
+        kept.append(line)
+    return "".join(kept)

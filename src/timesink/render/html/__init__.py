@@ -1,0 +1,76 @@
+"""The report for a browser: one file that loads nothing, runs nothing but its own script, and shows names as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from timesink import __version__
+from timesink.diagnosis.verdicts import Diagnosis
+from timesink.render.html.figures import bars, heat_rows
+from timesink.render.html.findings import prose, shown_findings
+from timesink.render.html.island import island
+from timesink.render.html.shell import Assets, document
+from timesink.render.html.tables import kernel_sheet, operator_sheet, step_sheet
+from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
+from timesink.views.figures import Report
+from timesink.views.page import Page, Sheet
+
+__all__ = ["Appendix", "render", "render_diagnosis", "render_page", "render_prose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Appendix:
+    """A section of tables that other commands make too. `pictures` are SVG of our own, every name in them escaped.
+
+    `folds` are further tables under a heading each, folded but for the first.
+    """
+
+    key: str
+    title: str
+    page: Page
+    pictures: tuple[str, ...] = ()
+    folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
+
+
+def render(report: Report, appendices: Sequence[Appendix] = ()) -> str:
+    """The whole report; appendices follow the operators."""
+    diagnosis = report.diagnosis
+    return document(
+        "report.html.j2",
+        Assets(plot=any(len(line.numbers) > 1 for line in report.series), script=True),
+        {
+            "title": f"timesink: {diagnosis.bottleneck.value}",
+            "version": __version__,
+            "diagnosis": diagnosis,
+            "steps_text": steps_text(diagnosis.steps),
+            "bars": bars(report.budgets),
+            "heat": heat_rows(report.budgets),
+            "devices": device_sheet(diagnosis.devices) if diagnosis.devices else None,
+            "findings": shown_findings(report),
+            "series": report.series,
+            "step_sheet": step_sheet(report.series),
+            "kernels": kernel_sheet(report),
+            "operators": operator_sheet(report),
+            "appendices": appendices,
+            "undecided": undecided_parts(diagnosis),
+            "clear": clear_text(diagnosis),
+            "not_applicable": not_applicable_text(diagnosis),
+        },
+        island(report),
+    )
+
+
+def render_diagnosis(diagnosis: Diagnosis) -> str:
+    """A diagnosis alone, where its trace is not at hand: no timelines, no step series, no kernels."""
+    return render(Report(diagnosis))
+
+
+def render_page(page: Page) -> str:
+    """A page of tables, sortable."""
+    return document("page.html.j2", Assets(plot=False, script=True), {"title": page.title, "page": page}, None)
+
+
+def render_prose(title: str, markdown: str) -> str:
+    """A page of our own Markdown, such as that of a rule."""
+    return document("prose.html.j2", Assets(plot=False, script=False), {"title": title, "body": prose(markdown)}, None)

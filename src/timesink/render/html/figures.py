@@ -1,0 +1,139 @@
+"""Figures that stand still: stacked bars of steps and the heat-map of ranks, as rectangles and shades for templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from timesink.views.figures import Part, StepBudget
+from timesink.views.page import Sheet
+
+WIDTH = 1000
+SHOWN_BARS = 8
+SHADES = 9
+
+# What each part of a step is called; an idle cause not named here is called as it is.
+TITLES = {
+    "compute": "compute",
+    "communication": "exposed communication",
+    "copy": "exposed copies",
+    "sync": "idle: blocking waits",
+    "copy_staging": "idle: staging of copies",
+    "allocator": "idle: memory allocation",
+    "loader": "idle: loading of input",
+    "compile": "idle: compilation",
+    "checkpoint": "idle: checkpoint",
+    "garbage_collection": "idle: garbage collection",
+    "optimizer": "idle: optimizer on the host",
+    "logging": "idle: logging",
+    "dispatch": "idle: framework dispatch",
+    "cuda_call": "idle: CUDA calls",
+    "python": "idle: Python",
+    "untraced": "idle: host, nothing traced",
+    "profiler": "idle: the profiler itself",
+    "launch_latency": "idle: launch latency",
+    "dependency_communication": "idle: waits for communication",
+    "dependency_copy": "idle: waits for a copy",
+    "dependency_compute": "idle: waits for another stream",
+    "kernel_gap": "idle: gaps between queued kernels",
+    "graph_gap": "idle: gaps inside CUDA graphs",
+    "unexplained": "idle: unexplained",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A piece of a bar: where it lies from 0 to `WIDTH`, what it is, its time per step and share of it."""
+
+    x: float
+    width: float
+    kind: str
+    title: str
+    time_ns: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One device's mean step."""
+
+    rank: int
+    device: int
+    steps: int
+    period_ns: float
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """A share with its shade, 0 (none) to `SHADES` (the largest of its column)."""
+
+    ratio: float
+    shade: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """One row per device, one column per part, shaded within each column."""
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[int, int, float, tuple[HeatCell, ...]], ...]
+
+
+def bars(budgets: Sequence[StepBudget]) -> tuple[Bar, ...]:
+    """The first devices' bars, each filling the width."""
+    return tuple(
+        Bar(budget.rank, budget.device, budget.steps, budget.period_ns, tuple(_boxes(budget)))
+        for budget in budgets[:SHOWN_BARS]
+        if budget.period_ns > 0
+    )
+
+
+def _boxes(budget: StepBudget) -> list[Box]:
+    boxes: list[Box] = []
+    x = 0.0
+    for part in budget.parts:
+        ratio = part.time_ns / budget.period_ns
+        boxes.append(Box(round(x, 2), round(WIDTH * ratio, 2), part.kind, _title(part), part.time_ns, ratio))
+        x += WIDTH * ratio
+    return boxes
+
+
+def heat_rows(budgets: Sequence[StepBudget]) -> Heat | None:
+    """The heat-map, where there are several devices to tell apart."""
+    if len(budgets) < 2:
+        return None
+    kinds = list(dict.fromkeys(part.kind for budget in budgets for part in budget.parts))
+    ratios = [
+        {part.kind: part.time_ns / budget.period_ns for part in budget.parts} if budget.period_ns else {}
+        for budget in budgets
+    ]
+    largest = {kind: max(row.get(kind, 0.0) for row in ratios) for kind in kinds}
+    rows = tuple(
+        (
+            budget.rank,
+            budget.device,
+            budget.period_ns,
+            tuple(_cell(row.get(kind, 0.0), largest[kind]) for kind in kinds),
+        )
+        for budget, row in zip(budgets, ratios, strict=True)
+    )
+    return Heat(tuple(TITLES.get(kind, kind) for kind in kinds), rows)
+
+
+def scales(sheet: Sheet) -> tuple[float, ...]:
+    """Per column the size that fills a bar, the largest; 0 where the column has no bars."""
+    return tuple(
+        max((abs(row[at]) for row in sheet.rows if isinstance(row[at], int | float)), default=0.0)  # type: ignore[arg-type]
+        if column.has_bar
+        else 0.0
+        for at, column in enumerate(sheet.columns)
+    )
+
+
+def _cell(ratio: float, largest: float) -> HeatCell:
+    return HeatCell(ratio, round(SHADES * ratio / largest) if largest else 0)
+
+
+def _title(part: Part) -> str:
+    return TITLES.get(part.kind, part.kind.replace("_", " "))

@@ -1,0 +1,160 @@
+"""The shell of every page: templates that escape, a policy that names every script and style by its hash.
+
+Pieces of HTML for a cell of a notebook: no script, colours of the notebook itself, tables folded away.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from timesink.diagnosis.verdicts import Diagnosis
+from timesink.render.cells import quantity_text, recoverable_text, value_text
+from timesink.render.html.figures import scales
+from timesink.render.html.findings import prose
+from timesink.render.pages import cell_text
+from timesink.render.parts import (
+    device_sheet,
+    evidence_text,
+    grouped,
+    limit_text,
+    origin_text,
+    steps_text,
+    undecided_parts,
+)
+from timesink.units import share_text, time_text
+from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
+from timesink.views.page import Page
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """What a page brings along: the plotting library is two thirds of a small report, so only where it draws."""
+
+    plot: bool
+    script: bool
+
+
+def document(template: str, assets: Assets, values: Mapping[str, Any], data: Mapping[str, Any] | None) -> str:
+    """The template as a whole document that ends in a newline."""
+    style = _style(assets.plot)
+    script = _script(assets.plot) if assets.script else ""
+    page = _environment().get_template(template)
+    text = page.render(
+        **values,
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+        data=None if data is None else Markup(_embedded(data)),
+    )
+    return defuse_lines(text.rstrip("\n") + "\n")
+
+
+def fragment(template: str, values: Mapping[str, Any]) -> str:
+    """The template as a piece of a page that belongs to somebody else: no style, no script, no policy of its own."""
+    return defuse_lines(_environment().get_template(template).render(**values).strip() + "\n")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be fetched, framed or sent; only this style and this script count."""
+    scripts = f"script-src {_digest(script)}" if script else "script-src 'none'"
+    return (
+        f"default-src 'none'; {scripts}; style-src {_digest(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def _embedded(data: Mapping[str, Any]) -> str:
+    """JSON that can end no script element and begin no comment: every `<`, `>` and `&` is an escape."""
+    text = json.dumps(scrub_values(data), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _style(plot: bool) -> str:
+    return "\n".join([*([_asset("uPlot.min.css")] if plot else []), _asset("report.css")])
+
+
+@cache
+def _script(plot: bool) -> str:
+    licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
+    library = [licence, _asset("uPlot.iife.min.js")] if plot else []
+    return "\n".join([*library, *(_asset(name) for name in ("tables.js", "timeline.js", "steps.js"))])
+
+
+def _asset(name: str) -> str:
+    return files("timesink.render.html").joinpath("assets", name).read_text(encoding="utf-8").strip()
+
+
+def _template(name: str) -> str:
+    return files("timesink.render.html").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    """Templates escape whatever they are given, and every text is scrubbed on its way in."""
+    made = Environment(
+        autoescape=True,
+        loader=FunctionLoader(_template),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_scrubbed,
+    )
+    made.filters.update(
+        capital=_capital,
+        cell=cell_text,
+        evidence=evidence_text,
+        limit=limit_text,
+        origin=origin_text,
+        prose=prose,
+        quantity=quantity_text,
+        recoverable=recoverable_text,
+        scales=scales,
+        share=share_text,
+        short=lambda text, limit=120: shortened(str(text), limit),
+        time=time_text,
+        value=value_text,
+    )
+    return made
+
+
+def _capital(text: str) -> str:
+    """With a capital at the beginning, unless the first word is a name such as `data_load`."""
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+
+
+def _scrubbed(value: Any) -> Any:
+    return scrub_sentence(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def diagnosis_fragment(diagnosis: Diagnosis) -> str:
+    """Verdict, figures and findings."""
+    return fragment(
+        "diagnosis_fragment.html.j2",
+        {
+            "diagnosis": diagnosis,
+            "steps_text": steps_text(diagnosis.steps),
+            "devices": device_sheet(diagnosis.devices) if diagnosis.devices else None,
+            "groups": grouped(diagnosis),
+            "undecided": undecided_parts(diagnosis),
+        },
+    )
+
+
+def page_fragment(page: Page) -> str:
+    """A page of tables, the first open."""
+    return fragment("page_fragment.html.j2", {"page": page})

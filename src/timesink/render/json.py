@@ -1,0 +1,138 @@
+"""The JSON contract of a diagnosis; `diagnosis.schema.json` beside this file is its schema.
+
+Keys are added, never renamed, within one `schema_version`. Times are milliseconds with nanosecond digits. Text is
+scrubbed and written in ASCII, so that printing the document acts on no terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+from typing import Any
+
+from timesink.diagnosis.verdicts import (
+    Card,
+    Clear,
+    DeviceFigures,
+    Diagnosis,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Quantity,
+    StepFigures,
+    Undecided,
+)
+from timesink.units import ms
+from timesink.untrusted.scrub import scrub_values
+
+SCHEMA_VERSION = 1
+SHOWN_ROWS = 1_000
+
+
+def render(diagnosis: Diagnosis) -> str:
+    """The document as indented JSON text."""
+    return dumped(document(diagnosis))
+
+
+def dumped(value: Any) -> str:
+    """Any tree of plain values as JSON text that is safe to print: ASCII, scrubbed, no NaN."""
+    return json.dumps(_finite(scrub_values(value)), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) that every document obeys."""
+    text = files("timesink.render").joinpath("diagnosis.schema.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as plain values, keys in the contract's order."""
+    rulings = [(ruling.card, ruling.verdict) for ruling in diagnosis.rulings]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "sources": [dict(source) for source in diagnosis.sources],
+        "steps": _steps(diagnosis.steps),
+        "devices": [_device(device) for device in diagnosis.devices],
+        "verdict": {"bottleneck": diagnosis.bottleneck.value, "statement": diagnosis.statement},
+        "findings": [_finding(card, finding) for card, finding in diagnosis.findings],
+        "clear": [
+            {"code": card.code, "name": card.name, "evidence": [_evidence(fact) for fact in verdict.evidence]}
+            for card, verdict in rulings
+            if isinstance(verdict, Clear)
+        ],
+        "not_applicable": [
+            {"code": card.code, "name": card.name, "why": verdict.why}
+            for card, verdict in rulings
+            if isinstance(verdict, NotApplicable)
+        ],
+        "undecided": [
+            {"code": card.code, "why": verdict.why, "to_decide": verdict.to_decide}
+            for card, verdict in rulings
+            if isinstance(verdict, Undecided)
+        ],
+        "notes": list(diagnosis.notes),
+        **({"statements": list(diagnosis.statements)} if diagnosis.statements else {}),
+    }
+
+
+def _steps(steps: StepFigures) -> dict[str, Any]:
+    return {"count": steps.count, "p50_ms": steps.p50_ms, "p90_ms": steps.p90_ms, "p99_ms": steps.p99_ms}
+
+
+def _device(device: DeviceFigures) -> dict[str, Any]:
+    return {
+        "rank": device.rank,
+        "device": device.device,
+        "span_ms": ms(device.span_ns),
+        "busy_ms": ms(device.busy_ns),
+        "idle_ms": ms(device.idle_ns),
+        "compute_ms": ms(device.compute_ns),
+        "exposed_comm_ms": ms(device.exposed_comm_ns),
+        "exposed_copy_ms": ms(device.exposed_copy_ns),
+    }
+
+
+def _finding(card: Card, finding: Finding) -> dict[str, Any]:
+    return {
+        "code": card.code,
+        "name": card.name,
+        "bottleneck": finding.bottleneck.value,
+        "message": finding.message,
+        "where": finding.where.known(),
+        "recoverable_ms_per_step": _recoverable(finding.recoverable),
+        "evidence": [_evidence(fact) for fact in finding.evidence],
+        "advice": finding.advice,
+        "verify": finding.verify,
+    }
+
+
+def _recoverable(quantity: Quantity | None) -> dict[str, float | None] | None:
+    if quantity is None:
+        return None
+    return {"low": quantity.low, "value": quantity.value, "high": quantity.high}
+
+
+def _evidence(fact: Evidence) -> dict[str, Any]:
+    return {
+        "label": fact.label,
+        "value": fact.measured.value,
+        "unit": fact.measured.unit,
+        "low": fact.measured.low,
+        "high": fact.measured.high,
+        "how": fact.how,
+        "limit": None if fact.limit is None else {"value": fact.limit.value, "unit": fact.limit.unit},
+        "table": fact.table or None,
+        "rows": list(fact.rows[:SHOWN_ROWS]),
+        "row_count": len(fact.rows),
+    }
+
+
+def _finite(value: Any) -> Any:
+    """The same tree with null for what JSON has no number for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,170 @@
+"""The parts of a diagnosis that every report for people shows in the same words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timesink.diagnosis.verdicts import (
+    Card,
+    Clear,
+    DeviceFigures,
+    Diagnosis,
+    Evidence,
+    Finding,
+    NotApplicable,
+    StepFigures,
+    Undecided,
+    Where,
+)
+from timesink.render.cells import limit_value_text, quantity_text, recoverable_text
+from timesink.units import time_text
+from timesink.untrusted.scrub import shortened
+from timesink.views.page import Cell, Column, Sheet
+
+SHOWN_DEVICES = 16
+SHOWN_ROWS = 5
+SHOWN_MARKER = 60
+SHOWN_OTHERS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The findings of one rule that call for the same: the costliest is shown in full, the others by their place."""
+
+    number: int
+    card: Card
+    first: Finding
+    others: tuple[str, ...]
+
+
+def grouped(diagnosis: Diagnosis) -> list[Group]:
+    """Findings by rule and advice, in the order of the costliest of each; a thousand ranks make one group."""
+    members: dict[tuple[str, str], list[tuple[Card, Finding]]] = {}
+    for card, finding in diagnosis.findings:
+        members.setdefault((card.code, finding.advice), []).append((card, finding))
+    return [
+        Group(number, same[0][0], same[0][1], _others(same[0][1], [finding for _, finding in same[1:]]))
+        for number, same in enumerate(members.values(), start=1)
+    ]
+
+
+def _others(first: Finding, findings: list[Finding]) -> tuple[str, ...]:
+    shown = tuple(
+        f"{_short(finding, first)}: {recoverable_text(finding.recoverable, finding.period)}" for finding in findings
+    )
+    left = len(shown) - SHOWN_OTHERS
+    return (*shown[:SHOWN_OTHERS], f"{left} more places (--format json lists them)") if left > 0 else shown
+
+
+def _short(finding: Finding, first: Finding) -> str:
+    """The device of another finding, or its message where the device tells it not from the first."""
+    here, there = (Where(rank=item.where.rank, device=item.where.device) for item in (finding, first))
+    return place_text(here) if here != there else finding.message
+
+
+def sources_text(diagnosis: Diagnosis) -> str:
+    """The input files, the first two by name."""
+    paths = list(dict.fromkeys(str(source.get("path") or "?") for source in diagnosis.sources))
+    more = f" and {len(paths) - 2} more files" if len(paths) > 2 else ""
+    return ", ".join(paths[:2]) + more
+
+
+def steps_text(steps: StepFigures) -> str:
+    """Step times in one line; what the sample is too small for is left out, and said."""
+    if not steps.count:
+        return (
+            f"no steady step{_origin(steps)}{_dropped(steps)}" if steps.dropped else f"no steps found{_origin(steps)}"
+        )
+    known = [("p50", steps.p50_ms), ("p90", steps.p90_ms), ("p99", steps.p99_ms)]
+    figures = ", ".join(f"{name} {time_text(value * 1e6)}" for name, value in known if value is not None)
+    missing = [name for name, value in known if value is None]
+    few = f" ({' and '.join(missing)} need more steps)" if missing else ""
+    noun = "step" if steps.count == 1 else "steps"
+    return f"{steps.count} {noun}{_origin(steps)}: {figures}{few}{_dropped(steps)}"
+
+
+def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
+    """Time budgets: the span, and the share of it that each part takes."""
+    columns = (
+        Column("rank", "rank", unit="1"),
+        Column("device", "GPU", unit="1"),
+        Column("name", "name", is_name=True),
+        Column("span_ns", "span", unit="ns"),
+        Column("compute_ratio", "compute", unit="ratio"),
+        Column("exposed_comm_ratio", "exposed comm.", unit="ratio"),
+        Column("exposed_copy_ratio", "exposed copies", unit="ratio"),
+        Column("idle_ratio", "idle", unit="ratio"),
+        Column("idle_ns", "idle time", unit="ns"),
+    )
+    left = len(devices) - SHOWN_DEVICES
+    note = f"{left} more GPUs are not shown; --rank chooses" if left > 0 else ""
+    return Sheet("devices", "Where the time goes", columns, tuple(map(_device_row, devices[:SHOWN_DEVICES])), note)
+
+
+def place_text(where: Where) -> str:
+    """The known fields in words: `rank 0, thread 1234, range data_load`."""
+    known = where.known()
+    file, line = known.pop("file", None), known.pop("line", None)
+    places = [f"{name} {value}" for name, value in known.items()]
+    if file is not None:
+        places.append(f"{file}:{line}" if line is not None else str(file))
+    return ", ".join(places)
+
+
+def evidence_text(fact: Evidence) -> str:
+    """A fact in one line: what, how much, against which limit, measured how, from which rows."""
+    limit = f" (limit {limit_text(fact)})" if fact.limit else ""
+    return f"{fact.label}: {quantity_text(fact.measured)}{limit}; {origin_text(fact)}"
+
+
+def limit_text(fact: Evidence) -> str:
+    """What a fact was compared with."""
+    return "" if fact.limit is None else limit_value_text(fact.limit.value, fact.limit.unit)
+
+
+def origin_text(fact: Evidence) -> str:
+    """How a fact was measured, and the rows it can be walked back to."""
+    if not fact.rows:
+        return f"{fact.how} ({fact.table})" if fact.table else fact.how
+    rows = ", ".join(str(row) for row in fact.rows[:SHOWN_ROWS])
+    more = f" and {len(fact.rows) - SHOWN_ROWS} more" if len(fact.rows) > SHOWN_ROWS else ""
+    noun = "row" if len(fact.rows) == 1 else "rows"
+    return f"{fact.how} ({fact.table} {noun} {rows}{more})"
+
+
+def clear_text(diagnosis: Diagnosis) -> list[str]:
+    """The rules that looked and found nothing, by code and name."""
+    return [f"{r.card.code} {r.card.name}" for r in diagnosis.rulings if isinstance(r.verdict, Clear)]
+
+
+def not_applicable_text(diagnosis: Diagnosis) -> list[str]:
+    """The rules whose question makes no sense for this trace, and why."""
+    return [
+        f"{ruling.card.code} {ruling.card.name} ({ruling.verdict.why})"
+        for ruling in diagnosis.rulings
+        if isinstance(ruling.verdict, NotApplicable)
+    ]
+
+
+def undecided_parts(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """Rules, why they could not look, and what would decide them; rules with one reason stand together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for ruling in diagnosis.rulings:
+        if isinstance(ruling.verdict, Undecided):
+            reason = (ruling.verdict.why, ruling.verdict.to_decide)
+            together.setdefault(reason, []).append(f"{ruling.card.code} {ruling.card.name}")
+    return [(", ".join(rules), why, to_decide) for (why, to_decide), rules in together.items()]
+
+
+def _device_row(item: DeviceFigures) -> tuple[Cell, ...]:
+    parts_ns = (item.compute_ns, item.exposed_comm_ns, item.exposed_copy_ns, item.idle_ns)
+    shares = (part_ns / item.span_ns if item.span_ns else None for part_ns in parts_ns)
+    return (item.rank, item.device, item.name or None, item.span_ns, *shares, item.idle_ns)
+
+
+def _origin(steps: StepFigures) -> str:
+    return f" ({shortened(steps.source, SHOWN_MARKER)})" if steps.source else ""
+
+
+def _dropped(steps: StepFigures) -> str:
+    return f"; left out: {', '.join(steps.dropped)}" if steps.dropped else ""

@@ -1,0 +1,60 @@
+"""A rule as a page: its docstring, its limits, what it reads, its cases. The reference and `explain` show the same."""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.verdicts import Card
+from timesink.render.cells import limit_value_text
+from timesink.render.pages import markdown_table
+from timesink.views.page import Column, Sheet
+
+LIMITS = (
+    Column("limit", "limit", is_name=True),
+    Column("default", "default"),
+    Column("why", "why"),
+    Column("source", "source"),
+)
+
+
+def rule_markdown(rule: Rule, cases: str = "") -> str:
+    """The page in Markdown; `cases` is the text of the case file, whose own title is left out."""
+    card = rule.card
+    lines = [
+        f"# {card.code} {card.name}",
+        "",
+        f"*{card.summary[:1].upper()}{card.summary[1:]}.* Since {card.since}.",
+        "",
+    ]
+    lines += [_body(card), "", "## Limits", ""]
+    lines += markdown_table(limit_sheet(rule)) if rule.limits else ["It has none."]
+    lines += ["", "## What it reads", "", reads_text(rule), ""]
+    if card.references:
+        lines += ["## References", "", *(f"- {reference}" for reference in card.references), ""]
+    if cases:
+        body = "\n".join(line for line in cases.splitlines() if not line.startswith("# "))
+        lines += ["## Cases", "", body.replace("\n## ", "\n### ").strip(), ""]
+    return "\n".join(lines)
+
+
+def _body(card: Card) -> str:
+    """The docstring, without a first sentence that only says the summary again."""
+    first, _, rest = card.doc.strip().partition("\n\n")
+    said = " ".join(first.split()).rstrip(".").lower()
+    return rest if said == card.summary.rstrip(".").lower() else card.doc.strip()
+
+
+def limit_sheet(rule: Rule) -> Sheet:
+    """The limits with why they stand there and where the figure comes from."""
+    rows = tuple(
+        (f"{rule.card.code}.{name}", limit_value_text(limit.default, limit.unit), limit.why, limit.source)
+        for name, limit in rule.limits.items()
+    )
+    return Sheet("limits", "Limits", LIMITS, rows)
+
+
+def reads_text(rule: Rule) -> str:
+    """The tables it cannot do without, those it uses where they exist, and the command that records them."""
+    needs = ", ".join(f"`{table.name}`" for table in rule.needs) or "no table in particular"
+    reads = ", ".join(f"`{table.name}`" for table in rule.reads)
+    also = f" It also uses {reads} where they were recorded." if reads else ""
+    return f"It needs {needs}.{also} To record them: `{rule.capture}`."

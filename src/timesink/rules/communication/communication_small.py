@@ -1,0 +1,126 @@
+"""Many small collectives, each of which takes as long as its latency.
+
+## What it detects
+Collectives of small messages, many in every step, whose transfers are exposed for more than a share of the step.
+
+## Why it matters
+A small message takes the latency of the network however small it is. A hundred of them cost a hundred latencies; one
+of their joint size costs one.
+
+## How it is measured
+Collectives below a size, counted per steady step, and the part of their transfer that no computation hides. Where
+several ranks are read, waiting for the last rank is not transfer and does not count; one rank alone cannot tell them
+apart.
+
+## What to do
+Put them together: larger gradient buckets (`bucket_cap_mb`), flattened parameters, one fused reduction of metrics.
+
+## When it misleads
+Within one host over NVLink the latency is a few microseconds and computation hides it: such calls are many and
+harmless, and the verdict is clear with their count. Their launches still cost the host time, which other rules look
+at.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+    Where,
+)
+from timesink.measures.communication.collectives import SmallCollectives, small_collectives
+from timesink.measures.ranks.job import JOB_READS
+from timesink.model.tables import DEVICE_OPS
+from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found for the GPU whose small collectives are exposed longest, if long enough."""
+    found = facts(small_collectives)
+    if not found.calls.height:
+        return NotApplicable("the trace holds no collectives")
+    if found.calls["bytes"].null_count() == found.calls.height:
+        return Undecided("no collective's size is recorded", "timesink capture torch -- torchrun train.py")
+    judged = [_judge(found, key, limits) for key in found.devices]
+    findings = [finding for finding, _ in judged if finding is not None]
+    if not findings:
+        return Clear(tuple(evidence for _, pair in judged for evidence in pair))
+    return Found(tuple(findings[:1]))
+
+
+def _judge(
+    found: SmallCollectives, key: tuple[int, int], limits: Limits
+) -> tuple[Finding | None, tuple[Evidence, Evidence]]:
+    part = found.of(key, int(limits["small_bytes"]))
+    count = Evidence(
+        f"small collectives per step of rank {key[0]}, device {key[1]}",
+        Quantity(part.per_step, "calls"),
+        f"collectives of less than {bytes_text(limits['small_bytes'])} over the steady steps",
+        limit=Quantity(limits["per_step"], "calls"),
+        table="collectives",
+    )
+    share = Evidence(
+        "their exposed transfer",
+        Quantity(part.exposed_ratio, "ratio"),
+        "transfer with no computation beside it, over the steady steps",
+        limit=Quantity(limits["exposed_ratio"], "ratio"),
+        table="collectives",
+    )
+    if part.per_step <= limits["per_step"] or part.exposed_ratio <= limits["exposed_ratio"]:
+        return None, (count, share)
+    finding = Finding(
+        message=f"{part.per_step:.0f} collectives of less than {bytes_text(limits['small_bytes'])} in a step stand "
+        f"exposed for {time_text(part.exposed_step_ns)} of it on rank {key[0]} ({share_text(part.exposed_ratio)}, "
+        f"limit {share_text(limits['exposed_ratio'])}); half of them take {time_text(part.p50_ns)} or less",
+        bottleneck=Bottleneck.COMMUNICATION_SMALL,
+        where=Where(rank=key[0], device=key[1]),
+        evidence=(count, share),
+        advice="Send them together: larger buckets (bucket_cap_mb), flattened tensors, one reduction for all metrics.",
+        verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
+        claim=Claim({key: part.exposed}),
+        recoverable=Quantity(
+            part.exposed_step_ns / NS_PER_MS,
+            "ms",
+            low=0.0,
+            high=(part.exposed_step_ns + part.launch_step_ns) / NS_PER_MS,
+        ),
+    )
+    return finding, (count, share)
+
+
+RULE = Rule(
+    card=Card(
+        code="COM102",
+        name="collectives-small",
+        summary="many small collectives, each as long as its latency",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",),
+    ),
+    needs=(DEVICE_OPS,),
+    reads=JOB_READS,
+    check=check,
+    limits={
+        "small_bytes": Limit(
+            4_000_000, "bytes", "on NVLink latency takes as long as transfer below it", "nccl-tests curves"
+        ),
+        "per_step": Limit(
+            20, "calls", "a few small reductions per step are usual (loss, norm)", "DDP and FSDP defaults"
+        ),
+        "exposed_ratio": Limit(
+            0.03, "ratio", "hidden or short ones cost the step nothing", "run-to-run deviation of a step"
+        ),
+    },
+    capture="timesink capture torch -- torchrun train.py",
+)

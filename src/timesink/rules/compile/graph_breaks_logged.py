@@ -1,0 +1,91 @@
+"""The compiler's log names graph breaks.
+
+## What it detects
+Graph breaks that TORCH_TRACE or TORCH_LOGS=graph_breaks recorded, each with its place and the compiler's reason.
+
+## Why it matters
+Behind a break the function goes on in another graph: guards, a call and launches of its own, and no fusion across it.
+
+## How it is measured
+Breaks are counted by place and reason, on the rank that has most. The log is written while compiling: it says where
+graphs break, not how often they run. What the pieces cost is for a trace to say (CMP101).
+
+## What to do
+Move the call out of the compiled function, or let the compiler see it: print and logging behind a condition that is
+false, `torch.where` for a decision on a value, functional collectives for collectives.
+
+## When it misleads
+A break at the outermost function of a program compiled in one call, or around a call made once, costs nothing.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.compile.summary import GraphBreak, compile_summary
+from timesink.model.tables import COMPILE_EVENTS
+from timesink.units import share_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per place, on the first rank that has it, where there are more breaks than the limit allows."""
+    summary = facts(compile_summary)
+    total = Evidence(
+        "graph breaks",
+        Quantity(float(summary.graph_breaks), "events"),
+        "counted in the compiler's log, on the rank that has most",
+        limit=Quantity(limits["breaks"], "events"),
+        table="compile_events",
+    )
+    if summary.graph_breaks <= limits["breaks"]:
+        return Clear((total,))
+    places = {(part.file, part.line, part.reason): part for part in reversed(summary.breaks)}
+    return Found(tuple(_finding(part, summary.graph_breaks, total) for part in places.values()))
+
+
+def _finding(part: GraphBreak, breaks: int, total: Evidence) -> Finding:
+    place = f"{part.file}:{part.line}" if part.file else "a place the log does not name"
+    share = f"{part.count} of {breaks} breaks, {share_text(part.count / breaks)}"
+    return Finding(
+        message=f"a graph breaks at {place} ({share}): {part.reason or 'no reason logged'}",
+        bottleneck=Bottleneck.GRAPH_BREAKS,
+        where=Where(rank=part.rank, file=part.file, line=part.line, op=part.function),
+        evidence=(total,),
+        advice="Move the call out of the compiled function; fullgraph=True then keeps it whole.",
+        verify="Compile again: timesink compile lists no break at this place.",
+        recoverable=Quantity(0.0, "ms", low=0.0, high=None),
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="CMP102",
+        name="graph-breaks-logged",
+        summary="the compiler's log names graph breaks",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
+    ),
+    needs=(COMPILE_EVENTS,),
+    check=check,
+    limits={
+        "breaks": Limit(
+            default=0.0,
+            unit="events",
+            why="a program that is meant to be one graph has no break",
+            source="fullgraph=True, PyTorch's own switch, allows none",
+        )
+    },
+    capture="TORCH_TRACE=logs python train.py",
+)

@@ -1,0 +1,108 @@
+"""The host waits for the device, and the device then waits for the host.
+
+## What it detects
+Idle time that follows a blocking call: `.item()`, `.cpu()`, `nonzero`, `torch.cuda.synchronize()`, a synchronous copy.
+The call returns when the device has nothing left to do, and until the host has prepared and launched the next work the
+device stands still.
+
+## Why it matters
+Without the wait the host runs ahead and launches while the device computes. Each wait throws that lead away; in a loop
+it costs its restart every time, and it shows up as the operators that happen to run during the restart.
+
+## How it is measured
+A gap belongs to a wait where the call was released by the op that ended as the gap began and the gap's next op was
+launched after the call returned. Charged to it is as much of the restart as the host lost by waiting; what the host
+would have needed anyway keeps its own cause. A wait behind which input is prepared counts as input.
+
+## What to do
+Keep the value on the device (accumulate the loss, log every k steps), replace data-dependent shapes by masks, copy
+results with `non_blocking=True` into pinned memory and read them a step later.
+
+## When it misleads
+Where the device is busy all the time a wait costs nothing, and none is charged. Two waits close together share one
+restart; removing only the first moves the cost to the second. `cudaEventQuery` does not block.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Claim,
+    Evidence,
+    Finding,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+)
+from timesink.measures.idle.blamed_time import BlamedTime, drained_time
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.synchronisations import synchronisations
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.rules.idle._family import BLAME_READS, idle_verdict, named, place_of, waits
+from timesink.whatif.changes.host import RemoveSyncs
+
+HOW = "idle stretches charged to a blocking call that had drained the device, over the steady steps"
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    if not facts(synchronisations).calls.height:
+        return NotApplicable("no call in the trace blocks the host")
+    limit = limits["idle_ratio"]
+
+    def finding(part: BlamedTime, evidence: Evidence) -> Finding:
+        count = _per_step(facts, part.device[0])
+        place = named(part)
+        return Finding(
+            message=f"{waits(part, limit)} after blocking calls, {count:.3g} per step"
+            + (f", most of it after {place}" if place else ""),
+            bottleneck=Bottleneck.HOST_SYNC,
+            where=place_of(part),
+            evidence=(evidence, Evidence("blocking calls", Quantity(count, "per step"), "calls within the steps")),
+            advice="Keep the value on the device and read it once every so many steps, or copy it asynchronously into "
+            "pinned memory and read it a step later.",
+            verify="Remove the wait: the blocking calls per step go down and the step shortens by at most this time.",
+            claim=Claim({part.device: part.intervals}),
+            change=RemoveSyncs(),
+        )
+
+    return idle_verdict(drained_time(facts.trace, "wait"), limit, "idle time after blocking calls", HOW, finding)
+
+
+def _per_step(facts: Facts, rank: int) -> float:
+    """Blocking calls of a rank per kept step; all of them where there are no steps."""
+    calls = facts(synchronisations).calls.filter(pl.col("rank") == rank)
+    kept = facts(steps).kept.filter(pl.col("rank") == rank).sort("host_start_ns")
+    if not kept.height:
+        return float(calls.height)
+    start = kept["host_start_ns"].search_sorted(calls["start_ns"], side="right")
+    end = kept["host_end_ns"].sort().search_sorted(calls["start_ns"], side="right")
+    return float((start > end).sum()) / kept.height
+
+
+RULE = Rule(
+    card=Card(
+        code="IDL102",
+        name="blocking-sync",
+        summary="the device waits for the host after the host waited for the device",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
+    ),
+    needs=(DEVICE_OPS, API_CALLS),
+    reads=BLAME_READS,
+    check=check,
+    limits={
+        "idle_ratio": Limit(
+            default=0.02,
+            unit="ratio",
+            why="one wait at the end of a step costs about 1 % of a step of ten milliseconds",
+            source="benchmarks/faults: healthy programs that read the loss stay under it",
+        )
+    },
+)

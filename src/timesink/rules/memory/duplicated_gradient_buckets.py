@@ -1,0 +1,81 @@
+"""DDP's buckets are a second copy of the gradients.
+
+## What it detects
+Communication buckets of the size of the gradients, alive beside them.
+
+## Why it matters
+DDP copies gradients into buckets to reduce them. Without `gradient_as_bucket_view=True` both stay: 4 bytes per
+parameter twice.
+
+## How it is measured
+Where most gradients are alive: the smaller of their bytes and those of blocks that DDP's reducer allocated, over the
+peak.
+
+## What to do
+Pass `gradient_as_bucket_view=True` to `DistributedDataParallel`.
+
+## When it misleads
+Code that detaches or replaces `.grad` may need gradients of their own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.measures.memory.classes import CODES, Category
+from timesink.measures.memory.ledger import MemoryLedger
+from timesink.measures.memory.phases import PATTERNS
+from timesink.model.names import matches
+from timesink.model.tables import MEMORY_EVENTS
+from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+
+
+def _twice(ledger: MemoryLedger) -> int | None:
+    """Bytes that are there twice, where most gradients are alive."""
+    if not ledger.classes.phases.has_backward:
+        return None
+    gradients = ledger.live_bytes[CODES[Category.GRADIENTS]]
+    at = int(np.argmax(gradients))
+    reducer = matches(ledger.classes.lives.frame["stack"], PATTERNS["reducer"]).to_numpy()
+    return min(int(gradients[at]), ledger.alive_bytes(at, reducer))
+
+
+PATTERN = SharePattern(
+    measure=_twice,
+    label="gradients held twice",
+    how="the smaller of gradients and reducer buckets where most gradients are alive, over the peak",
+    subject="of gradients are held a second time in buckets",
+    advice="Pass gradient_as_bucket_view=True to DistributedDataParallel.",
+    verify="Take the snapshot again: buckets stay, and gradients of their own are gone.",
+)
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+
+
+RULE = Rule(
+    card=Card(
+        code="MEM108",
+        name="duplicated-gradient-buckets",
+        summary="DDP's buckets are a second copy of the gradients",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
+    ),
+    needs=(MEMORY_EVENTS,),
+    reads=MEMORY_READS,
+    check=check,
+    limits={
+        "peak_ratio": Limit(
+            default=0.02,
+            unit="ratio",
+            why="below it the second copy is smaller than what rounding and fragmentation take",
+            source="rounding of measured programs is 0.1 to 3 % (docs/explanation/memory-accuracy.md)",
+        )
+    },
+    capture=CAPTURE,
+)

@@ -1,0 +1,102 @@
+"""Every step leaves memory behind that the next one does not free.
+
+## What it detects
+A level of live memory between steps that rises from step to step, from the second step on.
+
+## Why it matters
+A loss kept with its graph, outputs appended to a list, a cache without bound: the run ends out of memory after hours,
+and the place that then fails to allocate is innocent.
+
+## How it is measured
+Bytes alive just before each step's first allocation, from the third step's on. The smallest rise between neighbours
+is what every step leaves at least; one fall, and nothing is claimed.
+
+## What to do
+Keep numbers, not tensors with graphs: `loss.item()` or `loss.detach()`; bound caches; look at the place named.
+
+## When it misleads
+A cache that fills up during a few steps and then stays looks the same until it is full: record more steps.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Card,
+    Clear,
+    Evidence,
+    Finding,
+    Found,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Verdict,
+    Where,
+)
+from timesink.measures.memory.ledger import MemorySteps, memory_steps
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS
+from timesink.rules.memory._family import CAPTURE, size_evidence
+from timesink.units import bytes_text
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per device over the limit."""
+    limit, findings, clear = limits["bytes_per_step"], [], []
+    for (rank, device), one in facts(memory_steps).items():
+        if len(one.levels_bytes) < 3:
+            continue
+        fact = Evidence(
+            "left behind by every step",
+            Quantity(one.growth_bytes, "bytes"),
+            f"smallest rise of the level between {len(one.levels_bytes)} neighbouring steps",
+            Quantity(limit, "bytes"),
+            MEMORY_EVENTS.name,
+        )
+        if one.growth_bytes > limit:
+            findings.append(_finding(one, Where(rank=rank, device=device), fact, limit))
+        else:
+            clear.append(fact)
+    if findings:
+        return Found(tuple(findings))
+    return Clear(tuple(clear)) if clear else NotApplicable("the record holds fewer than five training steps")
+
+
+def _finding(one: MemorySteps, where: Where, fact: Evidence, limit: float) -> Finding:
+    place = f", most of it allocated at {one.leaver}" if one.leaver else ""
+    return Finding(
+        message=f"every step leaves at least {bytes_text(one.growth_bytes)} behind on device {where.device} (limit "
+        f"{bytes_text(limit)}), {len(one.levels_bytes) - 1} times in a row{place}",
+        bottleneck=Bottleneck.MEMORY_CAPACITY,
+        where=where,
+        evidence=(
+            fact,
+            size_evidence("level before the last step", one.levels_bytes[-1], "alive before its first event"),
+        ),
+        advice="Keep numbers in place of tensors with graphs (loss.item()), and bound caches.",
+        verify="Take the snapshot again: the level between steps stays.",
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="MEM107",
+        name="memory-leak",
+        summary="every step leaves memory behind that the next one does not free",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.pytorch.org/docs/stable/notes/faq.html",),
+    ),
+    needs=(MEMORY_EVENTS,),
+    reads=(MEMORY_BLOCKS, MEMORY_MARKS),
+    check=check,
+    limits={
+        "bytes_per_step": Limit(
+            default=100_000,
+            unit="bytes",
+            why="a number kept per step is 512 bytes; a graph or an output is far more",
+            source="rounding is to 512 bytes; measured programs leave none (docs/explanation/memory-accuracy.md)",
+        )
+    },
+    capture=CAPTURE,
+)

@@ -1,0 +1,1 @@
+"""Rules about single kernels, from a kernel profiler's counters."""

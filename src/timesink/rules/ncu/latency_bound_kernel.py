@@ -1,0 +1,92 @@
+"""Warps wait, and no unit is busy.
+
+## What it detects
+Kernels with warps resident whose busiest unit still waits: for barriers, fences, instructions, or for one dependent
+step after another.
+
+## Why it matters
+Neither bandwidth nor arithmetic limits such a kernel, so neither fewer bytes nor faster mathematics helps; only shorter
+or fewer waits, or more independent work per warp.
+
+## How it is measured
+The time in which even the busiest unit waits, less what SMs without blocks, empty warp slots and waste (scattered
+loads, conflicts, atomics, spills, idle lanes) explain. The stall reasons come from counters, else from samples.
+
+## What to do
+By the largest reason: barrier: smaller blocks, balanced warps, warp-level primitives; membar: fewer fences;
+no_instruction: less unrolling; long_scoreboard: more loads in flight; wait: independent instructions.
+
+## When it misleads
+Kernels of a few microseconds are mostly launch and ramp. The reasons are shares of warps' waiting, not of the kernel's
+time: with many warps a reason can be large and harmless.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.waste import Cause
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
+from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+
+_ADVICE = {
+    "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
+    "that split arrive from wait.",
+    "membar": "Drop or weaken the fences: one at the end of a phase instead of one per store.",
+    "no_instruction": "The code does not fit the instruction caches: unroll less, keep cold paths out of line.",
+    "no_instructions": "The code does not fit the instruction caches: unroll less, keep cold paths out of line.",
+    "long_scoreboard": "More loads in flight per warp: unroll, load ahead, copy asynchronously; reuse what was read.",
+    "short_scoreboard": "Fewer and wider shared-memory accesses, fast-math versions of special functions.",
+    "wait": "Give each warp independent work: several accumulators, unrolled loops.",
+    "lg_throttle": "Fewer and wider global accesses; remove spills.",
+    "mio_throttle": "Fewer and wider shared accesses; keep values in registers.",
+    "imc_miss": "Read constants by an index that is the same for the whole warp, or from global memory.",
+    "warpgroup_arrive": "Keep more asynchronous matrix groups in flight before waiting for one.",
+    "gmma": "Keep more asynchronous matrix groups in flight before waiting for one.",
+}
+_OTHERWISE = "Look at the instruction the warps stop at: the source page of the profile shows the samples per line."
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per kernel that this limits, or takes a share of above the limit."""
+    return judged(facts, Cause.LATENCY, words, limits["time_ratio"])
+
+
+def words(limits: KernelLimits) -> Words:
+    """What there is to say of a kernel that this limits."""
+    facts = [fact("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+    top = limits.stalls.top if limits.stalls is not None else None
+    if limits.stalls is not None and top is not None:
+        source = "samples" if limits.stalls.is_sampled else "counters"
+        facts.append(fact(f"waiting on {top[0]}", top[1], "ratio", f"of warps' waiting time, by {source}", limits))
+    reason = f", mostly on {top[0]}" if top is not None else ""
+    return Words(
+        f"in latency while no unit is busy{reason}",
+        tuple(facts),
+        _ADVICE.get(top[0], _OTHERWISE) if top is not None else _OTHERWISE,
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="NCU107",
+        name="latency-bound",
+        summary="warps are resident and wait while no unit is busy",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler",),
+    ),
+    needs=(KERNEL_PROFILES, KERNEL_METRICS),
+    reads=READS,
+    check=check,
+    limits={
+        "time_ratio": Limit(
+            default=0.3,
+            unit="ratio",
+            why="a third of the time without any unit at work is more than ramp-up and the last blocks explain",
+            source="18 PyTorch kernels on H200: tuned ones spend 0.01-0.27 of their time so",
+        )
+    },
+    capture=CAPTURE,
+)

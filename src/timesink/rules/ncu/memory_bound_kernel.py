@@ -1,0 +1,94 @@
+"""A kernel spends its time moving bytes it needs.
+
+## What it detects
+Kernels whose busiest unit is a memory level at work on accesses without known waste, and kernels left of the roofline's
+ridge whose issue slots are the busiest unit.
+
+## Why it matters
+Arithmetic is free there: faster mathematics, tensor cores or more warps change nothing. Only fewer bytes through that
+level do.
+
+## How it is measured
+Utilisation of the leaves of the profiler's throughput breakdown (not of its compute and memory summaries, which
+overlap) and the roofline: bytes at each level over its peak, operations over theirs. What waste of known causes takes
+is taken off first.
+
+## What to do
+DRAM: fuse neighbouring element-wise kernels, store narrower types, read each byte once, keep the working set in L2.
+L2: larger tiles, reuse through shared memory. L1 and shared memory: reuse in registers, wider loads (16 bytes per
+lane), matrix loads. At the roof, a kernel is done: change the algorithm or the data.
+
+## When it misleads
+The bound assumes that none of the bytes were needed; the compulsory ones were. A kernel whose data fits L2 looks better
+in a loop than in its program: the profiler flushes caches between passes unless told not to.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Card, Verdict
+from timesink.measures.counters.leaves import Resource
+from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.waste import Cause
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
+from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.units import share_text
+
+_LEVELS = {
+    Resource.DRAM: "DRAM",
+    Resource.L2: "the L2 cache",
+    Resource.L1: "L1, shared memory or load-store",
+    Resource.HIDDEN: "a memory unit the report does not name",
+}
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per kernel that this limits, or takes a share of above the limit."""
+    return judged(facts, Cause.MEMORY, words)
+
+
+def words(limits: KernelLimits) -> Words:
+    """What there is to say of a kernel that this limits."""
+    level = _LEVELS.get(limits.top.resource, "memory, through its issue slots")
+    facts = [fact("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+    if limits.roofline is not None and limits.roofline.nearest is not None:
+        name, share = limits.roofline.nearest
+        facts.append(fact(f"nearest roof: {name}", share, "ratio", "of that roof, at the profiled clock", limits))
+        facts += [
+            fact(f"{roof.level} bytes", roof.bytes, "bytes", f"{share_text(roof.share)} of that level's peak", limits)
+            for roof in limits.roofline.memory
+            if roof.bytes is not None
+        ]
+    return Words(f"moving bytes through {level}", tuple(facts), _advice(limits))
+
+
+def _advice(limits: KernelLimits) -> str:
+    match limits.top.resource:
+        case Resource.L1:
+            return "Reuse in registers: larger tiles per thread, 16-byte loads per lane, matrix loads for tensor cores."
+        case Resource.L2:
+            return "Reuse through shared memory and registers: larger tiles, fewer passes over the same data."
+        case Resource.DRAM | Resource.HIDDEN:
+            return "Move fewer bytes: fuse with the neighbouring kernels, store narrower types, read each byte once."
+        case _:
+            return (
+                "Fewer instructions per byte, then fewer bytes: 16-byte loads per lane, packed arithmetic, fusion with "
+                "the neighbouring kernels."
+            )
+
+
+RULE = Rule(
+    card=Card(
+        code="NCU108",
+        name="memory-bound-kernel",
+        summary="a kernel spends its time moving bytes it needs",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://crd.lbl.gov/divisions/amcr/computer-science-amcr/par/research/roofline/",),
+    ),
+    needs=(KERNEL_PROFILES, KERNEL_METRICS),
+    reads=READS,
+    check=check,
+    limits={},
+    capture=CAPTURE,
+)

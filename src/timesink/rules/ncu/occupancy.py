@@ -1,0 +1,93 @@
+"""Too few warps are resident to keep the GPU busy.
+
+## What it detects
+Kernels whose busiest unit waits because SMs have no block, or too few warps to cover the latency of those they have.
+
+## Why it matters
+An SM hides latency by switching warps. Small grids leave SMs without work; a last wave of few blocks holds the whole
+kernel; registers, shared memory or tiny blocks limit the warps an SM can hold.
+
+## How it is measured
+Of the time in which even the busiest unit waits: the part in which SMs are without a block, and of the rest the share
+of warp slots that are empty, as far as warps wait for something that other warps would hide (loads, fixed latencies;
+not barriers, fences, full queues). A kernel at its memory or arithmetic roof waits little: occupancy counts little
+there.
+
+## What to do
+Small grid: more, smaller blocks, or split the reduction (split-K). Last wave: a block count that fills whole waves, or
+persistent blocks. Limited by registers or shared memory: fewer of them per block. Blocks of one warp: larger blocks.
+
+## When it misleads
+Kernels built on deep pipelines (wgmma, TMA) run best with few warps: judge them by their tensor pipe. Of kernels under
+10 us, the launch itself is part of the time without blocks.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.waste import Cause
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
+from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+
+
+def check(facts: Facts, limits: Limits) -> Verdict:
+    """Found per kernel that this limits, or takes a share of above the limit."""
+    return judged(facts, Cause.OCCUPANCY, words, limits["time_ratio"])
+
+
+def words(limits: KernelLimits) -> Words:
+    """What there is to say of a kernel that this limits."""
+    occupancy, kernel = limits.occupancy, limits.kernel
+    facts = [fact("blocks in the grid", kernel.blocks, "blocks", "as launched", limits)]
+    if occupancy.achieved is not None:
+        facts.append(fact("achieved occupancy", occupancy.achieved, "ratio", "while an SM was active", limits))
+    if occupancy.theoretical is not None:
+        limited = f"limited by {' and '.join(occupancy.limited_by)}" if occupancy.limited_by else "not limited"
+        facts.append(fact("theoretical occupancy", occupancy.theoretical, "ratio", limited, limits))
+    if occupancy.sm_idle is not None:
+        facts.append(fact("SMs without a block", occupancy.sm_idle, "ratio", "mean over SMs and the kernel", limits))
+    if occupancy.waves is not None:
+        facts.append(fact("waves", occupancy.waves, "waves", "times the grid fills the GPU", limits))
+    return Words("waiting with empty warp slots", tuple(facts), _advice(limits))
+
+
+def _advice(limits: KernelLimits) -> str:
+    occupancy, kernel = limits.occupancy, limits.kernel
+    idle, achieved = occupancy.sm_idle or 0.0, occupancy.achieved or 0.0
+    sms = f" on {occupancy.sm_count:.0f} SMs" if occupancy.sm_count else ""
+    if idle > 1 - achieved or (occupancy.waves or 1.0) < 1:
+        return (
+            f"The grid has {kernel.blocks} blocks{sms}: launch enough blocks for whole waves (smaller tiles, split-K, "
+            "persistent blocks with a queue)."
+        )
+    limited = " and ".join(occupancy.limited_by) or "the blocks that are running"
+    return (
+        f"Resident warps are limited by {limited}: use less of it per block, or keep more loads in flight per warp "
+        "(unroll, wider loads, asynchronous copies)."
+    )
+
+
+RULE = Rule(
+    card=Card(
+        code="NCU106",
+        name="too-few-warps",
+        summary="too few warps are resident to keep the GPU busy",
+        doc=__doc__ or "",
+        since="0.1.0",
+        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#occupancy",),
+    ),
+    needs=(KERNEL_PROFILES, KERNEL_METRICS),
+    reads=READS,
+    check=check,
+    limits={
+        "time_ratio": Limit(
+            default=0.3,
+            unit="ratio",
+            why="launch, ramp-up and the last blocks leave a tenth to a quarter of a short kernel's time without work",
+            source="18 PyTorch kernels on H200: well-tuned ones spend 0.01-0.27 of their time so",
+        )
+    },
+    capture=CAPTURE,
+)

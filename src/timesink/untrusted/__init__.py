@@ -1,0 +1,1 @@
+"""Text, JSON, files and secrets that nobody vouches for."""

@@ -1,0 +1,198 @@
+"""Stored baselines: run summaries of the trunk, committed beside the code, keyed by suite and environment.
+
+One JSON file per suite and environment holds, per metric, the runs that count (never raw traces), the statistic they
+were made for, and why each update was made. New runs are compared with a Student t prediction interval.
+
+What a baseline becomes when runs are added: never runs from before a lasting change together with runs after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, date, datetime
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from timesink.errors import UsageError
+from timesink.verify.changepoint import judge_history
+from timesink.verify.environment import Environment, differences
+from timesink.verify.limits import BASELINE_LEVEL, HISTORY_MAX, MSER_BATCH
+from timesink.verify.outcomes import Better, How, Reason, RunRow
+from timesink.verify.records import BrokenRecord, load, text_of, write
+
+VERSION = 1
+STATISTIC: Mapping[str, Any] = {
+    "summary": "mean of the steady part",
+    "steady state": f"MSER-{MSER_BATCH.default:.0f}",
+    "interval": "t prediction interval of log means",
+    "level": BASELINE_LEVEL.default,
+}
+_SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRun:
+    """One run of the trunk: seconds per step, steps counted, when, at which commit."""
+
+    mean: float
+    median: float
+    n: int
+    date: str
+    sha: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A metric with one value per program, not per run: compared exactly or within a tolerance."""
+
+    value: float
+    unit: str = ""
+    how: How = How.EXACT
+    better: Better = Better.LOWER
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What is stored of one suite in one environment. `updates` are (date, reason, sha), oldest first."""
+
+    suite: str
+    environment: Mapping[str, str]
+    workload: str
+    runs: tuple[BaselineRun, ...]
+    counters: Mapping[str, Counter] = field(default_factory=dict)
+    updates: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def last_run(self) -> date | None:
+        """The day of the newest run."""
+        days = [datetime.fromisoformat(run.date).date() for run in self.runs]
+        return max(days, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Why there is no baseline to compare with, and what to do: always an invalid comparison, never a pass."""
+
+    reason: Reason
+    explanation: str
+    to_resolve: str
+    differences: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def location(root: Path, suite: str, environment: Environment) -> Path:
+    """`<root>/baselines/<suite>/<environment key>.json`. `UsageError` where the suite's name is no plain file name."""
+    if not _SUITE.fullmatch(suite):
+        raise UsageError(f"{suite!r} is no name for a suite", remedy="use letters, digits, '.', '_' and '-'")
+    return root / "baselines" / suite / f"{environment.key}.json"
+
+
+def find(
+    root: Path, suite: str, environment: Environment, workload: str, allowed: Sequence[str] = ()
+) -> Baseline | Unusable:
+    """The baseline for this environment and workload, or why there is none. `allowed`: hard facts that may differ."""
+    path = location(root, suite, environment)
+    make = f"run timesink baseline update --suite {suite} --reason '...' on the trunk and commit the file"
+    others = sorted(path.parent.glob("*.json")) if path.parent.is_dir() else []
+    if not others:
+        return Unusable(Reason.MISSING_BASELINE, f"no baseline for suite {suite!r} under {path.parent}", make)
+    try:
+        candidates = [read(other) for other in ([path] if path.is_file() else others)]
+    except BrokenRecord as broken:
+        return Unusable(Reason.CORRUPT_BASELINE, broken.message, broken.remedy)
+    distances = [differences(candidate.environment, environment.hard) for candidate in candidates]
+    nearest, distance = min(zip(candidates, distances, strict=True), key=lambda pair: len(set(pair[1]) - set(allowed)))
+    if set(distance) - set(allowed):
+        names = ", ".join(sorted(set(distance) - set(allowed)))
+        way = f"{make}, or accept with --allow-env-diff"
+        return Unusable(
+            Reason.OTHER_ENVIRONMENT, f"no baseline was made here; the nearest differs in {names}", way, distance
+        )
+    if nearest.workload != workload:
+        why = f"the baseline timed other work ({nearest.workload}, now {workload}): command or configuration changed"
+        return Unusable(Reason.OTHER_WORK, why, make)
+    return nearest
+
+
+def read(path: Path) -> Baseline:
+    """A baseline file. `BrokenRecord` where it is damaged or was made for another statistic."""
+    record = load(path, VERSION, {"suite": str, "environment": dict, "workload": str, "runs": list, "statistic": dict})
+    if record["statistic"] != dict(STATISTIC):
+        raise BrokenRecord(
+            f"{path} was made for another statistic: {record['statistic']}", remedy="make the baseline anew"
+        )
+    try:
+        runs = tuple(_run(entry) for entry in record["runs"])
+        counters = {str(name): _counter(entry) for name, entry in record.get("counters", {}).items()}
+        updates = tuple((str(u["date"]), str(u["reason"]), str(u.get("sha", ""))) for u in record.get("updates", []))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as broken:
+        raise BrokenRecord(
+            f"{path} holds a damaged entry: {broken!r}", remedy="restore it from version control"
+        ) from broken
+    environment = {str(name): str(value) for name, value in record["environment"].items()}
+    return Baseline(record["suite"], environment, record["workload"], runs, counters, updates)
+
+
+def text(baseline: Baseline, tool_version: str) -> str:
+    """The file's text: what `save` writes, and what a diff is made from."""
+    return text_of(_record(baseline, tool_version))
+
+
+def save(path: Path, baseline: Baseline, tool_version: str) -> None:
+    """Write the file."""
+    write(path, _record(baseline, tool_version))
+
+
+def summaries(rows: Sequence[RunRow], when: datetime, sha: str) -> tuple[BaselineRun, ...]:
+    """Run rows as they are stored."""
+    stamp = when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+    return tuple(BaselineRun(row.mean_s, row.median_s, row.steps - row.dropped, stamp, sha) for row in rows)
+
+
+def _record(baseline: Baseline, tool_version: str) -> dict[str, Any]:
+    return {
+        "schema_version": VERSION,
+        "tool_version": tool_version,
+        "suite": baseline.suite,
+        "environment": dict(baseline.environment),
+        "workload": baseline.workload,
+        "statistic": dict(STATISTIC),
+        "runs": [asdict(run) for run in baseline.runs],
+        "counters": {name: asdict(counter) for name, counter in baseline.counters.items()},
+        "updates": [{"date": when, "reason": why, "sha": sha} for when, why, sha in baseline.updates],
+    }
+
+
+def _run(entry: Mapping[str, Any]) -> BaselineRun:
+    run = BaselineRun(
+        float(entry["mean"]), float(entry["median"]), int(entry["n"]), str(entry["date"]), str(entry["sha"])
+    )
+    datetime.fromisoformat(run.date)
+    if not 0 < run.mean < float("inf"):
+        raise ValueError(f"a run mean of {run.mean} s")
+    return run
+
+
+def _counter(entry: Mapping[str, Any]) -> Counter:
+    value = float(entry["value"])
+    if isnan(value):
+        raise ValueError("a counter that is no number")
+    return Counter(
+        value, str(entry.get("unit", "")), How(entry.get("how", "exact")), Better(entry.get("better", "lower"))
+    )
+
+
+def updated(
+    old: Baseline, runs: Sequence[BaselineRun], counters: Mapping[str, Counter], update: tuple[str, str, str]
+) -> Baseline:
+    """The baseline with these runs added; runs before a confirmed change point and runs beyond the newest 80 go.
+
+    Counters given replace those stored; none given leaves them.
+    """
+    kept = [*old.runs, *runs][-int(HISTORY_MAX.default) :]
+    _, change = judge_history([run.mean for run in kept])
+    if change is not None:
+        kept = kept[change.index :]
+    return replace(old, runs=tuple(kept), counters=dict(counters or old.counters), updates=(*old.updates, update))

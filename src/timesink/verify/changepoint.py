@@ -1,0 +1,142 @@
+"""A lasting change in a history of run means, and whether it is more than chance.
+
+The statistic is the largest two-sample t over all splits; its distribution when nothing changed comes from permuting
+blocks of the history, so that correlation between neighbours stays in. Seeded: the same history gives the same answer.
+Sources: Worsley (1979) for the maximally selected t; Kuensch (1989) for blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from timesink.verify.limits import (
+    HISTORY_AFTER,
+    HISTORY_ALPHA,
+    HISTORY_LAG1_FREE,
+    HISTORY_LAG1_UNSTABLE,
+    HISTORY_MAX,
+    HISTORY_MIN,
+    HISTORY_PERMUTATIONS,
+    STEP_THRESHOLD,
+)
+from timesink.verify.outcomes import Effect, Outcome, Reason, Verdict
+
+Values = npt.NDArray[np.float64]
+_SEED = 20_261_120
+_BLOCK = 3
+_LEAST = 3  # points on each side of a candidate split
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """The likeliest split: `index` is the first point after it, `p` by permutation, `ratio` is level after / before."""
+
+    index: int
+    p: float
+    ratio: float
+
+
+def split_statistic(series: npt.ArrayLike, least: int = _LEAST) -> tuple[Values, npt.NDArray[np.int64]]:
+    """Largest pooled-variance |t| over splits, and the first index after that split; over leading axes."""
+    values = np.asarray(series, dtype=np.float64)
+    count = values.shape[-1]
+    values = values - values.mean(-1, keepdims=True)
+    left = np.arange(least, count - least + 1)
+    sums = np.cumsum(values, -1)[..., left - 1]
+    gap = -sums / (count - left) - sums / left  # mean after minus mean before, since the total is zero
+    between = gap**2 * left * (count - left) / count
+    total = (values**2).sum(-1, keepdims=True)
+    # Rounding can leave a residual just below zero where two constant levels fit exactly.
+    within = np.maximum(total - between, total * 1e-15 + 1e-300)
+    score = between / within
+    best = score.argmax(-1)
+    t = np.sqrt(np.take_along_axis(score, best[..., None], -1)[..., 0] * (count - 2))
+    return t, left[best]
+
+
+def lag1(values: Values) -> float:
+    """Correlation of neighbours once the two levels of the best split are removed: a change is no correlation."""
+    index = int(split_statistic(values)[1])
+    rest = np.concatenate([values[:index] - values[:index].mean(), values[index:] - values[index:].mean()])
+    power = float((rest**2).sum())
+    return float((rest[1:] * rest[:-1]).sum() / power) if power > 0 else 0.0
+
+
+def change_point(
+    series: npt.ArrayLike, block: int, permutations: int = int(HISTORY_PERMUTATIONS.default)
+) -> ChangePoint:
+    """The likeliest split of a series of logarithms, with its p-value (k + 1) / (permutations + 1)."""
+    values = np.asarray(series, dtype=np.float64)
+    found, index = split_statistic(values)
+    rng = np.random.default_rng(_SEED)
+    shuffled = values[block_permutations(rng, len(values), block, permutations)]
+    reached = int((split_statistic(shuffled)[0] >= found).sum())
+    first = int(index)
+    ratio = float(np.exp(values[first:].mean() - values[:first].mean()))
+    return ChangePoint(first, (reached + 1) / (permutations + 1), ratio)
+
+
+def block_permutations(rng: np.random.Generator, count: int, block: int, permutations: int) -> npt.NDArray[np.int64]:
+    """Index rows in which blocks of neighbours change places; block borders start at a random offset in each row."""
+    offset = rng.integers(0, block, size=(permutations, 1))
+    block_of = (np.arange(count) + offset) // block
+    place = np.take_along_axis(rng.random((permutations, count // block + 2)), block_of, axis=1)
+    return np.argsort(place, axis=1, kind="stable")
+
+
+def judge_history(
+    means: npt.ArrayLike, threshold_ratio: float = STEP_THRESHOLD.default
+) -> tuple[Verdict, ChangePoint | None]:
+    """What a history of run means (oldest first, any unit) says: an alert at most, never a failed gate (`tagged`)."""
+    values = np.asarray(means, dtype=np.float64)[-int(HISTORY_MAX.default) :]
+    if not np.all(np.isfinite(values) & (values > 0)):
+        return _unsaid(
+            threshold_ratio, Reason.BAD_VALUES, "a mean in the history is no positive number", "remove that entry"
+        ), None
+    if len(values) < HISTORY_MIN.default:
+        why = f"{len(values)} points of at least {HISTORY_MIN.default:.0f}"
+        return _unsaid(
+            threshold_ratio, Reason.INSUFFICIENT_BASELINE, why, "let more runs on the trunk accumulate"
+        ), None
+    logs = np.log(values)
+    correlation = lag1(logs)
+    if correlation > HISTORY_LAG1_UNSTABLE.default:
+        why = f"neighbouring points correlate by {correlation:.2f} (limit {HISTORY_LAG1_UNSTABLE.default:g})"
+        return _unsaid(
+            threshold_ratio, Reason.UNSTABLE_HISTORY, why, "find what wanders: clocks, neighbours, the machine itself"
+        ), None
+    found = change_point(logs, _BLOCK if correlation >= HISTORY_LAG1_FREE.default else 1)
+    after = len(values) - found.index
+    if found.p > HISTORY_ALPHA.default or abs(np.log(found.ratio)) < np.log1p(threshold_ratio):
+        return Verdict(
+            Outcome.NO_DIFFERENCE,
+            threshold_ratio,
+            explanation=f"no lasting change in {len(values)} points",
+            tagged=True,
+        ), None
+    if after < HISTORY_AFTER.default:
+        why = f"a change of {100 * (found.ratio - 1):+.1f} % is seen in the last {after} points only"
+        return _unsaid(
+            threshold_ratio, Reason.UNCONFIRMED, why, f"wait for {HISTORY_AFTER.default:.0f} points after it"
+        ), None
+    return _lasting(logs, found, threshold_ratio), found
+
+
+def _lasting(logs: Values, found: ChangePoint, threshold_ratio: float) -> Verdict:
+    outcome = Outcome.SLOWER if found.ratio > 1 else Outcome.FASTER
+    before, after = logs[: found.index], logs[found.index :]
+    error = float(np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after)))
+    level = 1 - HISTORY_ALPHA.default
+    half = float(stats.t.ppf(0.5 + level / 2, min(len(before), len(after)) - 1)) * error
+    low, high = found.ratio * float(np.exp(-half)), found.ratio * float(np.exp(half))
+    explanation = f"lasting change {len(after)} points ago, p = {found.p:.3f} by permutation"
+    effect = Effect(found.ratio, low, high, level)
+    return Verdict(outcome, threshold_ratio, effect, explanation=explanation, false_alarm_ratio=found.p, tagged=True)
+
+
+def _unsaid(threshold_ratio: float, reason: Reason, why: str, remedy: str) -> Verdict:
+    return Verdict(Outcome.INCONCLUSIVE, threshold_ratio, None, reason, why, remedy, tagged=True)

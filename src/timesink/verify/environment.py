@@ -1,0 +1,217 @@
+"""Where a measurement was made: facts that must agree before two are compared.
+
+What two captures do not share: their manifests, their files, their GPUs. One change at a time can be judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from timesink.errors import UsageError
+from timesink.untrusted.plain_json import document, parsed
+from timesink.verify.processes import Command
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+
+_GPU_FIELDS = ("name", "memory.total", "mig.mode.current", "power.limit", "driver_version", "compute_cap")
+_PACKAGES = (
+    "torch",
+    "triton",
+    "jax",
+    "nvidia-cudnn",
+    "nvidia-nccl",
+    "nvidia-cublas",
+    "transformer-engine",
+    "flash-attn",
+)
+_ANSWER_S = 20.0
+_ASK_PACKAGES = (
+    "import importlib.metadata as m, json, sys; "
+    "print(json.dumps({'python': '%d.%d' % sys.version_info[:2], **{(d.metadata['Name'] or '').lower(): d.version "
+    "for d in m.distributions()}}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Hard facts: a difference forbids a comparison."""
+
+    hard: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        """Short hash of the hard facts: the name of baselines and calibrations made here."""
+        return short_hash(dict(sorted(self.hard.items())))
+
+
+def environment(command: Command | None = None) -> Environment:
+    """Where a command would run: this machine's GPUs, and the packages of the command's own interpreter."""
+    variables = {**os.environ, **(command.environment if command else {})}
+    packages = _packages(command)
+    gpus, driver = _gpus(variables.get("CUDA_VISIBLE_DEVICES"))
+    hard = {"arch": platform.machine(), "driver major": driver.partition(".")[0], **gpus}
+    hard |= {f"package {name}": version for name, version in packages.items() if name.startswith(_PACKAGES)}
+    if "python" in packages:
+        hard["python"] = packages["python"]
+    return Environment(dict(sorted(hard.items())))
+
+
+def workload(command: Command, files: Iterable[Path] = (), declared: Mapping[str, str] | None = None) -> str:
+    """Short hash of what is run: arguments, configuration files, declared facts such as shapes or world size."""
+    contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return short_hash(
+        [
+            list(command.argv),
+            dict(sorted(command.environment.items())),
+            contents,
+            dict(sorted((declared or {}).items())),
+        ]
+    )
+
+
+def differences(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Facts whose values differ, with both values; a fact on one side only differs from "absent"."""
+    names = sorted({*one, *other})
+    pairs = {name: (one.get(name, "absent"), other.get(name, "absent")) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def short_hash(content: object) -> str:
+    """Twelve hexadecimal digits of the content's canonical JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _gpus(visible: str | None) -> tuple[dict[str, str], str]:
+    """Hard facts of the visible GPUs, and the driver's version; no GPU is a fact too."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None or visible == "":
+        return {"gpu": "none"}, ""
+    chosen = ["-i", visible] if visible else []
+    asked = [tool, *chosen, f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {"gpu": "unknown: nvidia-smi does not answer"}, ""
+    return parse_gpus(answer.stdout if answer.returncode == 0 else "")
+
+
+def parse_gpus(text: str) -> tuple[dict[str, str], str]:
+    """Facts from nvidia-smi's answer, one line per GPU."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    rows = [row for row in rows if len(row) == len(_GPU_FIELDS)]
+    if not rows:
+        return {"gpu": "none"}, ""
+    facts = {"gpu": 0, "gpu memory MiB": 1, "gpu MIG": 2, "gpu power limit W": 3, "gpu compute capability": 5}
+    found = {name: " + ".join(sorted({row[column] for row in rows})) for name, column in facts.items()}
+    return {**found, "gpu count": str(len(rows))}, rows[0][4]
+
+
+def _packages(command: Command | None) -> dict[str, str]:
+    """Versions in the interpreter that will run the command; nothing where it is no Python program."""
+    interpreter = sys.executable if command is None else _interpreter(command.argv[0])
+    if not interpreter:
+        return {}
+    try:
+        answer = subprocess.run(
+            [interpreter, "-c", _ASK_PACKAGES], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
+        found = parsed(answer.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return {}
+    return {name: str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+
+
+def _interpreter(program: str) -> str:
+    """The Python that runs a program: the program itself, or the one in its first line (torchrun, console scripts)."""
+    path = shutil.which(program)
+    if path is None:
+        return ""
+    if Path(path).name.startswith("python"):
+        return path
+    with Path(path).open("rb") as file:
+        first = file.readline(300).decode("utf-8", "replace")
+    words = first[2:].split() if first.startswith("#!") else []
+    named = [word for word in words if Path(word).name.startswith("python")]
+    return (shutil.which(named[0]) or "") if named else ""
+
+
+# What differs between any two captures and says nothing: when, which process, where the output went, how long it took.
+_INCIDENTAL = re.compile(
+    r"(^|[. _])(date|time|started|finished|ended|duration|seconds|pid|output|outputs|path|paths|file|files|sha256"
+    r"|digest|size|bytes|uuid|id|session|created)([. _\d]|$)",
+    re.IGNORECASE,
+)
+# Without these two captures are no measurements of the same thing.
+HARD = ("trace format", "ranks", "gpus", "gpu")
+
+
+def find_manifest(capture: Path) -> Path | None:
+    """The manifest beside a capture: ``<capture>.manifest.json``, or ``manifest.json`` in its folder."""
+    near = [capture.with_name(f"{capture.name}.manifest.json"), capture.with_suffix(".manifest.json")]
+    near.append((capture if capture.is_dir() else capture.parent) / "manifest.json")
+    return next((path for path in near if path.is_file()), None)
+
+
+def read_manifest(path: Path) -> dict[str, str]:
+    """Its facts as flat text, without what is incidental."""
+    try:
+        content = document(path)
+    except (OSError, ValueError) as broken:
+        raise UsageError(
+            f"{path} is no readable manifest: {broken}", remedy="leave it away or make it anew"
+        ) from broken
+    return {name: value for name, value in _flat(content).items() if not _INCIDENTAL.search(name)}
+
+
+def trace_facts(trace: Trace) -> dict[str, str]:
+    """What the trace itself says of how and where it was made."""
+    from timesink.model.tables import DEVICES, SOURCES
+
+    sources, devices = trace.get(SOURCES), trace.get(DEVICES)
+    formats, tools = sources["format"].unique().sort(), sources["tool_version"].drop_nulls().unique().sort()
+    names = devices["name"].drop_nulls().unique().sort()
+    facts = {
+        "trace format": ", ".join(formats),
+        "profiler version": ", ".join(tools),
+        "ranks": str(sources["rank"].n_unique()),
+        "gpus": str(devices.height),
+        "gpu": ", ".join(names),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def capture_facts(paths: tuple[Path, Path], traces: tuple[Trace, Trace]) -> tuple[dict[str, str], dict[str, str]]:
+    """What is known of both captures: what the traces say, and their manifests where each has one of its own."""
+    before, after = trace_facts(traces[0]), trace_facts(traces[1])
+    one, other = find_manifest(paths[0]), find_manifest(paths[1])
+    if one is None or other is None or one == other:
+        return before, after
+    return {**read_manifest(one), **before}, {**read_manifest(other), **after}
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Facts that differ; those that one side does not state are left out unless they are in a manifest of both."""
+    return differences(before, after)
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, str]:
+    match content:
+        case dict():
+            parts = [_flat(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in content.items()]
+            return {name: value for part in parts for name, value in part.items()}
+        case list():
+            return {prefix: json.dumps(content, sort_keys=True)}
+        case _:
+            return {prefix: str(content)}

@@ -1,0 +1,178 @@
+"""How a program hands over its step times: ``timesink.step()``, a pattern on its output, or a JSON file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timesink.capture.steps_file import VARIABLE
+from timesink.errors import ToolFailed, UsageError
+from timesink.untrusted.plain_json import parsed
+from timesink.verify.processes import Finished
+
+_SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_MOST_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """One run's step times in seconds, in order, and its last receipt where it gave one."""
+
+    seconds: tuple[float, ...]
+    receipt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsFile:
+    """The program calls ``timesink.step()`` or writes the same lines itself to the path in TIMESINK_STEPS."""
+
+    def environment(self, folder: Path) -> Mapping[str, str]:
+        """What the run needs in its environment."""
+        return {VARIABLE: str(folder / "steps.jsonl")}
+
+    def collect(self, folder: Path, finished: Finished) -> StepTimes:
+        """Steps of every rank; one value per step is the slowest rank's, since synchronous ranks wait for it."""
+        files = sorted(folder.glob("steps.jsonl*"))
+        ranks = [_lines(path) for path in files]
+        ranks = [rank for rank in ranks if rank]
+        if not ranks:
+            raise ToolFailed(
+                "the program handed over no step times",
+                remedy="call timesink.step() once per step, or state --step-pattern or --steps-json",
+            )
+        shortest = min(len(rank) for rank in ranks)
+        seconds = tuple(max(_seconds(rank[i].get("seconds"), i) for rank in ranks) for i in range(shortest))
+        receipts = [str(line["receipt"]) for line in ranks[0] if line.get("receipt") is not None]
+        return StepTimes(seconds, receipts[-1] if receipts else None)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPattern:
+    """A regular expression whose named group says value and unit: ``step time (?P<ms>[0-9.]+)`` (s, ms, us or ns)."""
+
+    expression: re.Pattern[str]
+    receipt: re.Pattern[str] | None = None
+
+    @classmethod
+    def parse(cls, expression: str, receipt: str | None = None) -> OutputPattern:
+        """`UsageError` where the expression is broken or names no unit."""
+        compiled = _compiled(expression)
+        if len(set(compiled.groupindex) & set(_SECONDS)) != 1:
+            raise UsageError(
+                f"the step pattern {expression!r} has no group that names a unit",
+                remedy="write one of (?P<s>...), (?P<ms>...), (?P<us>...), (?P<ns>...)",
+            )
+        return cls(compiled, _compiled(receipt) if receipt else None)
+
+    def environment(self, folder: Path) -> Mapping[str, str]:
+        """Nothing: the output is read after the end."""
+        return {}
+
+    def collect(self, folder: Path, finished: Finished) -> StepTimes:
+        """Every match on standard output, then on standard error, in order."""
+        text = _text(finished.stdout) + "\n" + _text(finished.stderr)
+        unit = next(name for name in self.expression.groupindex if name in _SECONDS)
+        found = [match.group(unit) for match in self.expression.finditer(text)]
+        if not found:
+            raise ToolFailed(
+                f"the step pattern {self.expression.pattern!r} matches nothing in the program's output",
+                remedy="run the program once and try the pattern on one line of it",
+            )
+        seconds = tuple(_seconds(value, index) * _SECONDS[unit] for index, value in enumerate(found))
+        return StepTimes(seconds, last_receipt(self.receipt, text))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFile:
+    """A JSON file that the program writes in every run: a list of numbers, or an object with one at `key`.
+
+    The unit is the key's ending (``step_times_ms``); a bare list is seconds.
+    """
+
+    path: Path
+    key: str = ""
+    receipt_key: str = "receipt"
+
+    def environment(self, folder: Path) -> Mapping[str, str]:
+        """Nothing: the path is fixed by the program."""
+        return {}
+
+    def collect(self, folder: Path, finished: Finished) -> StepTimes:
+        """`ToolFailed` where the file is missing, older than the run, or holds no such list."""
+        if not self.path.is_file() or self.path.stat().st_mtime < finished.started_s - 1:
+            raise ToolFailed(
+                f"the run did not write {self.path}", remedy="check --steps-json against what the program writes"
+            )
+        try:
+            content: Any = parsed(_text(self.path))
+        except ValueError as broken:
+            raise ToolFailed(f"{self.path} is no JSON: {broken}") from broken
+        values = content.get(self.key) if self.key and isinstance(content, dict) else content
+        if not isinstance(values, list) or not values:
+            raise ToolFailed(
+                f"{self.path} holds no list of step times at {self.key or 'its top'!r}",
+                remedy="state --steps-json PATH:KEY",
+            )
+        scale = next((size for name, size in _SECONDS.items() if self.key.endswith(f"_{name}")), 1.0)
+        receipt = content.get(self.receipt_key) if isinstance(content, dict) else None
+        seconds = tuple(_seconds(value, index) * scale for index, value in enumerate(values))
+        return StepTimes(seconds, None if receipt is None else str(receipt))
+
+
+StepSource = StepsFile | OutputPattern | JsonFile
+
+
+def last_receipt(pattern: re.Pattern[str] | None, text: str) -> str | None:
+    """The last match's first group (or the whole match) in the program's output."""
+    matches = list(pattern.finditer(text)) if pattern else []
+    return (matches[-1].group(1) if matches[-1].re.groups else matches[-1].group()) if matches else None
+
+
+def same_receipt(one: str, other: str, tolerance_ratio: float) -> bool:
+    """Equal as text, or finite numbers within the relative tolerance. NaN equals nothing: it is a wrong result."""
+    try:
+        left, right = float(one), float(other)
+    except ValueError:
+        return one == other
+    return math.isfinite(left) and math.isclose(left, right, rel_tol=tolerance_ratio)
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression, re.MULTILINE)
+    except re.error as broken:
+        raise UsageError(f"the pattern {expression!r} is no regular expression: {broken}") from broken
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ToolFailed(f"{path} is larger than {_MOST_BYTES} bytes", remedy="print less in the timed runs")
+    return path.read_text("utf-8", "replace")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            row = parsed(line)
+        except ValueError as broken:
+            raise ToolFailed(f"{path.name} line {number} is no JSON: {line[:80]!r}") from broken
+        if not isinstance(row, dict):
+            raise ToolFailed(f"{path.name} line {number} is no object: {line[:80]!r}")
+        rows.append(row)
+    return rows
+
+
+def _seconds(value: object, index: int) -> float:
+    """A positive finite number, or `ToolFailed` naming the step."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise ToolFailed(f"step {index + 1} has no time: {value!r}") from None
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ToolFailed(f"step {index + 1} took {value!r}", remedy="check the pattern or the clock that was read")
+    return seconds

@@ -1,0 +1,83 @@
+"""The tables of `timesink compile`: exact counts, graph breaks, functions, phases."""
+
+from __future__ import annotations
+
+from timesink.measures.compile.counters import compile_counters
+from timesink.measures.compile.summary import CompileSummary, compile_summary
+from timesink.model.tables import COMPILE_EVENTS
+from timesink.model.trace import Trace
+from timesink.views.page import Cell, Column, Page, Sheet
+
+RANK = Column("rank", "rank", unit="1")
+FILE = Column("file", "file", is_name=True)
+LINE = Column("line", "line", unit="1")
+FUNCTION = Column("function", "function", is_name=True)
+REASON = Column("reason", "reason")
+COUNT = Column("count", "times", unit="1")
+TIME = Column("time_ns", "time", unit="ns")
+
+
+def compile_page(trace: Trace, top: int) -> Page:
+    """Counts first; then what the log says, where there is one."""
+    sheets = [_counts(trace)]
+    if COMPILE_EVENTS in trace:
+        log = compile_summary(trace)
+        sheets += [_breaks(log, top), _functions(log, top), _caches(log), _phases(log, top)]
+    notes = tuple(f"{note.kind.value}: {note.message} ({note.count})" for note in trace.notes)
+    return Page(f"Compilation in {trace.source}", tuple(sheets), notes)
+
+
+def _counts(trace: Trace) -> Sheet:
+    known = compile_counters(trace).known()
+    rows = tuple((name, value) for name, value in known.items())
+    note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
+    return Sheet("counts", "Counts", (Column("name", "count of"), Column("value", "value", unit="1")), rows, note)
+
+
+def _breaks(log: CompileSummary, top: int) -> Sheet:
+    rows = tuple((part.rank, part.file, part.line, part.function, part.reason, part.count) for part in log.breaks)
+    return _cut("breaks", "Graph breaks", (RANK, FILE, LINE, FUNCTION, REASON, COUNT), rows, top)
+
+
+def _functions(log: CompileSummary, top: int) -> Sheet:
+    columns = (
+        RANK,
+        FUNCTION,
+        FILE,
+        LINE,
+        Column("compilations", "compiled", unit="1"),
+        TIME,
+        Column("recompilations", "again", unit="1"),
+        Column("late_recompilations", "late", unit="1"),
+        Column("guard", "guard that failed most"),
+        Column("guards", "guards", unit="1"),
+        Column("eager", "runs eagerly"),
+    )
+    rows = tuple(
+        (
+            part.rank, part.function, part.file, part.line, part.compilations, part.compile_ns,
+            part.recompilations, part.late_recompilations, part.guard, part.guards, part.eager,
+        )
+        for part in log.frames
+    )  # fmt: skip
+    note = "late: after every function had been compiled once"
+    return _cut("functions", "Functions", columns, rows, top, note)
+
+
+def _caches(log: CompileSummary) -> Sheet:
+    rows = tuple((name.removeprefix("cache_"), count) for name, count in log.caches.items())
+    return Sheet("caches", "Compiler caches", (Column("event", "event"), COUNT), rows)
+
+
+def _phases(log: CompileSummary, top: int) -> Sheet:
+    columns = (Column("phase", "phase", is_name=True), TIME, COUNT)
+    rows = tuple(log.phases)
+    return _cut("phases", "Phases of compilation", columns, rows, top, "phases lie inside each other")
+
+
+def _cut(
+    key: str, title: str, columns: tuple[Column, ...], rows: tuple[tuple[Cell, ...], ...], top: int, note: str = ""
+) -> Sheet:
+    left = len(rows) - top
+    more = f"{left} more rows (--top {len(rows)} shows all)" if left > 0 else ""
+    return Sheet(key, title, columns, rows[:top], "; ".join(part for part in (note, more) if part))

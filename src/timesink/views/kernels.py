@@ -1,0 +1,213 @@
+"""The table of `timesink kernels`: one row per profiled launch, and what to know before believing it.
+
+The tables of `timesink kernels --against`: exact counts always, times only where they may be compared.
+
+The kernels of a report one by one: what the time of each goes to, and why its warps wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from timesink.measures.counters.comparison import Comparison, compared
+from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits
+from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, NOT_HIDDEN, Stalls
+from timesink.model.tables import KERNEL_PROFILES
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import bottleneck_of, explained
+from timesink.units import share_text, time_text
+from timesink.untrusted.masking import redacted
+from timesink.views.page import Cell, Column, Page, Sheet
+
+_COLUMNS = (
+    Column("id", "id", "1"),
+    Column("kernel", "kernel", is_name=True),
+    Column("time_ns", "time", "ns"),
+    Column("limiter", "limiter", is_name=True),
+    Column("limiter_ratio", "of its time", "ratio"),
+    Column("roof", "nearest roof"),
+    Column("roof_ratio", "of roof", "ratio"),
+    Column("bound_speedup", "bound x", "1"),
+)
+_ACTIONS = (Column("limiter", "limiter"), Column("kernels", "launches", "1"), Column("action", "do"))
+
+
+def kernels_page(trace: Trace) -> Page:
+    """Every launch with its limiter, then what to do about each kind of limiter."""
+    kernels, limits = kernel_counters(trace), kernel_limits(trace)
+    rows = tuple(_row(kernel, one) for kernel, one in zip(kernels, limits, strict=True))
+    known = [one for one in limits if one is not None]
+    note = "bound x: the largest possible speedup if the limiter were gone, up to the next unit's ceiling"
+    return Page(
+        "profiled kernels",
+        (
+            Sheet("kernels", "kernels", _COLUMNS, rows, note),
+            Sheet("actions", "what to do", _ACTIONS, _actions(known), "by limiter, longest total time first"),
+        ),
+        tuple(_notes(trace, kernels, limits)),
+    )
+
+
+def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...]:
+    if limits is None:
+        return (kernel.profile, kernel.function, kernel.duration_ns, "undecided", None, None, None, None)
+    nearest = limits.roofline.nearest if limits.roofline is not None else None
+    return (
+        kernel.profile,
+        kernel.function,
+        kernel.duration_ns,
+        bottleneck_of(limits).value,
+        limits.shares[limits.limiter],
+        None if nearest is None else nearest[0],
+        None if nearest is None else nearest[1],
+        round(limits.bounds[limits.limiter], 2),
+    )
+
+
+def _actions(known: Sequence[KernelLimits]) -> tuple[tuple[Cell, ...], ...]:
+    """Each advice once, with the number of launches it is for, by their total time."""
+    groups: dict[tuple[str, str], list[KernelLimits]] = {}
+    for one in known:
+        groups.setdefault((bottleneck_of(one).value, explained(one).advice), []).append(one)
+    ordered = sorted(groups.items(), key=lambda item: (-sum(one.kernel.duration_ns or 0 for one in item[1]), item[0]))
+    return tuple((limiter, len(group), advice) for (limiter, advice), group in ordered)
+
+
+def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> Iterator[str]:
+    yield from (f"{note.kind}: {note.message}" + (f" ({note.count})" if note.count else "") for note in trace.notes)
+    for kernel, one in zip(kernels, limits, strict=True):
+        if one is None:
+            why = f"{len(kernel.failed)} counters are NaN (failed passes)" if kernel.failed else "no unit's throughput"
+            yield f"launch {kernel.profile}, {kernel.function}: undecided, {why}"
+    yield from _session(trace)
+    yield from _clocks(limits)
+    identities = [one.stalls.identity for one in limits if one is not None and one.stalls and one.stalls.identity]
+    if identities:
+        yield f"stall reasons sum to {min(identities):.2f}-{max(identities):.2f} of the latency they should sum to"
+    partial = sum(1 for one in limits if one is not None and not one.is_complete)
+    if partial:
+        yield f"{partial} launches without the list of units: another unit may be busier (use --set full)"
+
+
+def _session(trace: Trace) -> Iterator[str]:
+    profiles = trace[KERNEL_PROFILES].with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    names = ("gpu", "tool_version", "driver_version", "clock_control", "command")
+    for row in profiles.select(names).unique(maintain_order=True).iter_rows(named=True):
+        words = {"gpu": "", "tool_version": "ncu ", "driver_version": "driver ", "clock_control": "clock "}
+        parts = [prefix + str(row[name]) for name, prefix in words.items() if row[name]]
+        yield ", ".join(parts) + (f"; captured with: {redacted(row['command'])}" if row["command"] else "")
+
+
+def _clocks(limits: Sequence[KernelLimits | None]) -> Iterator[str]:
+    lines = [one.roofline for one in limits if one is not None and one.roofline is not None]
+    clocks = [line.clock_hz for line in lines if line.clock_hz]
+    boost = max((line.max_clock_hz for line in lines if line.max_clock_hz), default=None)
+    if clocks and boost:
+        yield (
+            f"SM clock while profiled {min(clocks) / 1e9:.2f}-{max(clocks) / 1e9:.2f} GHz, boost {boost / 1e9:.2f} GHz "
+            f"({share_text(max(clocks) / boost)} of it): shares are of the roofs at the profiled clock"
+        )
+    sources = sorted({line.source for line in lines})
+    if sources:
+        yield f"peaks from: {'; '.join(sources)}"
+
+
+_TIMES = (
+    Column("id", "id", "1"),
+    Column("kernel", "kernel", is_name=True),
+    Column("before_ns", "before", "ns"),
+    Column("after_ns", "after", "ns"),
+    Column("time_ratio", "after / before", "ratio"),
+)
+_COUNTS = (
+    Column("id", "id", "1"),
+    Column("kernel", "kernel", is_name=True),
+    Column("count", "count"),
+    Column("before", "before", "1"),
+    Column("after", "after", "1"),
+)
+
+
+def comparison_page(before: Trace, after: Trace) -> Page:
+    """The two reports side by side."""
+    result = compared(before, after)
+    times: tuple[tuple[Cell, ...], ...] = tuple(
+        (pair.after.profile, pair.after.function, pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
+        for pair in result.pairs
+    )
+    counts: tuple[tuple[Cell, ...], ...] = tuple(
+        (pair.after.profile, pair.after.function, label, old, new)
+        for pair in result.pairs
+        for label, (old, new) in pair.counts.items()
+    )
+    counted = Sheet("counts", "counts that changed", _COUNTS, counts, "exact: they depend on program and input only")
+    shown = (counted,) if result.obstacles else (Sheet("times", "times", _TIMES, times, "as profiled"), counted)
+    return Page("two reports", shown, tuple(_comparison_notes(result)))
+
+
+def _comparison_notes(result: Comparison) -> list[str]:
+    notes = [f"times are not compared: {obstacle}" for obstacle in result.obstacles]
+    for label, lonely in (("only before", result.only_before), ("only after", result.only_after)):
+        notes += [f"{label}: {kernel.function} (launch {kernel.profile})" for kernel in lonely]
+    return notes
+
+
+SHOWN_KERNELS = 6
+SHOWN_STALLS = 8
+
+_CAUSES = (
+    Column("cause", "cause"),
+    Column("time_ratio", "share of the time", "ratio", has_bar=True),
+    Column("bound_speedup", "bound x", "1"),
+)
+_STALLS = (
+    Column("reason", "warps wait for", is_name=True),
+    Column("wait_ratio", "share of the waiting", "ratio", has_bar=True),
+    Column("more_warps", "more warps"),
+)
+
+
+def kernel_details(trace: Trace) -> Iterator[tuple[str, tuple[Sheet, ...]]]:
+    """The longest launch of each of the longest kernels: causes of its time, reasons of its stalls."""
+    known = [one for one in kernel_limits(trace) if one is not None]
+    longest: dict[str, KernelLimits] = {}
+    for one in sorted(known, key=lambda one: (-(one.kernel.duration_ns or 0), one.kernel.profile)):
+        longest.setdefault(one.kernel.name, one)
+    for one in list(longest.values())[:SHOWN_KERNELS]:
+        length = "" if one.kernel.duration_ns is None else f", {time_text(one.kernel.duration_ns)}"
+        title = f"{one.kernel.function} (id {one.kernel.profile}{length})"
+        stalls = () if one.stalls is None else (_stalls(one.stalls, one.kernel.profile),)
+        yield title, (_causes(one), *stalls)
+
+
+def _causes(one: KernelLimits) -> Sheet:
+    rows = tuple(
+        (cause.value.replace("_", " "), one.shares[cause], round(one.bounds[cause], 2)) for cause in one.ranked
+    )
+    note = (
+        f"busiest unit {one.top.name}, {100 * one.top.busy:.1f} % of its peak; shares sum to 1; "
+        "bound x: the largest possible speedup if the cause were gone"
+    )
+    return Sheet(f"causes_{one.kernel.profile}", "What its time goes to", _CAUSES, rows, note)
+
+
+def _stalls(stalls: Stalls, profile: int) -> Sheet:
+    ranked = sorted(stalls.shares.items(), key=lambda item: (-item[1], item[0]))
+    rows = tuple((reason, share, _remedy(reason)) for reason, share in ranked[:SHOWN_STALLS])
+    origin = "from samples" if stalls.is_sampled else "from counters"
+    cycles = "" if stalls.cycles is None else f"; a warp issues once in {stalls.cycles:.1f} cycles"
+    left = len(ranked) - len(rows)
+    more = f"; {left} smaller ones are not shown" if left > 0 else ""
+    return Sheet(f"stalls_{profile}", "Why its warps wait", _STALLS, rows, f"{origin}{cycles}{more}")
+
+
+def _remedy(reason: str) -> str | None:
+    """Whether more warps would hide that wait."""
+    if reason in HIDDEN_BY_WARPS:
+        return "hide it"
+    if reason in FULL:
+        return "lengthen the queue"
+    return "do not help" if reason in NOT_HIDDEN else None

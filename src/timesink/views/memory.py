@@ -1,0 +1,179 @@
+"""The tables of `timesink memory show` and `diff`."""
+
+from __future__ import annotations
+
+from timesink.errors import UsageError
+from timesink.measures.memory.allocator import allocator_views
+from timesink.measures.memory.classes import Category
+from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
+from timesink.measures.memory.lifetimes import Device
+from timesink.model.trace import Trace
+from timesink.views.page import Column, Page, Sheet
+
+BYTES = "bytes"
+RANK, DEVICE = Column("rank", "rank", unit="1"), Column("device", "GPU", unit="1")
+CATEGORY = Column("category", "category")
+_PICTURE_COLUMNS = 800
+
+
+def memory_page(trace: Trace, top: int, used_bytes: int | None) -> Page:
+    """Peak, categories, places and the allocator's view of every GPU."""
+    ledgers = _ledgers(trace)
+    sheets = [_peaks(ledgers), _categories(ledgers), _places(ledgers, top)]
+    views = allocator_views(trace)
+    if views:
+        sheets.append(_allocator(trace, used_bytes))
+    notes = [note.message for note in trace.notes]
+    notes += [
+        f"rank {rank} GPU {device}: {ledger.classes.lives.unpaired} events contradict the others and are left out"
+        for (rank, device), ledger in ledgers.items()
+        if ledger.classes.lives.unpaired
+    ]
+    return Page(f"Memory of {trace.source}", tuple(sheets), tuple(notes))
+
+
+def memory_picture(trace: Trace) -> str:
+    """Memory over time of the first GPU as an SVG document."""
+    from timesink.render.svg import Band, memory_svg
+
+    (rank, device), ledger = next(iter(_ledgers(trace).items()))
+    at = _columns(ledger)
+    bands = tuple(
+        Band(category.value, tuple(ledger.live_bytes[code, at].tolist())) for code, category in enumerate(Category)
+    )
+    shown = tuple(band for band in bands if any(band.bytes))
+    return memory_svg(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown)
+
+
+def _columns(ledger: MemoryLedger) -> list[int]:
+    """Positions to draw: in each of at most 800 equal stretches of events, the one with the highest total."""
+    total, found = ledger.totals_bytes, []
+    count = total.size
+    width = max(count / _PICTURE_COLUMNS, 1.0)
+    start = 0.0
+    while start < count:
+        low, high = int(start), max(int(start + width), int(start) + 1)
+        found.append(low + int(total[low:high].argmax()))
+        start += width
+    return found
+
+
+def difference_page(before: Trace, after: Trace) -> Page:
+    """Categories at each one's peak, GPU by GPU that both have."""
+    first, second = _ledgers(before), _ledgers(after)
+    columns = (
+        RANK,
+        DEVICE,
+        CATEGORY,
+        Column("before_bytes", "before", unit=BYTES),
+        Column("after_bytes", "after", unit=BYTES),
+        Column("change_bytes", "change", unit=BYTES),
+    )
+    rows = []
+    for key in sorted(set(first) & set(second)):
+        one, other = first[key].at_peak(), second[key].at_peak()
+        pairs = [(str(category), one[category], other[category]) for category in Category]
+        pairs = [pair for pair in pairs if pair[1] or pair[2]]
+        pairs.append(("total", first[key].peak_bytes, second[key].peak_bytes))
+        rows += [(*key, name, left, right, right - left) for name, left, right in pairs]
+    if not rows:
+        raise UsageError("the two have no GPU in common", remedy="compare snapshots of the same rank")
+    note = "each at its own peak; bytes as asked for"
+    title = f"Memory: {before.source} against {after.source}"
+    return Page(title, (Sheet("categories", "Peak by category", columns, tuple(rows), note),))
+
+
+def _ledgers(trace: Trace) -> dict[Device, MemoryLedger]:
+    found = dict(memory_ledger(trace))
+    if not found:
+        raise UsageError(
+            f"{trace.source} records no GPU memory",
+            remedy="give a snapshot of torch.cuda.memory._dump_snapshot, or profile with profile_memory=True",
+        )
+    return found
+
+
+def _peaks(ledgers: dict[Device, MemoryLedger]) -> Sheet:
+    columns = (
+        RANK,
+        DEVICE,
+        Column("peak_bytes", "peak", unit=BYTES),
+        Column("phase", "in"),
+        Column("events", "events", unit="1"),
+        Column("steps", "steps", unit="1"),
+        Column("unclassified_ratio", "unclassified", unit="ratio"),
+    )
+    rows = tuple(
+        (
+            *key,
+            one.peak_bytes,
+            one.peak_phase,
+            one.classes.lives.count,
+            len(one.classes.phases.starts),
+            one.unclassified_ratio,
+        )
+        for key, one in ledgers.items()
+    )
+    return Sheet("peaks", "Peak", columns, rows, "bytes as tensors asked for, before the allocator's rounding")
+
+
+def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
+    columns = (
+        RANK,
+        DEVICE,
+        CATEGORY,
+        Column("bytes", "at the peak", unit=BYTES),
+        Column("ratio", "of it", unit="ratio"),
+        Column("by_size_bytes", "told by size alone", unit=BYTES),
+    )
+    rows = []
+    for key, one in ledgers.items():
+        alive = one.alive_at_peak()
+        for category, size in one.at_peak().items():
+            if size:
+                sizes = one.classes.lives.frame["bytes"].to_numpy()
+                guessed = int(sizes[alive & one.classes.of(category) & one.classes.by_size].sum())
+                rows.append((*key, str(category), size, size / one.peak_bytes, guessed))
+    return Sheet("categories", "What was alive at the peak", columns, tuple(rows), "categories sum to the peak exactly")
+
+
+def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
+    columns = (
+        RANK,
+        DEVICE,
+        CATEGORY,
+        Column("bytes", "at the peak", unit=BYTES),
+        Column("blocks", "blocks", unit="1"),
+        Column("place", "allocated at", is_name=True),
+    )
+    rows = tuple(
+        (*key, str(one.category), one.bytes, one.count, one.place or "no stack recorded")
+        for key, ledger in ledgers.items()
+        for one in ledger.holders(top)
+    )
+    return Sheet("places", "Who held it", columns, rows)
+
+
+def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
+    columns = (RANK, DEVICE, Column("what", "what"), Column("bytes", "bytes", unit=BYTES))
+    rows: list[tuple[int, int, str, int]] = []
+    notes = []
+    for key, view in allocator_views(trace).items():
+        parts = [
+            ("asked for by tensors", view.requested_bytes),
+            ("rounding within blocks", view.rounding_bytes),
+            ("freed, awaited by a stream", view.awaiting_bytes),
+            ("free inside used segments (fragmentation)", view.split_free_bytes),
+            ("free segments (cached)", view.cached_bytes),
+            ("reserved, the sum of these", view.reserved_bytes),
+        ]
+        if used_bytes is not None:
+            parts.append(("outside torch: context, NCCL, libraries", view.outside_bytes(used_bytes)))
+            parts.append(("in use on the device", used_bytes))
+        parts += [("of it in private pools (graphs)", view.private_bytes)] if view.private_bytes else []
+        rows += [(*key, name, size) for name, size in parts]
+        notes.append(
+            f"{view.segments} segments, {view.segment_allocations} taken and {view.segment_releases} given back in the "
+            f"record, {view.retries} times to make room, {view.ooms} out of memory"
+        )
+    return Sheet("allocator", "The allocator when the snapshot was taken", columns, tuple(rows), "; ".join(notes))

@@ -1,0 +1,47 @@
+"""Plain tables for people and programs: what a view hands to a renderer.
+
+A `Page` carries a result without meaning anything by it. Cells hold raw values in the column's unit: JSON shows them
+so, the other formats scale them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`key` names it in JSON (with its unit: `idle_ns`), `head` above the column. No unit: text; `1`: a plain number.
+
+    `is_name` marks text that names something (a kernel, a code): never wrapped, and code in Markdown. `has_bar` draws
+    each figure in HTML also as a bar, to the scale of the column's largest; `is_change` writes a sign before gains too.
+    """
+
+    key: str
+    head: str
+    unit: str = ""
+    is_name: bool = False
+    has_bar: bool = False
+    is_change: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One table. `key` names it in JSON; `note` says how it was measured or what was left out."""
+
+    key: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a listing command shows: a title, tables, and notes."""
+
+    title: str
+    sheets: tuple[Sheet, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,262 @@
+"""The tables of `timesink ranks`.
+
+What must be said of a run before any of its figures: ranks that differ, are missing, or could not be read.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from timesink.cluster.run import Run
+from timesink.measures.communication.pipelines import pipeline_of
+from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
+from timesink.measures.ranks.lateness import Lateness, balanced, lateness_of
+from timesink.measures.ranks.parity import differences, ranks_text
+from timesink.units import time_text
+from timesink.views.page import Column, Page, Sheet
+
+_NAMED = 8
+
+
+def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
+    """Sentences, the differences between ranks first."""
+    said = [f"ranks differ: {difference.text}" for difference in differences(run.job.parity)]
+    if run.missing:
+        said.append(f"no file holds {ranks_text(run.missing)}; waits are lower bounds where a rank is missing")
+    said += [f"{path} is left out: {reason}" for path, reason in run.quarantined[:_NAMED]]
+    if len(run.quarantined) > _NAMED:
+        said.append(f"{len(run.quarantined) - _NAMED} more files could not be read")
+    said += [f"{path} is left out: another file is rank {rank} too" for path, rank in run.duplicates[:_NAMED]]
+    if run.assumed:
+        said.append(run.assumed)
+    if run.lost_count:
+        said.append(f"{run.lost_count} damaged records were left out")
+    if waits.clocks.assumed_shared:
+        said.append("no file names its host; GPU numbers and offsets say that all ranks share one, and so a clock")
+    wrong = [clock for clock in waits.clocks.clocks if not clock.consistent]
+    if wrong:
+        ranks = tuple(rank for clock in wrong for rank in clock.ranks)
+        said.append(
+            f"the collectives of {ranks_text(ranks)} contradict any constant clock: matched wrongly, or drifting"
+        )
+    return tuple(said)
+
+
+RANK = Column("rank", "rank", unit="1")
+
+
+def ranks_page(run: Run, top: int) -> Page:
+    """Everything that is known only from all ranks together."""
+    waits = waits_of(run.job)
+    late = lateness_of(waits)
+    sheets = [_budgets(waits, top), _steps(run, top), _kinds(waits), _arrivals(waits, top), _late(waits, late, top)]
+    if waits.pairs.height:
+        sheets.append(_channels(waits, top))
+    sheets.append(_clocks(waits, top))
+    if (rates := bandwidth(waits)).height:
+        sheets.append(_rates(rates))
+    if (line := pipeline_of(run.job)) is not None:
+        score = line.overlap.score
+        columns = (Column("stage", "stage", is_name=True), Column("time_ns", "works per step", unit="ns"))
+        rows = tuple((stage.name, stage.time_ns) for stage in line.overlap.stages)
+        note = f"step {time_text(line.overlap.period_ns)}; stages stand still {100 * line.overlap.bubble_ratio:.1f} %"
+        note += "" if score is None else f"; OverlapScore {score:.2f}"
+        sheets.append(Sheet("pipeline", "Pipeline", columns, rows[:top], note))
+    count = len(run.job.ranks)
+    title = f"{count} rank{'s' if count != 1 else ''} of {run.file_count} files"
+    return Page(title, tuple(sheets), notes_of(run, waits))
+
+
+def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
+    """The ranks that stood exposed in communication longest first."""
+    split = waits.calls.group_by("rank", "device").agg(pl.col("exposed_wait_ns", "exposed_transfer_ns").sum())
+    span = (pl.col("end_ns") - pl.col("start_ns")).alias("span_ns")
+    frame = (
+        waits.job.members.with_columns(span)
+        .join(split, on=["rank", "device"], how="left")
+        .sort("exposed_communication_ns", "rank", "device", descending=[True, False, False], nulls_last=True)
+    )
+    columns = (
+        RANK,
+        Column("device", "device", unit="1"),
+        Column("span_ns", "span", unit="ns"),
+        Column("compute_ns", "compute", unit="ns"),
+        Column("exposed_communication_ns", "exposed communication", unit="ns"),
+        Column("exposed_wait_ns", "of it waiting", unit="ns"),
+        Column("exposed_transfer_ns", "of it transfer", unit="ns"),
+        Column("exposed_copy_ns", "exposed copies", unit="ns"),
+        Column("idle_ns", "idle", unit="ns"),
+    )
+    total = int(waits.job.members["exposed_communication_ns"].sum())
+    note = (
+        f"compute + exposed communication + exposed copies + idle = span; exposed communication of all ranks together: "
+        f"{time_text(total)}; waiting and transfer are known of collectives that were matched"
+    )
+    if copied := int(waits.job.members["peer_copy_ns"].sum()):
+        note += f"; copies from GPU to GPU, which no other rank takes part in, run {time_text(copied)}"
+    return Sheet("budgets", "Time of each rank", columns, _rows(frame.head(top), columns), note)
+
+
+def _steps(run: Run, top: int) -> Sheet:
+    """Step periods by rank, the slowest first."""
+    columns = (
+        RANK,
+        Column("steps", "steps", unit="1"),
+        Column("p50_ns", "p50", unit="ns"),
+        Column("p90_ns", "p90", unit="ns"),
+        Column("p99_ns", "p99", unit="ns"),
+        Column("compute_ns", "compute p50", unit="ns"),
+    )
+    period = pl.col("end_ns") - pl.col("start_ns")
+    frame = (
+        run.job.steps.group_by("rank")
+        .agg(
+            pl.len().cast(pl.Int64).alias("steps"),
+            period.median().alias("p50_ns"),
+            pl.when(pl.len() >= 10).then(period.quantile(0.9)).alias("p90_ns"),
+            pl.when(pl.len() >= 100).then(period.quantile(0.99)).alias("p99_ns"),
+            pl.col("compute_ns").median(),
+        )
+        .sort("p50_ns", "rank", descending=[True, False])
+    )
+    note = "steady steps; p90 from 10 steps on, p99 from 100"
+    return Sheet("steps", "Steps", columns, _rows(frame.head(top), columns), note)
+
+
+def _kinds(waits: CollectiveWaits) -> Sheet:
+    columns = (
+        Column("kind", "collective", is_name=True),
+        Column("group", "group", is_name=True),
+        Column("size", "ranks", unit="1"),
+        Column("count", "count", unit="1"),
+        Column("wait_ns", "waiting", unit="ns"),
+        Column("transfer_ns", "transfer", unit="ns"),
+        Column("exposed_wait_ns", "exposed waiting", unit="ns"),
+        Column("exposed_transfer_ns", "exposed transfer", unit="ns"),
+    )
+    frame = (
+        waits.calls.group_by("kind", "group", "size")
+        .agg(
+            pl.col("instance").n_unique().cast(pl.Int64).alias("count"),
+            pl.col("wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns").sum(),
+        )
+        .sort("wait_ns", "kind", "group", "size", descending=[True, False, False, False], nulls_last=True)
+    )
+    found = waits.matched
+    note = f"times of all ranks summed; {100 * found.unmatched_ratio:.1f} % of calls have no counterpart"
+    if found.by_order_count:
+        note += f"; {found.by_order_count} calls without sequence numbers were matched by their order"
+    sends = waits.paired
+    if sends.call_count:
+        note += f"; {100 * sends.unmatched_ratio:.1f} % of {sends.call_count} sends and receives have none"
+    if left := found.one_sided_count - sends.call_count:
+        note += f"; {left} one-sided calls are left out"
+    return Sheet("collectives", "Collectives", columns, _rows(frame, columns), note)
+
+
+def _channels(waits: CollectiveWaits, top: int) -> Sheet:
+    """Who sends how much to whom, the channels that are waited for longest first."""
+    columns = (
+        Column("sender", "from rank", unit="1"),
+        Column("receiver", "to rank", unit="1"),
+        Column("bytes", "message", unit="bytes"),
+        Column("count", "count", unit="1"),
+        Column("wait_ns", "waiting", unit="ns"),
+        Column("exposed_wait_ns", "exposed waiting", unit="ns"),
+        Column("transfer_ns", "transfer p50", unit="ns"),
+        Column("gb_per_s", "bandwidth p50", unit="GB/s"),
+    )
+    note = "times of both ends summed; where no profiler says who sends, the lower rank stands first"
+    return Sheet("channels", "Sends and receives", columns, _rows(channels(waits).head(top), columns), note)
+
+
+def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
+    """The collectives at which most was waited, and who came last to them."""
+    columns = (
+        Column("instance", "number", unit="1"),
+        Column("kind", "collective", is_name=True),
+        Column("size", "ranks", unit="1"),
+        Column("last_rank", "last rank", unit="1"),
+        Column("margin_ns", "after the one before", unit="ns"),
+        Column("wait_sum_ns", "waited in all", unit="ns"),
+        Column("transfer_ns", "transfer", unit="ns"),
+        Column("error_ns", "error at most", unit="ns"),
+    )
+    frame = waits.instances.sort("wait_sum_ns", "instance", descending=[True, False]).head(top).sort("instance")
+    note = "the collectives with the most waiting, in order; error: what the clocks leave open of a wait"
+    return Sheet("arrivals", "Who came last", columns, _rows(frame, columns), note)
+
+
+def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
+    columns = (
+        RANK,
+        Column("own_ns", "own lateness", unit="ns"),
+        Column("host_ns", "of it host", unit="ns"),
+        Column("device_ns", "of it GPU work", unit="ns"),
+        Column("network_ns", "of it transfer", unit="ns"),
+        Column("late_count", "late", unit="1"),
+        Column("anchors", "of", unit="1"),
+        Column("last_count", "came last", unit="1"),
+        Column("gain_ratio", "job gains without", unit="ratio"),
+    )
+    frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)
+    gains = [balanced(late, [rank]).gain_ratio for rank in frame["rank"]]
+    frame = frame.with_columns(pl.Series("gain_ratio", gains, pl.Float64))
+    worst = waits.clocks.worst_error_ns
+    known = "clocks are not limited on every rank" if worst is None else f"clocks known to {time_text(worst)}"
+    note = (
+        "own: beyond the median of the ranks since the last collective that held all of them up, lateness inherited "
+        f"from others taken away, and no lateness within the error of the clocks ({known}); the gain is replayed"
+    )
+    return Sheet("lateness", "Late ranks", columns, _rows(frame, columns), note)
+
+
+def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
+    columns = (
+        Column("ranks", "ranks"),
+        Column("offset_ns", "offset", unit="ns"),
+        Column("error_ns", "error at most", unit="ns"),
+        Column("residual_ns", "residual", unit="ns"),
+        Column("drift_us_per_s", "drift in us/s", unit="1"),
+        Column("calls", "calls", unit="1"),
+        Column("consistent", "consistent", is_name=True),
+    )
+    from timesink.measures.ranks.parity import ranks_text
+
+    shown = sorted(waits.clocks.clocks, key=lambda clock: (-(clock.error_ns or 0), clock.ranks))[:top]
+    rows = tuple(
+        (
+            ranks_text(clock.ranks),
+            clock.offset_ns,
+            clock.error_ns,
+            clock.residual_ns,
+            round(clock.drift_ratio * 1e6, 3),
+            clock.calls,
+            "yes" if clock.consistent else "no",
+        )
+        for clock in shown
+    )
+    note = "offset against the first rank's clock: a median; the error is what causality proves at drifts up to 500 ppm"
+    if waits.clocks.shared_clock_ok is not None:
+        agrees = "agree" if waits.clocks.shared_clock_ok else "do not agree"
+        note += f"; ranks said to share a clock {agrees} with it"
+    return Sheet("clocks", "Clocks", columns, rows, note)
+
+
+def _rates(frame: pl.DataFrame) -> Sheet:
+    columns = (
+        Column("kind", "collective", is_name=True),
+        Column("size", "ranks", unit="1"),
+        Column("bytes", "size", unit="bytes"),
+        Column("count", "count", unit="1"),
+        Column("transfer_ns", "fastest", unit="ns"),
+        Column("p50_ns", "p50", unit="ns"),
+        Column("algbw_gb_per_s", "algorithm", unit="GB/s"),
+        Column("busbw_gb_per_s", "bus", unit="GB/s"),
+    )
+    note = "transfer only, waiting left out; bandwidths of the fastest, as nccl-tests defines them"
+    return Sheet("bandwidth", "Bandwidth", columns, _rows(frame, columns), note)
+
+
+def _rows(frame: pl.DataFrame, columns: tuple[Column, ...]) -> tuple[tuple[str | int | float | bool | None, ...], ...]:
+    return tuple(frame.select(column.key for column in columns).iter_rows())

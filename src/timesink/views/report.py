@@ -1,0 +1,153 @@
+"""From a trace and its diagnosis to the plain data that a report for a browser shows.
+
+Where the mean step of each device goes, idle time by its cause.
+
+Step times in order, one series per rank.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from timesink.diagnosis.verdicts import Diagnosis
+from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.measures.idle.blame import idle_blame, intervals_of
+from timesink.measures.kernels.kernels import kernels
+from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.spikes import spikes
+from timesink.measures.steps.steps import step_times, steps
+from timesink.measures.timeline.budget import time_budget
+from timesink.measures.timeline.host_places import attribution
+from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace
+from timesink.views.figures import KernelTime, OperatorTime, Part, Report, StepBudget, StepSeries, Window
+from timesink.views.timeline import window_of
+
+
+def step_budget_parts(trace: Trace) -> tuple[StepBudget, ...]:
+    """One budget per device: compute, exposed communication, exposed copies, then idle time by cause, largest first."""
+    counts = {key: rows.height for key, rows in steps(trace).windows.group_by("rank", "device")}
+    return tuple(_budget(trace, (part.rank, part.device), counts) for part in time_budget(trace))
+
+
+def _budget(trace: Trace, device: tuple[int, int], counts: dict[tuple[object, ...], int]) -> StepBudget:
+    """Each part is measured by itself; that they sum to the period is a law, not an arrangement."""
+    budget = time_budget(trace)[device]
+    busy = {
+        "compute": device_timeline(trace)[device].compute,
+        "communication": budget.exposed_communication,
+        "copy": budget.exposed_copy,
+    }
+    parts = [Part(kind, per_step_ns(trace, device, intervals)) for kind, intervals in busy.items()]
+    kept = tuple(part for part in (*parts, *_idle(trace, device)) if part.time_ns > 0)
+    return StepBudget(*device, steps=counts.get(device, 0), period_ns=period_ns(trace, device), parts=kept)
+
+
+def _idle(trace: Trace, device: tuple[int, int]) -> list[Part]:
+    frame = idle_blame(trace).frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    parts = [
+        Part(cause, per_step_ns(trace, device, _of(frame.filter(pl.col("cause") == cause), device)))
+        for cause in frame["cause"].unique().cast(pl.String).sort()
+    ]
+    return sorted(parts, key=lambda part: (-part.time_ns, part.kind))
+
+
+def _of(stretches: pl.DataFrame, device: tuple[int, int]) -> Intervals:
+    found = intervals_of(stretches)
+    return found.get(device, Intervals.none())
+
+
+SHOWN_RANKS = 8
+
+
+def step_series(trace: Trace) -> tuple[StepSeries, ...]:
+    """The ranks with the slowest median, in order of rank; a rank with several GPUs is shown by its first one."""
+    found = steps(trace)
+    slowest = sorted(found.by_rank, key=lambda rank: (-(found.by_rank[rank].p50_ns or 0.0), rank))[:SHOWN_RANKS]
+    timed = {rank: found.windows.filter(pl.col("rank") == rank) for rank in sorted(slowest)}
+    return tuple(_series(trace, rank, rows) for rank, rows in timed.items() if rows.height)
+
+
+def _series(trace: Trace, rank: int, rows: pl.DataFrame) -> StepSeries:
+    device = int(rows["device"].min())  # type: ignore[arg-type]
+    rows = rows.filter(pl.col("device") == device).sort("step")
+    times = step_times(rows["period_ns"].to_numpy())
+    return StepSeries(
+        rank=rank,
+        numbers=tuple(rows["step"].to_list()),
+        period_ns=tuple(rows["period_ns"].to_list()),
+        p50_ns=times.p50_ns,
+        p90_ns=times.p90_ns,
+        p99_ns=times.p99_ns,
+        spikes=_standing_out(trace, (rank, device), rows),
+    )
+
+
+def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tuple[int, str], ...]:
+    """The long steps themselves: a spike names the step in which its cause struck, which may be the one after."""
+    found: dict[int, str] = {}
+    for spike in spikes(trace).found:
+        if spike.device == device:
+            alike = rows.filter(pl.col("period_ns") == spike.period_ns)["step"].to_list()
+            found[min(alike, key=lambda step: (abs(step - spike.step), step))] = spike.kind.value
+    return tuple(sorted(found.items()))
+
+
+SHOWN_WINDOWS = 8
+SHOWN_NAMES = 40
+
+
+def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
+    """Everything the report shows. Timelines are drawn for the costliest finding of each rule, eight at most."""
+    windows: dict[int, Window] = {}
+    seen: set[str] = set()
+    for position, (card, finding) in enumerate(diagnosis.findings):
+        if card.code in seen or len(windows) == SHOWN_WINDOWS:
+            continue
+        seen.add(card.code)
+        found = window_of(trace, finding)
+        if found is not None:
+            windows[position] = found
+    kernel_rows, operator_rows = _kernels(trace), _operators(trace)
+    return Report(
+        diagnosis=diagnosis,
+        budgets=step_budget_parts(trace),
+        series=step_series(trace),
+        windows=windows,
+        kernels=tuple(
+            KernelTime(**row, work=_work(row["name"])) for row in kernel_rows.head(SHOWN_NAMES).iter_rows(named=True)
+        ),
+        kernel_count=kernel_rows.height,
+        operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
+        operator_count=operator_rows.height,
+    )
+
+
+def _kernels(trace: Trace) -> pl.DataFrame:
+    wanted = ("rank", "device", "name", "count", "total_ns", "mean_ns", "max_ns", "time_ratio")
+    frame = kernels(trace).frame.select(wanted) if DEVICE_OPS in trace else pl.DataFrame()
+    return _by_cost(frame, "total_ns")
+
+
+def _work(name: str) -> str:
+    """Family and arithmetic type, as far as the name tells: `gemm bf16`."""
+    known = decode(name)
+    if known.family is KernelFamily.OTHER:
+        return known.math or ""
+    return " ".join([known.family.value.replace("_", " "), *([known.math] if known.math else [])])
+
+
+def _operators(trace: Trace) -> pl.DataFrame:
+    wanted = ("rank", "name", "calls", "kernels", "self_device_ns", "total_device_ns", "self_host_ns")
+    frame = attribution(trace).operators.select(wanted) if HOST_OPS in trace else pl.DataFrame()
+    return _by_cost(frame, "self_device_ns")
+
+
+def _by_cost(frame: pl.DataFrame, cost: str) -> pl.DataFrame:
+    if frame.is_empty():
+        return frame
+    places = [name for name in ("rank", "device", "name") if name in frame.columns]
+    text = frame.with_columns(pl.col("name").cast(pl.String))
+    return text.sort([cost, *places], descending=[True] + [False] * len(places))

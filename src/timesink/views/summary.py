@@ -1,0 +1,203 @@
+"""The tables of `timesink summary`: one function per measure, which only picks and names columns."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from timesink.measures.kernels.kernels import kernels
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.budget import time_budget
+from timesink.measures.timeline.copies import copies
+from timesink.measures.timeline.host_places import attribution
+from timesink.measures.timeline.launches import launches
+from timesink.measures.timeline.quality import quality
+from timesink.measures.timeline.synchronisations import synchronisations
+from timesink.model.names import mapped
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.views.page import Column, Page, Sheet
+
+RANK = Column("rank", "rank", unit="1")
+DEVICE = Column("device", "GPU", unit="1")
+COUNT = Column("count", "count", unit="1")
+
+
+def summary_page(trace: Trace, top: int) -> Page:
+    """Every table, `top` rows each at most."""
+    tables = (_budget, _steps, _kernels, _operators, _copies, _waits, _launches, _quality)
+    sheets = tuple(_cut(table(trace), top) for table in tables)
+    notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
+    return Page(f"Summary of {trace.source}", sheets, notes)
+
+
+def _cut(sheet: Sheet, top: int) -> Sheet:
+    left = len(sheet.rows) - top
+    if left <= 0:
+        return sheet
+    note = f"{sheet.note}; {left} more rows" if sheet.note else f"{left} more rows"
+    return Sheet(sheet.key, sheet.title, sheet.columns, sheet.rows[:top], f"{note} (--top {len(sheet.rows)} shows all)")
+
+
+def _budget(trace: Trace) -> Sheet:
+    columns = (
+        RANK,
+        DEVICE,
+        Column("span_ns", "span", unit="ns"),
+        Column("busy_ratio", "busy", unit="ratio"),
+        Column("compute_ns", "compute", unit="ns"),
+        Column("exposed_comm_ns", "exposed comm.", unit="ns"),
+        Column("exposed_copy_ns", "exposed copy", unit="ns"),
+        Column("idle_ns", "idle time", unit="ns"),
+        Column("idle_ratio", "idle", unit="ratio"),
+    )
+    rows = tuple(
+        (
+            part.rank,
+            part.device,
+            part.span_ns,
+            part.busy_ratio,
+            part.compute_ns,
+            part.exposed_communication_ns,
+            part.exposed_copy_ns,
+            part.idle_ns,
+            part.idle_ratio,
+        )
+        for part in time_budget(trace)
+    )
+    note = "compute hides communication, both hide copies; compute + exposed communication + exposed copy + idle = span"
+    return Sheet("budget", "Time budget", columns, rows, note)
+
+
+def _steps(trace: Trace) -> Sheet:
+    found = steps(trace)
+    columns = (
+        RANK,
+        Column("count", "steps", unit="1"),
+        *(Column(f"{name}_ns", name, unit="ns") for name in ("p50", "p90", "p99", "max")),
+    )
+    rows = tuple(
+        (rank, times.count, times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns)
+        for rank, times in sorted(found.by_rank.items())
+    )
+    dropped = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(found.dropped.items()))
+    origin = f"marked by {found.marker_name}" if found.marker_name else "no marker"
+    return Sheet("steps", "Steps", columns, rows, f"{origin}; left out: {dropped or 'none'}")
+
+
+def _kernels(trace: Trace) -> Sheet:
+    columns = (
+        RANK,
+        DEVICE,
+        Column("time_ratio", "share", unit="ratio"),
+        Column("total_ns", "total", unit="ns"),
+        COUNT,
+        Column("mean_ns", "mean", unit="ns"),
+        Column("max_ns", "longest", unit="ns"),
+        Column("name", "kernel", is_name=True),
+    )
+    note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
+    return Sheet("kernels", "Kernels", columns, _rows(kernels(trace).frame, columns), note)
+
+
+def _operators(trace: Trace) -> Sheet:
+    columns = (
+        RANK,
+        Column("self_device_ns", "self GPU", unit="ns"),
+        Column("total_device_ns", "total GPU", unit="ns"),
+        Column("calls", "calls", unit="1"),
+        Column("kernels", "kernels", unit="1"),
+        Column("self_host_ns", "self host", unit="ns"),
+        Column("name", "operator", is_name=True),
+    )
+    found = attribution(trace)
+    frame = found.operators.sort(["self_device_ns", "name"], descending=[True, False])
+    note = f"{found.unattributed_count} GPU operations belong to no operator"
+    return Sheet("operators", "Operators by GPU time", columns, _rows(frame, columns), note)
+
+
+def _copies(trace: Trace) -> Sheet:
+    columns = (
+        RANK,
+        DEVICE,
+        Column("copy_kind", "direction", is_name=True),
+        Column("src_memory", "from", is_name=True),
+        Column("dst_memory", "to", is_name=True),
+        COUNT,
+        Column("bytes", "moved", unit="bytes"),
+        Column("union_ns", "time", unit="ns"),
+        Column("exposed_ns", "no kernel beside", unit="ns"),
+        Column("gigabytes_per_s", "rate", unit="GB/s"),
+    )
+    return Sheet("copies", "Copies", columns, _rows(copies(trace).frame, columns))
+
+
+def _waits(trace: Trace) -> Sheet:
+    columns = (
+        RANK,
+        Column("name", "call", is_name=True),
+        COUNT,
+        Column("blocked_ns", "blocked", unit="ns"),
+        Column("drain_ns", "GPU ran dry", unit="ns"),
+        Column("range", "in range", is_name=True),
+    )
+    calls = synchronisations(trace).calls
+    # A range per step is one place: the numbers in its name are left out.
+    places = mapped(calls["range"], lambda names: names.str.replace_all(r"\d+", ""), pl.String)
+    frame = (
+        calls.with_columns(pl.col("name").cast(pl.String), places.alias("range"))
+        .group_by("rank", "name", "range")
+        .agg(pl.len().alias("count"), pl.col("blocked_ns", "drain_ns").sum())
+        .sort(["drain_ns", "blocked_ns", "rank", "name", "range"], descending=[True, True, False, False, False])
+    )
+    note = "GPU ran dry: idle time that began while the call waited and ended with work launched after it"
+    return Sheet("waits", "Blocking calls", columns, _rows(frame, columns), note)
+
+
+def _launches(trace: Trace) -> Sheet:
+    columns = (
+        RANK,
+        DEVICE,
+        Column("launch_count", "launches", unit="1"),
+        Column("launches_per_step", "per step", unit="1"),
+        Column("run_ahead_p50_ns", "run-ahead p50", unit="ns"),
+        Column("latency_p50_ns", "latency p50", unit="ns"),
+        Column("interval_p50_ns", "interval p50", unit="ns"),
+        Column("empty_queue_ratio", "onto empty queue", unit="ratio"),
+        Column("host_late_ratio", "GPU waits for host", unit="ratio"),
+    )
+    rows = tuple(
+        (
+            item.rank,
+            item.device,
+            item.launch_count,
+            item.launches_per_step,
+            *(spread.p50_ns if spread.count else None for spread in (item.run_ahead, item.latency, item.interval)),
+            item.empty_queue_ratio if item.launch_count else None,
+            item.host_late_ratio,
+        )
+        for item in launches(trace)
+    )
+    note = "run-ahead: from the launch call to the start of its work; GPU waits for host: gaps whose launch came late"
+    return Sheet("launches", "Launches", columns, rows, note)
+
+
+def _quality(trace: Trace) -> Sheet:
+    found = quality(trace)
+    columns = (
+        Column("device_op_count", "GPU operations", unit="1"),
+        Column("linked_ratio", "with launch", unit="ratio"),
+        Column("head_count", "begun before", unit="1"),
+        Column("dead_launch_count", "launches without work", unit="1"),
+        Column("graph_ratio", "in graphs", unit="ratio"),
+        Column("resolution_ns", "resolution", unit="ns"),
+        Column("overhead_ns", "profiler overhead", unit="ns"),
+        Column("lost_count", "lost", unit="1"),
+    )
+    row = tuple(getattr(found, column.key) for column in columns)
+    note = "" if DEVICE_OPS in trace else "GPU work was not recorded"
+    return Sheet("quality", "Trace quality", columns, (row,), note)
+
+
+def _rows(frame: pl.DataFrame, columns: tuple[Column, ...]) -> tuple[tuple[str | int | float | bool | None, ...], ...]:
+    """The columns of a frame, in the order shown."""
+    return tuple(frame.select(column.key for column in columns).iter_rows())

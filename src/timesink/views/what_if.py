@@ -1,0 +1,112 @@
+"""The tables of `timesink what-if`: prices, what limits the step next, and the paths behind the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from timesink.errors import UsageError
+from timesink.measures.timeline.replay import calibrated_pricers, pricers
+from timesink.model.trace import Trace, told_unprofiled_step
+from timesink.units import NS_PER_MS
+from timesink.views.page import Column, Page, Sheet
+from timesink.whatif.changes import GRAMMAR, Change, Together
+from timesink.whatif.critical import PathShare
+from timesink.whatif.pricing import Price, Pricer
+
+RANK = Column("rank", "rank", unit="1")
+_PATH = (
+    RANK,
+    Column("per_step_ns", "per step", unit="ns"),
+    Column("kind", "on the path", is_name=True),
+    Column("name", "name", is_name=True),
+)
+_NEXT_ROWS, _PATH_ROWS = 5, 20
+
+
+def grammar_page() -> Page:
+    """What can be changed."""
+    rows = tuple((verb, text.partition(" — ")[0], text.partition(" — ")[2]) for verb, text in GRAMMAR.items())
+    columns = (Column("verb", "change", is_name=True), Column("form", "written"), Column("doc", "prices"))
+    return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
+
+
+def what_if_page(trace: Trace, changes: Sequence[Change], unprofiled_step_ms: float | None, explain_cost: bool) -> Page:
+    """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
+    if unprofiled_step_ms is None:
+        found = pricers(trace)
+    else:
+        found = calibrated_pricers(told_unprofiled_step(trace, unprofiled_step_ms * NS_PER_MS))
+    if not found:
+        raise UsageError(
+            f"no complete step was found in {trace.source}, and a price is per step",
+            remedy="mark steps with prof.step() or an NVTX range, and record at least three",
+        )
+    whole = changes[0] if len(changes) == 1 else Together(tuple(changes))
+    priced = [*changes, whole] if len(changes) > 1 else list(changes)
+    sheets = [_prices(found, priced), _paths(found, whole, "next", "What limits the step then", _NEXT_ROWS)]
+    if explain_cost:
+        sheets.append(_paths(found, None, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
+        sheets.append(_paths(found, whole, "path_after", "The path after the change", _PATH_ROWS))
+        sheets.append(_trust(found))
+    return Page(f"What if, in {trace.source}", tuple(sheets))
+
+
+def _prices(found: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
+    columns = (
+        RANK,
+        Column("change", "change", is_name=True),
+        Column("step_ns", "step", unit="ns"),
+        Column("new_step_ns", "new step", unit="ns"),
+        Column("gain_ns", "gain", unit="ns"),
+        Column("low_ns", "low", unit="ns"),
+        Column("high_ns", "high", unit="ns"),
+        Column("remark", "remark"),
+    )
+    rows = []
+    for rank, pricer in sorted(found.items()):
+        for change in changes:
+            price = pricer.price(change)
+            figures = (price.new_step_ns, price.gain_ns, price.low_ns, price.high_ns)
+            shown = (None,) * 4 if price.refused else figures
+            rows.append((rank, price.label, price.step_ns, *shown, _remark(price)))
+    note = "a replay of the dependency graph; gains of several changes overlap, so only the last row adds them up"
+    return Sheet("prices", "What each change wins per step", columns, tuple(rows), note if len(changes) > 1 else "")
+
+
+def _remark(price: Price) -> str:
+    if price.refused:
+        return f"refused: {price.refused}"
+    if not price.matched:
+        return "nothing in these steps matches"
+    return f"bounded: {price.bounded}" if price.bounded else ""
+
+
+def _paths(found: Mapping[int, Pricer], change: Change | None, key: str, title: str, count: int) -> Sheet:
+    rows = []
+    for rank, pricer in sorted(found.items()):
+        shares: tuple[PathShare, ...] = pricer.path() if change is None else pricer.next_path(change)
+        rows += [(rank, share.ns, share.kind, share.name or None) for share in shares[:count]]
+    return Sheet(key, title, _PATH, tuple(rows), "critical path: shares of the chain of events that sets the pace")
+
+
+def _trust(found: Mapping[int, Pricer]) -> Sheet:
+    columns = (
+        RANK,
+        Column("steps", "steps replayed", unit="1"),
+        Column("residual_ratio", "unexplained", unit="ratio"),
+        Column("kappa", "host time left by calibration", unit="1"),
+        Column("inferred", "waits inferred", unit="1"),
+        Column("dropped", "edges dropped", unit="1"),
+    )
+    rows = tuple(
+        (
+            rank,
+            len(pricer.anchors.windows),
+            pricer.residual_ratio,
+            round(pricer.graph.kappa, 3),
+            int(pricer.graph.program.releases.inferred.sum() + pricer.graph.program.events.inferred.sum()),
+            pricer.graph.network.dropped,
+        )
+        for rank, pricer in sorted(found.items())
+    )
+    return Sheet("trust", "What the replay rests on", columns, rows, "above 5 % unexplained, nothing is priced")

@@ -1,0 +1,226 @@
+"""A run of many files: the same job on every engine, in every order, with bad files, dead workers and restarts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.cluster.jobs_by_hand import rank_trace
+
+from timesink.cluster import map as mapping
+from timesink.cluster.dask import Dask, PlaintextScheduler, client_arguments
+from timesink.cluster.engines import Engine, Processes, Serial, Threads, engine_of
+from timesink.cluster.files import RankFile, find_files, without_credentials
+from timesink.cluster.map import Summarised, Task, summarise
+from timesink.cluster.run import run_of
+from timesink.errors import MissingTool, ToolFailed, UnreadableTrace, UsageError
+from timesink.measures.ranks.job import SCHEMAS, Job, job
+
+STEP_US, RANKS = 100, 4
+
+
+def kineto(rank: int, late_us: int = 0, world: int = RANKS) -> str:
+    """A trace of four steps in which a rank computes 70 us and then reduces until the step is over."""
+    events: list[dict[str, object]] = []
+    for step in range(4):
+        begin = 1000 + STEP_US * step
+        for name, ts, dur, stream in (
+            ("gemm", begin, 70 + late_us, 7),
+            ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", begin + 70 + late_us, 30 - late_us, 20),
+        ):
+            args = {"device": rank, "stream": stream, "context": 1, "correlation": 10 * step + stream}
+            event = {"ph": "X", "cat": "kernel", "name": name, "ts": ts, "dur": dur, "pid": rank, "tid": stream}
+            events.append({**event, "args": args})
+    info = {"rank": rank, "world_size": world, "backend": "nccl"}
+    return json.dumps({"schemaVersion": 1, "distributedInfo": info, "host_name": "node", "traceEvents": events})
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for rank in range(RANKS):
+        (tmp_path / f"rank{rank}.json.gz").write_bytes(gzip.compress(kineto(rank, late_us=5 * (rank == 2)).encode()))
+    return tmp_path
+
+
+def same(one: Job, other: Job) -> bool:
+    return all(getattr(one, name).equals(getattr(other, name)) for name in SCHEMAS)
+
+
+ENGINES = [Serial(), Threads(3), Processes(2)]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type(engine).__name__)
+def test_every_engine_and_order_gives_the_same_job(engine: Engine, folder: Path) -> None:
+    files = find_files([str(folder)])
+    wanted = run_of(files, Serial(), keep=False)
+    assert wanted.job.ranks == (0, 1, 2, 3)
+    for order in (files[::-1],) if isinstance(engine, Processes) else (files, files[::-1], files[2:] + files[:2]):
+        assert same(run_of(order, engine, keep=False).job, wanted.job)
+
+
+def test_merging_is_associative_and_commutative_with_nothing_as_neutral() -> None:
+    parts = [job(rank_trace(rank, late_ns=500 * rank)) for rank in range(3)]
+    whole = Job.merged(parts)
+    assert same(Job.merged([Job.merged(parts[:2]), parts[2]]), whole)
+    assert same(Job.merged([parts[2], Job.merged([parts[1], parts[0]])]), whole)
+    assert same(Job.merged([whole, Job.empty()]), whole)
+
+
+def test_a_file_that_cannot_be_read_is_set_aside_and_named(folder: Path) -> None:
+    (folder / "rank1.json.gz").write_bytes(b"\x1f\x8b" + b"\0" * 50)
+    run = run_of(find_files([str(folder)]), Threads(2))
+    assert [(Path(path).name, bool(reason)) for path, reason in run.quarantined] == [("rank1.json.gz", True)]
+    assert (run.job.ranks, run.missing) == ((0, 2, 3), (1,))
+
+
+def test_where_no_file_can_be_read_the_first_reason_is_said(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text('{"traceEvents": 7}')
+    with pytest.raises(UnreadableTrace, match="none of 1 files"):
+        run_of([RankFile(str(tmp_path / "rank0.json"), 1)])
+
+
+def test_files_that_claim_one_rank_take_it_from_their_names_or_lose_it(tmp_path: Path) -> None:
+    for rank in (3, 5):
+        (tmp_path / f"worker{rank}.json").write_text(kineto(0))
+    run = run_of(find_files([str(tmp_path)]))
+    assert (run.job.ranks, "file names" in run.assumed) == ((3, 5), True)
+    (tmp_path / "again.json").write_text(kineto(1))
+    (tmp_path / "same.json").write_text(kineto(1))
+    run = run_of(find_files([str(tmp_path / "again.json"), str(tmp_path / "same.json")]))
+    assert (run.job.ranks, [rank for _, rank in run.duplicates]) == ((1,), [1])
+
+
+def test_a_second_run_reads_only_what_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = find_files([str(folder)])
+    first = run_of(files)
+    read: list[str] = []
+    reader = mapping.read
+
+    def counting(path: Path, **options: bool) -> object:
+        read.append(path.name)
+        return reader(path, **options)
+
+    monkeypatch.setattr(mapping, "read", counting)
+    (folder / "rank3.json.gz").write_bytes(gzip.compress(kineto(3, late_us=9).encode()))
+    second = run_of(find_files([str(folder)]))
+    assert read == ["rank3.json.gz"]
+    assert not same(first.job, second.job)
+
+
+def test_a_run_that_was_cut_short_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = find_files([str(folder)])
+
+    def stop(done: int, of: int, result: Summarised) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_of(files, Serial(), watch=stop)
+    read: list[str] = []
+    reader = mapping.read
+    monkeypatch.setattr(mapping, "read", lambda path, **options: (read.append(path.name), reader(path, **options))[1])
+    assert same(run_of(files, Serial()).job, run_of(files, Serial(), keep=False).job)
+    assert read[0] == files[3].name
+    assert len(read) == 1 + len(files)  # the one that was left, then all of them for the run that keeps nothing
+
+
+def test_a_kept_job_that_is_damaged_is_made_again(folder: Path) -> None:
+    files = find_files([str(folder)])
+    first = run_of(files)
+    for kept in Path(os.environ["TIMESINK_CACHE_DIR"]).rglob("*.zip"):
+        kept.write_bytes(kept.read_bytes()[:100])
+    assert same(run_of(files).job, first.job)
+
+
+def test_a_file_that_kills_its_worker_costs_only_itself(folder: Path) -> None:
+    run = run_of(find_files([str(folder)]), Killing())
+    assert [Path(path).name for path, _ in run.quarantined] == ["rank2.json.gz"]
+    assert run.job.ranks == (0, 1, 3)
+
+
+class Killing(Processes):
+    """Processes whose worker dies at rank 2."""
+
+    def map(self, function: object, tasks: list[Task]) -> Iterator[Summarised]:  # type: ignore[override]
+        return super().map(dies_at_rank_2, tasks)
+
+
+def dies_at_rank_2(task: Task) -> Summarised:
+    if "rank2" in task.file.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return summarise(task)
+
+
+def test_a_scheduler_in_plain_text_over_a_network_is_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(PlaintextScheduler, match=r"10\.0\.0\.5"):
+        client_arguments("tcp://10.0.0.5:8786")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert client_arguments("tls://10.0.0.5:8786") == {"address": "tls://10.0.0.5:8786"}
+        assert client_arguments("tcp://127.0.0.1:8786") == {"address": "tcp://127.0.0.1:8786"}
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": "tcp://10.0.0.6:8786"}))
+    with pytest.warns(PlaintextScheduler):
+        assert client_arguments(str(file)) == {"scheduler_file": str(file)}
+    with pytest.raises(UsageError):
+        client_arguments("http://10.0.0.5")
+
+
+def test_an_unknown_engine_is_refused_and_an_absent_scheduler_reported() -> None:
+    with pytest.raises(UsageError, match="threads"):
+        engine_of("spark")
+    with pytest.raises((ToolFailed, MissingTool)):
+        list(Dask(scheduler="tcp://127.0.0.1:1", reach_s=0.5).map(summarise, []))
+
+
+def test_manifests_globs_and_urls_name_files_once_largest_first(folder: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="URLs are an extra")
+    (folder / "job.ranks").write_text("# the job\nrank0.json.gz\nrank*.json.gz  # all\n")
+    found = find_files([str(folder / "job.ranks")])
+    assert sorted(file.name for file in found) == [f"rank{rank}.json.gz" for rank in range(RANKS)]
+    assert [file.size_bytes for file in found] == sorted((file.size_bytes for file in found), reverse=True)
+    memory = fsspec.filesystem("memory")
+    for path in folder.glob("rank*.gz"):
+        memory.pipe(f"/job/{path.name}", path.read_bytes())
+    remote = run_of(find_files(["memory://job"]), keep=False).job
+    assert remote.calls.equals(run_of(find_files([str(folder)]), keep=False).job.calls)
+
+
+def test_credentials_are_never_shown() -> None:
+    url = "https://me:secret@host.example/bucket/rank0.json?X-Amz-Signature=abc#x"
+    assert without_credentials(url) == "https://host.example/bucket/rank0.json"
+    assert "secret" not in RankFile(url, 1).shown
+
+
+def test_whoever_watches_sees_how_far_the_reading_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from timesink.cli import ranks as command
+
+    shown: list[str] = []
+
+    @contextmanager
+    def working(what: str) -> Iterator[Callable[[str], None]]:
+        shown.append(what)
+        yield shown.append
+
+    monkeypatch.setattr(command, "working", working)
+    (folder / "rank1.json.gz").write_bytes(b"\x1f\x8b" + b"\0" * 50)
+    command.command([str(folder)], engine="serial", output=folder / "page.txt")
+    assert shown[:2] == ["looking for traces", "reading 4 files"]
+    assert shown[2:6] == [
+        "1 of 4 files read",
+        "2 of 4 files read",
+        "3 of 4 files read",
+        "4 of 4 files read, 1 set aside",
+    ]

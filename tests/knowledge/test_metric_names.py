@@ -1,0 +1,63 @@
+"""The linter of metric names: the wrong names of public tools, and nothing claimed of what is in no table."""
+
+from __future__ import annotations
+
+import pytest
+
+from timesink.knowledge.metric_names import CHIPS, Standing, checked
+
+HMMA = "sm__pipe_tensor_op_hmma_cycles_active"
+LINES = "l1tex__lsu_writeback_active_mem"
+PCT = "avg.pct_of_peak_sustained_elapsed"
+
+
+@pytest.mark.parametrize(
+    ("name", "chip", "standing", "instead"),
+    [
+        (
+            "smsp__warps_issue_stalled_barrier_per_warp_active.pct",
+            "sm_90",
+            Standing.WRONG,
+            "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
+        ),
+        (f"l2__throughput.{PCT}", "sm_80", Standing.WRONG, f"lts__throughput.{PCT}"),
+        ("sm__throughput.avg_pct_of_peak_sustained_elapsed", "sm_90", Standing.WRONG, ""),
+        (f"sm__throughput.{PCT}", "sm_70", Standing.EXISTS, ""),
+        (f"gpu__dram_throughput.{PCT}", "sm_120", Standing.EXISTS, ""),
+        ("dram__bytes_read.sum", "sm_90", Standing.EXISTS, ""),
+        ("dram__bytes_read.sum", "sm_120", Standing.ABSENT, "dram__bytes.sum"),
+        (
+            f"sm__pipe_tensor_op_hmma_cycles_active.{PCT}",
+            "sm_100",
+            Standing.ABSENT,
+            f"sm__pipe_tensor_cycles_active.{PCT}",
+        ),
+        (
+            "l1tex__lsu_writeback_active_mem_lg.sum",
+            "sm_90",
+            Standing.ABSENT,
+            "l1tex__lsu_writeback_active_mem_lgds.sum",
+        ),
+        ("lts__t_bytes_equiv_l1sectormiss_pipe_lsu.sum", "sm_89", Standing.ABSENT, "lts__t_sectors_srcunit_tex.sum"),
+        ("l1tex__t_bytes_equiv_l1sectormiss_pipe_lsu.sum", "sm_80", Standing.WRONG, "lts__t_sectors_srcunit_tex.sum"),
+        ("a__made_up_name.sum", "sm_90", Standing.UNKNOWN, ""),
+    ],
+)
+def test_a_name_has_its_standing_on_a_chip(name: str, chip: str, standing: Standing, instead: str) -> None:
+    verdict = checked(name, chip)
+    assert (verdict.standing, verdict.instead) == (standing, instead)
+
+
+def test_a_replacement_exists_where_it_is_recommended() -> None:
+    for name, chip in (("dram__bytes_read.sum", "sm_120"), (f"sm__pipe_tensor_op_hmma_cycles_active.{PCT}", "sm_100")):
+        assert checked(checked(name, chip).instead, chip).standing is Standing.EXISTS
+
+
+def test_a_known_name_tells_since_when_it_exists() -> None:
+    assert checked("sm__inst_executed_pipe_tensor_op_gmma.sum", "sm_80").known_on == ("sm_90",)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_names_timesink_relies_on_are_wrong_on_no_chip(chip: str) -> None:
+    for name in ("gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second", f"sm__pipe_tensor_cycles_active.{PCT}"):
+        assert checked(name, chip).standing is not Standing.WRONG

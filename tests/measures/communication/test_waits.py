@@ -1,0 +1,119 @@
+"""Waiting and transfer: every nanosecond of a collective once, by hand and as laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cluster.jobs_by_hand import EPOCH_NS, Drift, calls_frame, collectives, job_of, on_clocks
+
+from timesink.measures.communication.waits import waits_of
+from timesink.measures.ranks.lateness import balanced, lateness_of
+
+ONE_HOST = dict.fromkeys(range(8), "node")
+ARRIVALS = st.lists(
+    st.lists(st.integers(0, 5_000), min_size=3, max_size=3), min_size=2, max_size=8
+).map(lambda rows: [[20_000 * at + x for x in row] for at, row in enumerate(rows)])  # fmt: skip
+
+
+def test_the_last_rank_waits_for_nobody_and_the_others_for_it() -> None:
+    calls = collectives([[0, 300, 1_000]], [250])
+    found = waits_of(job_of(calls, ONE_HOST))
+    assert found.calls.select("rank", "wait_ns", "transfer_ns").rows() == [(0, 1_000, 250), (1, 700, 250), (2, 0, 250)]
+    line = found.instances.row(0, named=True)
+    assert (line["last_rank"], line["margin_ns"], line["transfer_ns"]) == (2, 700, 250)
+
+
+@given(ARRIVALS)
+def test_wait_and_transfer_are_the_whole_duration_exposed_or_not(arrival: list[list[int]]) -> None:
+    calls = waits_of(job_of(collectives(arrival, [100] * len(arrival)), ONE_HOST)).calls
+    length = calls["end_ns"] - calls["start_ns"]
+    assert (calls["wait_ns"] + calls["transfer_ns"] == length).all()
+    assert (calls["wait_ns"] >= 0).all()
+    assert (calls["transfer_ns"] >= 0).all()
+    # Every collective here is exposed from begin to end.
+    assert (calls["exposed_wait_ns"] == calls["wait_ns"]).all()
+    assert (calls["exposed_transfer_ns"] == calls["transfer_ns"]).all()
+
+
+@given(ARRIVALS, st.integers(-(10**12), 10**12))
+def test_no_wait_depends_on_what_the_clocks_show(arrival: list[list[int]], offset: int) -> None:
+    """Ends coincide exactly here, so that offsets are found exactly."""
+    calls = collectives(arrival, [100] * len(arrival))
+    true = waits_of(job_of(calls)).calls
+    moved = waits_of(job_of(on_clocks(calls, {1: Drift(offset), 2: Drift(-offset)}))).calls
+    assert moved["wait_ns"].to_list() == true["wait_ns"].to_list()
+
+
+def test_inherited_lateness_is_not_a_ranks_own() -> None:
+    """At the second, rank 1 is 400 us late by itself; it and rank 0 leave together, so nobody is late at the third."""
+    calls = collectives([[0, 0], [1_000_000, 1_400_000], [2_500_000, 2_500_000], [3_600_000, 3_600_000]], [100_000] * 4)
+    late = lateness_of(waits_of(job_of(calls, ONE_HOST)))
+    assert late.ranks.select("rank", "own_ns", "late_count").rows() == [(0, 0, 0), (1, 400_000, 1)]
+
+
+def test_lateness_within_the_error_of_the_clocks_is_none() -> None:
+    calls = collectives([[0, 0], [1_000_000, 1_400_000], [2_500_000, 2_500_000]], [800_000] * 3)
+    late = lateness_of(waits_of(job_of(calls)))
+    assert late.ranks["own_ns"].to_list() == [0, 0]
+
+
+def test_more_computation_is_told_from_a_late_host() -> None:
+    calls = collectives([[0, 0], [1_000_000, 1_400_000], [2_500_000, 2_900_000]], [100_000] * 3)
+    work = (
+        pl.when((pl.col("rank") == 1) & (pl.col("start_ns").rank().over("rank") == 2))
+        .then(1_200_000)
+        .otherwise(900_000)
+    )
+    late = lateness_of(waits_of(job_of(calls.with_columns(work_before_ns=work.cast(pl.Int64)), ONE_HOST)))
+    assert late.ranks.row(1, named=True)["device_ns"] == 300_000
+    assert late.ranks.row(1, named=True)["host_ns"] == 100_000 + 400_000
+
+
+def test_lateness_from_a_slow_transfer_or_from_waiting_for_some_ranks_is_not_the_hosts() -> None:
+    """Everybody leaves the first at 100 us. Ranks 2 and 3 then exchange: rank 3 comes to that at 200, rank 2 at 500,
+    and it takes 700. So at 1,300 both are 600 us behind ranks 0 and 1, whose exchange from 600 to 650 is the usual one:
+    they come at 700. Rank 3 waited 300 of it for rank 2; of the transfer 650 are more than usual."""
+
+    def part(group: str, ranks: list[int], arrival_us: list[int], end_us: int) -> list[dict[str, object]]:
+        return [
+            {"rank": rank, "group": group, "group_size": len(ranks), "holds": group == "all",
+             "start_ns": EPOCH_NS + 1_000 * at, "end_ns": EPOCH_NS + 1_000 * end_us}
+            for rank, at in zip(ranks, arrival_us, strict=True)
+        ]  # fmt: skip
+
+    every = [0, 1, 2, 3]
+    rows = [
+        *part("all", every, [0] * 4, 100),
+        *part("a", [0, 1], [600, 600], 650),
+        *part("b", [2, 3], [500, 200], 1_200),
+    ]
+    rows += [*part("all", every, [700, 700, 1_300, 1_300], 1_400), *part("all", every, [1_900] * 4, 2_000)]
+    calls = calls_frame(rows)
+    bare = job_of(calls, ONE_HOST)
+    whole = replace(bare, exposed=calls.select("rank", "device", "start_ns", "end_ns").sort("*"))
+    late = lateness_of(waits_of(whole)).ranks
+    assert late.select("rank", "own_ns", "network_ns", "host_ns").rows()[2:] == [
+        (2, 600_000, 600_000, 0),
+        (3, 300_000, 300_000, 0),
+    ]
+
+
+def test_without_its_lateness_the_job_is_as_late_as_the_next() -> None:
+    """At the second, rank 3 is 400 us late and rank 2 100 us: 300 us go without the one, 400 us without both."""
+    late_ns = [1_000_000, 1_000_000, 1_100_000, 1_400_000]
+    calls = collectives([[0] * 4, late_ns, [2_500_000] * 4], [100_000] * 3)
+    late = lateness_of(waits_of(job_of(calls, ONE_HOST)))
+    assert balanced(late, [3]).gain_ns == 300_000
+    assert balanced(late, [2, 3]).gain_ns == 400_000
+    assert balanced(late, [3]).span_ns == 2_500_000
+
+
+@given(ARRIVALS)
+def test_gains_grow_with_the_ranks_and_stay_below_the_span(arrival: list[list[int]]) -> None:
+    late = lateness_of(waits_of(job_of(collectives(arrival, [100] * len(arrival)), ONE_HOST)))
+    nobody, one, two = (balanced(late, chosen) for chosen in ([], [0], [0, 1]))
+    assert nobody.gain_ns == 0
+    assert 0 <= one.gain_ns <= two.gain_ns <= max(two.span_ns, 0)

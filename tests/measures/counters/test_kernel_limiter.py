@@ -1,0 +1,186 @@
+"""What a profiled kernel's time goes to: laws that hold for any counters, and real kernels with known reasons."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from tests.measures.counters.kernel_counter_strategies import kernel, kernels
+
+from timesink.diagnosis.verdicts import Bottleneck
+from timesink.measures.counters.counters import KernelCounters
+from timesink.measures.counters.leaves import ARITHMETIC, Resource, leaves, resource_of
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
+from timesink.measures.counters.stalls import stalls_of
+from timesink.measures.counters.waste import Cause, waste_of
+from timesink.readers import read
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def explained(values: dict[str, float]) -> KernelLimits:
+    found = limits_of(kernel(values))
+    assert found is not None
+    return found
+
+
+@given(kernels())
+def test_shares_of_a_kernels_time_add_up_to_it(one: KernelCounters) -> None:
+    found = limits_of(one)
+    assert found is not None
+    assert all(share >= 0 for share in found.shares.values())
+    assert sum(found.shares.values()) == pytest.approx(1.0, abs=1e-9)
+
+
+@given(kernels())
+def test_no_bound_is_a_slowdown_and_none_passes_the_units_that_stay(one: KernelCounters) -> None:
+    found = limits_of(one)
+    assert found is not None
+    assert all(bound >= 1 for bound in found.bounds.values())
+    busiest = max(leaf.busy for leaf in found.leaves)
+    if busiest > 0 and found.shares[Cause.OCCUPANCY] > 0:
+        assert found.bounds[Cause.OCCUPANCY] <= max(1.0, 1 / busiest) + 1e-9
+
+
+@given(kernels())
+def test_an_explanation_does_not_depend_on_the_order_of_counters(one: KernelCounters) -> None:
+    turned = replace(one, values=dict(reversed(list(one.values.items()))))
+    first, second = limits_of(one), limits_of(turned)
+    assert first is not None
+    assert second is not None
+    assert (first.limiter, first.ranked) == (second.limiter, second.ranked)
+    assert dict(first.shares) == dict(second.shares)
+
+
+@given(kernels())
+def test_waste_of_a_resource_is_a_share(one: KernelCounters) -> None:
+    waste = waste_of(one)
+    assert all(0 <= share <= 1 for parts in waste.shares.values() for share in parts.values())
+
+
+def test_every_cause_is_a_bottleneck() -> None:
+    assert {cause.value for cause in Cause} <= {bottleneck.value for bottleneck in Bottleneck}
+
+
+@pytest.mark.parametrize(
+    ("leaf", "resource"),
+    [
+        ("dram__cycles_active", Resource.DRAM),
+        ("fbpa__dram_sectors", Resource.DRAM),
+        ("lts__d_sectors_fill_device", Resource.DRAM),
+        ("lts__t_tag_requests", Resource.L2),
+        ("l1tex__m_l1tex2xbar_req_cycles_active", Resource.L2),
+        ("l1tex__data_pipe_lsu_wavefronts", Resource.L1),
+        ("sm__inst_executed_pipe_lsu", Resource.L1),
+        ("sm__mio_inst_issued", Resource.L1),
+        ("sm__inst_executed_pipe_tma", Resource.L1),
+        ("sm__issue_active", Resource.ISSUE),
+        ("sm__inst_executed", Resource.ISSUE),
+        ("sm__pipe_fmaheavy_cycles_active", Resource.FMA),
+        ("sm__pipe_tensor_op_dmma_cycles_active", Resource.TENSOR),
+        ("sm__pipe_fp64_cycles_active", Resource.FP64),
+        ("gpu__compute_memory_access_throughput_internal_activity", Resource.HIDDEN),
+        ("an__unknown_unit", None),
+    ],
+)
+def test_a_leaf_belongs_to_its_resource(leaf: str, resource: Resource | None) -> None:
+    assert resource_of(leaf) is resource
+
+
+def test_load_store_is_memory_although_the_summary_counts_it_as_compute() -> None:
+    found = explained({"sm__inst_executed_pipe_lsu": 91, "l1tex__lsuin_requests": 91, "sm__inst_executed": 25})
+    assert found.limiter is Cause.MEMORY
+    assert found.top.resource not in ARITHMETIC
+
+
+def test_the_next_ceiling_bounds_a_kernel_on_dram() -> None:
+    found = explained({"dram__cycles_active": 90, "sm__pipe_fma_cycles_active": 20, "lts__t_sectors": 70})
+    assert found.bounds[Cause.MEMORY] == pytest.approx(5.0)  # without bytes the multiply-adds remain: 1 / 0.2
+
+
+def test_divergence_is_bounded_by_the_work_of_full_warps() -> None:
+    lanes = {"smsp__thread_inst_executed_per_inst_executed.ratio": 8}
+    found = explained({"sm__inst_executed": 80, "dram__cycles_active": 9.5, **lanes})
+    assert found.shares[Cause.DIVERGENCE] == pytest.approx(0.8 * 0.75)
+    assert found.bounds[Cause.DIVERGENCE] == pytest.approx(1 / (0.8 * 0.25))
+
+
+def test_the_stall_identity_is_one_where_reasons_sum_to_the_latency() -> None:
+    names = {"long_scoreboard": 6.0, "wait": 3.0, "selected": 1.0}
+    values = {f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": v for name, v in names.items()}
+    found = stalls_of(kernel({**values, "smsp__average_warp_latency_per_inst_issued.ratio": 10.0}))
+    assert found is not None
+    assert found.identity == pytest.approx(1.0)
+    assert found.shares == pytest.approx({"long_scoreboard": 2 / 3, "wait": 1 / 3})
+
+
+def test_samples_stand_in_for_counters() -> None:
+    found = stalls_of(
+        kernel({"smsp__pcsamp_warps_issue_stalled_barrier": 30, "smsp__pcsamp_warps_issue_stalled_wait": 10})
+    )
+    assert found is not None
+    assert found.is_sampled
+    assert found.top == ("barrier", 0.75)
+
+
+def test_without_any_unit_nothing_is_explained() -> None:
+    assert limits_of(kernel({"launch__registers_per_thread": 32})) is None
+
+
+def test_a_failed_kernel_is_not_explained() -> None:
+    failed = replace(
+        kernel({"dram__cycles_active": 90}, duration_ns=None), failed=frozenset({"gpu__time_duration.sum"})
+    )
+    assert limits_of(failed) is None
+
+
+def test_a_unit_without_its_summary_is_still_found_in_the_list_of_the_report() -> None:
+    listed = "sm__pipe_new_unit_cycles_active,sm__pipe_alu_cycles_active"
+    suffix = ".avg.pct_of_peak_sustained_elapsed"
+    one = replace(
+        kernel({"sm__pipe_alu_cycles_active": 40, "sm__pipe_fma_cycles_active": 99}),
+        texts={f"breakdown:sm__throughput{suffix}": ",".join(name + suffix for name in listed.split(","))},
+    )
+    assert [leaf.name for leaf in leaves(one)] == ["sm__pipe_alu_cycles_active"]
+
+
+def test_planted_limiters_are_found_and_no_fix_passes_its_bound() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks" / "kernels"))
+    try:
+        from score import scores
+    finally:
+        sys.path.pop(0)
+    found = scores()
+    assert len(found) >= 20
+    assert [one.pair for one in found if not one.is_right] == ["unrolled_code"]
+    assert [one.pair for one in found if not one.is_within] == []
+
+
+LADDER = {
+    "basic": Cause.UNCOALESCED,
+    "gmem_coalesce": Cause.MEMORY,
+    "smem_blocking": Cause.MEMORY,
+    "one_blocktiling": Cause.MEMORY,
+    "two_blocktiling": Cause.OCCUPANCY,
+    "vectorized_blocktiling": Cause.OCCUPANCY,
+}
+
+
+def test_the_rungs_of_a_gemm_ladder_have_their_reasons_and_no_step_passes_its_bound(shared_data: Path) -> None:
+    """64 blocks on 80 SMs from the fourth rung on: too few; before that, loads per multiply-add."""
+    found = kernel_limits(read(shared_data / "public" / "ncu" / "a10g_sgemm_ladder.ncu-rep", cache=False))
+    rungs = [one for one in found if one is not None]
+    by_name = {one.kernel.function: one for one in rungs}
+    assert {name: by_name[name].limiter for name in LADDER} == LADDER
+    for rung, after in pairwise(rungs):
+        gain = (rung.kernel.duration_ns or 0) / (after.kernel.duration_ns or 1)
+        assert gain <= rung.bounds[rung.limiter], rung.kernel.function
+
+
+def test_nan_counters_leave_their_kernel_unexplained_and_no_other(shared_data: Path) -> None:
+    found = kernel_limits(read(shared_data / "public" / "ncu" / "a10g_nan_kernel.ncu-rep", cache=False))
+    assert [one is None for one in found] == [False, False, False, True]

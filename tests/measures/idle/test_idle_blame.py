@@ -1,0 +1,218 @@
+"""Idle time is blamed whole, once, on what kept the device waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import frame, reordered, shifted, traces
+
+from timesink.measures.idle import gaps
+from timesink.measures.idle.blame import IdleBlame, idle_blame, intervals_of
+from timesink.measures.idle.gaps import device_gaps
+from timesink.measures.timeline.launches import launches
+from timesink.measures.timeline.timeline import device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
+from timesink.model.trace import Trace
+from timesink.whatif import device
+
+US = 1_000
+HOST = {"rank": 0, "process": 1, "thread": 1}
+
+
+def made(**tables: list[tuple[object, ...]]) -> Trace:
+    """A trace in microseconds on one thread and one stream, which waits for its first kernel a launch latency of 5 us.
+
+    calls and kernels are (name, start, end, correlation); ops, ranges and frames (name, start, end).
+    """
+
+    def rows(key: str, extra: dict[str, object]) -> list[dict[str, object]]:
+        return [
+            {"name": r[0], "start_ns": int(str(r[1])) * US, "end_ns": int(str(r[2])) * US, **extra}
+            | ({"correlation": r[3]} if len(r) > 3 else {})
+            for r in tables.get(key, [])
+        ]
+
+    device = {"rank": 0, "device": 0, "process": 1, "stream": 7, "kind": "kernel"}
+    found: dict[Table, pl.DataFrame] = {
+        DEVICE_OPS: frame(DEVICE_OPS, rows("kernels", device)),
+        API_CALLS: frame(API_CALLS, rows("calls", HOST)),
+        HOST_OPS: frame(HOST_OPS, rows("ops", HOST)),
+        RANGES: frame(RANGES, rows("ranges", {**HOST, "kind": "push_pop", "depth": 0})),
+        FRAMES: frame(FRAMES, rows("frames", HOST)),
+    }
+    return Trace("test", found)
+
+
+def parts(blame: IdleBlame) -> list[tuple[str, int, int]]:
+    """(cause, start, end) in microseconds, neighbours of one cause as one."""
+    merged: list[tuple[str, int, int]] = []
+    for cause, start, end in blame.frame.select(pl.col("cause").cast(pl.String), "start_ns", "end_ns").rows():
+        if merged and merged[-1][0] == cause and merged[-1][2] == start // US:
+            merged[-1] = (cause, merged[-1][1], end // US)
+        else:
+            merged.append((cause, start // US, end // US))
+    return merged
+
+
+def test_a_wait_is_charged_the_time_the_host_lost_by_it_and_the_host_the_rest() -> None:
+    # the host waits from 10 to 100 for the kernel, returns at 105, and needs until 400 to launch again
+    blame = idle_blame(
+        made(
+            calls=[
+                ("cudaLaunchKernel", 0, 4, 1),
+                ("cudaStreamSynchronize", 10, 105, None),
+                ("cudaLaunchKernel", 400, 404, 2),
+            ],
+            kernels=[("k", 5, 100, 1), ("k", 405, 500, 2)],
+            ops=[("aten::item", 8, 107)],
+        )
+    )
+    assert parts(blame) == [("sync", 100, 195), ("untraced", 195, 400), ("launch_latency", 400, 405)]
+    assert blame.frame["host_op"].to_list() == ["aten::item", None, None]
+    assert blame.frame["sync_row"].to_list() == [1, 1, 1]
+    assert blame.drained().height == 3
+
+
+def test_a_long_wait_is_the_cause_of_the_whole_restart() -> None:
+    blame = idle_blame(
+        made(
+            calls=[
+                ("cudaLaunchKernel", 0, 4, 1),
+                ("cudaDeviceSynchronize", 10, 1005, None),
+                ("cudaLaunchKernel", 1100, 1104, 2),
+            ],
+            kernels=[("k", 5, 1000, 1), ("k", 1105, 1200, 2)],
+            frames=[("train.py(3): step", 0, 1300)],
+        )
+    )
+    assert parts(blame) == [("sync", 1000, 1100), ("launch_latency", 1100, 1105)]
+
+
+def test_without_a_wait_the_innermost_activity_of_the_launching_thread_is_the_cause() -> None:
+    blame = idle_blame(
+        made(
+            calls=[("cudaLaunchKernel", 0, 4, 1), ("cudaMalloc", 150, 180, None), ("cudaLaunchKernel", 300, 304, 2)],
+            kernels=[("k", 5, 100, 1), ("k", 305, 400, 2)],
+            ops=[("aten::mm", 140, 200)],
+            frames=[("train.py(9): prepare", 20, 250)],
+        )
+    )
+    assert parts(blame) == [
+        ("python", 100, 140), ("dispatch", 140, 150), ("allocator", 150, 180), ("dispatch", 180, 200),
+        ("python", 200, 250), ("untraced", 250, 300), ("launch_latency", 300, 305),
+    ]  # fmt: skip
+    assert blame.frame["call"].to_list()[2] == "cudaMalloc"
+
+
+def test_what_encloses_speaks_before_what_it_encloses_where_it_names_a_purpose() -> None:
+    blame = idle_blame(
+        made(
+            calls=[("cudaLaunchKernel", 0, 4, 1), ("cudaLaunchKernel", 300, 304, 2)],
+            kernels=[("k", 5, 100, 1), ("k", 305, 400, 2)],
+            ranges=[
+                ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 90, 200),
+                ("Optimizer.step#SGD.step", 210, 320),
+            ],
+            ops=[("aten::stack", 120, 180), ("aten::add_", 220, 320)],
+        )
+    )
+    assert parts(blame) == [
+        ("loader", 100, 200), ("untraced", 200, 210), ("optimizer", 210, 300), ("launch_latency", 300, 305),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gap_us", "cause"), [(2, "kernel_gap"), (40, "unexplained")])
+def test_a_queued_kernel_that_starts_late_is_ordinary_or_unexplained(gap_us: int, cause: str) -> None:
+    blame = idle_blame(
+        made(
+            calls=[("cudaLaunchKernel", 0, 4, 1), ("cudaLaunchKernel", 10, 14, 2)],
+            kernels=[("k", 5, 100, 1), ("k", 100 + gap_us, 200, 2)],
+        )
+    )
+    assert parts(blame) == [(cause, 100, 100 + gap_us)]
+
+
+def test_gaps_inside_a_graph_launch_are_the_graphs() -> None:
+    blame = idle_blame(made(calls=[("cudaGraphLaunch", 0, 20, 1)], kernels=[("a", 10, 20, 1), ("b", 23, 30, 1)]))
+    assert parts(blame) == [("graph_gap", 20, 23)]
+
+
+def test_a_polled_event_blames_nobody_for_a_drain() -> None:
+    blame = idle_blame(
+        made(
+            calls=[("cudaLaunchKernel", 0, 4, 1), ("cudaEventQuery", 10, 105, None), ("cudaLaunchKernel", 200, 204, 2)],
+            kernels=[("k", 5, 100, 1), ("k", 205, 300, 2)],
+        )
+    )
+    assert blame.of("sync").height == 0
+
+
+@settings(deadline=None)
+@given(traces())
+def test_the_stretches_are_the_gaps(trace: Trace) -> None:
+    blame, gaps = idle_blame(trace), device_gaps(trace).frame
+    assert blame.idle_ns == int((gaps["end_ns"] - gaps["start_ns"]).sum()) == blame.totals["idle_ns"].sum()
+    claimed = intervals_of(blame.frame)
+    for line in device_timeline(trace):
+        mine = blame.frame.filter((pl.col("rank") == line.rank) & (pl.col("device") == line.device))
+        assert (mine["end_ns"] > mine["start_ns"]).all()
+        idle_ns = line.idle.total_ns
+        assert int((mine["end_ns"] - mine["start_ns"]).sum()) == idle_ns
+        if idle_ns:  # disjoint, since the union is as long as the sum
+            assert (claimed[line.rank, line.device] & line.idle).total_ns == idle_ns
+    assert set(blame.frame["op_row"]) == set(gaps["op"])
+    for op in gaps.iter_rows(named=True):
+        ended = Intervals.of(blame.ended_by(np.array([op["op"]])))
+        assert (ended.start_ns.tolist(), ended.end_ns.tolist()) == ([op["start_ns"]], [op["end_ns"]])
+    assert blame.ended_by(gaps["op"].to_numpy()).equals(blame.frame)
+    assert blame.ended_by(np.array([], np.int64)).is_empty()
+
+
+@settings(deadline=None)
+@given(traces(), st.integers(1, 5))
+def test_gaps_blamed_a_few_at_a_time_are_blamed_the_same(trace: Trace, at_once: int) -> None:
+    whole, gaps_found, found = idle_blame(trace), device_gaps(trace).frame, launches(trace)
+    again = replace(trace)  # a trace of its own: nothing is remembered of it
+    with mock.patch.object(gaps, "AT_ONCE", at_once), mock.patch.object(device, "_ROWS_AT_ONCE", at_once):
+        assert idle_blame(again).frame.equals(whole.frame)
+        assert device_gaps(again).frame.equals(gaps_found)
+        for mine in launches(again):
+            one = found[mine.rank, mine.device]
+            assert (mine.host_late_ns, mine.launch_latency_ns, mine.queued_ns, mine.unknown_ns) == (
+                one.host_late_ns, one.launch_latency_ns, one.queued_ns, one.unknown_ns
+            )  # fmt: skip
+
+
+@settings(deadline=None)
+@given(traces(), st.integers(0, 10**18))
+def test_a_shifted_clock_blames_the_same(trace: Trace, by_ns: int) -> None:
+    assert idle_blame(shifted(trace, by_ns)).totals.equals(idle_blame(trace).totals)
+
+
+@settings(deadline=None)
+@given(traces(), st.sampled_from([lambda f: f.reverse(), lambda f: f.sample(fraction=1.0, shuffle=True, seed=3)]))
+def test_the_order_of_rows_moves_no_idle_time_between_devices(
+    trace: Trace, order: Callable[[pl.DataFrame], pl.DataFrame]
+) -> None:
+    def by_device(blame: IdleBlame) -> list[tuple[object, ...]]:
+        return blame.totals.group_by("rank", "device").agg(pl.col("idle_ns").sum()).sort("rank", "device").rows()
+
+    assert by_device(idle_blame(reordered(trace, order))) == by_device(idle_blame(trace))
+
+
+def test_an_operator_cut_in_two_changes_no_cause() -> None:
+    def blamed(ops: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+        calls = [("cudaLaunchKernel", 0, 4, 1), ("cudaLaunchKernel", 300, 304, 2)]
+        kernels = [("k", 5, 100, 1), ("k", 305, 400, 2)]
+        return idle_blame(made(calls=calls, kernels=kernels, ops=ops)).totals.select("cause", "idle_ns").rows()
+
+    assert blamed([("aten::mm", 90, 310)]) == blamed([("aten::mm", 90, 200), ("aten::mm", 200, 310)])

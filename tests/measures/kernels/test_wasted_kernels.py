@@ -1,0 +1,213 @@
+"""Laws of the measures on wasted kernel time, on traces full of real kernel names; and the change that replays them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import frame, shifted
+from tests.tables import trace_of
+
+from timesink.measures.compile.graph_pieces import graph_pieces
+from timesink.measures.kernels.attention import attention_pieces
+from timesink.measures.kernels.conversions import cast_kernels, cast_pairs, layout_kernels
+from timesink.measures.kernels.far_operators import far_operators
+from timesink.measures.kernels.optimizer import optimizer_kernels
+from timesink.measures.kernels.pointwise import eager_chains
+from timesink.measures.kernels.precision import wide_kernels
+from timesink.measures.kernels.shapes import misaligned_products
+from timesink.measures.kernels.shortened import Shortened
+from timesink.measures.kernels.small_grids import lockstep, small_grids
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
+from timesink.model.trace import Trace
+from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.graph import Case, Graph, Range
+
+NAMES = (
+    "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+    "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x256_32x3_nn_align1",
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>",
+    "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x32",
+    "void softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 9, false, false>",
+    "void cunn_SoftMaxBackward<4, float, float, float, SoftMaxBackwardEpilogue>",
+    "void cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>",
+    "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(float)>",
+    "void at::native::elementwise_kernel<128, 4, gpu_kernel_impl_nocast<direct_copy_kernel_cuda(c10::BFloat16)>>",
+    "void cudnn::ops::nchwToNhwcKernel<__nv_bfloat16>",
+    "void at::native::vectorized_elementwise_kernel<8, BinaryFunctor<c10::BFloat16, MulFunctor>>",
+    "void at::native::vectorized_elementwise_kernel<8, CUDAFunctor_add<c10::BFloat16>>",
+    "void at::native::vectorized_elementwise_kernel<2, tanh_kernel_cuda::{lambda(double)#1}>",
+    "void at::native::reduce_kernel<512, 1, ReduceOp<float, MeanOps<float>>>",
+    "triton_poi_fused_add_cos_mul_sigmoid_0",
+)
+MEASURES: dict[str, Callable[[Trace], Iterable[Shortened]]] = {
+    "casts": cast_kernels,
+    "layouts": layout_kernels,
+    "attention": attention_pieces,
+    "chains": eager_chains,
+    "alignment": misaligned_products,
+    "grids": small_grids,
+    "fp32": lambda trace: [part.fp32 for part in wide_kernels(trace)],
+    "tf32": lambda trace: [part.tf32 for part in wide_kernels(trace)],
+    "fp64": lambda trace: [part.fp64 for part in wide_kernels(trace)],
+    "streams": lambda trace: [part.serial for part in lockstep(trace)],
+    "optimizer": lambda trace: [part.unfused for part in optimizer_kernels(trace)],
+    "far": lambda trace: [part.kernels for part in far_operators(trace)],
+    "graphs": lambda trace: [part.kernels for part in graph_pieces(trace)],
+}
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Trace:
+    """Kernels on two streams, one after the other on each, most of them launched inside an optimizer's range."""
+    ops, calls, now = [], [], {7: 0, 13: 0}
+    for number in range(draw(st.integers(0, 14))):
+        stream, wait, length = draw(st.tuples(st.sampled_from([7, 13]), st.integers(0, 30), st.integers(1, 60)))
+        start = now[stream] + 1_000 * wait
+        now[stream] = start + 1_000 * length
+        call = {"rank": 0, "process": 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": number}
+        calls.append({**call, "start_ns": 100 * number - 9_000, "end_ns": 100 * number - 8_950})
+        place = {"rank": 0, "device": 0, "process": 1, "stream": stream, "kind": "kernel", "correlation": number}
+        shape = {
+            "grid_x": draw(st.integers(1, 300)),
+            "grid_y": 1,
+            "grid_z": 1,
+            "block_x": 256,
+            "block_y": 1,
+            "block_z": 1,
+        }
+        name = draw(st.sampled_from(NAMES))
+        ops.append({**place, **shape, "name": name, "start_ns": start, "end_ns": now[stream]})
+    place = {"rank": 0, "process": 1, "thread": 1, "kind": "push_pop", "depth": 0}
+    ends = draw(st.integers(-9_400, -7_000))
+    ranges = [{**place, "name": "Optimizer.step#SGD.step", "start_ns": -9_500, "end_ns": ends}]
+    gpu = [{"rank": 0, "device": 0, "name": "NVIDIA H200", "sm_count": 132, "compute_major": 9, "compute_minor": 0}]
+    tables = {DEVICE_OPS: ops, API_CALLS: calls, RANGES: ranges, DEVICES: gpu}
+    return Trace("test", {table: frame(table, rows) for table, rows in tables.items()})
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@settings(max_examples=50, deadline=None)
+@given(trace=programs())
+def test_what_goes_and_what_stays_make_up_the_kernels(name: str, trace: Trace) -> None:
+    ops = trace[DEVICE_OPS]
+    for part in MEASURES[name](trace):
+        assert np.all(np.diff(part.rows) > 0)
+        lengths = (ops["end_ns"] - ops["start_ns"]).to_numpy()[part.rows]
+        whole, before = part.whole(trace).total_ns, 0
+        for case in Case:
+            keep = part.keep[case.value]
+            assert keep.size == part.rows.size
+            assert np.all((keep >= 0) & (keep <= 1))
+            gone = part.saved(trace, case).total_ns
+            assert before <= gone <= whole
+            if name != "streams" and ops["stream"].n_unique() == 1:
+                assert gone + int(np.ceil(lengths * keep).sum()) == int(lengths.sum())
+            before = gone
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@settings(max_examples=25, deadline=None)
+@given(trace=programs(), by_ns=st.integers(-(10**9), 10**9))
+def test_a_later_clock_changes_nothing(name: str, trace: Trace, by_ns: int) -> None:
+    def figures(of: Trace) -> list[tuple[list[int], list[list[float]]]]:
+        return [(part.rows.tolist(), [share.tolist() for share in part.keep]) for part in MEASURES[name](of)]
+
+    assert figures(shifted(trace, by_ns)) == figures(trace)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "pairs"),
+    [
+        ('["float","c10::BFloat16","Scalar"]', [("BFloat16 to float", 1, 30_000)]),
+        ('["float","float",""]', []),
+        ('{"float":1,"c10::BFloat16":2}', []),
+        ("5", []),
+        ('["float"]', []),
+    ],
+)
+def test_a_cast_is_named_by_two_recorded_types_and_by_nothing_else(
+    recorded: str, pairs: list[tuple[str, int, int]]
+) -> None:
+    trace = trace_of(
+        f"""
+        | device_ops | name | start_us | end_us | correlation |
+        | copy       | c    |       20 |     50 |           1 |
+
+        | api_calls | name             | start_us | end_us | correlation |
+        | launch    | cudaLaunchKernel |       10 |     15 |           1 |
+
+        | host_ops | name        | start_us | end_us | input_dtypes |
+        | copy     | aten::copy_ |        5 |     18 | {recorded}   |
+        """
+    )
+    assert cast_pairs(trace, Shortened.of((0, 0), [0], ([0], Range.exact(0.5)))) == pairs
+
+
+def test_a_row_of_two_groups_keeps_the_smaller_share() -> None:
+    part = Shortened.of((0, 0), [5, 3], ([3], Range.exact(0.5)), ([3, 5], Range(1.0, 0.8, 0.2)))
+    assert part.rows.tolist() == [3, 5]
+    assert [share.tolist() for share in part.keep] == [[0.5, 1.0], [0.5, 0.8], [0.2, 0.2]]
+
+
+def test_a_kernel_that_stays_takes_two_microseconds_at_least() -> None:
+    trace = trace_of(
+        """
+        | device_ops | name | start_us | end_us |
+        | short      | a    |        0 |      4 |
+        | long       | b    |        4 |     44 |
+        | gone       | c    |       44 |     48 |
+        """
+    )
+    part = Shortened.of((0, 0), [0, 1, 2], ([0, 1], Range.exact(0.1)), ([2], Range.exact(0.0))).floored(trace)
+    assert part.keep[1].tolist() == [0.5, 0.1, 0.0]
+    assert part.saved(trace, Case.EXPECTED).total_ns == 2_000 + 36_000 + 4_000
+
+
+QUEUED = """
+    | device_ops | name | start_us | end_us | correlation |
+    | one        | a    |      100 |    200 |           1 |
+    | two        | b    |      200 |    300 |           2 |
+    | three      | c    |      300 |    400 |           3 |
+
+    | api_calls | name             | start_us | end_us | correlation |
+    | launch    | cudaLaunchKernel |       80 |     85 |           1 |
+    | launch    | cudaLaunchKernel |       85 |     90 |           2 |
+    | launch    | cudaLaunchKernel |       90 |     95 |           3 |
+"""
+
+
+@pytest.mark.parametrize(("keep", "ends_us"), [(0.5, [200, 250, 350]), (0.0, [200, 200, 300]), (1.0, [200, 300, 400])])
+def test_shorter_kernels_let_queued_ones_start_sooner(keep: float, ends_us: list[int]) -> None:
+    graph = Graph.from_trace(trace_of(QUEUED))
+    share = np.array([keep])
+    replay = graph.apply(ShortenKernels("b", np.array([1]), (share, share, share))).replay()
+    program = graph.program
+    ends = replay.time_ns[program.end_node(program.ops.block)]
+    assert sorted((ends // 1_000).tolist()) == ends_us
+
+
+LATE = """
+    | device_ops | name | start_us | end_us | correlation |
+    | one        | a    |      100 |    110 |           1 |
+    | two        | b    |      245 |    345 |           2 |
+    | three      | c    |      345 |    445 |           3 |
+
+    | api_calls | name             | start_us | end_us | correlation |
+    | launch    | cudaLaunchKernel |       80 |     85 |           1 |
+    | launch    | cudaLaunchKernel |      230 |    240 |           2 |
+    | launch    | cudaLaunchKernel |      240 |    245 |           3 |
+"""
+
+
+def test_launches_that_go_with_their_kernels_save_host_time() -> None:
+    graph = Graph.from_trace(trace_of(LATE))
+    stays = np.array([1.0])
+    change = ShortenKernels("b", np.array([1]), (stays, stays, stays), Range.exact(0.5))
+    block = graph.program.end_node(graph.program.ops.block)
+    moved = graph.replay().time_ns[block] - graph.apply(change).replay().time_ns[block]
+    # A kernel follows the start of its launch: from the end of the first (85 us) to that (230 us), half of 145 us.
+    assert sorted(moved.tolist()) == [0, 72_500, 72_500]

@@ -1,0 +1,73 @@
+"""Time per step, and copies as intervals, by hand."""
+
+from __future__ import annotations
+
+import pytest
+from tests.tables import trace_of
+
+from timesink.measures.steps.per_step import (
+    largest_per_step_ns,
+    per_step_ns,
+    period_name,
+    period_ns,
+    share_of_step,
+)
+from timesink.measures.timeline.copies import exposed_copies
+from timesink.measures.timeline.timeline import device_timeline
+from timesink.model.intervals import Intervals
+
+US = 1_000
+DEVICE = (0, 0)
+
+STEPS = """
+| ranges | name             | start_us | end_us | times | every_us |
+| step   | ProfilerStep#{n} |        0 |    100 |     5 |      100 |
+
+| api_calls | name             | correlation | start_us | end_us | times | every_us |
+| launch    | cudaLaunchKernel |           1 |        1 |      2 |     5 |      100 |
+
+| device_ops | name | correlation | start_us | end_us | times | every_us |
+| kernel     | a    |           1 |       10 |     60 |     5 |      100 |
+"""
+
+
+def test_figures_are_means_over_the_kept_steps() -> None:
+    trace = trace_of(STEPS)
+    busy = device_timeline(trace)[DEVICE].busy
+    assert period_name(trace) == "step"
+    assert period_ns(trace, DEVICE) == 100 * US
+    assert per_step_ns(trace, DEVICE, busy) == 50 * US
+    assert share_of_step(trace, DEVICE, busy) == pytest.approx(0.5)
+
+
+def test_time_outside_the_kept_steps_does_not_count() -> None:
+    trace = trace_of(STEPS)
+    assert per_step_ns(trace, DEVICE, Intervals.one(5_000 * US, 6_000 * US)) == 0
+    assert largest_per_step_ns(trace, {}) == 0
+
+
+def test_a_trace_without_steps_counts_as_one_window() -> None:
+    trace = trace_of("""
+| device_ops | name | start_us | end_us |
+| a          | a    |        0 |     10 |
+| b          | b    |       30 |     40 |
+""")
+    assert period_name(trace) == "window"
+    assert period_ns(trace, DEVICE) == 40 * US
+    assert per_step_ns(trace, DEVICE, Intervals.one(10 * US, 30 * US)) == 20 * US
+
+
+def test_copies_are_grouped_by_direction_and_memory_and_exposed_where_no_kernel_runs() -> None:
+    trace = trace_of("""
+| device_ops | kind   | name | copy_kind | src_memory | stream | bytes | start_us | end_us |
+| pageable   | copy   | c    | h2d       | pageable   |     20 | 4 MB  |        0 |    100 |
+| pinned     | copy   | c    | h2d       | pinned     |     20 | 2 MB  |      100 |    200 |
+| back       | copy   | c    | d2h       | device     |     20 |       |      200 |    250 |
+| kernel     | kernel | k    |           |            |      7 |       |       60 |    150 |
+""")
+    groups = exposed_copies(trace).groups
+    pageable, pinned = groups[DEVICE, "h2d", True], groups[DEVICE, "h2d", False]
+    assert (pageable.exposed.total_ns, pinned.exposed.total_ns) == (60 * US, 50 * US)
+    assert (pageable.gigabytes_per_s, pinned.gigabytes_per_s) == (40.0, 20.0)
+    assert groups[DEVICE, "d2h", False].gigabytes_per_s is None
+    assert pageable.rows == (0,)

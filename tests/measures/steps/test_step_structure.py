@@ -1,0 +1,98 @@
+"""The structure of steps: phases of a serving engine, accumulated gradients, blocks that end in a wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.tables import trace_of
+
+from timesink.measures.steps.parts import accumulation
+from timesink.measures.timeline.ranges import Phase, phase_of, serving_phases
+from timesink.measures.timeline.synchronisations import NEEDS, synchronised_ranges
+from timesink.model.schema import Table
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)", (Phase.DECODE, 32)),
+        ("execute_context_2(900)_generation_0(0)", (Phase.PREFILL, 2)),
+        ("execute_34_context_2(sq900sk900sqsq0sqsk0)_generation_32(sq32sk9sqsq32sqsk9)", (Phase.MIXED, 34)),
+        ("step[DECODE bs=32]", (Phase.DECODE, 32)),
+        ("step[EXTEND bs=2 toks=900]", (Phase.PREFILL, 2)),
+        ("step[UNKNOWN bs=2]", None),
+        ("execute_model", None),
+    ],
+)
+def test_the_annotation_of_an_engine_step_tells_its_phase(name: str, phase: tuple[Phase, int] | None) -> None:
+    assert phase_of(name) == phase
+
+
+@pytest.mark.parametrize("engine", ["vllm_decode_graph", "sglang_decode"])
+def test_a_captured_decode_step_is_one_decode_step(shared_data: Path, engine: str) -> None:
+    (path,) = (shared_data / "public/kineto").glob(f"{engine}*")
+    (found,) = serving_phases(read(path))
+    assert (found.phase, found.steps, found.requests) == (Phase.DECODE, 1, 32)
+    assert found.device_ns > 0
+
+
+def steps_with(optimizer_every: int, backwards: int) -> Trace:
+    lines = ["| ranges | name | start_us | end_us |"]
+    for step in range(8):
+        lines.append(f"| s | ProfilerStep#{step} | {step * 100} | {step * 100 + 99} |")
+        lines += [f"| b | backward | {step * 100 + 10 * n + 1} | {step * 100 + 10 * n + 5} |" for n in range(backwards)]
+        if (step + 1) % optimizer_every == 0:
+            lines.append(f"| o | Optimizer.step#AdamW.step | {step * 100 + 90} | {step * 100 + 95} |")
+    return trace_of("\n".join(lines))
+
+
+@pytest.mark.parametrize(("every", "backwards", "micro"), [(1, 1, 1), (4, 1, 4), (1, 3, 3), (2, 0, 2)])
+def test_micro_batches_are_counted_between_optimizer_steps(every: int, backwards: int, micro: int) -> None:
+    (found,) = accumulation(steps_with(every, backwards))
+    assert found.micro_batches == micro
+
+
+def test_without_an_optimizer_nothing_is_claimed() -> None:
+    (found,) = accumulation(steps_with(99, 2))
+    assert found.micro_batches is None
+
+
+def blocks(count: int, waiting: int) -> Trace:
+    """Blocks one after another, each with one launch; the first `waiting` of them end in a wait for the stream."""
+    ranges, calls, ops = [], [], []
+    for n in range(count):
+        at = n * 100
+        ranges.append(f"| r | block_{n} | {at} | {at + 90} |")
+        calls.append(f"| c | cudaLaunchKernel | {n + 1} | {at + 5} | {at + 10} |")
+        ops.append(f"| k | gemm | {n + 1} | {at + 12} | {at + 70} |")
+        if n < waiting:
+            calls.append(f"| w | cudaStreamSynchronize | | {at + 12} | {at + 72} |")
+    return trace_of(
+        "\n".join(["| ranges | name | start_us | end_us |", *ranges])
+        + "\n\n"
+        + "\n".join(["| api_calls | name | correlation | start_us | end_us |", *calls])
+        + "\n\n"
+        + "\n".join(["| device_ops | name | correlation | start_us | end_us |", *ops])
+    )
+
+
+@pytest.mark.parametrize(("count", "waiting", "is_so"), [(10, 10, True), (10, 8, False), (NEEDS - 1, NEEDS - 1, False)])
+def test_instrumentation_that_waits_after_each_block_is_recognised(count: int, waiting: int, is_so: bool) -> None:
+    found = synchronised_ranges(blocks(count, waiting))
+    assert (found.blocks, found.waiting, found.attribution_only) == (count, waiting, is_so)
+
+
+def test_a_range_around_blocks_is_no_block() -> None:
+    inner = blocks(10, 10)
+    outer = trace_of("| ranges | name | start_us | end_us |\n| r | epoch | 0 | 2000 |")
+    (ranges,) = outer.tables
+    both = Trace("test", {**inner.tables, ranges: ranges.build(_joined(inner, outer, ranges))})
+    assert synchronised_ranges(both).blocks == 10
+
+
+def _joined(first: Trace, second: Trace, table: Table) -> dict[str, pl.Series]:
+    return dict(pl.concat([first[table], second[table]]).to_dict())

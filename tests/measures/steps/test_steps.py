@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import frame, shifted, traces
+from tests.tables import trace_of
+
+from timesink.measures.steps.markers import Marker
+from timesink.measures.steps.marks import step_of_ops
+from timesink.measures.steps.steps import P99_NEEDS, step_times, steps
+from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
+from timesink.model.trace import Trace
+
+
+def loop(periods_ns: list[int], name: str = "ProfilerStep#{}", **columns: object) -> Trace:
+    """A loop that launches one kernel 1 ns into each step; the kernel runs 500 ns later, for 5 ns."""
+    begins = [sum(periods_ns[:index]) for index in range(len(periods_ns))]
+    numbered = list(enumerate(begins))
+    shared = {"rank": 0, "process": 1}
+    return Trace(
+        "loop",
+        {
+            RANGES: frame(
+                RANGES,
+                [
+                    {
+                        "thread": 1,
+                        "name": name.format(i),
+                        "start_ns": at,
+                        "end_ns": at + periods_ns[i],
+                        "kind": "push_pop",
+                    }
+                    | {"depth": 0, **shared, **columns}
+                    for i, at in numbered
+                ],
+            ),
+            API_CALLS: frame(
+                API_CALLS,
+                [
+                    {"thread": 1, "name": "cudaLaunchKernel", "start_ns": at + 1, "end_ns": at + 2, "correlation": i}
+                    | shared
+                    for i, at in numbered
+                ],
+            ),
+            DEVICE_OPS: frame(
+                DEVICE_OPS,
+                [
+                    {"device": 0, "stream": 7, "kind": "kernel", "name": "gemm", "correlation": i}
+                    | shared
+                    | {"start_ns": at + 501, "end_ns": at + 506}
+                    for i, at in numbered
+                ],
+            ),
+        },
+    )
+
+
+def test_a_step_lasts_from_its_first_kernel_to_the_first_of_the_next() -> None:
+    found = steps(loop([100, 100, 130, 100]))
+    assert found.marker is Marker.PROFILER_STEP
+    assert found.windows.select("step", "start_ns", "end_ns", "period_ns").rows() == [
+        (0, 501, 601, 100),
+        (1, 601, 701, 100),
+        (2, 701, 831, 130),
+    ]
+    assert (found.count, found.times.p50_ns, found.times.max_ns) == (3, 100.0, 130)
+
+
+def test_the_last_step_is_truncated_and_counted() -> None:
+    found = steps(loop([100] * 4))
+    assert found.frame["status"].to_list() == ["kept", "kept", "kept", "truncated"]
+    assert found.dropped == {"truncated": 1}
+
+
+def test_work_belongs_to_the_step_of_its_launch_however_late_it_runs() -> None:
+    trace = trace_of("""
+        | device_ops | name | start_ns | end_ns | correlation |
+        | of step 0  | gemm |      150 |    190 |           1 |
+        | of step 1  | gemm |      190 |    199 |           2 |
+        | of neither | gemm |      300 |    310 |           3 |
+        | unlinked   | gemm |      120 |    130 |             |
+
+        | api_calls | name             | start_ns | end_ns | correlation |
+        | a         | cudaLaunchKernel |       99 |    101 |           1 |
+        | b         | cudaLaunchKernel |      100 |    102 |           2 |
+        | c         | cudaLaunchKernel |      200 |    202 |           3 |
+
+        | ranges | name           | start_ns | end_ns |
+        | 0      | ProfilerStep#4 |        0 |    100 |
+        | 1      | ProfilerStep#5 |      100 |    200 |
+        """)
+    by_start = dict(zip(trace[DEVICE_OPS]["start_ns"], step_of_ops(trace).tolist(), strict=True))
+    assert by_start == {120: -1, 150: 0, 190: 1, 300: -1}
+
+
+def test_slow_leading_steps_are_warm_up() -> None:
+    found = steps(loop([900, 300, *[100] * 8]))
+    assert found.frame["status"].to_list() == ["warm_up", "warm_up", *["kept"] * 7, "truncated"]
+    assert found.dropped == {"truncated": 1, "warm_up": 2}
+    assert found.times.max_ns == 100
+
+
+def test_a_slow_step_in_the_middle_is_kept() -> None:
+    found = steps(loop([100, 100, 100, 900, 100, 100]))
+    assert found.dropped == {"truncated": 1}
+    assert found.times.max_ns == 900
+
+
+def test_a_leading_step_that_allocates_is_warm_up_though_it_is_not_slow() -> None:
+    calm = loop([100] * 6)
+    allocation = {"rank": 0, "process": 1, "thread": 1, "name": "cudaMalloc", "start_ns": 50, "end_ns": 60}
+    calls = pl.concat([frame(API_CALLS, [allocation]), calm[API_CALLS]]).sort(API_CALLS.sorted_by)
+    assert steps(Trace("t", {**calm.tables, API_CALLS: calls})).dropped == {"truncated": 1, "warm_up": 1}
+    every = [allocation | {"start_ns": 100 * i + 50, "end_ns": 100 * i + 60} for i in range(6)]
+    calls = pl.concat([frame(API_CALLS, every), calm[API_CALLS]]).sort(API_CALLS.sorted_by)
+    assert steps(Trace("t", {**calm.tables, API_CALLS: calls})).dropped == {"truncated": 1}
+
+
+def test_ranges_that_repeat_mark_steps_whatever_number_is_in_their_names() -> None:
+    found = steps(loop([100] * 5, name="iteration {}"))
+    assert (found.marker, found.marker_name, found.count) == (Marker.RANGE, "iteration #", 4)
+
+
+def test_two_ranges_of_a_name_are_too_few_to_mark_steps() -> None:
+    assert steps(loop([100] * 2, name="iteration {}")).marker is None
+
+
+def test_phases_mark_steps_by_the_first_of_each_round() -> None:
+    rounds = [
+        f"| {phase} | {phase} | {at + 100 * i} | {at + length + 100 * i} |"
+        for i in range(4)
+        for phase, at, length in (("load", 0, 10), ("forward", 10, 30), ("backward", 40, 50), ("optimizer", 90, 10))
+    ]
+    calls = [f"| c | cudaLaunchKernel | {50 + 100 * i} | {51 + 100 * i} | {i} |" for i in range(4)]
+    ops = [f"| k | gemm | {60 + 100 * i} | {70 + 100 * i} | {i} |" for i in range(4)]
+    found = steps(
+        trace_of(
+            "\n".join(["| ranges | name | start_ns | end_ns |", *rounds, ""])
+            + "\n".join(["", "| api_calls | name | start_ns | end_ns | correlation |", *calls, ""])
+            + "\n".join(["", "| device_ops | name | start_ns | end_ns | correlation |", *ops])
+        )
+    )
+    assert (found.marker_name, found.count) == ("load", 3)
+    assert found.frame["host_start_ns"].to_list() == [0, 100, 200, 300]
+    assert found.times.p50_ns == 100.0
+
+
+def test_an_outer_range_that_does_not_repeat_hides_no_steps() -> None:
+    inner = loop([100] * 5, name="batch_{}", depth=1)
+    outer = {"rank": 0, "process": 1, "thread": 1, "name": "epoch", "start_ns": 0, "end_ns": 500, "depth": 0}
+    ranges = pl.concat([frame(RANGES, [outer | {"kind": "push_pop"}]), inner[RANGES]]).sort(RANGES.sorted_by)
+    assert steps(Trace("t", {**inner.tables, RANGES: ranges})).marker_name == "batch_#"
+
+
+def kernels(names: list[str], distance_ns: int = 10) -> Trace:
+    rows = [
+        {"rank": 0, "device": 0, "process": 1, "stream": 7, "kind": "kernel", "name": name}
+        | {"start_ns": distance_ns * i, "end_ns": distance_ns * i + 5}
+        for i, name in enumerate(names)
+    ]
+    return Trace("kernels", {DEVICE_OPS: frame(DEVICE_OPS, rows)})
+
+
+def test_without_marks_the_kernels_that_come_back_show_the_steps_not_the_layers() -> None:
+    one = ["embed", *["norm", "gemm", "gelu"] * 4, "loss", "adam"]
+    found = steps(kernels(one * 6))
+    assert (found.marker, found.marker_name) == (Marker.KERNEL_PATTERN, "embed")
+    assert set(found.windows["period_ns"]) == {10 * len(one)}
+    assert found.count == 5
+
+
+def test_a_window_that_opens_amid_a_step_changes_the_period_by_nothing() -> None:
+    one = ["embed", *["norm", "gemm", "gelu"] * 4, "loss", "adam"]
+    found = steps(kernels((one * 7)[5:-3]))
+    assert set(found.windows["period_ns"]) == {10 * len(one)}
+
+
+def test_kernels_in_no_order_show_no_steps() -> None:
+    names = [f"k{(i * i * 7 + i * 3) % 101 % 9}" for i in range(80)]
+    assert steps(kernels(names)).marker is None
+
+
+def test_steps_of_a_program_without_gpu_are_its_ranges() -> None:
+    host = loop([100] * 4)
+    found = steps(Trace("host", {RANGES: host[RANGES]}))
+    assert (found.count, found.times.p50_ns, found.windows.height) == (4, 100.0, 0)
+
+
+def test_a_quantile_is_stated_only_where_there_are_enough_steps() -> None:
+    few, many = step_times(range(1, P99_NEEDS)), step_times(range(1, P99_NEEDS + 1))
+    assert (few.count, few.p99_ns) == (99, None)
+    assert many.p99_ns is not None
+    assert (step_times(range(9)).p90_ns, step_times([7]).p50_ns, step_times([]).p50_ns) == (None, 7.0, None)
+
+
+@given(st.lists(st.integers(50, 400), min_size=2, max_size=12))
+def test_windows_of_kept_steps_are_disjoint_and_sum_to_their_periods(periods_ns: list[int]) -> None:
+    trace = loop(periods_ns)
+    found = steps(trace)
+    windows = found.windows
+    assert found.frame.height == len(periods_ns) == windows.height + sum(found.dropped.values())
+    assert (windows["start_ns"][1:] >= windows["end_ns"][:-1]).all()
+    kept = [periods_ns[step] for step in windows["step"]]
+    assert windows["period_ns"].to_list() == kept
+
+
+@given(traces(), st.integers(-(10**15), 10**15))
+def test_moving_the_clock_moves_the_steps_and_nothing_else(trace: Trace, by_ns: int) -> None:
+    here, there = steps(trace), steps(shifted(trace, by_ns))
+    assert here.times == there.times
+    assert here.frame["status"].to_list() == there.frame["status"].to_list()
+    assert here.windows["period_ns"].to_list() == there.windows["period_ns"].to_list()

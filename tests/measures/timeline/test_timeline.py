@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import reordered, shifted, traces
+from tests.tables import trace_of
+
+from timesink.measures.timeline.timeline import (
+    DeviceTimeline,
+    DeviceTimelines,
+    device_timeline,
+    linked_timeline,
+)
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+
+TWO_STREAMS = """
+| device_ops | kind   | name                     | stream | start_ns | end_ns |
+| gemm       | kernel | gemm                     |      7 |        0 |     40 |
+| reduce     | kernel | ncclDevKernel_AllReduce  |     20 |       30 |     60 |
+| copy       | copy   | Memcpy HtoD              |     21 |       55 |     70 |
+| late       | kernel | gemm                     |      7 |       90 |    100 |
+"""
+
+
+def figures(lines: DeviceTimelines) -> list[tuple[int, ...]]:
+    """All that a timeline says, less its place on the clock."""
+
+    def parts(line: DeviceTimeline) -> tuple[int, ...]:
+        unions = (line.busy, line.compute, line.communication, line.copy)
+        return (
+            line.rank,
+            line.device,
+            line.span_ns,
+            line.busy_ns,
+            *(union.total_ns for union in unions),
+            len(line.busy),
+        )
+
+    return [parts(line) for line in lines]
+
+
+def test_a_device_is_busy_when_any_stream_is() -> None:
+    line = device_timeline(trace_of(TWO_STREAMS))[0, 0]
+    assert (line.span_ns, line.busy_ns, line.idle_ns) == (100, 80, 20)
+    assert (line.compute.total_ns, line.communication.total_ns, line.copy.total_ns) == (50, 30, 15)
+    assert (line.idle.start_ns.tolist(), line.idle.end_ns.tolist()) == ([70], [90])
+
+
+def test_devices_of_two_ranks_are_told_apart_and_ordered() -> None:
+    lines = device_timeline(
+        trace_of("""
+        | device_ops | rank | device | name | start_ns | end_ns |
+        | a          |    1 |      0 | gemm |        5 |     10 |
+        | b          |    0 |      1 | gemm |        0 |     20 |
+        | c          |    0 |      0 | gemm |        0 |      1 |
+        """)
+    )
+    assert list(lines.by_device) == [(0, 0), (0, 1), (1, 0)]
+    assert [line.busy_ns for line in lines] == [1, 20, 5]
+
+
+def test_linked_timeline_leaves_out_work_launched_before_the_window() -> None:
+    trace = trace_of("""
+        | device_ops | name | start_ns | end_ns | correlation |
+        | head       | gemm |        0 |     10 |             |
+        | unknown    | gemm |       10 |     20 |          99 |
+        | first      | gemm |       30 |     40 |           1 |
+        | second     | gemm |       45 |     50 |           2 |
+
+        | api_calls | name             | start_ns | end_ns | correlation |
+        | launch    | cudaLaunchKernel |        5 |      6 |           1 |
+        | launch    | cudaLaunchKernel |        7 |      8 |           2 |
+        """)
+    assert (device_timeline(trace)[0, 0].span_ns, device_timeline(trace)[0, 0].idle_ns) == (50, 15)
+    assert (linked_timeline(trace)[0, 0].span_ns, linked_timeline(trace)[0, 0].idle_ns) == (20, 5)
+
+
+def test_no_device_ops_no_timelines() -> None:
+    assert len(device_timeline(Trace("empty", {}))) == 0
+    assert len(linked_timeline(Trace("empty", {DEVICE_OPS: DEVICE_OPS.empty()}))) == 0
+
+
+@given(traces())
+def test_busy_and_idle_make_the_span(trace: Trace) -> None:
+    for line in (*device_timeline(trace), *linked_timeline(trace)):
+        assert line.busy_ns + line.idle_ns == line.span_ns
+        assert line.idle.total_ns == line.idle_ns
+
+
+@given(traces())
+def test_the_union_is_the_count_of_instants_at_which_something_runs(trace: Trace) -> None:
+    ops = trace[DEVICE_OPS]
+    for line in device_timeline(trace):
+        mine = ops.filter((pl.col("rank") == line.rank) & (pl.col("device") == line.device))
+        instants = {t for start, end in mine.select("start_ns", "end_ns").iter_rows() for t in range(start, end)}
+        assert line.busy_ns == len(instants)
+
+
+@given(traces(), st.integers(-(10**18), 10**18))
+def test_moving_the_clock_changes_nothing(trace: Trace, by_ns: int) -> None:
+    assert figures(device_timeline(shifted(trace, by_ns))) == figures(device_timeline(trace))
+
+
+@given(traces())
+def test_the_order_of_rows_changes_nothing(trace: Trace) -> None:
+    assert figures(device_timeline(reordered(trace, pl.DataFrame.reverse))) == figures(device_timeline(trace))
+
+
+@given(traces(min_ops=1), st.data())
+def test_cutting_an_op_in_two_changes_nothing(trace: Trace, data: st.DataObject) -> None:
+    ops = trace[DEVICE_OPS]
+    at = data.draw(st.integers(0, ops.height - 1))
+    cut = data.draw(st.integers(int(ops["start_ns"][at]), int(ops["end_ns"][at])))
+    is_it = pl.Series(np.arange(ops.height) == at)
+    halves = pl.concat(
+        [
+            ops.filter(~is_it),
+            ops.filter(is_it).with_columns(pl.lit(cut, pl.Int64).alias("end_ns")),
+            ops.filter(is_it).with_columns(pl.lit(cut, pl.Int64).alias("start_ns")),
+        ]
+    )
+    cut_trace = Trace("cut", {DEVICE_OPS: halves.sort(DEVICE_OPS.sorted_by)})
+    whole = [figure[:-1] for figure in figures(device_timeline(Trace("whole", {DEVICE_OPS: ops})))]
+    assert [figure[:-1] for figure in figures(device_timeline(cut_trace))] == whole

@@ -1,0 +1,144 @@
+"""The HTML reports without a browser: whole documents whose policy names exactly the style and script they hold."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import replace
+from importlib.resources import as_file, files
+
+import lxml.html
+import pytest
+from tests.render.diagnoses import diagnosis, healthy
+from tests.render.test_hostile_names import HOSTILE, page
+
+from timesink.cli.app import run
+from timesink.diagnosis.verdicts import Quantity
+from timesink.render import Format, render
+from timesink.render.cells import recoverable_text
+from timesink.render.html.findings import prose, section
+from timesink.render.html.tables import kernel_sheet
+from timesink.render.pages import render as render_page
+from timesink.views.figures import KernelTime, Report
+from timesink.views.page import Column, Page, Sheet
+
+UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"  # dist/uPlot.iife.min.js of uplot@1.6.32
+LISTINGS = ("diagnose", "summary", "idle", "tables")
+
+
+def digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def policy_holds(html: str) -> None:
+    tree = lxml.html.document_fromstring(html)
+    (policy,) = tree.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["base-uri"] == rules["form-action"] == "'none'"
+    (style,) = tree.xpath("//style/text()")
+    assert rules["style-src"] == digest(style)
+    scripts = tree.xpath("//script[not(@type='application/json')]/text()")
+    assert rules["script-src"] == (digest(scripts[0]) if scripts else "'none'")
+    assert len(scripts) <= 1
+    assert not tree.xpath("//@style | //@onclick | //@onerror | //@onload | //@src")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_policy_names_what_the_page_holds_under_any_name(name: str) -> None:
+    policy_holds(render(diagnosis(name), Format.HTML))
+    policy_holds(render_page(page(name), Format.HTML))
+
+
+def test_a_healthy_report_says_so() -> None:
+    html = render(healthy(), Format.HTML)
+    policy_holds(html)
+    assert "No rule found a pattern that costs time." in html
+
+
+def test_data_on_the_page_is_the_data_that_was_given() -> None:
+    name = "</script><script>alert(1)</script>"
+    tree = lxml.html.document_fromstring(render(diagnosis(name), Format.HTML))
+    (data,) = tree.xpath("//script[@type='application/json']/text()")
+    assert json.loads(data).keys() == {"names", "windows", "series"}
+    assert name in tree.text_content()
+
+
+def test_the_library_is_the_one_that_was_published_and_its_licence_is_there() -> None:
+    assets = files("timesink.render.html").joinpath("assets")
+    assert hashlib.sha256(assets.joinpath("uPlot.iife.min.js").read_bytes()).hexdigest() == UPLOT
+    assert "Permission is hereby granted" in assets.joinpath("uPlot-LICENSE.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", LISTINGS)
+def test_every_listing_command_writes_html(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+        assert run([command, str(path), "--format", "html", "--no-cache"]) == 0
+    policy_holds(capsys.readouterr().out)
+
+
+def test_a_rule_is_a_page_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "IDL101", "--format", "html"]) == 0
+    html = capsys.readouterr().out
+    policy_holds(html)
+    assert "<h2>When it misleads</h2>" in html
+
+
+def test_prose_makes_no_links_and_lets_no_markup_through() -> None:
+    html = str(prose("see [this](javascript:alert(1)) and <b onclick=x>that</b> `code`"))
+    assert "<a" not in html
+    assert "<b" not in html
+    assert "<code>code</code>" in html
+
+
+def test_a_section_is_what_stands_under_its_heading() -> None:
+    doc = "intro\n\n## What to do\nThis.\nAnd this.\n\n## When it misleads\nThen.\n"
+    assert section(doc, "what to do") == "This.\nAnd this."
+    assert section(doc, "When it misleads") == "Then."
+    assert section(doc, "Absent") == ""
+
+
+def test_a_gain_is_per_window_where_there_are_no_steps() -> None:
+    whole = diagnosis()
+    card, finding = whole.findings[0]
+    for period in ("step", "window"):
+        other = replace(whole, findings=((card, replace(finding, period=period)),))
+        text = " ".join(lxml.html.document_fromstring(render(other, Format.HTML)).text_content().split())
+        assert text.count(f"2.10 ms (500 us to 2.40 ms) per {period}") == 2  # the tile and the finding
+
+
+def test_bars_are_as_long_as_their_figures_and_changes_have_signs() -> None:
+    column = Column("change_ns", "change", unit="ns", has_bar=True, is_change=True)
+    sheet = Sheet("rows", "rows", (Column("part", "part"), column), (("a", -2_000), ("b", 1_000), ("c", None)))
+    tree = lxml.html.document_fromstring(render_page(Page("t", (sheet,)), Format.HTML))
+    bars = [(rect.get("class"), float(rect.get("x")), float(rect.get("width"))) for rect in tree.xpath("//td//rect")]
+    assert bars == [("less", 0, 50), ("more", 50, 25)]
+    assert [cell.text.strip() for cell in tree.xpath("//td[@data-value]")] == ["-2.00 us", "+1.00 us", "–"]
+
+
+def test_columns_that_tell_nothing_apart_are_left_out() -> None:
+    def heads(rows: tuple[KernelTime, ...]) -> list[str]:
+        sheet = kernel_sheet(Report(diagnosis(), kernels=rows, kernel_count=len(rows)))
+        assert sheet is not None
+        return [column.key for column in sheet.columns[:4]]
+
+    one = KernelTime(0, 0, "gemm", 1, 1, 1.0, 1, 0.5)
+    assert heads((one, replace(one, name="relu"))) == ["name", "time_ratio", "total_ns", "count"]
+    assert heads((one, replace(one, rank=1, work="gemm bf16"))) == ["rank", "name", "work", "time_ratio"]
+
+
+def test_a_finding_that_costs_no_time_wins_back_no_time() -> None:
+    assert recoverable_text(Quantity(0.0, "ms", low=0.0, high=0.0), "window") == "no time"
+    assert recoverable_text(Quantity(0.0, "ms", low=0.0, high=2.0)) == "0 ns (0 ns to 2.00 ms) per step"
+
+
+@pytest.mark.parametrize(("statement", "shown"), [("host work", "Host work"), ("data_load on", "data_load on")])
+def test_a_name_at_the_beginning_of_the_verdict_keeps_its_letters(statement: str, shown: str) -> None:
+    assert f"<h1>{shown}" in render(replace(diagnosis(), statement=statement), Format.HTML)
+
+
+@pytest.mark.parametrize("form", [Format.TEXT, Format.MD, Format.HTML])
+def test_every_report_for_people_says_what_is_said_in_short(form: Format) -> None:
+    said = "overlap: the longest stage hides none of the others"
+    assert said in " ".join(render(replace(diagnosis(), statements=(said,)), form, width=200).split())

@@ -1,0 +1,146 @@
+"""The text report says everything once, in the order a tired reader needs it, and wraps without breaking figures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from tests.render.diagnoses import card, diagnosis, healthy
+
+from timesink.diagnosis.verdicts import DeviceFigures, Quantity, Ruling, StepFigures, Undecided, Where
+from timesink.render import Format, render
+from timesink.render.cells import limit_value_text, quantity_text, recoverable_text, value_text
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_verdict_figures_findings_and_the_rest_follow_each_other() -> None:
+    text = render(diagnosis(), Format.TEXT, width=100)
+    marks = ("bottleneck input_pipeline", "steps ", "rank   GPU", "1.  INP101", "because", "at  ", "do  ", "check")
+    rest = ("clear  ", "n/a  ", "undecided  ", "note  ")
+    places = [text.index(mark) for mark in (*marks, *rest)]
+    assert places == sorted(places)
+
+
+def test_the_verdict_is_one_sentence_to_paste() -> None:
+    lines = render(diagnosis(), Format.TEXT, width=160).splitlines()
+    assert lines[0] == "bottleneck input_pipeline"
+    assert lines[1] == "data_load on thread 1234 takes 3.10 ms of the 12.3 ms step; the GPU waits 2.40 ms of it."
+
+
+def test_evidence_names_value_limit_origin_and_rows() -> None:
+    text = flat(render(diagnosis(), Format.TEXT, width=100))
+    fact = (
+        "GPU idle in data_load: 19.5 % (limit 10 %); gaps under the range (device_ops rows 1, 5, 9, 13, 17 and 2 more)"
+    )
+    assert fact in text
+
+
+def test_what_could_not_be_told_says_what_would_decide_it() -> None:
+    text = flat(render(diagnosis(), Format.TEXT, width=100))
+    assert "undecided SYN101 host-sync: no table api_calls in data_load. To decide: timesink capture data_load" in text
+
+
+def test_rules_that_wait_for_the_same_capture_share_a_line() -> None:
+    waiting = tuple(Ruling(card(f"SYN{n}", f"rule-{n}"), Undecided("no api_calls", "capture it")) for n in (101, 102))
+    text = flat(render(replace(diagnosis(), rulings=waiting), Format.TEXT))
+    assert "undecided SYN101 rule-101, SYN102 rule-102: no api_calls. To decide: capture it" in text
+
+
+def test_a_percentile_that_the_sample_is_too_small_for_is_not_shown() -> None:
+    text = flat(render(diagnosis(), Format.TEXT, width=100))
+    assert "10 steps (ProfilerStep data_load): p50 12.3 ms, p90 12.9 ms (p99 need more steps)" in text
+    assert "left out: 2 warm-up data_load" in text
+
+
+def test_a_trace_without_steps_or_gpus_says_so() -> None:
+    text = flat(render(healthy(), Format.TEXT, width=100))
+    assert "bottleneck none" in text
+    assert "no steps found" in text
+    assert "no GPU work in the trace" in text
+
+
+@pytest.mark.parametrize("width", [60, 72, 100, 160])
+def test_no_line_is_wider_than_asked_and_no_figure_is_parted_from_its_unit(width: int) -> None:
+    text = render(diagnosis(), Format.TEXT, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert not re.search(r"\d\n\s*(?:ms|%|us|GB)\b", text)
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+def test_a_job_of_many_gpus_shows_the_first_sixteen_and_counts_the_rest() -> None:
+    devices = tuple(DeviceFigures(rank, 0, "H200", 100, 90, 10, 90, 0, 0) for rank in range(1000))
+    text = render(replace(diagnosis(), devices=devices), Format.TEXT, width=100)
+    assert "984 more GPUs are not shown" in text
+    assert text.count("H200") == 16
+
+
+def test_one_rule_on_a_thousand_ranks_is_one_finding_with_the_others_beneath() -> None:
+    (entry, *_) = diagnosis().findings
+    places = tuple((entry[0], replace(entry[1], where=Where(rank=rank, device=0))) for rank in range(1000))
+    text = flat(render(replace(diagnosis(), findings=places), Format.TEXT))
+    assert text.count("INP101 starved-by-input") == 1
+    assert text.count("Prefetch what data_load makes.") == 1
+    assert "also rank 1, device 0: 2.10 ms (500 us to 2.40 ms) per step" in text
+    assert "995 more places (--format json lists them)" in text
+
+
+def test_two_findings_at_one_device_are_told_apart_by_their_messages() -> None:
+    (entry, *_) = diagnosis().findings
+    other = (entry[0], replace(entry[1], message="transform takes 1.00 ms"))
+    text = flat(render(replace(diagnosis(), findings=(entry, other)), Format.TEXT))
+    assert "also transform takes 1.00 ms: 2.10 ms (500 us to 2.40 ms) per step" in text
+
+
+def test_steps_that_were_all_left_out_are_not_called_missing() -> None:
+    cut = StepFigures(0, None, None, None, source="ProfilerStep", dropped=("1 cut off",))
+    text = flat(render(replace(diagnosis(), steps=cut), Format.TEXT))
+    assert "no steady step (ProfilerStep); left out: 1 cut off" in text
+
+
+def test_one_step_is_singular() -> None:
+    text = render(replace(diagnosis(), steps=StepFigures(1, 5.0, None, None)), Format.TEXT)
+    assert "1 step: p50 5.00 ms (p90 and p99 need more steps)" in text
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text"),
+    [
+        (Quantity(2.1, "ms", low=0.5, high=2.4), "2.10 ms (500 us to 2.40 ms) per step"),
+        (Quantity(2.4, "ms", low=0.0, high=2.4), "at most 2.40 ms per step"),
+        (Quantity(2.4, "ms", low=1.0, high=2.4), "at most 2.40 ms per step, at least 1.00 ms"),
+        (Quantity(2.4, "ms"), "2.40 ms per step"),
+        (Quantity(2.4, "ms", low=2.4, high=2.4), "2.40 ms (2.40 ms to 2.40 ms) per step"),
+        (None, "not priced"),
+    ],
+)
+def test_a_bound_is_called_a_bound(quantity: Quantity | None, text: str) -> None:
+    assert recoverable_text(quantity) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.48, "ratio", "48.0 %"),
+        (1.2e9, "ns", "1.20 s"),
+        (0.9209, "s", "921 ms"),
+        (25.5e9, "bytes", "25.5 GB"),
+        (27.7, "GB/s", "27.7 GB/s"),
+        (1234, "kernels", "1,234 kernels"),
+        (3, "", "3"),
+        (2.345, "1", "2.35"),
+        (float("nan"), "ms", "unknown"),
+    ],
+)
+def test_units_are_scaled_for_people(value: float, unit: str, text: str) -> None:
+    assert value_text(value, unit).removesuffix(" 1") == text
+
+
+def test_a_limit_keeps_the_digits_it_was_written_with() -> None:
+    assert limit_value_text(0.1, "ratio") == "10 %"
+    assert limit_value_text(0.025, "ratio") == "2.5 %"
+    assert limit_value_text(2.0, "ms") == "2 ms"
+    assert quantity_text(Quantity(5.0, "ms", high=6.0)) == "5.00 ms (… to 6.00 ms)"

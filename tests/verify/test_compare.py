@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import traces
+
+from timesink.measures.steps.parts import step_parts, step_series
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.budget import time_budget
+from timesink.model.trace import Trace
+from timesink.verify.compare import RunDeviation, batch_logs, comparability, compare_captures, judge_captures
+from timesink.verify.contributions import Key, apportioned, contributions, grouped, matched
+from timesink.verify.outcomes import Outcome, Reason
+
+KEYS = st.builds(
+    Key,
+    kind=st.sampled_from(["compute", "idle"]),
+    name=st.sampled_from("abc"),
+    grid=st.sampled_from(["", "1,1,1", "2,1,1"]),
+    block=st.just(""),
+    range=st.sampled_from(["", "forward", "backward"]),
+)
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=20), st.integers(1, 1000))
+def test_apportioned_parts_sum_to_the_rounded_mean_and_are_off_by_less_than_one(totals: list[int], count: int) -> None:
+    shares = apportioned(totals, count)
+    assert abs(sum(shares) - sum(totals) / count) <= 0.5
+    assert all(abs(share - total / count) < 1 for share, total in zip(shares, totals, strict=True))
+
+
+@given(st.lists(KEYS, unique=True, max_size=12), st.lists(KEYS, unique=True, max_size=12))
+def test_every_part_is_matched_once_and_equal_ones_with_each_other(before: list[Key], after: list[Key]) -> None:
+    pairs = matched(before, after)
+    assert sorted(old for old, _ in pairs if old) == sorted(before)
+    assert sorted(new for _, new in pairs if new) == sorted(after)
+    assert all(old == new for old, new in pairs if old in after or new in before)
+    assert all(old.name == new.name and old.kind == new.kind for old, new in pairs if old and new)
+    names = [
+        {(key.kind, key.name) for key in side if key} for side in zip(*[p for p in pairs if None in p], strict=True)
+    ]
+    assert not names or not names[0] & names[1]
+
+
+def test_a_kernel_whose_grid_changed_is_matched_by_name_and_range_first() -> None:
+    a, b = Key("compute", "gemm", "1,1,1", "", "forward"), Key("compute", "gemm", "1,1,1", "", "backward")
+    c, d = Key("compute", "gemm", "2,1,1", "", "backward"), Key("compute", "gemm", "2,1,1", "", "forward")
+    assert matched([a, b], [c, d]) == [(a, d), (b, c)]
+    assert matched([a], []) == [(a, None)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(traces())
+def test_parts_of_the_steps_sum_to_the_steps(trace: Trace) -> None:
+    parts = step_parts(trace)
+    assert int(parts.frame["total_ns"].sum()) == parts.span_ns
+    assert sum(parts.paced_by.values()) == parts.step_count
+    if steps(trace).windows.height:
+        assert int(step_series(trace).sum()) == parts.span_ns
+
+
+@settings(deadline=None, max_examples=25)
+@given(traces(), st.integers(1, 4))
+def test_parts_of_ops_taken_a_few_at_a_time_are_the_same(trace: Trace, at_once: int) -> None:
+    key = ["kind", "name", "grid", "block", "range"]
+    whole = step_parts(trace).frame.sort(key)
+    again = replace(trace)  # a trace of its own: nothing is remembered of it
+    with mock.patch("timesink.measures.steps.parts._OPS_AT_ONCE", at_once):
+        assert step_parts(again).frame.sort(key).equals(whole)
+
+
+@settings(deadline=None, max_examples=25)
+@given(traces(), traces())
+def test_contributions_sum_to_the_change_of_the_mean_step_to_the_nanosecond(before: Trace, after: Trace) -> None:
+    sides = step_parts(before), step_parts(after)
+    found = contributions(*sides)
+    means = [(2 * side.span_ns + side.step_count) // (2 * side.step_count) if side.step_count else 0 for side in sides]
+    assert sum(part.delta_ns for part in found) == means[1] - means[0]
+    assert sum(part.before_ns for part in found) == means[0]
+    assert sum(part.delta_ns for part in grouped(found)) == means[1] - means[0]
+
+
+@settings(deadline=None, max_examples=25)
+@given(traces())
+def test_a_trace_compared_with_itself_has_no_new_no_vanished_and_no_changed_part(trace: Trace) -> None:
+    found = contributions(step_parts(trace), step_parts(trace))
+    assert all(part.delta_ns == 0 for part in found)
+    assert not any(part.name.endswith(("(new)", "(vanished)")) for part in found)
+
+
+def series(rng: np.random.Generator, ratio: float, run_sd: float, ar: float = 0.3, steps_: int = 120) -> np.ndarray:
+    from scipy import signal
+
+    noise = signal.lfilter([np.sqrt(1 - ar**2)], [1, -ar], rng.standard_normal(steps_ + 50))[50:]
+    return 0.01 * ratio * np.exp(run_sd * rng.standard_normal()) * (1 + 0.01 * noise)
+
+
+def test_two_captures_are_never_a_verdict_without_a_calibration() -> None:
+    rng = np.random.default_rng(0)
+    verdict = judge_captures(series(rng, 1, 0), series(rng, 1.5, 0), 0.02, None)
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.UNCALIBRATED)
+    assert verdict.effect is not None
+    assert verdict.effect.low > 1.4
+
+
+def test_an_assumed_deviation_gives_a_tagged_verdict() -> None:
+    rng = np.random.default_rng(0)
+    verdict = judge_captures(series(rng, 1, 0), series(rng, 1.5, 0), 0.02, RunDeviation.stated(0.01))
+    assert (verdict.outcome, verdict.tagged) == (Outcome.SLOWER, True)
+
+
+def test_calibrated_comparisons_leave_out_no_change_at_most_one_time_in_twenty() -> None:
+    rng = np.random.default_rng(1)
+    wrong = said = slower = 0
+    for _ in range(2000):
+        runs = 0.005 * rng.standard_normal(10)
+        deviation = RunDeviation(float(runs.std(ddof=1)), 9, False)
+        verdict = judge_captures(series(rng, 1, 0.005), series(rng, 1, 0.005), 0.01, deviation)
+        if verdict.effect is not None:
+            said += 1
+            wrong += verdict.effect.excludes_one
+            slower += verdict.outcome in (Outcome.SLOWER, Outcome.FASTER)
+    assert said > 1800
+    assert wrong / said <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / said)
+    assert slower / said <= 0.005
+
+
+def test_a_five_percent_slow_down_is_found_with_a_calibration() -> None:
+    rng = np.random.default_rng(2)
+    found = 0
+    for _ in range(500):
+        deviation = RunDeviation(float((0.005 * rng.standard_normal(10)).std(ddof=1)), 9, False)
+        found += (
+            judge_captures(series(rng, 1, 0.005), series(rng, 1.05, 0.005), 0.01, deviation).outcome is Outcome.SLOWER
+        )
+    assert found / 500 >= 0.9
+
+
+def test_batches_are_equal_contiguous_and_at_most_eight() -> None:
+    assert len(batch_logs(np.ones(120))) == 8
+    assert batch_logs(np.arange(1.0, 10)) == pytest.approx(np.log([2.5, 4.5, 6.5, 8.5]))
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [([1.0] * 7, Reason.TOO_FEW_RUNS), ([], Reason.TOO_FEW_RUNS), ([0.0] * 10, Reason.BAD_VALUES),
+     ([float("nan")] * 10, Reason.BAD_VALUES), (list(np.linspace(1, 2, 200)), Reason.NOT_STEADY),
+     (list(np.linspace(1, 2, 40)), Reason.DRIFT)],
+)  # fmt: skip
+def test_what_cannot_be_judged_says_why(before: list[float], reason: Reason) -> None:
+    verdict = judge_captures(before, [1.0] * 200, 0.02, RunDeviation.stated(0.01))
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, reason)
+    assert verdict.to_resolve
+
+
+def test_captures_of_different_gpus_formats_or_rank_counts_are_invalid_unless_allowed() -> None:
+    differing = {"gpu": ("H100", "H200"), "git": ("a", "b")}
+    verdict = comparability(differing, (), 0.02)
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason) == (Outcome.INVALID, Reason.OTHER_ENVIRONMENT)
+    assert comparability(differing, ("gpu",), 0.02) is None
+    assert comparability({"git": ("a", "b")}, (), 0.02) is None
+    assert comparability({"ranks": ("1", "8")}, (), 0.02).reason is Reason.OTHER_WORK  # type: ignore[union-attr]
+
+
+def test_more_than_one_difference_is_not_one_change(shared_data: Path) -> None:
+    from timesink.readers import read_all
+
+    trace = read_all([shared_data / "own" / "kineto" / "gpt_after.json.gz"])
+    two = compare_captures((trace, trace), facts=({"torch": "2.10", "batch": "8"}, {"torch": "2.11", "batch": "16"}))
+    assert any(note.startswith("not one change: 2 facts differ") for note in two.notes)
+    one = compare_captures((trace, trace), facts=({"batch": "8"}, {"batch": "16"}))
+    assert not any("not one change" in note for note in one.notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [("own/kineto/gpt_before.json.gz", "own/kineto/gpt_after.json.gz", "idle: untraced -"),
+     ("public/kineto/resnet50_workers0*", "public/kineto/resnet50_workers4*", "idle: loader -"),
+     ("public/nsys/h100_2gpu_before.sqlite", "public/nsys/h100_2gpu_after.sqlite", "idle: dispatch +")],
+)  # fmt: skip
+def test_real_captures_show_the_known_change_and_sum_to_it(
+    shared_data: Path, before: str, after: str, moved: str
+) -> None:
+    from timesink.readers import read_all
+
+    sides = [read_all([next(shared_data.glob(pattern))]) for pattern in (before, after)]
+    result = compare_captures((sides[0], sides[1]))
+    largest = sorted(result.contributions, key=lambda part: -abs(part.delta_ns))[:3]
+    means = next(row for row in result.rows if row.gated)
+    assert means.before is not None
+    assert means.after is not None
+    assert moved in [f"{part.name} {'+' if part.delta_ns > 0 else '-'}" for part in largest]
+    assert sum(part.delta_ns for part in result.contributions) == pytest.approx(
+        (means.after - means.before) * 1e9, abs=1
+    )
+    for trace in sides:
+        parts = step_parts(trace)
+        assert int(parts.frame["total_ns"].sum()) == parts.span_ns
+        compute = int(parts.frame.filter(pl.col("kind") == "compute")["total_ns"].sum())
+        assert compute <= sum(budget.compute_ns for budget in time_budget(trace))

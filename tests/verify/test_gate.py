@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.verify.runs_by_hand import row
+
+from timesink.errors import UsageError
+from timesink.verify import baseline as baselines
+from timesink.verify.baseline import Baseline, BaselineRun, Counter, Unusable
+from timesink.verify.environment import Environment
+from timesink.verify.gate import against_baseline, compare_counter, gate_counters, gate_step_time
+from timesink.verify.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
+
+TODAY = date(2026, 11, 20)
+HERE = Environment({"gpu": "NVIDIA H200", "driver major": "580"})
+STORED = (1.0, 1.002, 0.998, 1.001, 0.999, 1.003, 0.997, 1.0)
+
+
+def stored(means: tuple[float, ...] = STORED, age_days: int = 1, **changed: object) -> Baseline:
+    day = (datetime(2026, 11, 20, tzinfo=UTC) - timedelta(days=age_days)).isoformat()
+    runs = tuple(BaselineRun(mean, mean, 190, day, "abc") for mean in means)
+    return replace(Baseline("suite", dict(HERE.hard), "w0", runs), **changed)  # type: ignore[arg-type]
+
+
+def sets(*means: tuple[float, ...]) -> list[list[RunRow]]:
+    return [[row(mean, "after", number) for number, mean in enumerate(group)] for group in means]
+
+
+def test_new_runs_like_the_stored_ones_are_no_difference() -> None:
+    gate_row, rows = gate_step_time(stored(), iter(sets((1.0, 1.001, 0.999))).__next__, TODAY, 0.02)
+    assert gate_row.verdict.outcome is Outcome.NO_DIFFERENCE
+    assert len(rows) == 3
+
+
+def test_a_slow_down_fails_only_when_a_second_set_agrees() -> None:
+    agreeing, rows = gate_step_time(stored(), iter(sets((1.1, 1.1, 1.1), (1.1, 1.09, 1.1))).__next__, TODAY, 0.02)
+    assert (agreeing.verdict.outcome, agreeing.failed, len(rows)) == (Outcome.SLOWER, True, 6)
+    alone, _ = gate_step_time(stored(), iter(sets((1.1, 1.1, 1.1), (1.0, 1.0, 1.0))).__next__, TODAY, 0.02)
+    assert (alone.verdict.outcome, alone.verdict.reason, alone.failed) == (
+        Outcome.INCONCLUSIVE,
+        Reason.UNCONFIRMED,
+        False,
+    )
+
+
+def test_the_prediction_interval_by_hand() -> None:
+    """Two logs -0.01 and +0.01, four times: s = 0.01069, error = s sqrt(1/3 + 1/8) = 0.007237, t(.995, 7) = 3.4995."""
+    verdict = against_baseline([0.990050, 1.010050] * 4, [1.0, 1.0, 1.0], 0.05)
+    assert verdict.effect is not None
+    assert verdict.effect.ratio == pytest.approx(1.0, abs=1e-5)
+    assert np.log(verdict.effect.high) == pytest.approx(3.4995 * 0.007237, rel=1e-3)
+
+
+@pytest.mark.parametrize("tail_df", [None, 3])
+def test_the_two_of_two_rule_fails_an_unchanged_program_less_than_once_in_200(tail_df: int | None) -> None:
+    """Nominal .5 % on the slow side for one set of three, less with the threshold and the second set."""
+    rng = np.random.default_rng(8)
+    draw = rng.standard_normal if tail_df is None else (lambda size: rng.standard_t(tail_df, size) / np.sqrt(3))
+    failed = 0
+    for _ in range(2000):
+        old, new = np.exp(0.01 * draw(10)), np.exp(0.01 * draw((2, 3)))
+        failed += all(against_baseline(old, group, 0.005).outcome is Outcome.SLOWER for group in new)
+    assert failed / 2000 <= 0.005
+
+
+def test_a_five_percent_slow_down_at_one_percent_noise_is_nearly_always_found() -> None:
+    rng = np.random.default_rng(9)
+    found = 0
+    for _ in range(2000):
+        old, new = np.exp(0.01 * rng.standard_normal(10)), 1.08 * np.exp(0.01 * rng.standard_normal((2, 3)))
+        found += all(against_baseline(old, group, 0.02).outcome is Outcome.SLOWER for group in new)
+    assert found / 2000 >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [((1.0,) * 7, (1.0,) * 3, Reason.INSUFFICIENT_BASELINE), ((1.0,) * 8, (1.0,) * 2, Reason.TOO_FEW_RUNS),
+     ((1.0,) * 8, (1.0, float("nan"), 1.0), Reason.BAD_VALUES), ((1.0,) * 7 + (0.0,), (1.0,) * 3, Reason.BAD_VALUES)],
+)  # fmt: skip
+def test_too_little_or_bad_data_is_inconclusive_with_a_way_out(old: tuple, new: tuple, reason: Reason) -> None:
+    verdict = against_baseline(old, new, 0.02)
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, reason)
+    assert verdict.to_resolve
+
+
+def test_a_canary_takes_the_machines_own_slow_down_out() -> None:
+    assert against_baseline(STORED, [1.1] * 3, 0.02).outcome is Outcome.SLOWER
+    assert against_baseline(STORED, [1.1] * 3, 0.02, canary_ratio=1.1).outcome is Outcome.NO_DIFFERENCE
+
+
+def test_a_stale_baseline_runs_nothing_and_says_so_unless_a_canary_is_given() -> None:
+    def never() -> list[RunRow]:
+        raise AssertionError("a stale baseline is not run against")
+
+    stale, rows = gate_step_time(stored(age_days=15), never, TODAY)
+    assert (stale.verdict.reason, rows) == (Reason.STALE_BASELINE, ())
+    fresh, _ = gate_step_time(stored(age_days=15), iter(sets((1.0,) * 3)).__next__, TODAY, canary_ratio=1.0)
+    assert fresh.verdict.outcome is Outcome.NO_DIFFERENCE
+
+
+def test_an_unusable_baseline_is_invalid_never_a_pass() -> None:
+    unusable = Unusable(Reason.MISSING_BASELINE, "none", "make one")
+    gate_row, _ = gate_step_time(unusable, list, TODAY)
+    assert GateResult("s", "stored baseline", (gate_row,)).exit_code() == 4
+
+
+def test_unsteady_or_shared_runs_against_a_baseline_are_inconclusive() -> None:
+    for changed, reason in (({"settled": False}, Reason.NOT_STEADY), ({"foreign": ("x",)}, Reason.FOREIGN_PROCESS)):
+        rows = [row(1.1, "after", number, **changed) for number in range(3)]
+        assert gate_step_time(stored(), lambda rows=rows: rows, TODAY)[0].verdict.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [(Counter(812), Counter(812), Outcome.NO_DIFFERENCE), (Counter(812), Counter(813), Outcome.SLOWER),
+     (Counter(812), Counter(811), Outcome.FASTER), (Counter(0), Counter(1), Outcome.SLOWER),
+     (Counter(12345678), Counter(12345679), Outcome.SLOWER), (Counter(1 / 3), Counter(0.333333), Outcome.NO_DIFFERENCE),
+     (Counter(5, better=Better.HIGHER), Counter(4, better=Better.HIGHER), Outcome.SLOWER),
+     (Counter(5, "a"), Counter(5, "b"), Outcome.INVALID), (Counter(5), Counter(float("nan")), Outcome.INVALID)],
+)  # fmt: skip
+def test_counters_are_compared_exactly(before: Counter, after: Counter, outcome: Outcome) -> None:
+    assert compare_counter(before, after, 0.0).outcome is outcome
+
+
+def test_shares_are_compared_in_points() -> None:
+    shares = [Counter(value, "share", How.SHARE) for value in (0.10, 0.115, 0.13)]
+    outcomes = [compare_counter(shares[0], share, 0.02).outcome for share in shares]
+    assert outcomes == [Outcome.NO_DIFFERENCE, Outcome.NO_DIFFERENCE, Outcome.SLOWER]
+
+
+def test_a_counter_that_vanished_is_invalid_and_a_new_one_inconclusive() -> None:
+    rows = gate_counters(
+        {"graph breaks": Counter(0), "old": Counter(1)}, {"graph breaks": Counter(0), "new": Counter(1)}
+    )
+    assert [(r.name, r.verdict.outcome) for r in rows] == [
+        ("graph breaks", Outcome.NO_DIFFERENCE),
+        ("new", Outcome.INCONCLUSIVE),
+        ("old", Outcome.INVALID),
+    ]
+
+
+def saved(root: Path, baseline: Baseline, environment: Environment = HERE) -> Path:
+    path = baselines.location(root, baseline.suite, environment)
+    baselines.save(path, baseline, "0.1.0")
+    return path
+
+
+def test_a_saved_baseline_reads_back_and_saving_again_changes_no_byte(tmp_path: Path) -> None:
+    made = stored(counters={"launches per step": Counter(812, "launches")}, updates=(("2026-11-19", "first", "abc"),))
+    path = saved(tmp_path, made)
+    first = path.read_bytes()
+    assert baselines.find(tmp_path, "suite", HERE, "w0") == made
+    saved(tmp_path, baselines.read(path))
+    assert path.read_bytes() == first
+    assert list(tmp_path.rglob(".writing*")) == []
+
+
+def reason_of(found: Baseline | Unusable) -> Reason:
+    assert isinstance(found, Unusable)
+    assert found.to_resolve
+    return found.reason
+
+
+def test_no_baseline_another_machine_and_other_work_are_told_apart(tmp_path: Path) -> None:
+    assert reason_of(baselines.find(tmp_path, "suite", HERE, "w0")) is Reason.MISSING_BASELINE
+    saved(tmp_path, stored())
+    there = Environment({**HERE.hard, "gpu": "NVIDIA A100"})
+    foreign = baselines.find(tmp_path, "suite", there, "w0")
+    assert reason_of(foreign) is Reason.OTHER_ENVIRONMENT
+    assert isinstance(foreign, Unusable)
+    assert foreign.differences == {"gpu": ("NVIDIA H200", "NVIDIA A100")}
+    assert isinstance(baselines.find(tmp_path, "suite", there, "w0", allowed=["gpu"]), Baseline)
+    assert reason_of(baselines.find(tmp_path, "suite", HERE, "w1")) is Reason.OTHER_WORK
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", '{"schema_version": 2}', '{"schema_version": 1}', ("0.998", "NaN"), ("0.998", "-1"),
+     ("0.998", '"x"'),
+     ("MSER-5", "MSER-9"), ('"runs"', '"ruins"'), ("+00:00", "+zz")],
+)  # fmt: skip
+def test_a_damaged_baseline_is_corrupt_never_missing_and_never_a_pass(tmp_path: Path, damage: str | tuple) -> None:
+    path = saved(tmp_path, stored())
+    text = damage if isinstance(damage, str) else path.read_text().replace(*damage)
+    assert text != path.read_text()
+    path.write_text(text)
+    assert reason_of(baselines.find(tmp_path, "suite", HERE, "w0")) is Reason.CORRUPT_BASELINE
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 81])
+def test_a_suite_is_a_plain_file_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="no name for a suite"):
+        baselines.location(tmp_path, name, HERE)
+
+
+def test_numbers_are_stored_with_six_digits_and_sorted_keys(tmp_path: Path) -> None:
+    path = saved(tmp_path, stored((1 / 3,) * 8))
+    text = path.read_text()
+    assert '"mean": 0.333333,' in text
+    assert text.index('"counters"') < text.index('"environment"') < text.index('"runs"')

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from tests.verify.runs_by_hand import row
+
+from timesink.render import Format
+from timesink.render.gate import ci, markdown, pages
+from timesink.render.gate import json as gate_json
+from timesink.render.gate.words import headline, sentence
+from timesink.render.pages import render as render_page
+from timesink.verify.outcomes import (
+    Contribution,
+    Effect,
+    Fate,
+    FindingChange,
+    GateResult,
+    GateRow,
+    How,
+    Outcome,
+    Reason,
+    Verdict,
+)
+
+etree = pytest.importorskip("lxml.etree", reason="lxml validates XML against a schema")
+
+HOSTILE = (
+    "\n::error::owned",
+    "::add-mask::x",
+    "a|b`c``",
+    "<script>alert(1)</script>",
+    "]]>&<!--",
+    "\x1b]52;c;eA==\x07\x00\ud800\ufffe",
+    "@everyone ![x](http://evil.example/x.png) www.evil.example",
+    "##[error]x",
+    "=cmd()",
+    '"} 1\n# EOF',
+    "a" * 5000,
+    "%0A::error::",
+    "-->",
+)
+SLOWER = Verdict(
+    Outcome.SLOWER, 0.01, Effect(1.034, 1.021, 1.048, 0.95), pairs=6, run_sd_ratio=0.005, false_alarm_ratio=2e-4
+)
+NOISY = Verdict(
+    Outcome.INCONCLUSIVE, 0.02, Effect(1.01, 0.98, 1.05, 0.95), Reason.TOO_NOISY, "wide", "20 pairs", 18, 0.03
+)
+INVALID = Verdict(Outcome.INVALID, 0.02, None, Reason.WRONG_RESULT, "loss 2.1 and 7.0", "fix the program")
+
+
+def gate_row(verdict: Verdict, name: str = "step time (mean)", **changed: object) -> GateRow:
+    return replace(GateRow(name, "s", 0.0100, 0.01034, verdict), **changed)  # type: ignore[arg-type]
+
+
+def result(*rows: GateRow, **changed: object) -> GateResult:
+    return replace(GateResult("suite", "same-job A/B", rows), **changed)  # type: ignore[arg-type]
+
+
+def hostile(text: str) -> GateResult:
+    """Every field that may hold a trace's text holds it."""
+    rows = [
+        gate_row(replace(v, explanation=text, to_resolve=text, notes=(text,)), text) for v in (SLOWER, NOISY, INVALID)
+    ]
+    found = FindingChange(text, text, text, Fate.NEW, 1.0, 2.0, text, 3)
+    run = row(0.01, receipt=text, slowed_by=(text,), foreign=(text,))
+    parts = (Contribution(text, 1, 2),)
+    return GateResult(
+        text,
+        "two captures",
+        tuple(rows),
+        differences={text: (text, text)},
+        contributions=parts,
+        budget=parts,
+        findings=(found,),
+        runs=(run,),
+        notes=(text,),
+        artefact=text,
+    )
+
+
+@pytest.fixture(scope="module")
+def junit_schema() -> object:
+    return etree.XMLSchema(etree.parse(str(Path(__file__).with_name("junit.xsd"))))
+
+
+def test_the_sentence_states_change_interval_pairs_threshold_noise_and_false_alarm() -> None:
+    assert sentence(gate_row(SLOWER)) == (
+        "slower: +3.4 % (95 % CI +2.1 … +4.8 %), 6 pairs, threshold 1 %, run sd 0.5 %, p(false alarm) < 0.1 %"
+    )
+
+
+def test_a_gain_states_the_change_and_the_speed_up_once_each() -> None:
+    faster = Verdict(Outcome.FASTER, 0.02, Effect(0.8, 0.79, 0.81, 0.95), pairs=6)
+    assert sentence(gate_row(faster)).startswith("faster: -20.0 % (95 % CI -21.0 … -19.0 %), speed-up 1.25x, 6 pairs")
+
+
+def test_an_invalid_comparison_has_no_number_in_its_headline() -> None:
+    assert headline(result(gate_row(INVALID))) == (
+        "suite: step time (mean) invalid: wrong result: loss 2.1 and 7.0. To resolve: fix the program"
+    )
+
+
+def test_the_worst_row_decides_the_headline_and_the_exit_code() -> None:
+    both = result(gate_row(NOISY, "a"), gate_row(SLOWER, "b"))
+    assert "b slower: +3.4 %" in headline(both)
+    assert (both.exit_code(), result(gate_row(NOISY)).exit_code(), result(gate_row(NOISY)).exit_code(strict=True)) == (
+        1,
+        0,
+        3,
+    )
+    assert result(gate_row(INVALID), gate_row(SLOWER)).exit_code() == 4
+    assert result().exit_code() == 4
+
+
+def test_a_verdict_that_rests_on_an_assumption_cannot_fail_the_gate() -> None:
+    tagged = result(gate_row(replace(SLOWER, tagged=True)))
+    assert (tagged.outcome, tagged.exit_code(), tagged.exit_code(strict=True)) == (Outcome.INCONCLUSIVE, 0, 3)
+
+
+def test_rows_that_are_not_gated_decide_nothing() -> None:
+    even = Verdict(Outcome.NO_DIFFERENCE, 0.01)
+    assert result(gate_row(even), gate_row(SLOWER, "tail", gated=False)).exit_code() == 0
+
+
+def test_a_counter_is_worse_not_slower_and_shows_its_difference() -> None:
+    counter = GateRow("launches per step", "launches", 812, 900, Verdict(Outcome.SLOWER, 0.0), how=How.EXACT)
+    assert sentence(counter).startswith("worse: +88 launches")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "made", [result(gate_row(SLOWER), gate_row(NOISY), gate_row(INVALID)), result(), *map(hostile, HOSTILE)]
+)
+def test_json_obeys_its_schema_and_is_plain_ascii(made: GateResult, strict: bool) -> None:
+    text = gate_json.render(made, strict=strict)
+    jsonschema.Draft202012Validator(gate_json.schema()).validate(json.loads(text))
+    assert text.isascii()
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    "made", [result(gate_row(SLOWER), gate_row(NOISY), gate_row(INVALID)), result(), *map(hostile, HOSTILE)]
+)
+def test_junit_obeys_its_schema_and_counts_its_cases(made: GateResult, junit_schema: object) -> None:
+    for strict in (False, True):
+        root = etree.fromstring(ci.render(made, strict=strict).encode())
+        junit_schema.assertValid(root)  # type: ignore[attr-defined]
+        for tag, attribute in (("failure", "failures"), ("error", "errors"), ("testcase", "tests")):
+            assert len(root.findall(f".//{tag}")) == int(root.get(attribute))
+
+
+def test_junit_maps_slower_invalid_and_inconclusive() -> None:
+    made = result(
+        gate_row(SLOWER, "a"),
+        gate_row(INVALID, "b"),
+        gate_row(NOISY, "c"),
+        gate_row(Verdict(Outcome.FASTER, 0.02), "d"),
+    )
+    kinds = {
+        strict: [
+            (case.get("name"), [child.tag for child in case])
+            for case in etree.fromstring(ci.render(made, strict=strict).encode()).iter("testcase")
+        ]
+        for strict in (False, True)
+    }
+    assert kinds[False] == [("a", ["failure"]), ("b", ["error"]), ("c", ["skipped"]), ("d", [])]
+    assert kinds[True][2] == ("c", ["failure"])
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_every_annotation_is_one_command_of_ours(text: str) -> None:
+    lines = ci.workflow_commands(hostile(text)).splitlines()
+    assert [re.match(r"::(\w+) ", line)[1] for line in lines] == ["error", "error", "warning", "notice"]  # type: ignore[index]
+    for line in lines:
+        properties = line.split("::")[1]
+        assert properties.count("title=") == 1
+        assert all(part.count("=") >= 1 for part in properties.split(" ", 1)[1].split(","))
+
+
+def test_annotations_stay_under_the_limit_of_ten_errors_and_ten_warnings_per_step() -> None:
+    many = result(*(gate_row(v, f"{n}") for n in range(40) for v in (SLOWER, NOISY, INVALID)))
+    lines = ci.workflow_commands(many).splitlines()
+    assert sum(line.startswith("::error") for line in lines) == 5
+    assert sum(line.startswith("::warning") for line in lines) == 5
+
+
+def test_annotation_text_is_escaped_as_github_asks() -> None:
+    made = result(gate_row(replace(SLOWER, explanation="100%"), "a: b, c"))
+    assert "title=timesink%3A a%3A b%2C c::" in ci.workflow_commands(made)
+    assert "100%25" in ci.workflow_commands(made)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_markdown_links_nowhere_mentions_nobody_and_breaks_no_table(text: str) -> None:
+    body = markdown.render(hostile(text))
+    assert body.splitlines()[0].startswith("<!-- timesink:")
+    assert body.splitlines()[0].count("-->") == 1
+    prose = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", body)  # in a code span nothing acts
+    assert not re.search(r"(?<!\\)<(?!!--|/?details|/?summary)", prose)
+    assert "@everyone" not in prose
+    assert not re.search(r"(?<!\\)\]\(", prose)
+    assert not re.search(r"^\s*::", body, re.MULTILINE)
+    table = [line for line in body.splitlines() if line.startswith("| ")]
+    pipes = {len(re.findall(r"(?<!\\)\|", line)) for line in table[:4]}
+    assert pipes == {6}
+
+
+def test_the_comment_is_found_again_by_its_marker() -> None:
+    slow, even = markdown.render(result(gate_row(SLOWER))), markdown.render(result(gate_row(NOISY)))
+    assert slow.splitlines()[0] == even.splitlines()[0] == "<!-- timesink:suite -->"
+
+
+def test_comment_and_summary_keep_their_limits_and_the_headline() -> None:
+    runs = tuple(row(0.01, number=number, foreign=("x" * 190,)) for number in range(4_000))
+    huge = result(gate_row(SLOWER), runs=runs, notes=("n" * 1500,) * 2000)
+    assert len(markdown.render(huge)) <= 65_536
+    assert len(ci.summary(huge).encode()) <= 1024 * 1024
+    assert "slower: +3.4 %" in markdown.render(huge).splitlines()[1]
+
+
+def test_the_table_shows_the_fifteen_worst_and_says_how_many_more() -> None:
+    rows = [gate_row(Verdict(Outcome.NO_DIFFERENCE, 0.01), f"even {n:02}") for n in range(19)]
+    sheet = pages.metrics(result(*rows, gate_row(SLOWER, "slow one")), 15)
+    assert sheet.rows[0][0] == "slow one"
+    assert (len(sheet.rows), sheet.note) == (15, "5 more are not shown")
+
+
+def test_contributions_that_are_not_shown_are_summed_so_that_the_column_adds_up() -> None:
+    parts = tuple(Contribution(f"kernel {n}", 1000 * n, 900 * n + 7) for n in range(40))
+    sheet = pages.contributions(result(contributions=parts))
+    assert sum(line[3] for line in sheet.rows) == sum(part.delta_ns for part in parts)  # type: ignore[misc]
+    assert len(sheet.rows) == 16
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_the_terminal_shows_no_control_character(text: str) -> None:
+    shown = render_page(pages.page(hostile(text)), Format.TEXT, width=100)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
+    assert not re.search(r"^\s*::(error|add-mask)", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_open_metrics_lines_are_samples_or_comments_and_end_once(text: str) -> None:
+    lines = ci.open_metrics(hostile(text)).splitlines()
+    assert lines[-1] == "# EOF"
+    assert lines.count("# EOF") == 1
+    sample = re.compile(r'timesink_\w+\{\w+="(?:[^"\\]|\\.)*"(?:,\w+="(?:[^"\\]|\\.)*")*\} [-+0-9.e]+')
+    assert all(line.startswith("# ") or sample.fullmatch(line) for line in lines)
+
+
+def test_code_quality_lists_findings_with_a_relative_file_once_each() -> None:
+    found = FindingChange("H2D101", "pageable-copy", "copies wait", Fate.NEW, None, 1.9, "src/train.py", 40)
+    fates = [
+        found,
+        replace(found, line=41, fate=Fate.CHANGED),
+        replace(found, fate=Fate.GONE),
+        replace(found, file=None),
+    ]
+    elsewhere = [replace(found, file=path) for path in ("/usr/x.py", "../x.py", "C:/x.py")]
+    entries = json.loads(ci.code_quality(result(findings=tuple(fates + elsewhere))))
+    assert [(e["severity"], e["location"]) for e in entries] == [
+        ("major", {"path": "src/train.py", "lines": {"begin": 40}}),
+        ("minor", {"path": "src/train.py", "lines": {"begin": 41}}),
+    ]
+    assert len({e["fingerprint"] for e in entries}) == 2
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_code_quality_is_json_whatever_a_finding_is_called(text: str) -> None:
+    found = FindingChange(text, text, text, Fate.NEW, file="src/a.py")
+    assert len(json.loads(ci.code_quality(result(findings=(found,))))) == 1

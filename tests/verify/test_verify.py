@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.verify.runs_by_hand import pairs, row
+
+from timesink.errors import UsageError
+from timesink.verify.experiment import to_result, verify
+from timesink.verify.judge import Plan, judge
+from timesink.verify.outcomes import Outcome, Reason, RunRow
+
+PLAN = Plan(threshold_ratio=0.01)
+EVEN = (0.999, 1.0, 1.001, 1.0, 0.999, 1.001)
+
+
+def launcher(
+    ratio: float, noise: tuple[float, ...] = EVEN, **after: object
+) -> tuple[Callable[[str, int], RunRow], list[str]]:
+    order: list[str] = []
+
+    def launch(side: str, number: int) -> RunRow:
+        order.append(side)
+        mean = 0.01 * noise[number % len(noise)] * (ratio if side == "after" else 1)
+        return row(mean, side, number, **(after if side == "after" else {}))
+
+    return launch, order
+
+
+def test_a_clear_slow_down_is_decided_at_the_first_look() -> None:
+    launch, order = launcher(1.05)
+    done = verify(PLAN, launch)
+    assert done.verdict.outcome is Outcome.SLOWER
+    assert (len(done.pairs), len(order)) == (6, 14)
+    assert order[:10] == ["before", "after", "before", "after", "after", "before", "after", "before", "before", "after"]
+
+
+def test_no_change_is_said_to_be_none() -> None:
+    assert verify(PLAN, launcher(1.0)[0]).verdict.outcome is Outcome.NO_DIFFERENCE
+
+
+def test_a_gain_is_faster_and_its_ratio_is_after_over_before() -> None:
+    verdict = verify(PLAN, launcher(0.9)[0]).verdict
+    assert verdict.outcome is Outcome.FASTER
+    assert verdict.effect is not None
+    assert verdict.effect.ratio == pytest.approx(0.9, rel=0.01)
+    assert verdict.effect.level == 0.95
+
+
+def test_noise_uses_up_the_plan_and_says_what_would_resolve_it() -> None:
+    launch, order = launcher(1.02, noise=(0.95, 1.0, 1.06, 0.98, 1.04, 1.0, 0.93))
+    verdict = verify(PLAN, launch).verdict
+    assert len(order) == 2 + 36
+    assert (verdict.outcome, verdict.reason, verdict.pairs) == (Outcome.INCONCLUSIVE, Reason.TOO_NOISY, 18)
+    assert "pairs" in verdict.to_resolve
+
+
+def test_another_result_stops_at_once_and_shows_no_speed() -> None:
+    launch, order = launcher(0.5, receipt="8")
+    done = verify(PLAN, launch)
+    assert (done.verdict.outcome, done.verdict.reason, done.verdict.effect) == (
+        Outcome.INVALID,
+        Reason.WRONG_RESULT,
+        None,
+    )
+    assert len(order) == 2
+    assert "'7'" in done.verdict.explanation
+    assert "'8'" in done.verdict.explanation
+
+
+def test_a_receipt_on_one_side_only_is_another_result() -> None:
+    assert verify(PLAN, launcher(1.0, receipt=None)[0]).verdict.outcome is Outcome.INVALID
+
+
+def test_without_receipts_the_verdict_says_that_results_were_not_compared() -> None:
+    launch, _ = launcher(1.0, receipt=None)
+    done = verify(PLAN, lambda side, number: replace(launch(side, number), receipt=None))
+    assert done.verdict.outcome is Outcome.NO_DIFFERENCE
+    assert "no receipt" in done.notes[0]
+
+
+def test_a_loss_within_the_tolerance_is_the_same_result() -> None:
+    plan = replace(PLAN, receipt_tolerance_ratio=0.01)
+    assert verify(plan, launcher(1.05, receipt="7.01")[0]).verdict.outcome is Outcome.SLOWER
+
+
+@pytest.mark.parametrize(("ratio", "slowed", "outcome"), [(0.5, "after", "faster"), (2.0, "before", "slower")])
+def test_a_side_that_is_slowed_and_faster_all_the_same_is_faster(ratio: float, slowed: str, outcome: str) -> None:
+    runs = [
+        tuple(replace(run, slowed_by=("power",) * (run.side == slowed)) for run in pair) for pair in pairs(*[ratio] * 6)
+    ]
+    verdict = judge(runs, PLAN)
+    assert (verdict.outcome, verdict.reason) == (Outcome(outcome), None)
+    assert verdict.notes == ("the GPU was slowed in 6 of 12 runs",)
+
+
+def test_one_sided_throttling_forbids_a_verdict_and_two_sided_is_a_note() -> None:
+    slowed = pairs(*[1.05] * 6)
+    one_sided = [(b, replace(a, slowed_by=("hardware slowdown",))) for b, a in slowed]
+    assert judge(one_sided, PLAN).reason is Reason.THROTTLED
+    unchanged = [(b, replace(a, slowed_by=("hardware slowdown",))) for b, a in pairs(*[1.0] * 6)]
+    assert judge(unchanged, PLAN).reason is Reason.THROTTLED
+    both = judge(pairs(*[1.05] * 6, slowed_by=("software power cap",)), PLAN)
+    assert both.outcome is Outcome.SLOWER
+    assert "slowed in 12 of 12 runs" in " ".join(both.notes)
+
+
+def test_a_shared_gpu_forbids_a_verdict() -> None:
+    assert judge(pairs(*[1.05] * 6, foreign=("other (process 9)",)), PLAN).reason is Reason.FOREIGN_PROCESS
+
+
+def test_runs_that_never_settle_or_keep_drifting_forbid_a_verdict() -> None:
+    assert judge(pairs(*[1.05] * 6, settled=False), PLAN).reason is Reason.NOT_STEADY
+    assert judge(pairs(*[1.05] * 6, drift_ratio=0.05), PLAN).reason is Reason.DRIFT
+    assert judge(pairs(*[1.05] * 6, drift_ratio=0.005), PLAN).outcome is Outcome.SLOWER
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_values_that_are_no_times_are_named_not_judged(bad: float) -> None:
+    verdict = judge([*pairs(*[1.0] * 5), (row(bad), row(0.01))], PLAN)
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.BAD_VALUES)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_pairs_are_inconclusive_never_an_exception(count: int) -> None:
+    assert judge(pairs(*[1.0] * count), PLAN).reason is Reason.TOO_FEW_RUNS
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_unit_of_time_changes_no_verdict(scale: float) -> None:
+    made = [(row(0.01 * scale), row(0.01 * scale * ratio)) for ratio in (1.02, 1.03, 1.04, 1.03, 1.02, 1.03)]
+    verdict = judge(made, PLAN)
+    assert verdict.outcome is Outcome.SLOWER
+    assert verdict.effect is not None
+    assert verdict.effect.ratio == pytest.approx(1.0283, abs=1e-3)
+
+
+def test_a_threshold_under_twice_the_noise_is_warned_about() -> None:
+    verdict = judge(pairs(1.0, 1.05, 0.96, 1.02, 0.99, 1.03), PLAN)
+    assert "under twice the run-to-run deviation" in " ".join(verdict.notes)
+
+
+def test_an_interval_that_leaves_out_one_but_not_the_threshold_is_likely_never_decided() -> None:
+    verdict = judge(pairs(1.004, 1.012, 1.008, 1.006, 1.013, 1.009), PLAN)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.label == "inconclusive (likely slower)"
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan(looks=()), Plan(looks=(6, 6)), Plan(looks=(1,)), Plan(alpha=0), Plan(threshold_ratio=0)]
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(plan: Plan) -> None:
+    with pytest.raises(UsageError):
+        verify(plan, launcher(1.0)[0])
+
+
+def test_the_result_gates_the_mean_and_shows_median_and_runs_in_order() -> None:
+    result = to_result(verify(PLAN, launcher(1.05)[0]), "suite")
+    assert [(r.name, r.gated) for r in result.rows] == [("step time (mean)", True), ("step time (median)", False)]
+    assert [r.number for r in result.runs] == list(range(3, 15))
+    assert result.exit_code() == 1
+    assert result.rows[0].before == pytest.approx(0.01, rel=1e-3)

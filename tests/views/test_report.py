@@ -1,0 +1,141 @@
+"""Laws of what the report shows: shares that sum, windows that hold what they claim, lanes that lose nothing unsaid."""
+
+from __future__ import annotations
+
+import lzma
+from importlib.resources import as_file, files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.strategies import traces
+from tests.tables import trace_of
+
+from timesink.diagnosis.engine import diagnose
+from timesink.measures.steps.per_step import step_windows
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
+from timesink.readers import read
+from timesink.views.figures import Report
+from timesink.views.report import report_of, step_budget_parts, step_series
+from timesink.views.timeline import SHOWN_ITEMS, lanes_of
+
+BY_HAND = """
+| device_ops | name | stream | start_us | end_us |
+| a          | gemm | 7      | 0        | 30     |
+| b          | gemm | 7      | 40       | 60     |
+| beside b   | relu | 20     | 50       | 70     |
+
+| api_calls | name             | start_us | end_us |
+| launch    | cudaLaunchKernel | 32       | 36     |
+"""
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Trace, Report]:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+        trace = read(path, cache=False)
+    return trace, report_of(trace, diagnose(trace))
+
+
+@given(traces(min_ops=1))
+def test_the_parts_of_a_step_sum_to_it(trace: Trace) -> None:
+    for budget in step_budget_parts(trace):
+        assert sum(part.time_ns for part in budget.parts) == pytest.approx(budget.period_ns)
+        assert all(part.time_ns > 0 for part in budget.parts)
+
+
+def test_the_parts_of_a_real_step_sum_to_it(demo: tuple[Trace, Report]) -> None:
+    (budget,) = demo[1].budgets
+    assert budget.steps == 11
+    assert sum(part.time_ns for part in budget.parts) == pytest.approx(budget.period_ns, rel=1e-12)
+
+
+def test_a_budget_by_hand() -> None:
+    (budget,) = step_budget_parts(trace_of(BY_HAND))
+    parts = {part.kind: part.time_ns for part in budget.parts}
+    assert budget.period_ns == 70_000
+    assert parts.pop("compute") == 60_000
+    assert sum(parts.values()) == 10_000
+
+
+def test_every_window_lies_in_a_step_and_shows_what_the_finding_claims(demo: tuple[Trace, Report]) -> None:
+    trace, report = demo
+    assert report.windows
+    for position, window in report.windows.items():
+        starts, ends = step_windows(trace, (window.rank, window.device))
+        assert any(start <= window.start_ns and window.end_ns <= end for start, end in zip(starts, ends, strict=True))
+        claimed = report.diagnosis.findings[position][1].claim.intervals[window.rank, window.device]
+        inside = claimed.clip(window.start_ns, window.end_ns)
+        assert window.claimed == tuple(zip(inside.start_ns.tolist(), inside.end_ns.tolist(), strict=True))
+        assert inside.total_ns > 0
+
+
+def test_lanes_by_hand() -> None:
+    lanes = lanes_of(trace_of(BY_HAND), (0, 0), 35_000, 55_000)
+    shown = {lane.label: [(item.name, item.start_ns, item.end_ns) for item in lane.items] for lane in lanes}
+    assert shown == {
+        "thread 1: CUDA calls": [("cudaLaunchKernel", 32_000, 36_000)],
+        "GPU 0 stream 7": [("gemm", 40_000, 60_000)],
+        "GPU 0 stream 20": [("relu", 50_000, 70_000)],
+        "GPU 0 idle, because of": [("unexplained", 30_000, 40_000)],
+    }
+
+
+@given(traces(min_ops=1), st.integers(0, 60), st.integers(1, 90))
+def test_lanes_show_every_op_that_touches_the_window_once(trace: Trace, start: int, length: int) -> None:
+    end = start + length
+    for rank, device in trace[DEVICE_OPS].select("rank", "device").unique().iter_rows():
+        here = (pl.col("rank") == rank) & (pl.col("start_ns") < end) & (pl.col("end_ns") > start)
+        lanes = lanes_of(trace, (rank, device), start, end)
+        ops = [item for lane in lanes if lane.kind == "stream" for item in lane.items]
+        assert len(ops) == trace[DEVICE_OPS].filter(here & (pl.col("device") == device)).height
+        for kind, table in (("call", API_CALLS), ("op", HOST_OPS), ("range", RANGES)):
+            items = [item for lane in lanes if lane.kind == kind for item in lane.items]
+            assert len(items) <= trace.get(table).filter(here).height
+
+
+def test_what_is_not_drawn_is_shorter_than_what_is_and_counted(demo: tuple[Trace, Report]) -> None:
+    trace, report = demo
+    window = report.windows[0]
+    ops = trace[DEVICE_OPS].filter((pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns))
+    (stream,) = [lane for lane in window.lanes if lane.kind == "stream"]
+    drawn = sum(len(lane.items) for lane in window.lanes)
+    shortest = min(item.end_ns - item.start_ns for lane in window.lanes for item in lane.items)
+    assert len(stream.items) + stream.hidden == ops.height
+    assert stream.hidden == (ops["end_ns"] - ops["start_ns"] < shortest).sum()
+    assert drawn >= SHOWN_ITEMS or all(lane.hidden == 0 for lane in window.lanes)
+
+
+def test_percentiles_are_those_of_the_steps_shown(demo: tuple[Trace, Report]) -> None:
+    (line,) = demo[1].series
+    ordered = sorted(line.period_ns)
+    assert line.p50_ns == ordered[5]
+    assert line.p90_ns == ordered[9]
+    assert line.p99_ns is None
+
+
+def test_a_report_is_the_same_every_time(demo: tuple[Trace, Report]) -> None:
+    trace, report = demo
+    again = report_of(trace, report.diagnosis)
+    assert (again.windows, again.kernels, again.budgets) == (report.windows, report.kernels, report.budgets)
+
+
+def test_the_step_that_stands_out_is_the_long_one_with_its_cause() -> None:
+    path = Path(__file__).parents[1] / "data" / "compile" / "gc.1.rank0.json.xz"  # gc.collect() of a large heap, once
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / "gc.json"
+        plain.write_bytes(lzma.decompress(path.read_bytes()))
+        (line,) = step_series(read(plain, cache=False))
+    ((step, cause),) = line.spikes
+    assert line.period_ns[line.numbers.index(step)] == max(line.period_ns) > 100 * line.p50_ns
+    assert cause == "untraced_pause"  # the profiler does not record a collection of garbage
+
+
+def test_what_a_kernel_does_is_told_as_far_as_its_name_tells(demo: tuple[Trace, Report]) -> None:
+    work = {kernel.name: kernel.work for kernel in demo[1].kernels}
+    assert work["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"] == "gemm bf16"
+    assert all("other" not in told for told in work.values())

@@ -166,7 +166,8 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "
 
 
 def _text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 11) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{_plain(words)}</text>'
+    shown = escape(words, quote=False)
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{shown}</text>'
 
 
 def _rate(value: float, unit: str = "op/s") -> str:

@@ -86,7 +86,7 @@ def _against(limits: KernelLimits, cause: Cause, limit: float | None) -> float:
 
 def explained(limits: KernelLimits) -> Words:
     """What the rule that owns a kernel's limiter says of it."""
-    words: Words = import_module(f"timesink.rules.ncu._family.{_OWNERS[limits.limiter]}").words(limits)
+    words: Words = import_module(f"timesink.rules.ncu.{_OWNERS[limits.limiter]}").words(limits)
     return words
 
 
@@ -97,9 +97,9 @@ _OWNERS = {
     Cause.DIVERGENCE: "divergence",
     Cause.ATOMICS: "atomics",
     Cause.OCCUPANCY: "occupancy",
-    Cause.LATENCY: "latency_bound",
-    Cause.MEMORY: "memory_bound",
-    Cause.COMPUTE: "compute_bound",
+    Cause.LATENCY: "latency_bound_kernel",
+    Cause.MEMORY: "memory_bound_kernel",
+    Cause.COMPUTE: "compute_bound_kernel",
 }
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.diagnosis.verdicts import Diagnosis
@@ -18,6 +17,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launch_units
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.replay import critical_path
+from timesink.model.arrays import Int64Array
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES, THREADS
 from timesink.model.trace import Trace
@@ -147,7 +147,7 @@ def _streams(trace: Trace) -> Iterator[SliceTrack]:
         )
 
 
-def _flows(trace: Trace) -> npt.NDArray[np.int64]:
+def _flows(trace: Trace) -> Int64Array:
     """For each API call that launched device work, its row plus one; 0 for the others."""
     calls = trace.get(API_CALLS).height
     flow = np.zeros(calls, np.int64)

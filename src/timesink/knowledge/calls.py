@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from timesink.model.arrays import Int8Array
 from timesink.model.names import mapped
 
 
@@ -44,7 +43,7 @@ _PATTERNS: Final = (
 _STREAM_ORDERED: Final = r"^(?:cuda|cu|hip)(?:Malloc|MemAlloc|Free|MemFree)(?:FromPool)?Async"
 
 
-def call_kinds(names: pl.Series) -> npt.NDArray[np.int8]:
+def call_kinds(names: pl.Series) -> Int8Array:
     """The `CallKind` of each name of `api_calls`."""
 
     def classify(distinct: pl.Series) -> pl.Series:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-Times = npt.NDArray[np.int64]
+from timesink.model.arrays import Int64Array
 
 AT_ONCE: Final = 1 << 18
 """Longer sets are worked through in slices of so many, which bounds what an operation needs beside its result."""
@@ -28,8 +28,8 @@ _MOST: Final = np.iinfo(np.int64).max
 class Intervals:
     """Sorted, disjoint, non-empty half-open intervals [start_ns, end_ns)."""
 
-    start_ns: Times
-    end_ns: Times
+    start_ns: Int64Array
+    end_ns: Int64Array
 
     @classmethod
     def none(cls) -> Intervals:
@@ -75,7 +75,7 @@ class Intervals:
         return int(self.start_ns.size)
 
     @property
-    def lengths_ns(self) -> Times:
+    def lengths_ns(self) -> Int64Array:
         """Length of each interval."""
         return self.end_ns - self.start_ns
 
@@ -115,7 +115,7 @@ class Intervals:
         """What lies inside the window."""
         return self & Intervals.one(start_ns, end_ns)
 
-    def covered_ns(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Times:
+    def covered_ns(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Int64Array:
         """For each window of the arguments, how many nanoseconds of it these intervals cover."""
         start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
         found = np.zeros(start.shape, np.int64)
@@ -128,7 +128,7 @@ class Intervals:
             found[part] = last - self._covered_until(start[part], before)
         return found
 
-    def _covered_until(self, time_ns: Times, before: Times) -> Times:
+    def _covered_until(self, time_ns: Int64Array, before: Int64Array) -> Int64Array:
         """Nanoseconds covered up to each instant; `before` are those covered before each interval."""
         index = np.maximum(np.searchsorted(self.start_ns, time_ns, side="right") - 1, 0)
         start = self.start_ns[index]
@@ -136,14 +136,11 @@ class Intervals:
         return np.asarray(np.where(time_ns >= start, before[index] + inside, 0), np.int64)
 
 
-def _joined(parts: list[Times]) -> Times:
+def _joined(parts: list[Int64Array]) -> Int64Array:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-Array = npt.NDArray[np.int64]
-
-
-def union_ns(group: Array, start_ns: Array, end_ns: Array, group_count: int) -> Array:
+def union_ns(group: Int64Array, start_ns: Int64Array, end_ns: Int64Array, group_count: int) -> Int64Array:
     """For each group 0 .. group_count - 1, how many nanoseconds its intervals cover together.
 
     The running maximum of ends restarts at each group because every group is shifted past the reach of the one before.
@@ -164,7 +161,7 @@ def union_ns(group: Array, start_ns: Array, end_ns: Array, group_count: int) -> 
     return covered
 
 
-def _one_by_one(group: Array, start: Array, end: Array, group_count: int) -> Array:
+def _one_by_one(group: Int64Array, start: Int64Array, end: Int64Array, group_count: int) -> Int64Array:
     """The same where shifted times would leave int64: halves of the groups, which shift half as far."""
     half = group_count // 2
     low = group < half

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Numbers = npt.NDArray[np.int64]
+from timesink.model.arrays import Int64Array
 
 _AT_ONCE = 1 << 18
 _DENSE = 8  # a look-up table may be this many times longer than what it serves; sparser ids are searched instead
 
 
-def first_places(wanted: Numbers, known: Numbers) -> Numbers:
+def first_places(wanted: Int64Array, known: Int64Array) -> Int64Array:
     """For each wanted id, the first place in `known` that holds it; -1 where none does, and for negative ids."""
     held = known >= 0
     if not held.any() or not wanted.size:
@@ -31,7 +30,7 @@ def first_places(wanted: Numbers, known: Numbers) -> Numbers:
     return np.where(ids[at] == wanted, rows[first[at]], -1)
 
 
-def _looked_up(wanted: Numbers, known: Numbers, low: int, high: int) -> Numbers:
+def _looked_up(wanted: Int64Array, known: Int64Array, low: int, high: int) -> Int64Array:
     """By a table of the first place of each id; slice by slice, so that little is needed beside it and the result."""
     places = np.full(high - low + 1, -1, np.int32)
     for begin in reversed(range(0, known.size, _AT_ONCE)):

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink._native import enclose
+from timesink.model.arrays import BoolArray, Int64Array
 
-Array = npt.NDArray[np.int64]
 ThreadKey = tuple[int, int, int]
 
 _THREAD = ("rank", "process", "thread")
@@ -27,13 +27,13 @@ class Nesting:
     each thread's rows begin in it.
     """
 
-    parent: Array
-    depth: Array
-    self_ns: Array
-    order: Array
+    parent: Int64Array
+    depth: Int64Array
+    self_ns: Int64Array
+    order: Int64Array
     first: dict[ThreadKey, tuple[int, int]]
-    start_ns: Array
-    end_ns: Array
+    start_ns: Int64Array
+    end_ns: Int64Array
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Nesting:
@@ -49,7 +49,7 @@ class Nesting:
         slices = {key: (first, last) for key, first, last in threads}
         return cls(parent, depth, self_ns, order, slices, start, end)
 
-    def innermost(self, thread: ThreadKey, time_ns: npt.ArrayLike) -> Array:
+    def innermost(self, thread: ThreadKey, time_ns: npt.ArrayLike) -> Int64Array:
         """For each instant, the row of the innermost interval of the thread that holds it, or -1."""
         when = np.asarray(time_ns, np.int64)
         if thread not in self.first:
@@ -65,7 +65,7 @@ class Nesting:
             outside = outside[(held >= 0) & (self.end_ns[held] <= when[outside])]
         return found
 
-    def innermost_of(self, frame: pl.DataFrame) -> Array:
+    def innermost_of(self, frame: pl.DataFrame) -> Int64Array:
         """For each row of another host table, the row of the innermost interval that holds its start."""
         found = np.full(frame.height, -1, np.int64)
         start = frame["start_ns"].to_numpy()
@@ -73,7 +73,7 @@ class Nesting:
             found[first:last] = self.innermost(key, start[first:last])
         return found
 
-    def inclusive(self, own: npt.NDArray[np.int64]) -> Array:
+    def inclusive(self, own: Int64Array) -> Int64Array:
         """Per row, the sum of `own` over the row and all that it encloses."""
         total = np.array(own, np.int64)
         deepest = int(self.depth.max(initial=0))
@@ -86,7 +86,7 @@ class Nesting:
             np.add.at(total, self.parent[rows], total[rows])
         return total
 
-    def outermost_of_name(self, name: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def outermost_of_name(self, name: Int64Array) -> BoolArray:
         """Whether no interval around the row carries the same name: recursion counts once."""
         outermost = np.ones(name.size, np.bool_)
         rows = np.flatnonzero(self.parent >= 0)
@@ -126,7 +126,7 @@ def slice_of(frame: pl.DataFrame, keys: Sequence[str], wanted: tuple[int, ...]) 
     return next(((first, last) for key, first, last in key_slices(frame, keys) if key == wanted), (0, 0))
 
 
-def _longest_first(group: Array, start: Array) -> Array:
+def _longest_first(group: Int64Array, start: Int64Array) -> Int64Array:
     """Row order with equal starts reversed: rows come sorted by end, and an enclosing interval must come first."""
     rows = np.arange(start.size)
     if start.size < 2:

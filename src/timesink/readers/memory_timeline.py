@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from timesink.errors import UnreadableTrace
+from timesink.model.arrays import Int64Array
 from timesink.readers import BOMB_FROM_BYTES
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _opened(data: bytes, limit: int) -> bytes:
         return b""
 
 
-def _rows(path: Path, data: bytes) -> npt.NDArray[np.int64]:
+def _rows(path: Path, data: bytes) -> Int64Array:
     odd = _ROWS.match(data)
     if odd is None or odd.end() != len(data):
         at = odd.end() if odd else 0
@@ -82,7 +82,7 @@ def _rows(path: Path, data: bytes) -> npt.NDArray[np.int64]:
         raise UnreadableTrace(path, "a number is damaged or exceeds 64 bits", remedy=_REMEDY) from error
 
 
-def _trace(path: Path, rows: npt.NDArray[np.int64]) -> Trace:
+def _trace(path: Path, rows: Int64Array) -> Trace:
     import polars as pl
 
     from timesink.model.tables import MEMORY_EVENTS, SOURCES

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.verify.limits import (
     HISTORY_AFTER,
     HISTORY_ALPHA,
@@ -25,7 +26,6 @@ from timesink.verify.limits import (
 )
 from timesink.verify.outcomes import Effect, Outcome, Reason, Verdict
 
-Values = npt.NDArray[np.float64]
 _SEED = 20_261_120
 _BLOCK = 3
 _LEAST = 3  # points on each side of a candidate split
@@ -40,7 +40,7 @@ class ChangePoint:
     ratio: float
 
 
-def split_statistic(series: npt.ArrayLike, least: int = _LEAST) -> tuple[Values, npt.NDArray[np.int64]]:
+def split_statistic(series: npt.ArrayLike, least: int = _LEAST) -> tuple[Float64Array, Int64Array]:
     """Largest pooled-variance |t| over splits, and the first index after that split; over leading axes."""
     values = np.asarray(series, dtype=np.float64)
     count = values.shape[-1]
@@ -58,7 +58,7 @@ def split_statistic(series: npt.ArrayLike, least: int = _LEAST) -> tuple[Values,
     return t, left[best]
 
 
-def lag1(values: Values) -> float:
+def lag1(values: Float64Array) -> float:
     """Correlation of neighbours once the two levels of the best split are removed: a change is no correlation."""
     index = int(split_statistic(values)[1])
     rest = np.concatenate([values[:index] - values[:index].mean(), values[index:] - values[index:].mean()])
@@ -80,7 +80,7 @@ def change_point(
     return ChangePoint(first, (reached + 1) / (permutations + 1), ratio)
 
 
-def block_permutations(rng: np.random.Generator, count: int, block: int, permutations: int) -> npt.NDArray[np.int64]:
+def block_permutations(rng: np.random.Generator, count: int, block: int, permutations: int) -> Int64Array:
     """Index rows in which blocks of neighbours change places; block borders start at a random offset in each row."""
     offset = rng.integers(0, block, size=(permutations, 1))
     block_of = (np.arange(count) + offset) // block
@@ -126,7 +126,7 @@ def judge_history(
     return _lasting(logs, found, threshold_ratio), found
 
 
-def _lasting(logs: Values, found: ChangePoint, threshold_ratio: float) -> Verdict:
+def _lasting(logs: Float64Array, found: ChangePoint, threshold_ratio: float) -> Verdict:
     outcome = Outcome.SLOWER if found.ratio > 1 else Outcome.FASTER
     before, after = logs[: found.index], logs[found.index :]
     error = float(np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after)))

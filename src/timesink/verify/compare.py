@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
+from timesink.model.arrays import Float64Array
 from timesink.verify.calibrate import Calibration
 from timesink.verify.captured_metrics import single_changes, step_metrics
 from timesink.verify.contributions import contributions, finding_changes, grouped
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
-Values = npt.NDArray[np.float64]
 _CODES = {1: Outcome.SLOWER, -1: Outcome.FASTER, 0: Outcome.NO_DIFFERENCE, 2: Outcome.INCONCLUSIVE}
 _LEAST_BATCHES = 4
 
@@ -110,15 +109,15 @@ def _judged(
     )
 
 
-def batch_logs(series: Values) -> Values:
+def batch_logs(series: Float64Array) -> Float64Array:
     """Logarithms of the means of up to eight equal, contiguous batches; what does not fit is left out at the front."""
     count = min(int(BATCHES.default), len(series) // 2)
     size = len(series) // count
-    logs: Values = np.log(series[len(series) - count * size :].reshape(count, size).mean(-1))
+    logs: Float64Array = np.log(series[len(series) - count * size :].reshape(count, size).mean(-1))
     return logs
 
 
-def _usable(series: Sequence[float]) -> tuple[Values, bool]:
+def _usable(series: Sequence[float]) -> tuple[Float64Array, bool]:
     """The steady part and whether there is one. Short captures keep every step: warm-up was left out by their marks."""
     values = np.asarray(series, dtype=np.float64)
     if len(values) < MSER_MIN_STEPS.default:
@@ -127,7 +126,7 @@ def _usable(series: Sequence[float]) -> tuple[Values, bool]:
     return steady.kept, steady.settled
 
 
-def _within(batches: Sequence[Values]) -> tuple[float, float]:
+def _within(batches: Sequence[Float64Array]) -> tuple[float, float]:
     """Standard error of the difference of batch means, with Welch's degrees of freedom."""
     parts = [float(logs.var(ddof=1)) / len(logs) for logs in batches]
     total = sum(parts)
@@ -142,7 +141,7 @@ def _effect(ratio: float, error: float, df: float) -> Effect:
     return Effect(math.exp(ratio), math.exp(float(at.low)), math.exp(float(at.high)), 1 - ALPHA.default)
 
 
-def _verdict_notes(series: Sequence[Values], batches: Sequence[Values]) -> tuple[str, ...]:
+def _verdict_notes(series: Sequence[Float64Array], batches: Sequence[Float64Array]) -> tuple[str, ...]:
     notes = []
     size = min(len(side) // len(logs) for side, logs in zip(series, batches, strict=True))
     if size < MSER_BATCH.default:
@@ -152,7 +151,7 @@ def _verdict_notes(series: Sequence[Values], batches: Sequence[Values]) -> tuple
     return tuple(notes)
 
 
-def _lag1(logs: Values) -> float:
+def _lag1(logs: Float64Array) -> float:
     rest = logs - logs.mean()
     power = float((rest**2).sum())
     return float((rest[1:] * rest[:-1]).sum()) / power if power > 0 else 0.0

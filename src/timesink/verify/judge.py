@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.verify.limits import (
     ALPHA,
     LOOKS,
@@ -30,17 +31,15 @@ from timesink.verify.limits import (
 )
 from timesink.verify.outcomes import Effect, Outcome, Reason, RunRow, Verdict
 
-Values = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogInterval:
     """Mean log ratio with its interval [low, high]; arrays over the leading axes of the input. `se` is of the mean."""
 
-    mean: Values
-    low: Values
-    high: Values
-    se: Values
+    mean: Float64Array
+    low: Float64Array
+    high: Float64Array
+    se: Float64Array
     df: float
 
 
@@ -67,7 +66,7 @@ def look_level(alpha: float, looks: int) -> float:
     return 1 - alpha / looks
 
 
-def classify(low: Any, high: Any, threshold_ratio: float) -> npt.NDArray[np.int64]:
+def classify(low: Any, high: Any, threshold_ratio: float) -> Int64Array:
     """+1 slower, -1 faster, 0 no difference, 2 undecided, from log interval bounds; elementwise over arrays.
 
     The equivalence zone is symmetric on the log scale: (1 / (1 + d), 1 + d).
@@ -83,7 +82,7 @@ def classify(low: Any, high: Any, threshold_ratio: float) -> npt.NDArray[np.int6
 
 def sequential_codes(
     log_ratios: npt.ArrayLike, looks: tuple[int, ...], alpha: float, threshold_ratio: float
-) -> npt.NDArray[np.int64]:
+) -> Int64Array:
     """What the plan with these looks concludes, for each row of (..., pairs): the first look that decides wins."""
     values = np.asarray(log_ratios, dtype=np.float64)
     level = look_level(alpha, len(looks))

@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.verify.gpu_watch import GpuState, GpuWatch
 from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, STEADY_CUT
 from timesink.verify.outcomes import RunRow
 from timesink.verify.processes import Command, run
 from timesink.verify.step_source import StepSource, StepTimes
-
-Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,14 +33,14 @@ class Steady:
     `drift_ratio` is the relative change over the kept part along its Theil-Sen line, 0 where the trend test sees none.
     """
 
-    kept: Values
+    kept: Float64Array
     dropped: int
     settled: bool
     drift_ratio: float
     how: str
 
 
-def mser_cut(series: npt.ArrayLike, batch: int = int(MSER_BATCH.default)) -> npt.NDArray[np.int64]:
+def mser_cut(series: npt.ArrayLike, batch: int = int(MSER_BATCH.default)) -> Int64Array:
     """Steps to drop by MSER over the last axis (a multiple of `batch`); elementwise over leading axes.
 
     Candidates end at half the batches: past it few batches are left, which often lie close together by chance. A cut
@@ -75,7 +74,7 @@ def steady_part(series: npt.ArrayLike) -> Steady:
     return Steady(values[cut:], cut, settled, trend(values[cut:]), how)
 
 
-def trend(values: Values) -> float:
+def trend(values: Float64Array) -> float:
     """Relative change along the Theil-Sen line of the batch means where Mann-Kendall sees a trend; else 0."""
     batch = int(MSER_BATCH.default)
     count = len(values) // batch

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from timesink.model.arrays import Int64Array
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind, Replay
 from timesink.whatif.periods import Anchors
-
-Rows = npt.NDArray[np.int64]
-Times = npt.NDArray[np.int64]
 
 _KINDS: Final = {
     EdgeKind.HOST: "host", EdgeKind.FORK: "host", EdgeKind.JOIN: "host", EdgeKind.LAUNCH: "launch latency",
@@ -39,8 +36,8 @@ class PathShare:
 class PathPieces:
     """The critical path as time passes: each piece ends where the next begins. `names` are untrusted text."""
 
-    start_ns: Times
-    end_ns: Times
+    start_ns: Int64Array
+    end_ns: Int64Array
     kinds: list[str]
     names: list[str]
 
@@ -61,7 +58,7 @@ def path_pieces(graph: Graph, replay: Replay, anchors: Anchors) -> PathPieces:
     return PathPieces(start[first], end[last], text[0, first].tolist(), text[1, first].tolist())
 
 
-def _path(graph: Graph, replay: Replay, anchors: Anchors) -> Rows:
+def _path(graph: Graph, replay: Replay, anchors: Anchors) -> Int64Array:
     """The edges of the path, latest first; none where there is no steady step."""
     if not len(anchors.windows):
         return np.empty(0, np.int64)
@@ -85,7 +82,7 @@ def path_shares(graph: Graph, replay: Replay, anchors: Anchors) -> tuple[PathSha
     return tuple(sorted(found, key=lambda share: (-share.ns, share.kind, share.name)))
 
 
-def _names(graph: Graph, kind: EdgeKind, edges: Rows) -> list[str]:
+def _names(graph: Graph, kind: EdgeKind, edges: Int64Array) -> list[str]:
     """A name for each edge: the op that runs, or the operator or call the host is in."""
     match kind:
         case EdgeKind.RUN:
@@ -97,7 +94,7 @@ def _names(graph: Graph, kind: EdgeKind, edges: Rows) -> list[str]:
             return [""] * edges.size
 
 
-def _host_names(graph: Graph, edges: Rows) -> list[str]:
+def _host_names(graph: Graph, edges: Int64Array) -> list[str]:
     """The outermost operator around the middle of each stretch, else the call it is, else `untraced`."""
     points, calls = graph.program.points, graph.program.calls
     src, dst = graph.network.edges.src[edges], graph.network.edges.dst[edges]
@@ -118,7 +115,7 @@ def _host_names(graph: Graph, edges: Rows) -> list[str]:
     return [str(name) for name in names]
 
 
-def _outermost(nesting: Nesting, rows: Rows) -> Rows:
+def _outermost(nesting: Nesting, rows: Int64Array) -> Int64Array:
     rows = rows.copy()
     while ((rows >= 0) & (nesting.parent[np.maximum(rows, 0)] >= 0)).any():
         rows = np.where(

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.kernels import op_class
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
 from timesink.model.lookup import first_places
 from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.host import Calls
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.signedinteger[Any]]
-Flags = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int32]
 
 # The intrinsic part of a launch or a gap is its low quantile: what lies above is jitter, and stays as a residual.
 _INTRINSIC_QUANTILE: Final = 0.10
@@ -38,20 +34,20 @@ _ROWS_AT_ONCE: Final = 1 << 18
 class Ops:
     """Rows of `device_ops` of one rank. `block` is the unit that is replayed: an op, or all ops of one graph launch."""
 
-    row: Numbers
-    start_ns: Times
-    end_ns: Times
-    device: Numbers
-    stream: Numbers
-    call: Numbers
-    block: Numbers
+    row: Int32Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    device: Int32Array
+    stream: Int32Array
+    call: Int32Array
+    block: Int32Array
     op_class: npt.NDArray[np.uint8]
     streams: tuple[tuple[int, int | None, int], ...]
 
     def __len__(self) -> int:
         return int(self.row.size)
 
-    def places_of(self, rows: Rows) -> Rows:
+    def places_of(self, rows: IntArray) -> IntArray:
         """Where in here each of these rows of `device_ops` is; every one must be."""
         if np.all(self.row[1:] > self.row[:-1]):
             return np.searchsorted(self.row, rows)
@@ -63,11 +59,11 @@ class Ops:
 class Blocks:
     """What is replayed as one: start and end, the op that stands for it, and the call that launched it (or -1)."""
 
-    start_ns: Times
-    end_ns: Times
-    op: Rows
-    call: Rows
-    size: Rows
+    start_ns: Int64Array
+    end_ns: Int64Array
+    op: IntArray
+    call: IntArray
+    size: IntArray
 
     def __len__(self) -> int:
         return int(self.op.size)
@@ -78,21 +74,21 @@ class Costs:
     """In ns: the gap behind a predecessor, and the launch latency into an empty queue of each group of ops (a stream's
     copies, a stream's other work), intrinsic, usual and late. `group` says which group an op is of."""
 
-    group: Numbers
-    latency_of_group: tuple[Times, Times, Times]
+    group: Int32Array
+    latency_of_group: tuple[Int64Array, Int64Array, Int64Array]
     gap_ns: int
     gap_usual_ns: int
     gap_late_ns: int
 
-    def latency_ns(self, op: Rows) -> Times:
+    def latency_ns(self, op: IntArray) -> Int64Array:
         """The intrinsic latency of these ops."""
         return self.latency_of_group[0][self.group[op]]
 
-    def latency_usual_ns(self, op: Rows) -> Times:
+    def latency_usual_ns(self, op: IntArray) -> Int64Array:
         """The usual latency of these ops."""
         return self.latency_of_group[1][self.group[op]]
 
-    def latency_late_ns(self, op: Rows) -> Times:
+    def latency_late_ns(self, op: IntArray) -> Int64Array:
         """The latency of these ops that is seldom exceeded."""
         return self.latency_of_group[2][self.group[op]]
 
@@ -129,7 +125,7 @@ def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
     return ops, Blocks(start[first], last, first, call[first], np.bincount(block, minlength=first.size))
 
 
-def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Numbers]:
+def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Int32Array]:
     """What is read of a rank's ops, by start, end and row; and their rows."""
     parts = [(low, high) for (owner, _), low, high in key_slices(ops, ("rank", "device")) if owner == rank]
     first, last = (parts[0][0], parts[-1][1]) if parts else (0, 0)
@@ -140,7 +136,7 @@ def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Numbers]:
     return frame[order], row[order.to_numpy()]
 
 
-def _launches(frame: pl.DataFrame, calls: Calls) -> Rows:
+def _launches(frame: pl.DataFrame, calls: Calls) -> IntArray:
     """The call that caused each op, by process and correlation; where calls nest, the outermost. -1 for none.
 
     Some profilers do not say which process a device op belongs to; correlations alone decide then.
@@ -163,7 +159,7 @@ def _launches(frame: pl.DataFrame, calls: Calls) -> Rows:
     return _numbers(first_places(np.where(wanted >= 0, mine * width + wanted, -1), keys))
 
 
-def _narrowed(some: Rows, others: Rows, factor: int) -> tuple[Rows, Rows, int]:
+def _narrowed(some: IntArray, others: IntArray, factor: int) -> tuple[IntArray, IntArray, int]:
     """Two columns of numbers and one more than their largest; renumbered where `factor` times that is no 64-bit number.
 
     Negative numbers stay negative.
@@ -176,16 +172,16 @@ def _narrowed(some: Rows, others: Rows, factor: int) -> tuple[Rows, Rows, int]:
     return numbers[: some.size], numbers[some.size :], distinct.size
 
 
-def _coded(values: Rows, names: dict[int, int]) -> Rows:
+def _coded(values: IntArray, names: dict[int, int]) -> IntArray:
     distinct, inverse = np.unique(values, return_inverse=True)
     return np.array([names[int(v)] for v in distinct], np.int64)[inverse]
 
 
-def _numbers(places: Rows) -> Numbers:
+def _numbers(places: IntArray) -> Int32Array:
     return places.astype(np.int32)
 
 
-def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Numbers]:
+def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Int32Array]:
     names = ["device", "context", "stream"]
     keys = frame.select(names)
     distinct = keys.unique().sort(names, nulls_last=False).with_row_index("number")
@@ -196,7 +192,7 @@ def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], .
     return tuple(distinct.select(names).rows()), np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
 
 
-def _blocks(call: Rows) -> tuple[Rows, Rows]:
+def _blocks(call: IntArray) -> tuple[IntArray, IntArray]:
     """Block of each op and first op of each block: ops of one call together, every other op alone."""
     linked = call[call >= 0]
     if linked.size == 0 or np.bincount(linked).max() == 1:
@@ -210,14 +206,14 @@ def _blocks(call: Rows) -> tuple[Rows, Rows]:
     return rank[inverse], _numbers(first[order])
 
 
-def same_stream_pairs(ops: Ops) -> tuple[Rows, Rows]:
+def same_stream_pairs(ops: Ops) -> tuple[IntArray, IntArray]:
     """Neighbouring ops of each stream, earlier and later."""
     order = np.argsort(ops.stream, kind="stable")
     same = ops.stream[order[1:]] == ops.stream[order[:-1]]
     return order[:-1][same], order[1:][same]
 
 
-def stream_neighbours(ops: Ops) -> tuple[Rows, Rows]:
+def stream_neighbours(ops: Ops) -> tuple[IntArray, IntArray]:
     """For each op, the one before it and the one after it on its stream; -1 where there is none."""
     earlier, later = same_stream_pairs(ops)
     before, after = np.full(len(ops), -1, np.int64), np.full(len(ops), -1, np.int64)
@@ -249,7 +245,9 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
 _COPY: Final = 2
 
 
-def _quantiles_by(group: Numbers, values: Times, chosen: Flags, quantiles: tuple[float, ...]) -> list[Times]:
+def _quantiles_by(
+    group: Int32Array, values: Int64Array, chosen: BoolArray, quantiles: tuple[float, ...]
+) -> list[Int64Array]:
     """Per quantile its value in each group; of all chosen where a group has too few, a usual one where none has."""
     group_count, group, values = int(group.max(initial=0)) + 1, group[chosen], values[chosen]
     sizes = np.bincount(group, minlength=group_count)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from polars.exceptions import ComputeError
 
 from timesink.errors import UsageError
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import thread_slices
@@ -69,7 +69,7 @@ class Target:
                 return f"{self.kind}:{self.pattern}"
 
 
-def chosen_ops(graph: Graph, target: Target) -> Flags:
+def chosen_ops(graph: Graph, target: Target) -> BoolArray:
     """Device ops that a target names, or that were launched inside the host time it names."""
     program = graph.program
     if target.kind == "any":
@@ -124,9 +124,7 @@ def _named_windows(graph: Graph, target: Target, number: Mapping[tuple[int, int]
     return found
 
 
-def _by_thread(
-    thread: npt.NDArray[np.signedinteger[Any]], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
-) -> dict[int, Intervals]:
+def _by_thread(thread: IntArray, start: Int64Array, end: Int64Array) -> dict[int, Intervals]:
     return {int(n): Intervals.union_of(start[thread == n], end[thread == n]) for n in np.unique(thread)}
 
 
@@ -139,7 +137,7 @@ def _shared_with_workers(graph: Graph, found: dict[int, Intervals]) -> dict[int,
     return found
 
 
-def calls_within(graph: Graph, windows: HostWindows) -> Flags:
+def calls_within(graph: Graph, windows: HostWindows) -> BoolArray:
     """Calls that begin inside the host time of their thread."""
     calls = graph.program.calls
     inside = np.zeros(len(calls), bool)
@@ -147,12 +145,6 @@ def calls_within(graph: Graph, windows: HostWindows) -> Flags:
         mine = np.flatnonzero(calls.thread == thread)
         inside[mine] = part.covered_ns(calls.start_ns[mine], calls.start_ns[mine] + 1) > 0
     return inside
-
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Shares = npt.NDArray[np.float64]
 
 
 class Edit:
@@ -173,7 +165,7 @@ class Edit:
         network = self.graph.network.rewritten(self._weight, self._unexplained)
         return self.graph.with_network(network.with_more(Edges.joined(self._more)) if self._more else network)
 
-    def scale_ops(self, ops: Flags, factor: float | Shares) -> None:
+    def scale_ops(self, ops: BoolArray, factor: float | Float64Array) -> None:
         """Multiply how long ops run. In a graph launch, only time in which no other op runs shrinks (R11).
 
         `factor` is one number, or one per op of the program.
@@ -196,7 +188,7 @@ class Edit:
             )
         self._shorten(self._run_edge[share != 0], np.minimum(share[share != 0], 1.0))
 
-    def drop_ops(self, ops: Flags) -> None:
+    def drop_ops(self, ops: BoolArray) -> None:
         """Take ops away: they run for no time, start without delay, and leave no gap."""
         self.scale_ops(ops, 0.0)
         self.close_gaps(ops, 0)
@@ -204,7 +196,7 @@ class Edit:
         gone = ops[self.graph.program.blocks.op[self.graph.block_of(self.graph.network.edges.dst[launches])]]
         self._weight[launches[gone]] = np.minimum(self._weight[launches[gone]], 0)
 
-    def close_gaps(self, ops: Flags, gap_ns: int) -> None:
+    def close_gaps(self, ops: BoolArray, gap_ns: int) -> None:
         """Let ops follow their predecessors on the stream after at most `gap_ns`, without the jitter of a launch."""
         graph, edges = self.graph, self.graph.network.edges
         left = np.bincount(graph.program.ops.block[~ops], minlength=len(graph.program.blocks)) == 0
@@ -220,7 +212,7 @@ class Edit:
         for thread, part in windows.items():
             self.save_host_parts(thread, part.start_ns, part.end_ns, np.full(len(part), share))
 
-    def save_host_parts(self, thread: int, start_ns: Times, end_ns: Times, share: Shares) -> None:
+    def save_host_parts(self, thread: int, start_ns: Int64Array, end_ns: Int64Array, share: Float64Array) -> None:
         """The same for disjoint intervals of one thread, in order, each with a share of its own."""
         if not start_ns.size:
             return
@@ -237,7 +229,7 @@ class Edit:
         touched = saved > 0
         self._shorten(mine[touched], np.minimum(saved[touched] / length[touched], 1.0))
 
-    def drop_waits(self, calls: Flags) -> None:
+    def drop_waits(self, calls: BoolArray) -> None:
         """Let calls return at once instead of waiting for the device; they cost nothing any more."""
         graph, points, edges = self.graph, self.graph.program.points, self.graph.network.edges
         ends = np.zeros(graph.network.observed_ns.size, bool)
@@ -247,25 +239,25 @@ class Edit:
         self._weight[own[ends[edges.dst[own]]]] = 0
         self.start_promptly(ends)
 
-    def disable(self, among: Rows, into: Flags) -> None:
+    def disable(self, among: Int64Array, into: BoolArray) -> None:
         """Take edges away that enter the marked nodes."""
         gone = among[into[self.graph.network.edges.dst[among]]]
         self._weight[gone] = DISABLED
 
-    def disable_from(self, among: Rows, out_of: Flags) -> None:
+    def disable_from(self, among: Int64Array, out_of: BoolArray) -> None:
         """Take edges away that leave the marked nodes."""
         gone = among[out_of[self.graph.network.edges.src[among]]]
         self._weight[gone] = DISABLED
 
-    def start_promptly(self, nodes: Flags) -> None:
+    def start_promptly(self, nodes: BoolArray) -> None:
         """Forget the delays of the marked nodes that no weight explains."""
         self._unexplained[nodes[self.graph.network.edges.dst]] = 0
 
-    def add(self, kind: EdgeKind, src: Rows, dst: Rows, weight_ns: Times | int) -> None:
+    def add(self, kind: EdgeKind, src: Int64Array, dst: Int64Array, weight_ns: Int64Array | int) -> None:
         """Demand more: dst happens no earlier than that after src."""
         self._more.append(Edges.of(kind, src, dst, weight_ns))
 
-    def _shorten(self, edges: Rows, share: Shares) -> None:
+    def _shorten(self, edges: Int64Array, share: Float64Array) -> None:
         """Edges whose weight is disabled stay so; rounding keeps the order of two savings."""
         weight = self._weight[edges]
         kept = np.rint(weight * (1.0 - share)).astype(np.int64)

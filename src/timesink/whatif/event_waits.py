@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.calls import CallKind
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.tables import EVENT_WAITS
 from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Ops
 from timesink.whatif.host import Calls
 from timesink.whatif.releases import Launches
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 # A source that ended this long after its sink started cannot have been waited for: the inference was wrong.
 _CLOCK_SLACK_NS: Final = 1_000
@@ -29,9 +25,9 @@ _COMMUNICATION: Final = 1
 class EventEdges:
     """Pairs of blocks (source ends before sink starts), and whether each was recorded or inferred."""
 
-    source: Rows
-    sink: Rows
-    inferred: Flags
+    source: Int64Array
+    sink: Int64Array
+    inferred: BoolArray
 
 
 def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> EventEdges:
@@ -47,7 +43,9 @@ def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Bl
     return EventEdges(source[possible], sink[possible], inferred[possible])
 
 
-def _recorded(trace: Trace, rank: int, calls: Calls, ops: Ops, launches: Launches) -> tuple[Rows, Rows, Rows]:
+def _recorded(
+    trace: Trace, rank: int, calls: Calls, ops: Ops, launches: Launches
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Source and sink of each usable row of `event_waits`; correlations of the waits that were usable.
 
     A wait on a record that came after it is discarded: kineto before its change 1339 wrote such pairs.
@@ -86,7 +84,9 @@ def _next_on(launches: Launches, stream: int, after_ns: int) -> int:
     return int(block[place]) if place < block.size else -1
 
 
-def _by_pattern(waits: Rows, calls: Calls, ops: Ops, blocks: Blocks, launches: Launches) -> tuple[Rows, Rows]:
+def _by_pattern(
+    waits: Int64Array, calls: Calls, ops: Ops, blocks: Blocks, launches: Launches
+) -> tuple[Int64Array, Int64Array]:
     """A wait call orders the thread's next launch behind earlier work of another stream.
 
     Before a collective that is the last computation; before a computation, the last collective; on other streams, the
@@ -110,7 +110,7 @@ def _by_pattern(waits: Rows, calls: Calls, ops: Ops, blocks: Blocks, launches: L
     return launches.block[source[usable]], launches.block[sink[usable]]
 
 
-def _next_by_thread(waits: Rows, calls: Calls, launches: Launches) -> Rows:
+def _next_by_thread(waits: Int64Array, calls: Calls, launches: Launches) -> Int64Array:
     """Place, in launch order, of the calling thread's next launch after each wait, or -1."""
     thread = calls.thread[launches.call]
     answer = np.full(waits.size, -1, np.int64)

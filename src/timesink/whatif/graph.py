@@ -11,21 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from timesink.model.arrays import IntArray
 from timesink.model.schema import Table
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.network import EdgeKind, Network, Replay
 from timesink.whatif.program import Program
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.signedinteger[Any]]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +38,7 @@ class Graph:
     network: Network
     kappa: float = 1.0
     slowdown: float = 1.0
-    op_rows: Rows | None = None
+    op_rows: IntArray | None = None
 
     @classmethod
     def from_trace(cls, trace: Trace, rank: int | None = None) -> Graph:
@@ -50,11 +46,11 @@ class Graph:
         return cls.of(Program.read(trace, rank), trace.tables)
 
     @classmethod
-    def of(cls, program: Program, tables: Mapping[Table, pl.DataFrame], op_rows: Rows | None = None) -> Graph:
+    def of(cls, program: Program, tables: Mapping[Table, pl.DataFrame], op_rows: IntArray | None = None) -> Graph:
         """The graph of a program that was read before; `tables` are those of its trace, for the names in changes."""
         return cls(tables, program, Network.build(program.observed_ns, program.edges()), op_rows=op_rows)
 
-    def rows_of_ops(self) -> Rows:
+    def rows_of_ops(self) -> IntArray:
         """The row of `device_ops`, in the whole trace, of each op of the program."""
         row = self.program.ops.row
         return row if self.op_rows is None else self.op_rows[row]
@@ -67,14 +63,14 @@ class Graph:
         """The graph with one thing changed; this one stays as it is. Changes may be applied one after another."""
         return change.rewrite(self) if case is None else change.rewrite(self, case)
 
-    def edges_of(self, *kinds: EdgeKind) -> Rows:
+    def edges_of(self, *kinds: EdgeKind) -> IntArray:
         """Numbers of the edges of these kinds."""
         chosen = np.zeros(len(self.network.edges), bool)
         for kind in kinds:
             chosen |= self.network.edges.kind == kind
         return np.flatnonzero(chosen)
 
-    def block_of(self, node: Rows) -> Rows:
+    def block_of(self, node: IntArray) -> IntArray:
         """The block whose start or end a node is; negative for host points."""
         return (node - len(self.program.points)) // 2
 

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.model.trace import Trace
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
 
 AUTOGRAD: Final = r"^autograd::engine::evaluate_function|^CompiledFunctionBackward"
 # A worker's activity lies in the owner's silences; the odd hundredth allows for clock jitter at their edges.
@@ -36,11 +33,11 @@ class Bursts:
     events name the worker; the others are inferred from alternation in time alone.
     """
 
-    owner: Rows
-    worker: Rows
-    fork_ns: Times
-    join_ns: Times
-    proven: npt.NDArray[np.bool_]
+    owner: Int64Array
+    worker: Int64Array
+    fork_ns: Int64Array
+    join_ns: Int64Array
+    proven: BoolArray
 
     def __len__(self) -> int:
         return int(self.owner.size)
@@ -57,7 +54,7 @@ def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> 
     activity = _activity(trace, rank, threads)
     busiest = sorted(activity, key=lambda t: (-len(activity[t]), t))[:_BUSIEST]
     autograd = _autograd_threads(trace, rank, threads)
-    parts: list[tuple[int, int, Times, Times, bool]] = []
+    parts: list[tuple[int, int, Int64Array, Int64Array, bool]] = []
     workers: set[int] = set()
     for worker in sorted(busiest, key=lambda t: (t not in autograd, t)):
         owners = [o for o in busiest if o != worker and o not in workers and threads[o][0] == threads[worker][0]]
@@ -79,9 +76,9 @@ def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> 
 
 def _best_owner(
     worker: int, owners: Sequence[int], activity: Mapping[int, Intervals], proven: bool
-) -> tuple[int, Times, Times] | None:
+) -> tuple[int, Int64Array, Int64Array] | None:
     """The thread in whose silences the worker's activity lies, the one with most bursts; forks and joins."""
-    found: list[tuple[int, int, Times, Times]] = []
+    found: list[tuple[int, int, Int64Array, Int64Array]] = []
     mine = activity[worker]
     for owner in owners:
         other = activity[owner]

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.calls import call_kinds
+from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, IntArray
 from timesink.model.nesting import key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.handovers import Bursts
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.signedinteger[Any]]
-Flags = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,20 +22,20 @@ class Calls:
     `row` is the row of `api_calls`; `correlation` is -1 where none was recorded.
     """
 
-    row: Numbers
-    thread: Numbers
-    process: Rows
-    kind: npt.NDArray[np.int8]
-    start_ns: Times
-    end_ns: Times
-    correlation: Rows
+    row: Int32Array
+    thread: Int32Array
+    process: IntArray
+    kind: Int8Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    correlation: IntArray
     threads: tuple[tuple[int, int], ...]
 
     def __len__(self) -> int:
         return int(self.row.size)
 
     @property
-    def lengths_ns(self) -> Times:
+    def lengths_ns(self) -> Int64Array:
         """How long each call took."""
         return self.end_ns - self.start_ns
 
@@ -55,15 +49,15 @@ class HostPoints:
     for a fork, so that no work links them to the point before.
     """
 
-    thread: Rows
-    time_ns: Times
-    call: Rows
-    ends: Flags
-    begin_of: Rows
-    end_of: Rows
-    fork_of: Rows
-    join_of: Rows
-    cut: Flags
+    thread: IntArray
+    time_ns: Int64Array
+    call: IntArray
+    ends: BoolArray
+    begin_of: IntArray
+    end_of: IntArray
+    fork_of: IntArray
+    join_of: IntArray
+    cut: BoolArray
 
     def __len__(self) -> int:
         return int(self.time_ns.size)
@@ -102,7 +96,7 @@ def host_points(trace: Trace, rank: int, calls: Calls, bursts: Bursts) -> HostPo
     outer_thread, outer_ns = _outer_points(trace, rank, calls)
     count, marks, outer = len(calls), len(bursts), outer_ns.size
     time = np.concatenate((calls.start_ns, calls.end_ns, bursts.fork_ns, bursts.join_ns, outer_ns))
-    thread: Rows = np.concatenate((calls.thread, calls.thread, bursts.owner, bursts.owner, outer_thread))
+    thread: IntArray = np.concatenate((calls.thread, calls.thread, bursts.owner, bursts.owner, outer_thread))
     mark = -1 - np.arange(marks + outer)
     call = np.concatenate((np.arange(count), np.arange(count), mark[:marks], mark))
     ends = np.repeat([False, True, False, True, False], [count, count, marks, marks, outer])
@@ -114,7 +108,7 @@ def host_points(trace: Trace, rank: int, calls: Calls, bursts: Bursts) -> HostPo
     return _with_cuts(points, bursts)
 
 
-def _outer_points(trace: Trace, rank: int, calls: Calls) -> tuple[Rows, Times]:
+def _outer_points(trace: Trace, rank: int, calls: Calls) -> tuple[IntArray, Int64Array]:
     """Where the records of each calling thread begin and end, if outside of its calls: work there counts too."""
     number = {pair: n for n, pair in enumerate(calls.threads)}
     first: dict[int, int] = {}
@@ -139,7 +133,7 @@ def _outer_points(trace: Trace, rank: int, calls: Calls) -> tuple[Rows, Times]:
     return threads, times
 
 
-def _order(thread: Rows, time: Times, ends: Flags, count: int) -> Rows:
+def _order(thread: IntArray, time: Int64Array, ends: BoolArray, count: int) -> IntArray:
     """By thread, time; at one instant a call's end comes before the next begin, but never before its own begin.
 
     A fork closes what was done before it, a join opens what comes after.

@@ -6,13 +6,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from timesink import _native
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.int64]
-Kinds = npt.NDArray[np.int8]
+from timesink.model.arrays import Int8Array, Int64Array
 
 DISABLED = _native.DISABLED
 
@@ -39,17 +35,17 @@ class Edges:
     was observed: the jitter of a launch is gone where another edge comes to bind.
     """
 
-    src: Rows
-    dst: Rows
-    weight_ns: Times
-    kind: Kinds
-    unexplained_ns: Times
+    src: Int64Array
+    dst: Int64Array
+    weight_ns: Int64Array
+    kind: Int8Array
+    unexplained_ns: Int64Array
 
     def __len__(self) -> int:
         return int(self.src.size)
 
     @classmethod
-    def of(cls, kind: EdgeKind, src: Rows, dst: Rows, weight_ns: Times | int) -> Edges:
+    def of(cls, kind: EdgeKind, src: Int64Array, dst: Int64Array, weight_ns: Int64Array | int) -> Edges:
         """Edges of one kind; one weight may stand for all."""
         weight = np.broadcast_to(np.asarray(weight_ns, np.int64), src.shape)
         return cls(src, dst, weight, np.full(src.size, kind, np.int8), np.zeros(src.size, np.int64))
@@ -65,12 +61,12 @@ class Edges:
             np.concatenate([p.unexplained_ns for p in parts]),
         )
 
-    def taken(self, rows: Rows) -> Edges:
+    def taken(self, rows: Int64Array) -> Edges:
         """The chosen edges, in that order."""
         return Edges(self.src[rows], self.dst[rows], self.weight_ns[rows], self.kind[rows], self.unexplained_ns[rows])
 
     @property
-    def demands_ns(self) -> Times:
+    def demands_ns(self) -> Int64Array:
         """What each edge demands; `DISABLED` where it is disabled."""
         return np.where(self.weight_ns == DISABLED, DISABLED, self.weight_ns + self.unexplained_ns)
 
@@ -79,10 +75,10 @@ class Edges:
 class Replay:
     """When each node happens, and the edge that bound it (-1 where none did)."""
 
-    time_ns: Times
-    binding: Rows
+    time_ns: Int64Array
+    binding: Int64Array
 
-    def path_to(self, node: int, network: Network, until_ns: int) -> Rows:
+    def path_to(self, node: int, network: Network, until_ns: int) -> Int64Array:
         """The edges that bound a node, back to a time, latest first."""
         return _native.path_back(network.edges.src, self.binding, self.time_ns, node, until_ns)
 
@@ -95,14 +91,14 @@ class Network:
     that contradicted others and were left out.
     """
 
-    observed_ns: Times
+    observed_ns: Int64Array
     edges: Edges
-    order: Rows
-    first: Rows
+    order: Int64Array
+    first: Int64Array
     dropped: int
 
     @classmethod
-    def build(cls, observed_ns: Times, edges: Edges) -> Network:
+    def build(cls, observed_ns: Int64Array, edges: Edges) -> Network:
         """Weights above what was observed are lowered to it, so that nothing unexplained is negative."""
         order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, observed_ns)
         network = cls(observed_ns, edges.taken(in_edges), order, first, int(dropped.size))
@@ -113,7 +109,7 @@ class Network:
         time, binding = _native.replay(self.order, self.first, self.edges.src, self.edges.demands_ns, self.observed_ns)
         return Replay(time, binding)
 
-    def reweighted(self, weight_ns: Times, times_ns: Times) -> Network:
+    def reweighted(self, weight_ns: Int64Array, times_ns: Int64Array) -> Network:
         """Other intrinsic costs for the same times of all nodes: binding edges get what they leave unexplained."""
         edges = self.edges
         weight = np.minimum(weight_ns, times_ns[edges.dst] - times_ns[edges.src])
@@ -129,7 +125,7 @@ class Network:
         unexplained[binding] = times_ns[edges.dst[binding]] - arrivals[binding]
         return self.rewritten(weight, unexplained)
 
-    def rewritten(self, weight_ns: Times, unexplained_ns: Times) -> Network:
+    def rewritten(self, weight_ns: Int64Array, unexplained_ns: Int64Array) -> Network:
         """The same edges with other costs."""
         return replace(self, edges=replace(self.edges, weight_ns=weight_ns, unexplained_ns=unexplained_ns))
 

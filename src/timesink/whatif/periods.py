@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS
@@ -19,16 +19,13 @@ from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind, Replay
 from timesink.whatif.program import Program
 
-Times = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepWindows:
     """Host windows of steady steps, in order: one begins where the program begins a step, not where the GPU does."""
 
-    start_ns: Times
-    end_ns: Times
+    start_ns: Int64Array
+    end_ns: Int64Array
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -62,7 +59,7 @@ class Anchors:
         count[workers] = 0
         return int(np.argmax(count)) if count.size and count.max() > 0 else None
 
-    def periods(self, replay: Replay) -> Floats:
+    def periods(self, replay: Replay) -> Float64Array:
         """Time of each step: between host anchors or device anchors, whichever are further apart over all steps.
 
         The device anchor of an instant is the completion of all work launched before it. Where the host runs ahead, the
@@ -71,7 +68,7 @@ class Anchors:
         start, end = self.boundaries(replay)
         return end - start
 
-    def boundaries(self, replay: Replay) -> tuple[Floats, Floats]:
+    def boundaries(self, replay: Replay) -> tuple[Float64Array, Float64Array]:
         """Where each step starts and ends, after `origin_ns`, by the anchors that set the pace."""
         host, device = self.host_ns(replay), self.device_ns(replay)
         if host is None or device is None:
@@ -81,10 +78,10 @@ class Anchors:
             )
         return host if float((host[1] - host[0]).sum()) > float((device[1] - device[0]).sum()) else device
 
-    def _plain(self, instants: Times) -> Floats:
+    def _plain(self, instants: Int64Array) -> Float64Array:
         return np.asarray(instants - self.origin_ns, np.float64)
 
-    def host_ns(self, replay: Replay) -> tuple[Floats, Floats] | None:
+    def host_ns(self, replay: Replay) -> tuple[Float64Array, Float64Array] | None:
         """When the main thread passes the starts and ends of the windows, after `origin_ns`."""
         if self.main_thread is None:
             return None
@@ -93,14 +90,14 @@ class Anchors:
         seen = (points.time_ns[mine] - self.origin_ns).astype(np.float64)
         now = (replay.time_ns[mine] - self.origin_ns).astype(np.float64)
 
-        def passed(instants: Times) -> Floats:
+        def passed(instants: Int64Array) -> Float64Array:
             wanted = (instants - self.origin_ns).astype(np.float64)
             beyond = np.minimum(wanted - seen[0], 0) + np.maximum(wanted - seen[-1], 0)
             return np.asarray(np.interp(wanted, seen, now) + beyond, np.float64)
 
         return passed(self.windows.start_ns), passed(self.windows.end_ns)
 
-    def device_ns(self, replay: Replay) -> tuple[Floats, Floats] | None:
+    def device_ns(self, replay: Replay) -> tuple[Float64Array, Float64Array] | None:
         """When all work launched before the starts and ends of the windows is complete, after `origin_ns`."""
         if not self._order.size:
             return None
@@ -108,7 +105,7 @@ class Anchors:
         complete = np.maximum.accumulate(replay.time_ns[self.program.end_node(blocks)])
         first = replay.time_ns[self.program.start_node(blocks[:1])]
 
-        def done(instants: Times) -> Floats:
+        def done(instants: Int64Array) -> Float64Array:
             place = np.searchsorted(self._launched_ns, instants, side="left") - 1
             reached = np.where(place >= 0, complete[np.maximum(place, 0)], first)
             return np.asarray(reached - self.origin_ns, np.float64)
@@ -139,7 +136,7 @@ class Anchors:
         return max(totals, default=0) / max(len(self.windows), 1)
 
 
-def _in_flight(program: Program) -> npt.NDArray[np.bool_]:
+def _in_flight(program: Program) -> BoolArray:
     """Blocks launched before the recording began: their launch is not in the trace, and on their stream they run
     before every block whose launch is."""
     ops, blocks = program.ops, program.blocks
@@ -201,7 +198,7 @@ def _typical(graph: Graph, anchors: Anchors) -> float:
     return float(np.median(anchors.periods(graph.replay())))
 
 
-def _scaled(graph: Graph, kappa: float, inflated: Floats) -> Graph:
+def _scaled(graph: Graph, kappa: float, inflated: Float64Array) -> Graph:
     """Host weights times kappa, of the share of each that is inflated."""
     network = graph.network
     host = graph.edges_of(*_HOST)
@@ -211,7 +208,7 @@ def _scaled(graph: Graph, kappa: float, inflated: Floats) -> Graph:
     return graph.with_network(network.rewritten(weight, network.edges.unexplained_ns))
 
 
-def _recorded_shares(graph: Graph) -> Floats:
+def _recorded_shares(graph: Graph) -> Float64Array:
     """The share of each host edge's time that lies inside recorded events of its thread."""
     program, edges = graph.program, graph.network.edges
     host = graph.edges_of(*_HOST)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 import numpy as np
-import numpy.typing as npt
 
+from timesink.model.arrays import Float64Array
 from timesink.whatif.critical import PathShare, path_shares
 from timesink.whatif.graph import Case, Change, Graph, Touches
 from timesink.whatif.network import DISABLED, EdgeKind, Replay
@@ -74,8 +74,6 @@ def host_only_ns(graph: Graph, anchors: Anchors) -> float:
     found = anchors.host_ns(graph.with_network(graph.network.rewritten(weight, unexplained)).replay())
     return float(np.mean(found[1] - found[0])) if found is not None else 0.0
 
-
-Floats = npt.NDArray[np.float64]
 
 # Above this share of the step a replay explains too little to be trusted (R1 to R11: "reject what-if").
 RESIDUAL_LIMIT_RATIO: Final = 0.05
@@ -171,7 +169,7 @@ class Pricer:
         return replace(self._replayed(change), refused=self._slowed(change))
 
     def _replayed(self, change: Change) -> Price:
-        gains: list[Floats] = []
+        gains: list[Float64Array] = []
         for case, usual, _ in _DRAWS:
             graph, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
             changed = graph.apply(change, case)
@@ -242,7 +240,7 @@ def _at_usual_costs(graph: Graph, replay: Replay) -> Graph:
     return graph.with_network(network.reweighted(weight, replay.time_ns))
 
 
-def _interval(gains: list[Floats], step_ns: float) -> tuple[float, float]:
+def _interval(gains: list[Float64Array], step_ns: float) -> tuple[float, float]:
     """p10 and p90 of the mean gain over resampled steps and drawn replays. The seed is fixed: one answer per trace."""
     rng = np.random.default_rng(_SEED)
     weights = np.array([share for _, _, share in _DRAWS])

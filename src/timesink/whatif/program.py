@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from timesink.errors import UsageError
+from timesink.model.arrays import Int64Array, IntArray
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Costs, Ops, measure_costs, read_ops, same_stream_pairs
@@ -17,9 +17,6 @@ from timesink.whatif.handovers import Bursts, find_bursts
 from timesink.whatif.host import Calls, HostPoints, burst_points, host_points, read_calls
 from timesink.whatif.network import EdgeKind, Edges
 from timesink.whatif.releases import Releases, find_releases
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.signedinteger[Any]]
 
 # What a call that waits costs once it may go on, where the trace shows none that did not wait.
 _RETURN_IF_UNSEEN_NS: Final = 5_000
@@ -72,16 +69,16 @@ class Program(Work):
         points = host_points(trace, rank, work.calls, work.bursts)
         return cls(**{part.name: getattr(work, part.name) for part in fields(Work)}, points=points)
 
-    def start_node(self, block: Rows) -> Rows:
+    def start_node(self, block: IntArray) -> IntArray:
         """The node at which a block starts."""
         return len(self.points) + 2 * block
 
-    def end_node(self, block: Rows) -> Rows:
+    def end_node(self, block: IntArray) -> IntArray:
         """The node at which a block ends."""
         return len(self.points) + 2 * block + 1
 
     @property
-    def observed_ns(self) -> Times:
+    def observed_ns(self) -> Int64Array:
         """When each node happened."""
         device = np.stack((self.blocks.start_ns, self.blocks.end_ns), axis=1).ravel()
         return np.concatenate((self.points.time_ns, device))
@@ -106,7 +103,7 @@ class Program(Work):
         weight[ends] = np.minimum(weight[ends], usual)
         return Edges.of(EdgeKind.HOST, later - 1, later, weight[later])
 
-    def blocking_costs(self) -> tuple[Rows, Times]:
+    def blocking_costs(self) -> tuple[IntArray, Int64Array]:
         """Calls that waited, and what each costs by itself: the median of its kind where none waited."""
         calls, releases = self.calls, self.releases
         found = np.zeros(len(calls), bool)
@@ -172,7 +169,7 @@ class Program(Work):
             weight[calls.kind[releases.call] == number] = max(0, int(np.median(tail[kind == number])))
         return Edges.of(EdgeKind.RELEASE, self.end_node(releases.block), self.points.end_of[releases.call], weight)
 
-    def _released_ns(self) -> Times:
+    def _released_ns(self) -> Int64Array:
         """When what each call waited for was over; long ago where it waited for nothing known."""
         released = np.full(len(self.calls), np.iinfo(np.int64).min, np.int64)
         np.maximum.at(released, self.releases.call, self.blocks.end_ns[self.releases.block])
@@ -183,7 +180,7 @@ class Program(Work):
         full, freed, _ = self._full_queue()
         return Edges.of(EdgeKind.QUEUE, self.end_node(freed), self.points.end_of[full], 0)
 
-    def _full_queue(self) -> tuple[Rows, Rows, int]:
+    def _full_queue(self) -> tuple[IntArray, IntArray, int]:
         """Launches blocked on a full queue, the block whose end freed each, and what a launch usually takes."""
         block = np.flatnonzero(self.blocks.call >= 0)
         call = self.blocks.call[block]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.calls import CallKind
+from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS, SYNCS
 from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Ops
 from timesink.whatif.host import Calls
-
-Times = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.signedinteger[Any]]
-Flags = npt.NDArray[np.bool_]
 
 # Device and host stamps of one instant differ by this much at most; a release may seem to follow the return it caused.
 _CLOCK_SLACK_NS: Final = 20_000
@@ -34,10 +30,10 @@ class Releases:
     `blocking` marks every call that can wait for the device, whether or not a release was found for it.
     """
 
-    call: Rows
-    block: Rows
-    inferred: Flags
-    blocking: Flags
+    call: IntArray
+    block: IntArray
+    inferred: BoolArray
+    blocking: BoolArray
 
 
 def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> Releases:
@@ -63,10 +59,10 @@ def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Block
 class Launches:
     """Launched blocks in order of launch, and per stream the blocks on it in that order."""
 
-    block: Rows
-    at_ns: Times
-    call: Rows
-    on_stream: dict[int, tuple[Times, Rows]]
+    block: IntArray
+    at_ns: Int64Array
+    call: IntArray
+    on_stream: dict[int, tuple[Int64Array, IntArray]]
 
     @classmethod
     def of(cls, calls: Calls, ops: Ops, blocks: Blocks) -> Launches:
@@ -88,7 +84,7 @@ class Launches:
         }
         return cls(launched[order], at[order], blocks.call[launched][order], on_stream)
 
-    def last_on(self, stream: int, before_ns: Times) -> Rows:
+    def last_on(self, stream: int, before_ns: Int64Array) -> IntArray:
         """The last block launched on a stream before each time, -1 where none was."""
         if stream not in self.on_stream:
             return np.full(before_ns.size, -1, np.int64)
@@ -98,16 +94,16 @@ class Launches:
 
 
 _UNNAMED, _NO_WORK = -1, -2
-Pairs = tuple[Rows, Rows, Flags]
+Pairs = tuple[IntArray, IntArray, BoolArray]
 
 
-def _pairs(call: Rows, block: Rows, inferred: Flags | bool = False) -> Pairs:
+def _pairs(call: IntArray, block: IntArray, inferred: BoolArray | bool = False) -> Pairs:
     found = block >= 0
     flags = np.broadcast_to(np.asarray(inferred, bool), call.shape)
     return call[found], block[found], flags[found]
 
 
-def _device_syncs(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+def _device_syncs(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
     """The last block launched on each stream before the call. Streams idle since the call before need no edge."""
     start = calls.start_ns[chosen]
     order = np.argsort(start, kind="stable")
@@ -124,7 +120,7 @@ def _device_syncs(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches
     return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))  # type: ignore[return-value]
 
 
-def _freeing(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+def _freeing(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
     """cudaFree and its like drain the device: taken so only where the call is seen to outlast running work (R4)."""
     call, block, inferred = _nearest(chosen, calls, blocks, launches)
     waited = blocks.end_ns[block] > calls.start_ns[call]
@@ -152,7 +148,7 @@ def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Block
     return tuple(np.concatenate(columns) for columns in zip(direct, guessed, kept, strict=True))  # type: ignore[return-value]
 
 
-def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> Rows:
+def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> IntArray:
     """Per call, the number of the stream that its row of `syncs` names; -1 for no row, -2 for a stream without work."""
     answer = np.full(len(calls), -1, np.int64)
     rows = trace.get(SYNCS).filter(
@@ -181,7 +177,7 @@ def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> Rows:
     return answer
 
 
-def _stream_used_last(chosen: Rows, calls: Calls, ops: Ops, launches: Launches, blocks: Blocks) -> Rows:
+def _stream_used_last(chosen: IntArray, calls: Calls, ops: Ops, launches: Launches, blocks: Blocks) -> IntArray:
     """The stream of the last block that the calling thread launched before the call, or -1."""
     thread = calls.thread[launches.call]
     order = np.lexsort((launches.at_ns, thread))
@@ -197,7 +193,7 @@ def _stream_used_last(chosen: Rows, calls: Calls, ops: Ops, launches: Launches, 
     return answer
 
 
-def _nearest(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+def _nearest(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
     """The block, launched before the call, whose end came last before the return: only if the return followed soon."""
     if not chosen.size or not launches.block.size:
         return _pairs(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -210,7 +206,7 @@ def _nearest(chosen: Rows, calls: Calls, blocks: Blocks, launches: Launches) -> 
     return _pairs(chosen[near], launches.block[candidate[near]], True)
 
 
-def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> tuple[Rows, Rows]:
+def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> tuple[IntArray, IntArray]:
     """Copies whose call waits for the copy: synchronous ones, device to pageable, long ones pageable to device."""
     copies = np.flatnonzero((blocks.call >= 0) & (ops.op_class[blocks.op] == 2)) if len(ops) else np.empty(0, np.int64)
     call = blocks.call[copies]

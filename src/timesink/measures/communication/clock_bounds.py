@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from timesink.model.arrays import BoolArray, Int64Array
 
 # "No limit known": far beyond any offset, and far enough from the ends of int64 to be added to.
 UNKNOWN: Final = 1 << 58
@@ -31,15 +29,15 @@ class Visits:
     message its sender holds and its receiver is held.
     """
 
-    clock: Numbers
-    instance: Numbers
-    start_ns: Numbers
-    end_ns: Numbers
-    holds: Flags
-    held: Flags
+    clock: Int64Array
+    instance: Int64Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    holds: BoolArray
+    held: BoolArray
 
     @classmethod
-    def of_barriers(cls, clock: Numbers, instance: Numbers, start_ns: Numbers, end_ns: Numbers) -> Visits:
+    def of_barriers(cls, clock: Int64Array, instance: Int64Array, start_ns: Int64Array, end_ns: Int64Array) -> Visits:
         """Collectives that nobody leaves before everybody has come."""
         every = np.ones(clock.size, np.bool_)
         return cls(clock, instance, start_ns, end_ns, every, every)
@@ -50,7 +48,7 @@ class Visits:
         return int(self.clock.max()) + 1 if self.clock.size else 0
 
 
-def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Numbers, Numbers]:
+def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Int64Array, Int64Array]:
     """Lowest and highest offset of each row's clock against clock 0, at that collective; -+UNKNOWN where none follows.
 
     The offset is what the clock shows minus what clock 0 shows. A lowest above a highest says that the rows contradict
@@ -73,15 +71,15 @@ def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Numbers, Numbers]
 class _Rows:
     """Visits by clock and time; `group` lists them by instance, `first` begins each instance there."""
 
-    order: Numbers
-    clock: Numbers
-    widening: Numbers
-    group: Numbers
-    first: Numbers
-    which: Numbers
+    order: Int64Array
+    clock: Int64Array
+    widening: Int64Array
+    group: Int64Array
+    first: Int64Array
+    which: Int64Array
 
     @classmethod
-    def of(cls, visits: Visits, start_ns: Numbers, drift_ratio: float) -> _Rows:
+    def of(cls, visits: Visits, start_ns: Int64Array, drift_ratio: float) -> _Rows:
         order = np.lexsort((start_ns, visits.clock))
         instance = visits.instance[order]
         group = np.argsort(instance, kind="stable")
@@ -94,11 +92,11 @@ class _Rows:
 class _Side:
     """A time of each visit, and whether it counts."""
 
-    time_ns: Numbers
-    counts: Flags
+    time_ns: Int64Array
+    counts: BoolArray
 
 
-def _highest(rows: _Rows, leaving: _Side, entering: _Side) -> Numbers:
+def _highest(rows: _Rows, leaving: _Side, entering: _Side) -> Int64Array:
     """Shortest paths from clock 0: offset <= (offset' - entering') + leaving for any two in one collective.
 
     With times negated and their roles exchanged the same sum bounds the negated offset, hence the offset from below.
@@ -121,7 +119,7 @@ def _highest(rows: _Rows, leaving: _Side, entering: _Side) -> Numbers:
     return back
 
 
-def _spread(clock: Numbers, bound: Numbers, widening: Numbers) -> Numbers:
+def _spread(clock: Int64Array, bound: Int64Array, widening: Int64Array) -> Int64Array:
     """Each bound, or a neighbour's on the same clock widened by the drift between them; rows lie in time order."""
     forward = _running_minimum(clock, bound - widening) + widening
     backward = _running_minimum(clock[::-1], (bound + widening)[::-1])[::-1] - widening
@@ -129,7 +127,7 @@ def _spread(clock: Numbers, bound: Numbers, widening: Numbers) -> Numbers:
     return np.where(spread > UNKNOWN // 2, UNKNOWN, spread)
 
 
-def _running_minimum(group: Numbers, value: Numbers) -> Numbers:
+def _running_minimum(group: Int64Array, value: Int64Array) -> Int64Array:
     """The running minimum, begun anew at each group; rows of a group are adjacent."""
     value = value.copy()
     first = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1]))) if group.size else group

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
-
-Numbers = npt.NDArray[np.int64]
+from timesink.model.arrays import Int64Array
 
 # Two clocks of disciplined hosts drift apart by no more: 500 ppm is the fastest that NTP slews a clock (RFC 5905).
 MAX_DRIFT_RATIO: Final = 5e-4
@@ -148,18 +146,18 @@ def _connects_all(calls: pl.DataFrame, every: pl.DataFrame) -> bool:
 class _Limits:
     """Limits of one clock's offset at the times of its rigorous calls."""
 
-    time_ns: Numbers
-    low_ns: Numbers
-    high_ns: Numbers
+    time_ns: Int64Array
+    low_ns: Int64Array
+    high_ns: Int64Array
 
     @classmethod
-    def of(cls, visits: Visits, low: Numbers, high: Numbers, clock: int) -> _Limits:
+    def of(cls, visits: Visits, low: Int64Array, high: Int64Array, clock: int) -> _Limits:
         mine = np.flatnonzero(visits.clock == clock)
         mine = mine[np.argsort(visits.start_ns[mine], kind="stable")]
         mine = mine[(low[mine] > -UNKNOWN) & (high[mine] < UNKNOWN)]
         return cls(visits.start_ns[mine], low[mine], high[mine])
 
-    def at(self, time_ns: Numbers) -> tuple[Numbers, Numbers]:
+    def at(self, time_ns: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The limits at other times: those of the call before and the call after, widened by drift, intersected."""
         if not self.time_ns.size:
             return np.full(time_ns.size, -UNKNOWN, np.int64), np.full(time_ns.size, UNKNOWN, np.int64)
@@ -182,7 +180,7 @@ class _Fit:
     middle_ns: int
     residual_ns: int
 
-    def at(self, time_ns: Numbers) -> Numbers:
+    def at(self, time_ns: Int64Array) -> Int64Array:
         moved = np.rint(self.drift_ratio * (time_ns - self.middle_ns)).astype(np.int64)
         return np.asarray(self.offset_ns + moved, np.int64)
 
@@ -198,7 +196,7 @@ def _clocks_of(members: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return ranks.with_columns(number.alias("clock_number")).sort("rank")
 
 
-def _visits(calls: pl.DataFrame, clock: Numbers) -> Visits:
+def _visits(calls: pl.DataFrame, clock: Int64Array) -> Visits:
     instance, start, end = (calls[name].to_numpy() for name in ("instance", "start_ns", "end_ns"))
     kind = calls["kind"]
     return Visits(clock, instance, start, end, holds=(kind != "recv").to_numpy(), held=(kind != "send").to_numpy())
@@ -229,7 +227,7 @@ def _fitted(calls: pl.DataFrame) -> dict[int, _Fit]:
     }
 
 
-def _chained(clock: Numbers, instance: Numbers, own: Numbers) -> Numbers:
+def _chained(clock: Int64Array, instance: Int64Array, own: Int64Array) -> Int64Array:
     """A first guess: clocks reached from clock 0 over collectives they share, one after another."""
     count = int(clock.max()) + 1
     offset, reached = np.zeros(count, np.int64), np.zeros(count, np.bool_)
@@ -247,7 +245,7 @@ def _chained(clock: Numbers, instance: Numbers, own: Numbers) -> Numbers:
             reached[at] = True
 
 
-def _common_end(clock: Numbers, instance: Numbers, aligned: Numbers) -> Numbers:
+def _common_end(clock: Int64Array, instance: Int64Array, aligned: Int64Array) -> Int64Array:
     """For each row, when its collective ended: by clock 0 where that took part, else by the median of those there."""
     frame = pl.DataFrame({"instance": instance, "end": aligned, "first": clock == 0})
     by_first = pl.col("end").filter("first").median().over("instance")
@@ -255,14 +253,14 @@ def _common_end(clock: Numbers, instance: Numbers, aligned: Numbers) -> Numbers:
     return frame.select(end.round().cast(pl.Int64)).to_series().to_numpy()
 
 
-def _medians_of(group: Numbers, value: Numbers, otherwise: Numbers) -> Numbers:
+def _medians_of(group: Int64Array, value: Int64Array, otherwise: Int64Array) -> Int64Array:
     found = otherwise.copy()
     medians = pl.DataFrame({"group": group, "value": value}).group_by("group").agg(pl.col("value").median())
     found[medians["group"].to_numpy()] = np.rint(medians["value"].to_numpy()).astype(np.int64)
     return found
 
 
-def _line(start: Numbers, apart: Numbers, shift: int, reference: bool) -> _Fit:
+def _line(start: Int64Array, apart: Int64Array, shift: int, reference: bool) -> _Fit:
     """Offset and drift of one clock from single differences; drift only where it rises above their noise."""
     middle = int(start.min() + (start.max() - start.min()) // 2)
     level = int(np.median(apart))

@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.communication.waits import collective_waits
@@ -22,6 +21,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -103,8 +103,6 @@ def _mean(values: pl.Series) -> float:
     return float(known.mean()) if known.size else 0.0
 
 
-Numbers = npt.NDArray[np.int64]
-
 _FORWARD: Final = r"^DistributedDataParallel\.forward$"
 
 
@@ -172,7 +170,7 @@ def _launched_reductions(trace: Trace) -> pl.DataFrame:
 
 
 def _early_blocks(
-    calls: pl.DataFrame, forwards: Numbers, begin_ns: int, end_ns: int
+    calls: pl.DataFrame, forwards: Int64Array, begin_ns: int, end_ns: int
 ) -> tuple[int, pl.DataFrame] | None:
     """How many forward passes the step has, and its exchanges before the last one; None where they are not alike."""
     inside = forwards[(forwards >= begin_ns) & (forwards < end_ns)]

@@ -22,12 +22,10 @@ from difflib import SequenceMatcher
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.collectives import BARRIERS, EXCHANGE, POINT_TO_POINT
-
-Numbers = npt.NDArray[np.int64]
+from timesink.model.arrays import Int64Array
 
 # The least share of the shorter sequence that a shift must cover.
 _OVERLAP: Final = 0.5
@@ -42,14 +40,14 @@ _LONGEST_FOR_GAPS: Final = 4_000
 class TokenSequence:
     """Calls of one rank in order: what each is, and when it ended by that rank's clock."""
 
-    token: Numbers
-    end_ns: Numbers
+    token: Int64Array
+    end_ns: Int64Array
 
     def __len__(self) -> int:
         return int(self.token.size)
 
 
-def aligned(reference: TokenSequence, other: TokenSequence) -> tuple[Numbers, Numbers]:
+def aligned(reference: TokenSequence, other: TokenSequence) -> tuple[Int64Array, Int64Array]:
     """Positions in the reference and in the other that are the same call, ascending."""
     if not len(reference) or not len(other):
         return _pair(range(0), range(0))
@@ -62,14 +60,14 @@ def aligned(reference: TokenSequence, other: TokenSequence) -> tuple[Numbers, Nu
     return _common(reference.token, other.token)
 
 
-def _overlap(reference: int, other: int, shift: int) -> tuple[Numbers, Numbers]:
+def _overlap(reference: int, other: int, shift: int) -> tuple[Int64Array, Int64Array]:
     """Position i + shift of the reference is position i of the other."""
     first, last = max(0, -shift), min(other, reference - shift)
     place = np.arange(first, last, dtype=np.int64)
     return place + shift, place
 
 
-def _fitting_shifts(reference: Numbers, other: Numbers) -> list[int]:
+def _fitting_shifts(reference: Int64Array, other: Int64Array) -> list[int]:
     """Shifts at which every call of the overlap is of the same kind, the nearest to none first."""
     shorter = min(reference.size, other.size)
     least = max(1, int(np.ceil(_OVERLAP * shorter)))
@@ -89,7 +87,7 @@ def _spread_ns(reference: TokenSequence, other: TokenSequence, shift: int) -> fl
     return float(np.median(np.abs(apart - np.median(apart))))
 
 
-def _common(reference: Numbers, other: Numbers) -> tuple[Numbers, Numbers]:
+def _common(reference: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Matching blocks of sequences in which calls are missing."""
     first, second = reference[:_LONGEST_FOR_GAPS].tolist(), other[:_LONGEST_FOR_GAPS].tolist()
     blocks = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
@@ -97,7 +95,7 @@ def _common(reference: Numbers, other: Numbers) -> tuple[Numbers, Numbers]:
     return _pair([a for a, _ in pairs], [b for _, b in pairs])
 
 
-def _pair(first: range | list[int], second: range | list[int]) -> tuple[Numbers, Numbers]:
+def _pair(first: range | list[int], second: range | list[int]) -> tuple[Int64Array, Int64Array]:
     return np.array(first, np.int64), np.array(second, np.int64)
 
 

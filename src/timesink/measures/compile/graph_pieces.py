@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.work.arguments import Operator
@@ -23,15 +22,14 @@ from timesink.measures.compile.regions import compiled_regions
 from timesink.measures.idle.gaps import device_gaps
 from timesink.measures.kernels.attainable import DRAM_SHARE
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
-from timesink.measures.kernels.shortened import Rows, Shortened
+from timesink.measures.kernels.shortened import Shortened
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import Case, Range
-
-Floats = npt.NDArray[np.float64]
 
 _LEAST: Final = 2
 _SHORT_NS: Final = 6_000.0  # bound by latency: the fused kernel takes no longer than one of them
@@ -82,7 +80,7 @@ def _idle(trace: Trace, device: Device, short: Shortened) -> Intervals:
     return Intervals.union_all(Intervals.of(gaps) for gaps in ended if gaps.height)
 
 
-def _memory_ns(trace: Trace, runs: pl.DataFrame, bytes_per_s: float | None) -> Floats:
+def _memory_ns(trace: Trace, runs: pl.DataFrame, bytes_per_s: float | None) -> Float64Array:
     """The time of each kernel's bytes, by the tensors its operator names; NaN where they or the rate are unknown."""
     host = trace.get(HOST_OPS)
     if bytes_per_s is None or not host.height:
@@ -100,7 +98,7 @@ def _bytes(name: str, shapes: str | None, dtypes: str | None) -> int | None:
     return sum(tensor.bytes for tensor in tensors) or None
 
 
-def _shortened(device: Device, runs: pl.DataFrame, memory_ns: Floats) -> Shortened:
+def _shortened(device: Device, runs: pl.DataFrame, memory_ns: Float64Array) -> Shortened:
     """Every kernel of a run keeps the same share of its time."""
     length = runs["length"].to_numpy().astype(np.float64)
     _, run = np.unique(runs["run"].to_numpy(), return_inverse=True)
@@ -134,7 +132,7 @@ class GraphPieces:
     device: Device
     kernels: Shortened
     idle: Intervals
-    entries: Rows
+    entries: Int64Array
     entry_idle: Intervals
     launches_saved: Range
     graphs: int | None
@@ -167,7 +165,7 @@ def graph_pieces(trace: Trace) -> tuple[GraphPieces, ...]:
     return tuple(found)
 
 
-def _with_others(device: Device, short: Shortened | None, rows: Rows) -> Shortened:
+def _with_others(device: Device, short: Shortened | None, rows: Int64Array) -> Shortened:
     """The same with other kernels, which keep all of their time."""
     if short is None:
         return Shortened.of(device, rows)

@@ -20,18 +20,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.kernels import op_class
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.facts import in_ranges, kernel_facts
-from timesink.measures.kernels.shortened import Rows, rows_of
+from timesink.measures.kernels.shortened import rows_of
 from timesink.measures.steps.steps import KEPT, steps
 from timesink.measures.timeline.host_places import host_nesting, host_places
 from timesink.measures.timeline.launches import launches
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
@@ -50,8 +50,8 @@ class CompiledRegions:
     device: Device
     per_step: float
     graphs: int
-    kernels: Rows
-    entries: Rows
+    kernels: Int64Array
+    entries: Int64Array
     idle: Intervals
     entry_idle: Intervals
 
@@ -98,7 +98,7 @@ def _recurring(trace: Trace, regions: pl.DataFrame) -> pl.Series:
     return often.sort("len", _FRAME, "name")["name"]
 
 
-def _entries(trace: Trace, regions: pl.DataFrame, graphs: pl.Series, kernels: Rows) -> Rows:
+def _entries(trace: Trace, regions: pl.DataFrame, graphs: pl.Series, kernels: Int64Array) -> Int64Array:
     """Of `kernels`, the first launched in each execution of a graph other than the leading one."""
     call = launch_links(trace).call[kernels]
     linked = call >= 0
@@ -123,7 +123,7 @@ def _regions(trace: Trace) -> pl.DataFrame:
     return max(parts, key=lambda part: part.height)
 
 
-def _inside(trace: Trace) -> npt.NDArray[np.bool_]:
+def _inside(trace: Trace) -> BoolArray:
     """For each device op: whether it was launched inside a compiled region."""
     links, nesting = launch_links(trace), host_nesting(trace)
     marked = matches(trace.get(HOST_OPS)["name"], REGION).to_numpy().copy()
@@ -149,7 +149,7 @@ class EagerIslands:
     in a graph, the same products take as long."""
 
     device: Device
-    rows: Rows
+    rows: Int64Array
     per_step: float
     share: float
     operators: tuple[str, ...]
@@ -191,7 +191,7 @@ def _between(kept: pl.DataFrame, marks: pl.DataFrame) -> Intervals:
     return Intervals.union_of(begin[first[several]], begin[beyond[several] - 1])
 
 
-def _island(trace: Trace, device: Device, rows: Rows, counts: tuple[int, int]) -> EagerIslands:
+def _island(trace: Trace, device: Device, rows: Int64Array, counts: tuple[int, int]) -> EagerIslands:
     frame = kernel_facts(trace).on(device).filter(pl.col("row").is_in(pl.Series(rows).implode()))
     names = Counter(frame["op"].cast(pl.String).drop_nulls().to_list())
     ordered = sorted(names.items(), key=lambda item: (-item[1], item[0]))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.idle.causes import NAMES, HostActivity, IdleCause, host_activity
@@ -15,14 +14,13 @@ from timesink.measures.idle.gaps import device_gaps
 from timesink.measures.idle.pieces import Pieces, cut_gaps, placed
 from timesink.measures.timeline.replay import work_of
 from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.lookup import stacked
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-
-Rows = npt.NDArray[np.int64]
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
 _SCHEMA: Final = pl.Schema(
@@ -89,7 +87,7 @@ class IdleBlame:
         """The stretches of these causes."""
         return self.frame.filter(pl.col("cause").is_in(list(causes)))
 
-    def ended_by(self, rows: Rows) -> pl.DataFrame:
+    def ended_by(self, rows: Int64Array) -> pl.DataFrame:
         """Every stretch of the gaps that one of these device ops ended, by rows of `device_ops`."""
         return self.frame.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
 
@@ -156,7 +154,7 @@ def _named(
     return pl.DataFrame([series.cast(_SCHEMA[name]).alias(name) for name, series in columns.items()])
 
 
-def _rows_around(activity: HostActivity, table: Table, pieces: Pieces) -> Rows:
+def _rows_around(activity: HostActivity, table: Table, pieces: Pieces) -> Int64Array:
     segments = activity.by_table[table]
     place = segments.at(pieces.timeline, pieces.asked_ns)
     held = (place >= 0) & (pieces.thread >= 0)
@@ -167,11 +165,11 @@ def _rows_around(activity: HostActivity, table: Table, pieces: Pieces) -> Rows:
     )
 
 
-def _nullable(values: Rows, known: npt.NDArray[np.bool_]) -> pl.Series:
+def _nullable(values: Int64Array, known: BoolArray) -> pl.Series:
     return pl.DataFrame({"v": values, "k": known}).select(pl.when("k").then("v").alias("v")).to_series()
 
 
-def _names(trace: Trace, table: Table, rows: Rows) -> pl.Series:
+def _names(trace: Trace, table: Table, rows: Int64Array) -> pl.Series:
     names = trace.get(table)["name"]
     if not len(names):
         return pl.Series("name", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink._native import innermost
 from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.measures.idle.input_pipeline import LOADING_NAME
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
@@ -22,8 +22,6 @@ from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.program import Work
-
-Codes = npt.NDArray[np.int64]
 
 # In order of priority: of two that enclose an instant, the first named speaks for it, down to `logging`. Below that,
 # the innermost activity speaks for itself.
@@ -52,7 +50,7 @@ _BY_NAME: Final = (
 _OPERATOR_RANGE: Final = r"^(aten|autograd|torch|prims|c10d)::"
 
 
-def call_causes(names: pl.Series, stages: npt.NDArray[np.bool_]) -> Codes:
+def call_causes(names: pl.Series, stages: BoolArray) -> Int64Array:
     """The cause each CUDA call speaks for; `stages` marks copies from or to pageable memory."""
     kinds = call_kinds(names)
     codes = np.full(kinds.size, CODE["cuda_call"], np.int64)
@@ -62,7 +60,7 @@ def call_causes(names: pl.Series, stages: npt.NDArray[np.bool_]) -> Codes:
     return codes
 
 
-def name_causes(names: pl.Series, otherwise: str) -> Codes:
+def name_causes(names: pl.Series, otherwise: str) -> Int64Array:
     """The cause that the name of an operator, a range or a frame speaks for, or `otherwise`."""
 
     def classify(distinct: pl.Series) -> pl.Series:
@@ -80,8 +78,6 @@ def name_causes(names: pl.Series, otherwise: str) -> Codes:
     return mapped(names, classify, pl.Int64).fill_null(CODE[otherwise]).to_numpy()
 
 
-Rows = npt.NDArray[np.int64]
-
 # Where two of these begin and end together, the later one in this list is the inner one.
 TABLES: Final = (RANGES, FRAMES, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
 
@@ -90,14 +86,14 @@ TABLES: Final = (RANGES, FRAMES, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
 class Segments:
     """Disjoint stretches in order of timeline and time, each with the row of its innermost activity and its cause."""
 
-    timeline: Rows
-    start_ns: Rows
-    end_ns: Rows
-    row: Rows
-    thread: Rows
-    cause: Rows
+    timeline: Int64Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    row: Int64Array
+    thread: Int64Array
+    cause: Int64Array
 
-    def at(self, timeline: Rows, time_ns: Rows) -> Rows:
+    def at(self, timeline: Int64Array, time_ns: Int64Array) -> Int64Array:
         """The segment that holds each instant of a timeline, or -1."""
         if not self.row.size or not time_ns.size:
             return np.full(time_ns.size, -1, np.int64)
@@ -120,17 +116,17 @@ class HostActivity:
 
     all: Segments
     by_table: dict[Table, Segments]
-    timeline_of: Rows
+    timeline_of: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    timeline: Rows
-    start_ns: Rows
-    end_ns: Rows
-    row: Rows
-    thread: Rows
-    cause: Rows
+    timeline: Int64Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    row: Int64Array
+    thread: Int64Array
+    cause: Int64Array
 
 
 def host_activity(trace: Trace, work: Work, windows: Intervals) -> HostActivity:
@@ -143,7 +139,7 @@ def host_activity(trace: Trace, work: Work, windows: Intervals) -> HostActivity:
     return HostActivity(_segments(joined), {table: _segments(part) for table, part in parts.items()}, timeline_of)
 
 
-def _part(trace: Trace, table: Table, work: Work, timeline_of: Rows, windows: Intervals) -> _Part:
+def _part(trace: Trace, table: Table, work: Work, timeline_of: Int64Array, windows: Intervals) -> _Part:
     """Rows of a table that touch the windows on a launching thread."""
     frame = trace.get(table)
     number = {pair: n for n, pair in enumerate(work.calls.threads)}
@@ -165,7 +161,7 @@ def _part(trace: Trace, table: Table, work: Work, timeline_of: Rows, windows: In
     return _Part(timeline_of[thread[rows]], start[rows], end[rows], rows, thread[rows], cause)
 
 
-def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Rows) -> Rows:
+def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -> Int64Array:
     names = frame["name"].gather(rows)
     if table is PROFILER_OVERHEAD:
         return np.full(rows.size, CODE["profiler"], np.int64)
@@ -174,7 +170,7 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Rows) -> Rows
     return name_causes(names, {RANGES: "untraced", FRAMES: "python", HOST_OPS: "dispatch"}[table])
 
 
-def _pageable(trace: Trace, calls: pl.DataFrame) -> npt.NDArray[np.bool_]:
+def _pageable(trace: Trace, calls: pl.DataFrame) -> BoolArray:
     """Calls that copied from or to pageable memory."""
     ops = trace.get(DEVICE_OPS).filter((pl.col("src_memory") == "pageable") | (pl.col("dst_memory") == "pageable"))
     if not ops.height:

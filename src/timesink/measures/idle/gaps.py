@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.timeline.links import Rows, launch_links
+from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.timeline import DeviceTimeline, DeviceTimelines, device_timeline
+from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -48,10 +48,10 @@ class DeviceGaps:
     """
 
     lines: DeviceTimelines
-    op: npt.NDArray[np.int32]
-    process_of_op: Rows
-    call_of_op: Rows
-    call_start_ns: Rows
+    op: Int32Array
+    process_of_op: Int64Array
+    call_of_op: Int64Array
+    call_start_ns: Int64Array
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -66,7 +66,7 @@ class DeviceGaps:
                 yield self._told(line, idle, self.op[first : first + len(idle)].astype(np.int64))
             first += len(idle)
 
-    def _told(self, line: DeviceTimeline, idle: Intervals, at: Rows) -> pl.DataFrame:
+    def _told(self, line: DeviceTimeline, idle: Intervals, at: Int64Array) -> pl.DataFrame:
         start, end, call = idle.start_ns, idle.end_ns, self.call_of_op[at]
         linked = call >= 0
         none = np.zeros(call.size, np.int64)
@@ -112,9 +112,7 @@ def _idle_slices(lines: DeviceTimelines) -> Iterator[tuple[DeviceTimeline, Inter
             yield line, line.idle_between(first, min(first + AT_ONCE, last))
 
 
-def _launched_first(
-    at: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], call: Rows, call_start: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _launched_first(at: Int64Array, starts: Int64Array, call: Int64Array, call_start: Int64Array) -> Int64Array:
     """Among the ops that start at the same instant as `at`, the one launched first; unlinked ops come last."""
     if not call_start.size:
         return at

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.idle.causes import CODE, HostActivity, Segments
+from timesink.model.arrays import BoolArray, IntArray
 from timesink.model.tables import API_CALLS
 from timesink.whatif.program import Work
-
-Rows = npt.NDArray[np.signedinteger[Any]]
-Flags = npt.NDArray[np.bool_]
 
 # A drain ends this soon after the release at most: the gap may begin later, with unrelated work of another stream.
 _DRAIN_SLACK_NS: Final = 20_000
@@ -30,22 +27,22 @@ class Pieces:
     `asked_ns` is the instant at which names are looked up on `timeline`.
     """
 
-    gap: Rows
-    start_ns: Rows
-    end_ns: Rows
-    cause: Rows
-    timeline: Rows
-    thread: Rows
-    call_row: Rows
-    sync_row: Rows
-    asked_ns: Rows
+    gap: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    cause: IntArray
+    timeline: IntArray
+    thread: IntArray
+    call_row: IntArray
+    sync_row: IntArray
+    asked_ns: IntArray
 
     @classmethod
     def joined(cls, parts: list[Pieces]) -> Pieces:
         """All parts, one after another."""
         return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__slots__))
 
-    def taken(self, keep: Flags | Rows) -> Pieces:
+    def taken(self, keep: BoolArray | IntArray) -> Pieces:
         """The chosen entries."""
         return Pieces(*(getattr(self, name)[keep] for name in Pieces.__slots__))
 
@@ -54,14 +51,14 @@ class Pieces:
 class _Gaps:
     """What is known of each gap: bounds, the call (number, -1 unknown) and block of the op that ended it."""
 
-    start_ns: Rows
-    end_ns: Rows
-    call: Rows
-    block: Rows
-    op: Rows
-    launch_ns: Rows
-    thread: Rows
-    timeline: Rows
+    start_ns: IntArray
+    end_ns: IntArray
+    call: IntArray
+    block: IntArray
+    op: IntArray
+    launch_ns: IntArray
+    thread: IntArray
+    timeline: IntArray
 
 
 def cut_gaps(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> Pieces:
@@ -99,12 +96,12 @@ def _known(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> _Gaps:
     )  # fmt: skip
 
 
-def _inside_graph(known: _Gaps, work: Work) -> Flags:
+def _inside_graph(known: _Gaps, work: Work) -> BoolArray:
     """The op that ended the gap is not the first of its graph launch: no launch could have come in between."""
     return known.end_ns > work.blocks.start_ns[known.block]
 
 
-def _drains(known: _Gaps, work: Work, activity: HostActivity, host_end: Rows) -> tuple[Rows, Rows]:
+def _drains(known: _Gaps, work: Work, activity: HostActivity, host_end: IntArray) -> tuple[IntArray, IntArray]:
     """The call whose wait drained the device before each gap (-1: none), and how far the restart is charged to it.
 
     Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
@@ -140,7 +137,7 @@ def _drains(known: _Gaps, work: Work, activity: HostActivity, host_end: Rows) ->
     return found, until
 
 
-def _sync_parts(known: _Gaps, work: Work, call: Rows, until: Rows, sync_row: Rows) -> Pieces:
+def _sync_parts(known: _Gaps, work: Work, call: IntArray, until: IntArray, sync_row: IntArray) -> Pieces:
     gap = np.flatnonzero(call >= 0)
     calls = work.calls
     thread = calls.thread[call[gap]]
@@ -150,7 +147,7 @@ def _sync_parts(known: _Gaps, work: Work, call: Rows, until: Rows, sync_row: Row
     )  # fmt: skip
 
 
-def _host_parts(known: _Gaps, activity: HostActivity, start: Rows, end: Rows, sync_row: Rows) -> Pieces:
+def _host_parts(known: _Gaps, activity: HostActivity, start: IntArray, end: IntArray, sync_row: IntArray) -> Pieces:
     """The stretch of each gap before its launch, split by the innermost activity of the launching thread."""
     gap = np.flatnonzero(end > start)
     segments = activity.all
@@ -183,8 +180,8 @@ def _host_parts(known: _Gaps, activity: HostActivity, start: Rows, end: Rows, sy
 
 
 def _overlapping(
-    timeline: Rows, segment: tuple[Rows, Rows], wanted: Rows, window: tuple[Rows, Rows]
-) -> tuple[Rows, Rows]:
+    timeline: IntArray, segment: tuple[IntArray, IntArray], wanted: IntArray, window: tuple[IntArray, IntArray]
+) -> tuple[IntArray, IntArray]:
     """For each window, the first segment of its timeline that overlaps it, and how many do."""
     if not timeline.size or not wanted.size:
         return np.zeros(wanted.size, np.int64), np.zeros(wanted.size, np.int64)
@@ -196,12 +193,12 @@ def _overlapping(
     return first, np.maximum(last - first, 0)
 
 
-def _call_rows(segments: Segments, timeline: Rows, time_ns: Rows) -> Rows:
+def _call_rows(segments: Segments, timeline: IntArray, time_ns: IntArray) -> IntArray:
     place = segments.at(timeline, time_ns)
     return np.where(place >= 0, segments.row[np.maximum(place, 0)], -1) if segments.row.size else place
 
 
-def _device_parts(known: _Gaps, work: Work, host_end: Rows, sync_row: Rows) -> list[Pieces]:
+def _device_parts(known: _Gaps, work: Work, host_end: IntArray, sync_row: IntArray) -> list[Pieces]:
     """After the launch: latency, then a dependency on another device, then an ordinary gap or one unexplained."""
     linked = (known.call >= 0) & ~_inside_graph(known, work)
     late = np.where(linked, known.launch_ns + work.costs.latency_late_ns(known.op), known.start_ns)
@@ -223,7 +220,7 @@ def _device_parts(known: _Gaps, work: Work, host_end: Rows, sync_row: Rows) -> l
     none = np.full(known.op.size, -1, np.int64)
     every = np.arange(known.op.size)
 
-    def parts(start: Rows, end: Rows, cause: Rows, thread: Rows, call_row: Rows) -> Pieces:
+    def parts(start: IntArray, end: IntArray, cause: IntArray, thread: IntArray, call_row: IntArray) -> Pieces:
         return Pieces(every, start, end, cause, known.timeline, thread, call_row, sync_row, start)
 
     latency = np.full(every.size, CODE["launch_latency"], np.int64)
@@ -240,7 +237,7 @@ def _device_parts(known: _Gaps, work: Work, host_end: Rows, sync_row: Rows) -> l
     ]
 
 
-def _sources(known: _Gaps, work: Work) -> tuple[Rows, Rows]:
+def _sources(known: _Gaps, work: Work) -> tuple[IntArray, IntArray]:
     """When the last event that the op's block waited for came, and the class of the op that raised it."""
     ends = np.full(known.block.size, np.iinfo(np.int64).min, np.int64)
     source = np.zeros(known.block.size, np.int64)
@@ -254,7 +251,7 @@ def _sources(known: _Gaps, work: Work) -> tuple[Rows, Rows]:
     return ends, classes
 
 
-def _last_raised(work: Work, low: int, high: int) -> tuple[Rows, Rows]:
+def _last_raised(work: Work, low: int, high: int) -> tuple[IntArray, IntArray]:
     """For the blocks `low` to `high` that waited for an event: the block that raised the last, and the block itself."""
     events = work.events
     within = np.flatnonzero((events.sink >= low) & (events.sink <= high))

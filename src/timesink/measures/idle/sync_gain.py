@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.idle.blame import idle_blame
@@ -21,13 +20,12 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered, unprofiled_step_ns
 from timesink.whatif.changes.host import RemoveSyncs
-
-Rows = npt.NDArray[np.int64]
 
 # The host is ahead again once a launch finds this many earlier ones still waiting.
 AHEAD_BY: Final = 3
@@ -104,7 +102,7 @@ def _gains_ns(trace: Trace, rank: int) -> list[float]:
     return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]
 
 
-def _behind_drains(trace: Trace) -> Rows:
+def _behind_drains(trace: Trace) -> Int64Array:
     """For each stretch, the call (row of api_calls) whose drain it lies behind, or -1.
 
     Besides the drained gaps themselves: stretches of host causes after a drain with no launch far ahead in between.
@@ -130,7 +128,7 @@ def _behind_drains(trace: Trace) -> Rows:
     return found
 
 
-def _roots(trace: Trace, sync_row: Rows) -> pl.Series:
+def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
     """What each draining call was."""
     calls = trace.get(API_CALLS)
     if not calls.height or not (sync_row >= 0).any():
@@ -150,7 +148,7 @@ def _roots(trace: Trace, sync_row: Rows) -> pl.Series:
     return pl.DataFrame({"sync_row": sync_row}).join(named, on="sync_row", how="left", maintain_order="left")["root"]
 
 
-def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Rows:
+def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Int64Array:
     """Calls that copied more than a value through pageable memory; the wait is the thread's next call."""
     ops = trace.get(DEVICE_OPS)
     host_side = "src_memory" if direction == "h2d" else "dst_memory"
@@ -160,7 +158,7 @@ def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Rows:
     return np.unique(link[wanted & (link >= 0)])
 
 
-def _latest(times_ns: npt.NDArray[np.int64], at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _latest(times_ns: Int64Array, at_ns: Int64Array) -> Int64Array:
     """The last of the sorted times at or before each instant; the least integer where there is none."""
     place = np.searchsorted(times_ns, at_ns, side="right") - 1
     least = np.iinfo(np.int64).min

@@ -10,18 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.shortened import Shortened, rows_of
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import Range
-
-Rows = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _PRODUCTS: Final = ("gemm", "gemv")
 _BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "layout", "other")
@@ -56,7 +53,7 @@ def attention_pieces(trace: Trace) -> tuple[Shortened, ...]:
     return tuple(found)
 
 
-def _pieces(mine: pl.DataFrame) -> tuple[Rows, Rows]:
+def _pieces(mine: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
     """Rows of the products and of what lies between them, for kernels in order of stream and start."""
     stream, backward, averages = (mine[name].to_numpy() for name in ("stream", "backward", "averages"))
     product, recast, passed = (mine["family"].is_in(some).to_numpy() for some in (_PRODUCTS, _RECAST, _BETWEEN))
@@ -81,7 +78,7 @@ def _pieces(mine: pl.DataFrame) -> tuple[Rows, Rows]:
     return row[sorted(products)], row[sorted(between)]
 
 
-def _product_at(place: int, step: int, stream: Rows, product: Flags, passed: Flags) -> int:
+def _product_at(place: int, step: int, stream: Int64Array, product: BoolArray, passed: BoolArray) -> int:
     """The first product before or after, through kernels that attention has between; -1 where there is none."""
     at = place + step
     for _ in range(_REACH + 1):
@@ -95,13 +92,13 @@ def _product_at(place: int, step: int, stream: Rows, product: Flags, passed: Fla
     return -1
 
 
-def _averaged(place: int, stream: Rows, averages: Flags) -> list[int]:
+def _averaged(place: int, stream: Int64Array, averages: BoolArray) -> list[int]:
     """A mean over heads of the weights that were asked for: it follows the last product within a few kernels."""
     reach = range(place + 1, min(place + 1 + _MEAN_REACH, len(stream)))
     return [at for at in reach if averages[at] and stream[at] == stream[place]][:1]
 
 
-def _neighbour(place: int, step: int, product: Flags, recast: Flags, stream: Rows) -> tuple[int, ...]:
+def _neighbour(place: int, step: int, product: BoolArray, recast: BoolArray, stream: Int64Array) -> tuple[int, ...]:
     """The product next to a product, or one cast or change of layout and the product behind it; or nothing."""
     for path in ((place + step,), (place + step, place + 2 * step)):
         inside = all(0 <= at < len(stream) and stream[at] == stream[place] for at in path)

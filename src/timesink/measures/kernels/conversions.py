@@ -12,11 +12,11 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.shortened import Shortened, rows_of
+from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
@@ -110,7 +110,7 @@ def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _recorded(host: pl.DataFrame, rows: npt.NDArray[np.int64]) -> pl.Series:
+def _recorded(host: pl.DataFrame, rows: Int64Array) -> pl.Series:
     """For each operator row: ``cast`` or ``same`` for a copy_ between floating types, ``other`` between others, or
     nothing."""
     if not host.height:

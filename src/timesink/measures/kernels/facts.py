@@ -14,7 +14,6 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.gpus import GpuPeaks, peaks
@@ -22,14 +21,12 @@ from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.timeline.host_places import attribution, host_places, range_nesting
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import BoolArray, Int32Array
 from timesink.model.lookup import lean
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
-
-Flags = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
 
 # PyTorch's own range around an optimizer's step, and the names people give theirs.
 OPTIMIZER_RANGE: Final = r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$"
@@ -97,7 +94,7 @@ def casts(name: str) -> bool:
     return decode(name).family is KernelFamily.COPY and bool(_CAST.search(name)) and not _TRIVIAL_CAST.search(name)
 
 
-def in_ranges(trace: Trace, pattern: str) -> Flags:
+def in_ranges(trace: Trace, pattern: str) -> BoolArray:
     """For each row of `device_ops`: whether it was launched inside a range whose name matches."""
     links, places, nesting = launch_links(trace), host_places(trace), range_nesting(trace)
     names = places.range_names_
@@ -136,7 +133,7 @@ def _each(function: Callable[[str], object], dtype: type[pl.DataType]) -> Callab
     return lambda names: names.map_elements(function, dtype, skip_nulls=True)
 
 
-def _gathered(names: pl.Series, rows: npt.NDArray[np.int32]) -> pl.Series:
+def _gathered(names: pl.Series, rows: Int32Array) -> pl.Series:
     """The name of each row, null for -1; as text."""
     if not len(names):
         return pl.Series("op", [None], dtype=pl.Categorical()).new_from_index(0, rows.size)

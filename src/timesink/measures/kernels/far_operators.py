@@ -21,8 +21,9 @@ from timesink.measures.kernels.optimizer import optimizer_kernels
 from timesink.measures.kernels.pointwise import eager_chains
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
-from timesink.measures.kernels.shortened import Rows, Shortened, all_rows
+from timesink.measures.kernels.shortened import Shortened, all_rows
 from timesink.measures.kernels.small_grids import lockstep, small_grids
+from timesink.model.arrays import Int64Array
 from timesink.model.tables import HOST_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -76,7 +77,7 @@ def _operator(key: tuple[object, ...], part: pl.DataFrame) -> FarOperator:
     return FarOperator(str(name), str(shapes), str(part["limiter"][0]), reached, kernels)
 
 
-def _explained(trace: Trace) -> Rows:
+def _explained(trace: Trace) -> Int64Array:
     """Rows of kernels of known patterns."""
     wide = [kind for part in wide_kernels(trace) for kind in (part.fp32, part.tf32, part.fp64)]
     return all_rows(

@@ -13,10 +13,11 @@ import polars as pl
 
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.facts import OPTIMIZER_RANGE, kernel_facts
-from timesink.measures.kernels.shortened import Rows, Shortened, rows_of
+from timesink.measures.kernels.shortened import Shortened, rows_of
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.ranges import range_projection
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
@@ -71,7 +72,7 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
     return tuple(found)
 
 
-def _idle(trace: Trace, rows: Rows) -> Intervals:
+def _idle(trace: Trace, rows: Int64Array) -> Intervals:
     """Idle time that one of the kernels ended, blamed on the host's own work."""
     ended = idle_blame(trace).ended_by(rows)
     return Intervals.of(ended.filter(pl.col("cause").is_in(_HOST_CAUSES)))

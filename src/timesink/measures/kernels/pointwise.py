@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.kernels.attention import attention_pieces
@@ -19,10 +18,9 @@ from timesink.measures.kernels.conversions import copies
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shortened import Shortened, all_rows
+from timesink.model.arrays import Int64Array
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import Range
-
-Rows = npt.NDArray[np.int64]
 
 _MEMBERS: Final = ("pointwise", "reduction", "fill")
 _JOINS: Final = "concat"  # a compiler writes the pieces where they belong; by itself it makes no chain
@@ -49,7 +47,7 @@ def eager_chains(trace: Trace) -> tuple[Shortened, ...]:
     return tuple(found)
 
 
-def _shorter_members(mine: pl.DataFrame) -> Rows:
+def _shorter_members(mine: pl.DataFrame) -> Int64Array:
     """All members of runs but the longest of each, for kernels in order of stream and start."""
     skipped = mine["copies"].is_not_null() & ~mine["member"]
     kept = mine.filter(~skipped)

@@ -12,13 +12,11 @@ import polars as pl
 from timesink.measures.kernels.attainable import KERNEL_FLOOR_NS
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.graph import Case, Range
-
-Rows = npt.NDArray[np.int64]
-Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +28,8 @@ class Shortened:
     """
 
     device: Device
-    rows: Rows
-    keep: tuple[Shares, Shares, Shares]
+    rows: Int64Array
+    keep: tuple[Float64Array, Float64Array, Float64Array]
 
     @classmethod
     def of(cls, device: Device, rows: npt.ArrayLike, *groups: tuple[npt.ArrayLike, Range]) -> Shortened:
@@ -54,7 +52,7 @@ class Shortened:
         cautious, expected, hopeful = (np.where(keep > 0, np.maximum(keep, floor), keep) for keep in self.keep)
         return Shortened(self.device, self.rows, (cautious, expected, hopeful))
 
-    def without(self, rows: Rows) -> Shortened:
+    def without(self, rows: Int64Array) -> Shortened:
         """The same without these rows."""
         kept = ~np.isin(self.rows, rows)
         cautious, expected, hopeful = (keep[kept] for keep in self.keep)
@@ -80,16 +78,16 @@ class Shortened:
         order = np.lexsort((self.rows, start - end))
         return tuple(int(row) for row in self.rows[order[:count]])
 
-    def _times(self, trace: Trace) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _times(self, trace: Trace) -> tuple[Int64Array, Int64Array]:
         ops = trace.get(DEVICE_OPS)
         return ops["start_ns"].to_numpy()[self.rows], ops["end_ns"].to_numpy()[self.rows]
 
 
-def rows_of(frame: pl.DataFrame) -> Rows:
+def rows_of(frame: pl.DataFrame) -> Int64Array:
     """The rows of `device_ops` that a frame of kernel facts speaks of."""
     return frame["row"].to_numpy()
 
 
-def all_rows(parts: Iterable[Shortened]) -> Rows:
+def all_rows(parts: Iterable[Shortened]) -> Int64Array:
     """Rows of every part together, ascending."""
     return np.unique(np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]))

@@ -17,19 +17,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.measures.kernels.shortened import Shortened, all_rows
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
-
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 
 _WAIT_CALL: Final = r"^(cuda|cu|hip)StreamWaitEvent"
 _RESIDENT_THREADS: Final = 2048  # per multiprocessor, on compute capability 8.0 and 9.0
@@ -73,7 +70,7 @@ def lockstep(trace: Trace) -> tuple[Lockstep, ...]:
     return tuple(found)
 
 
-def _turns(mine: pl.DataFrame) -> tuple[Rows, Rows]:
+def _turns(mine: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
     """Disjoint pairs of kernels (places in the frame) that follow each other on different streams without overlap."""
     stream, start, end = (mine[name].to_numpy() for name in ("stream", "start_ns", "end_ns"))
     change = (stream[1:] != stream[:-1]) & (start[1:] >= end[:-1])
@@ -87,7 +84,7 @@ def _turns(mine: pl.DataFrame) -> tuple[Rows, Rows]:
     return pairs, pairs + 1
 
 
-def _serial(device: Device, mine: pl.DataFrame, first: Rows, second: Rows, count: int | None) -> Shortened:
+def _serial(device: Device, mine: pl.DataFrame, first: Int64Array, second: Int64Array, count: int | None) -> Shortened:
     """What the second kernel of each pair would keep beside the first."""
     length = mine["length"].to_numpy().astype(np.float64)
     blocks = mine["blocks"].fill_null(np.iinfo(np.int32).max).to_numpy()
@@ -103,7 +100,7 @@ def _serial(device: Device, mine: pl.DataFrame, first: Rows, second: Rows, count
     return Shortened(device, mine["row"].to_numpy()[second], (keep[0], keep[1], keep[2]))
 
 
-def _gain(length: Floats, fill: Floats, first: Rows, second: Rows) -> Floats:
+def _gain(length: Float64Array, fill: Float64Array, first: Int64Array, second: Int64Array) -> Float64Array:
     """What pairs win by running at once."""
     a, b = length[first], length[second]
     together = np.maximum(np.maximum(a, b), fill[first] * a + fill[second] * b)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.memory.lifetimes import BEFORE, Device, Ints, Lifetimes, lifetimes
-from timesink.measures.memory.phases import BACKWARD, FORWARD, OPTIMIZER, Flags, Phases, facts, phases_of
+from timesink.measures.memory.lifetimes import BEFORE, Device, Lifetimes, lifetimes
+from timesink.measures.memory.phases import BACKWARD, FORWARD, OPTIMIZER, Phases, facts, phases_of
+from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.trace import Trace, remembered
 
 
@@ -57,10 +57,10 @@ class Classes:
 
     lives: Lifetimes
     phases: Phases
-    code: npt.NDArray[np.int8]
-    by_size: Flags
+    code: Int8Array
+    by_size: BoolArray
 
-    def of(self, category: Category) -> Flags:
+    def of(self, category: Category) -> BoolArray:
         """Which lifetimes are of that category."""
         return np.asarray(self.code == CODES[category])
 
@@ -75,14 +75,14 @@ def memory_classes(trace: Trace) -> Mapping[Device, Classes]:
 class _Lives:
     """Facts about lifetimes, as columns: the phase they were born and died in, and whether they outlive their run."""
 
-    born: Ints
-    died: Ints
-    size: Ints
-    birth: npt.NDArray[np.int8]
-    death: npt.NDArray[np.int8]
-    outlives_run: Flags
-    persists: Flags
-    shown: dict[str, Flags]
+    born: Int64Array
+    died: Int64Array
+    size: Int64Array
+    birth: Int8Array
+    death: Int8Array
+    outlives_run: BoolArray
+    persists: BoolArray
+    shown: dict[str, BoolArray]
 
 
 def _facts(lives: Lifetimes, phases: Phases) -> _Lives:
@@ -107,7 +107,7 @@ def _of_device(trace: Trace, rank: int, lives: Lifetimes) -> Classes:
     code = np.full(life.born.size, CODES[Category.UNCLASSIFIED], np.int8)
     open_ = np.ones(code.size, bool)
 
-    def settle(category: Category, which: Flags) -> None:
+    def settle(category: Category, which: BoolArray) -> None:
         chosen = which & open_
         code[chosen] = CODES[category]
         open_[chosen] = False
@@ -126,7 +126,7 @@ def _of_device(trace: Trace, rank: int, lives: Lifetimes) -> Classes:
     return Classes(lives, phases, code, by_size & ~open_)
 
 
-def _by_stack(life: _Lives) -> list[tuple[Category, Flags]]:
+def _by_stack(life: _Lives) -> list[tuple[Category, BoolArray]]:
     """Frames that name their purpose."""
     shown, lasts = life.shown, life.persists
     in_backward = life.birth == BACKWARD
@@ -144,7 +144,7 @@ def _by_stack(life: _Lives) -> list[tuple[Category, Flags]]:
     ]
 
 
-def _by_phase(life: _Lives, phases: Phases) -> list[tuple[Category, Flags]]:
+def _by_phase(life: _Lives, phases: Phases) -> list[tuple[Category, BoolArray]]:
     """When they were born, and when they died."""
     shown = life.shown
     forward = (life.birth == FORWARD) & shown["known"]
@@ -167,14 +167,14 @@ def _by_phase(life: _Lives, phases: Phases) -> list[tuple[Category, Flags]]:
     ]
 
 
-def _cast_weights(life: _Lives, code: npt.NDArray[np.int8]) -> Flags:
+def _cast_weights(life: _Lives, code: Int8Array) -> BoolArray:
     """Copies autocast made that are half as large as a weight; casts of activations have other sizes."""
     of_weight = np.isin(code, [CODES[Category.WEIGHTS], CODES[Category.GRADIENTS]])
     is_cast = life.shown["cast"] & np.isin(code, [CODES[Category.ACTIVATIONS], CODES[Category.TEMPORARIES]])
     return np.asarray(is_cast & np.isin(2 * life.size, np.unique(life.size[of_weight])))
 
 
-def _by_size(life: _Lives, code: npt.NDArray[np.int8], left: Flags) -> list[tuple[Category, Flags]]:
+def _by_size(life: _Lives, code: Int8Array, left: BoolArray) -> list[tuple[Category, BoolArray]]:
     """Older than the record and without a stack: of each size as many weights as there are gradients, then states."""
     is_gradient = code == CODES[Category.GRADIENTS]
     sizes, at_once = _most_at_once(life, is_gradient)
@@ -196,14 +196,14 @@ def _by_size(life: _Lives, code: npt.NDArray[np.int8], left: Flags) -> list[tupl
     return [*found, (Category.KV_CACHE, _alike(life, left) & ~is_gradient.any())]
 
 
-def _alike(life: _Lives, left: Flags) -> Flags:
+def _alike(life: _Lives, left: BoolArray) -> BoolArray:
     """Without training: long-lived blocks made outside of any module, four or more of one size, as caches are."""
     outside = left & life.persists & life.shown["known"] & ~life.shown["module"] & ~life.shown["data"]
     sizes, counts = np.unique(life.size[outside], return_counts=True)
     return np.asarray(outside & np.isin(life.size, sizes[counts >= _CACHES_ALIKE]))
 
 
-def _most_at_once(life: _Lives, chosen: Flags) -> tuple[Ints, Ints]:
+def _most_at_once(life: _Lives, chosen: BoolArray) -> tuple[Int64Array, Int64Array]:
     """For each size among the chosen, the most of them alive at one event."""
     sizes = np.unique(life.size[chosen])
     most = []

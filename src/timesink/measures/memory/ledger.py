@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.memory.classes import Category, Classes, memory_classes
-from timesink.measures.memory.lifetimes import Device, Ints
+from timesink.measures.memory.lifetimes import Device
 from timesink.measures.memory.phases import BACKWARD, FORWARD, NAMES, place
+from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.trace import Trace, remembered
 
 
@@ -43,9 +43,9 @@ class MemoryLedger:
     """
 
     classes: Classes
-    live_bytes: npt.NDArray[np.int64]
-    totals_bytes: Ints
-    time_ns: Ints
+    live_bytes: Int64Array
+    totals_bytes: Int64Array
+    time_ns: Int64Array
     peak: int
 
     @property
@@ -70,12 +70,12 @@ class MemoryLedger:
         """Share of the peak that no rule names."""
         return self.at_peak()[Category.UNCLASSIFIED] / self.peak_bytes if self.peak_bytes else 0.0
 
-    def alive_at_peak(self) -> npt.NDArray[np.bool_]:
+    def alive_at_peak(self) -> BoolArray:
         """Which lifetimes are alive at the peak."""
         frame = self.classes.lives.frame
         return np.asarray((frame["born"].to_numpy() < self.peak) & (frame["died"].to_numpy() >= self.peak))
 
-    def alive_bytes(self, position: int, chosen: npt.NDArray[np.bool_]) -> int:
+    def alive_bytes(self, position: int, chosen: BoolArray) -> int:
         """Bytes of the chosen lifetimes that are alive at a position."""
         frame = self.classes.lives.frame
         alive = (frame["born"].to_numpy() < position) & (frame["died"].to_numpy() >= position)
@@ -167,7 +167,7 @@ def memory_steps(trace: Trace) -> Mapping[Device, MemorySteps]:
     return found
 
 
-def _times(time_ns: Ints, phase: npt.NDArray[np.int8], starts: Ints) -> tuple[int | None, int | None]:
+def _times(time_ns: Int64Array, phase: Int8Array, starts: Int64Array) -> tuple[int | None, int | None]:
     backward = np.flatnonzero(phase == BACKWARD)
     first = np.searchsorted(backward, starts)
     whole = first < backward.size

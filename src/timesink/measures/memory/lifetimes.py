@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS
 from timesink.model.trace import Trace, remembered
 
 Device = tuple[int, int]
-Ints = npt.NDArray[np.int64]
 BEFORE = -1
 
 
@@ -36,7 +36,7 @@ class Lifetimes:
 
     frame: pl.DataFrame
     events: pl.DataFrame
-    totals_bytes: Ints
+    totals_bytes: Int64Array
     start_bytes: int
     unpaired: int
 
@@ -45,13 +45,13 @@ class Lifetimes:
         """Number of events."""
         return self.events.height
 
-    def live_bytes(self, chosen: npt.NDArray[np.bool_] | None = None) -> Ints:
+    def live_bytes(self, chosen: BoolArray | None = None) -> Int64Array:
         """Bytes alive before the first event and after each one (one longer than the events), of the chosen blocks."""
         frame = self.frame if chosen is None else self.frame.filter(pl.Series(chosen))
         return live(frame["born"].to_numpy(), frame["died"].to_numpy(), frame["bytes"].to_numpy(), self.count)
 
 
-def live(born: Ints, died: Ints, size: Ints, count: int) -> Ints:
+def live(born: Int64Array, died: Int64Array, size: Int64Array, count: int) -> Int64Array:
     """Running sum of sizes over positions -1 .. count-1, as an array of count + 1."""
     change = np.zeros(count + 2, np.int64)
     np.add.at(change, born + 1, size)
@@ -99,15 +99,17 @@ def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
     return Lifetimes(frame, events, totals, start, unpaired)
 
 
-def _first(address: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _first(address: npt.NDArray[np.uint64]) -> BoolArray:
     return np.concatenate([[True], address[1:] != address[:-1]]) if address.size else np.empty(0, bool)
 
 
-def _last(address: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _last(address: npt.NDArray[np.uint64]) -> BoolArray:
     return np.concatenate([address[1:] != address[:-1], [True]]) if address.size else np.empty(0, bool)
 
 
-def _rows(address: npt.NDArray[np.uint64], size: Ints, born: Ints, died: Ints, stack: pl.Series | None) -> pl.DataFrame:
+def _rows(
+    address: npt.NDArray[np.uint64], size: Int64Array, born: Int64Array, died: Int64Array, stack: pl.Series | None
+) -> pl.DataFrame:
     stacks = pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(size)) if stack is None else stack[born]
     return pl.DataFrame(
         {
@@ -121,7 +123,7 @@ def _rows(address: npt.NDArray[np.uint64], size: Ints, born: Ints, died: Ints, s
     )
 
 
-def _by_size(events: pl.DataFrame, position: Ints) -> pl.DataFrame:
+def _by_size(events: pl.DataFrame, position: Int64Array) -> pl.DataFrame:
     """Events without addresses, paired first in, first out among those of one size and category."""
     kinds = events["category"][position].to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
     change = events["bytes"].to_numpy()[position]
@@ -156,7 +158,7 @@ def _older(blocks: pl.DataFrame, born_since: npt.NDArray[np.uint64], count: int)
     )
 
 
-def _totals(events: pl.DataFrame, frame: pl.DataFrame) -> tuple[Ints, int]:
+def _totals(events: pl.DataFrame, frame: pl.DataFrame) -> tuple[Int64Array, int]:
     """The running sum of the events from the allocator's first written total, or from what is known to be older."""
     change = events["bytes"].to_numpy()
     written = events["total_allocated_bytes"]

@@ -12,15 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.memory.lifetimes import Ints, Lifetimes
+from timesink.measures.memory.lifetimes import Lifetimes
+from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import MEMORY_MARKS
 from timesink.model.trace import Trace
-
-Flags = npt.NDArray[np.bool_]
 
 # Frames read "file(line): function", separated by ";"; C++ frames without a file are the bare function.
 PATTERNS = {
@@ -45,7 +43,7 @@ PATTERNS = {
 }
 
 
-def facts(stacks: pl.Series) -> dict[str, Flags]:
+def facts(stacks: pl.Series) -> dict[str, BoolArray]:
     """For every row of `stacks`, whether each pattern occurs in it; `known`: whether there is a stack at all."""
     found = {name: matches(stacks, pattern).to_numpy().astype(bool) for name, pattern in PATTERNS.items()}
     return {**found, "known": stacks.is_not_null().to_numpy()}
@@ -77,9 +75,9 @@ class Phases:
     optimizer step. Where no optimizer shows, every backward pass ends a step.
     """
 
-    of_event: npt.NDArray[np.int8]
-    run_end: Ints
-    starts: Ints
+    of_event: Int8Array
+    run_end: Int64Array
+    starts: Int64Array
 
     @property
     def has_backward(self) -> bool:
@@ -115,7 +113,7 @@ def _ranges(trace: Trace, rank: int, pattern: str) -> pl.DataFrame:
     return marks.filter(matches(marks["name"], pattern)).select("start_ns", "end_ns").sort("start_ns", "end_ns")
 
 
-def _inside(events: pl.DataFrame, marks: pl.DataFrame) -> npt.NDArray[np.bool_]:
+def _inside(events: pl.DataFrame, marks: pl.DataFrame) -> BoolArray:
     time = events["time_ns"].to_numpy()
     inside = np.zeros(time.size, bool)
     for start, end in marks.iter_rows():
@@ -123,7 +121,7 @@ def _inside(events: pl.DataFrame, marks: pl.DataFrame) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _steps_done(phase: npt.NDArray[np.int8], events: pl.DataFrame, stepped: pl.DataFrame) -> Ints:
+def _steps_done(phase: Int8Array, events: pl.DataFrame, stepped: pl.DataFrame) -> Int64Array:
     """How many optimizer steps lie before each event: by annotation, else by stack, else one per backward pass."""
     if stepped.height:
         return np.searchsorted(stepped["end_ns"].to_numpy(), events["time_ns"].to_numpy(), "left")
@@ -132,14 +130,14 @@ def _steps_done(phase: npt.NDArray[np.int8], events: pl.DataFrame, stepped: pl.D
     return np.cumsum(runs)
 
 
-def _filled(phase: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+def _filled(phase: Int8Array) -> Int8Array:
     """Events without a phase of their own take that of the event before; those at the start, forward."""
     at = np.where(phase >= 0, np.arange(phase.size), -1)
     at = np.maximum.accumulate(at) if at.size else at
     return np.where(at >= 0, phase[at], FORWARD).astype(np.int8)
 
 
-def _run_ends(phase: npt.NDArray[np.int8], cuts: Ints) -> Ints:
+def _run_ends(phase: Int8Array, cuts: Int64Array) -> Int64Array:
     """Where each event's run ends: at another phase, or at an optimizer step that allocated nothing."""
     if not phase.size:
         return np.empty(0, np.int64)
@@ -147,7 +145,7 @@ def _run_ends(phase: npt.NDArray[np.int8], cuts: Ints) -> Ints:
     return np.asarray(edges[np.searchsorted(edges, np.arange(phase.size), side="right")])
 
 
-def _starts(phase: npt.NDArray[np.int8], done: Ints) -> Ints:
+def _starts(phase: Int8Array, done: Int64Array) -> Int64Array:
     """The first forward event after each optimizer step, and that of the record."""
     forward = np.flatnonzero(phase == FORWARD)
     if not (phase == BACKWARD).any() or not forward.size:

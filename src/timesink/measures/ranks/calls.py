@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
@@ -23,6 +22,7 @@ from timesink.measures.timeline.budget import time_budget
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.measures.timeline.timeline import device_timeline
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS
@@ -94,7 +94,6 @@ CALLS = {
     "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "peer": pl.Int32,
     "bytes": pl.Int64, "labelled": pl.Boolean, "exposed_ns": pl.Int64, "holds": pl.Boolean, "work_before_ns": pl.Int64,
 }  # fmt: skip
-Numbers = npt.NDArray[np.int64]
 
 _KEY = ["rank", "device", "start_ns", "end_ns"]
 _SAID = ["stream", "kind", "group", "group_size", "sequence", "peer", "bytes", "labelled"]
@@ -155,7 +154,7 @@ def _grouped(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _holds(end: Numbers, exposed: Intervals, compute: Intervals) -> npt.NDArray[np.bool_]:
+def _holds(end: Int64Array, exposed: Intervals, compute: Intervals) -> BoolArray:
     latest = np.iinfo(np.int64).max
     at = np.searchsorted(compute.start_ns, end)
     resumed = np.append(compute.start_ns, latest)[at]

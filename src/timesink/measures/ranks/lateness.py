@@ -20,14 +20,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
-
-Numbers = npt.NDArray[np.int64]
 
 # A collective that starts this soon after the one before it on its stream was held by that one, not by its rank's work.
 _FOLLOWS_NS: Final = 20_000
@@ -51,7 +49,7 @@ class Lateness:
 
     calls: pl.DataFrame
     ranks: pl.DataFrame
-    anchors: Numbers
+    anchors: Int64Array
     epochs: pl.DataFrame
     span_ns: int
     host_busy: pl.DataFrame
@@ -111,12 +109,12 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
     return Lateness(calls, _by_rank(calls, waits.instances), anchors, epochs, span, _host_busy(waits))
 
 
-def _anchors(calls: pl.DataFrame) -> Numbers:
+def _anchors(calls: pl.DataFrame) -> Int64Array:
     held = calls.group_by("instance").agg(pl.col("holds").mean().alias("share"), pl.col("complete").all())
     return np.sort(held.filter((pl.col("share") >= _HELD_UP) & pl.col("complete"))["instance"].to_numpy())
 
 
-def _anchored(waits: CollectiveWaits, anchors: Numbers) -> pl.DataFrame:
+def _anchored(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
     """Each call with the last anchor its rank had left when it arrived, and with the call right before it."""
     standing = _standing(waits)
     calls = waits.calls.with_columns((pl.col("end_ns") - pl.col("offset_ns")).alias("end_ns")).sort(
@@ -167,7 +165,7 @@ def _standing(waits: CollectiveWaits) -> dict[tuple[int, int], tuple[Intervals, 
     return found
 
 
-def _held_by(arrival: Numbers, end: Numbers, stream: Numbers, instance: Numbers) -> Numbers:
+def _held_by(arrival: Int64Array, end: Int64Array, stream: Int64Array, instance: Int64Array) -> Int64Array:
     """The instance on the same stream whose end let each call begin, or -1."""
     found = np.full(arrival.size, -1, np.int64)
     for lane in np.unique(stream):

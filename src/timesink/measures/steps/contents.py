@@ -14,7 +14,6 @@ from difflib import SequenceMatcher
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.kernels import op_class
@@ -22,11 +21,11 @@ from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import Int64Array
 from timesink.model.nesting import slice_of
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
-Times = npt.NDArray[np.int64]
 _LONGEST: Final = 4_000  # operations; a longer step is aligned position by position, as far as names agree
 
 
@@ -35,21 +34,21 @@ class StepOps:
     """One step on one device: what ran, in order of start. `row` are rows of `device_ops`; `end_ns` of the window is
     the start of the next step's first operation."""
 
-    row: Times
-    token: Times
-    start_ns: Times
-    finish_ns: Times
+    row: Int64Array
+    token: Int64Array
+    start_ns: Int64Array
+    finish_ns: Int64Array
     window_ns: tuple[int, int]
 
     @property
-    def idle_ns(self) -> Times:
+    def idle_ns(self) -> Int64Array:
         """Idle time before each operation, and, last, at the end of the window: one longer than the operations."""
         reach = np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns)))
         begins = np.append(np.minimum(self.start_ns, self.window_ns[1]), self.window_ns[1])
         return np.asarray(np.maximum(begins - reach, 0), np.int64)
 
     @property
-    def busy_ns(self) -> Times:
+    def busy_ns(self) -> Int64Array:
         """Time that each operation added to the busy time of the window."""
         reach = np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns)))
         ends = np.minimum(reach, self.window_ns[1])
@@ -63,9 +62,9 @@ class Alignment:
     that stands against it, -1 for none; `busy_ns` and `idle_ns` (one longer: the end of the window) are differences.
     They and `missing_ns`, what only the other step has (zero or less), sum to the difference of the windows."""
 
-    pair: Times
-    busy_ns: Times
-    idle_ns: Times
+    pair: Int64Array
+    busy_ns: Int64Array
+    idle_ns: Int64Array
     missing_ns: int
 
     @property
@@ -89,7 +88,7 @@ def align(step: StepOps, other: StepOps) -> Alignment:
     return Alignment(pair, busy, idle, -missing)
 
 
-def _pairs(first: Times, second: Times) -> Times:
+def _pairs(first: Int64Array, second: Int64Array) -> Int64Array:
     if first.size == second.size and np.array_equal(first, second):
         return np.arange(first.size, dtype=np.int64)
     pair = np.full(first.size, -1, np.int64)

@@ -20,24 +20,22 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.kernels import communicates
 from timesink.measures.steps.markers import MarkedSteps, Marker, marked_steps
 from timesink.measures.timeline.links import launch_links
+from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-
-Counts = npt.NDArray[np.int64]
 
 FITTING_SHARE: Final = 0.9  # of kernels whose token count must fit the step count
 ALIKE: Final = 0.95  # median similarity of neighbouring segments, FALCON's limit on its auto-correlation
 REPEATS: Final = 3
 
 
-def anchors(kernels: pl.DataFrame) -> Counts:
+def anchors(kernels: pl.DataFrame) -> Int64Array:
     """Row numbers of `kernels` (name, grid_x, grid_y, grid_z; one stream, in order) that begin a period; maybe none."""
     tokens = _tokens(kernels)
     if tokens.size < 2 * REPEATS:
@@ -50,13 +48,13 @@ def anchors(kernels: pl.DataFrame) -> Counts:
     return np.empty(0, np.int64)
 
 
-def _tokens(kernels: pl.DataFrame) -> Counts:
+def _tokens(kernels: pl.DataFrame) -> Int64Array:
     token = pl.struct("name", "grid_x", "grid_y", "grid_z").rank("dense") - 1
     frame = kernels.select(pl.col("name").to_physical(), "grid_x", "grid_y", "grid_z")
     return frame.select(token.cast(pl.Int64)).to_series().to_numpy()
 
 
-def _step_counts(counts: Counts) -> list[int]:
+def _step_counts(counts: Int64Array) -> list[int]:
     """Token counts that could be the number of steps, most steps first."""
     candidates = np.unique(counts[counts >= REPEATS])[::-1]
     weight = counts.sum()
@@ -69,7 +67,7 @@ def _step_counts(counts: Counts) -> list[int]:
     return fitting
 
 
-def _steadiest(tokens: Counts, candidates: Counts) -> Counts:
+def _steadiest(tokens: Int64Array, candidates: Int64Array) -> Int64Array:
     """Positions of the candidate token whose distances vary least; the earliest one of equals."""
     best, best_variation = np.empty(0, np.int64), np.inf
     for token in candidates:
@@ -81,7 +79,7 @@ def _steadiest(tokens: Counts, candidates: Counts) -> Counts:
     return best
 
 
-def _alike(tokens: Counts, positions: Counts) -> float:
+def _alike(tokens: Int64Array, positions: Int64Array) -> float:
     """Median over neighbouring segments of 2 * common tokens / all tokens, tokens counted with their repeats."""
     segment = np.searchsorted(positions, np.arange(tokens.size), side="right") - 1
     inside = (segment >= 0) & (segment < positions.size - 1)
@@ -150,7 +148,7 @@ def found_steps(trace: Trace) -> FoundSteps:
 
 
 @remembered
-def step_of_ops(trace: Trace) -> npt.NDArray[np.int32]:
+def step_of_ops(trace: Trace) -> Int32Array:
     """For each row of `device_ops`, the step of its process in which it was launched; -1 outside all, or not known."""
     found, links = found_steps(trace), launch_links(trace)
     ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
@@ -243,7 +241,7 @@ def warm_up_count(trace: Trace, periods: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"rank": pl.Int32, "process": pl.Int64, "warm_up": pl.Int32}, orient="row")
 
 
-def _leading(period_ns: npt.NDArray[np.int64], setup: npt.NDArray[np.int64]) -> int:
+def _leading(period_ns: Int64Array, setup: Int64Array) -> int:
     dropped = 0
     while dropped < period_ns.size // 2:
         later = period_ns[dropped + 1 :]

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.kernels import op_class
@@ -27,13 +26,12 @@ from timesink.measures.timeline.budget import time_budget
 from timesink.measures.timeline.host_places import host_places
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-
-Times = npt.NDArray[np.int64]
 
 COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -94,7 +92,7 @@ def pacing_windows(trace: Trace) -> pl.DataFrame:
     return pl.DataFrame(longest, schema={name: windows.schema[name] for name in columns}, orient="row")
 
 
-def step_series(trace: Trace) -> Times:
+def step_series(trace: Trace) -> Int64Array:
     """Step times in order, ns; empty where the trace has no steps."""
     if not steps(trace).windows.height:
         return np.empty(0, np.int64)

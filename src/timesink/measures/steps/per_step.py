@@ -9,11 +9,12 @@ import numpy as np
 
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.timeline import Device, device_timeline
-from timesink.model.intervals import Intervals, Times
+from timesink.model.arrays import Int64Array
+from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 
 
-def step_windows(trace: Trace, device: Device) -> tuple[Times, Times]:
+def step_windows(trace: Trace, device: Device) -> tuple[Int64Array, Int64Array]:
     """Starts and ends of the steady steps on a device; its whole span, as one window, where there are no steps."""
     if (windows := _windows(trace).get(device)) is not None:
         return windows
@@ -22,7 +23,7 @@ def step_windows(trace: Trace, device: Device) -> tuple[Times, Times]:
 
 
 @remembered
-def _windows(trace: Trace) -> Mapping[Device, tuple[Times, Times]]:
+def _windows(trace: Trace) -> Mapping[Device, tuple[Int64Array, Int64Array]]:
     """Starts and ends of the steady steps of every device that has some: every rule asks for them."""
     parts = steps(trace).windows.partition_by("rank", "device", as_dict=True, maintain_order=True)
     return {

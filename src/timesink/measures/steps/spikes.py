@@ -13,15 +13,13 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.steps.contents import Alignment, StepContents, StepOps, align
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import Int64Array
 from timesink.model.trace import Trace, remembered
-
-Times = npt.NDArray[np.int64]
 
 DEVIATIONS: Final = 6.0  # robust standard deviations
 LEAST_EXCESS: Final = 0.2  # of the median: below, steps differ for many small reasons
@@ -107,7 +105,7 @@ def spikes(trace: Trace) -> Spikes:
     return Spikes(tuple(found), examined)
 
 
-def _standing_out(period_ns: Times) -> Times:
+def _standing_out(period_ns: Int64Array) -> Int64Array:
     if period_ns.size < NEEDS:
         return np.empty(0, np.int64)
     middle = float(np.median(period_ns))
@@ -130,7 +128,7 @@ class _Usual:
         return cls(period_ns, split.ops(at), split.idle_by_cause(at), split.to_host_bytes(at))
 
 
-def _named(trace: Trace, key: Device, windows: pl.DataFrame, slow: Times) -> list[SpikeStep]:
+def _named(trace: Trace, key: Device, windows: pl.DataFrame, slow: Int64Array) -> list[SpikeStep]:
     period = windows["period_ns"].to_numpy()
     usual = int(np.argsort(period, kind="stable")[(period.size - 1) // 2])
     split = StepContents.of(trace, key, windows)

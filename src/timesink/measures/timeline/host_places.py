@@ -14,15 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.timeline.links import launch_links
+from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,16 +30,16 @@ class HostPlaces:
     -1 where there is none. Ranges are the push/pop ones, which nest; a start/end range belongs to no thread's stack.
     """
 
-    host_op: npt.NDArray[np.int32]
-    range_: npt.NDArray[np.int32]
+    host_op: Int32Array
+    range_: Int32Array
     op_names: pl.Series
     range_names_: pl.Series
 
-    def host_op_names(self, calls: Rows) -> pl.Series:
+    def host_op_names(self, calls: Int64Array) -> pl.Series:
         """Names of the operators around these calls, null where none."""
         return _named(self.op_names, self.host_op[calls], "host_op")
 
-    def range_names(self, calls: Rows) -> pl.Series:
+    def range_names(self, calls: Int64Array) -> pl.Series:
         """Names of the ranges around these calls, null where none."""
         return _named(self.range_names_, self.range_[calls], "range")
 
@@ -76,7 +74,7 @@ def host_places(trace: Trace) -> HostPlaces:
     )
 
 
-def _named(names: pl.Series, rows: npt.NDArray[np.int32], label: str) -> pl.Series:
+def _named(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
     index = pl.Series(np.where(rows >= 0, rows, 0)) if len(names) else pl.Series([], dtype=pl.Int64)
     if not len(names):
         return pl.Series(label, [None], dtype=pl.String).new_from_index(0, rows.size)
@@ -95,7 +93,7 @@ class Attribution:
     another operator than the one around the launch; `graph_ns` is the part of total_ns that graph replays launched.
     """
 
-    host_op: npt.NDArray[np.int32]
+    host_op: Int32Array
     operators: pl.DataFrame
     total_ns: int
     unattributed_ns: int
@@ -126,7 +124,7 @@ def attribution(trace: Trace) -> Attribution:
     )
 
 
-def _disagreements(trace: Trace, around: npt.NDArray[np.int32]) -> int:
+def _disagreements(trace: Trace, around: Int32Array) -> int:
     """How many ops, launched inside an operator with an id, carry the id of another one of the trace."""
     ops, host, inside = trace.get(DEVICE_OPS), trace.get(HOST_OPS), np.flatnonzero(around >= 0)
     said = ops["external_id"].gather(inside).fill_null(0).to_numpy()
@@ -135,7 +133,7 @@ def _disagreements(trace: Trace, around: npt.NDArray[np.int32]) -> int:
     return int(np.isin(others, host["external_id"].drop_nulls().to_numpy()).sum()) if others.size else 0
 
 
-def _by_external_id(trace: Trace, rows: Rows) -> Rows:
+def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:
     """For these device ops, the operator their external id names; -1 where it names none, or more than one."""
     key = ["rank", "process", "external_id"]
     ops, host = trace.get(DEVICE_OPS).select(key)[rows], trace.get(HOST_OPS)
@@ -151,7 +149,7 @@ def _by_external_id(trace: Trace, rows: Rows) -> Rows:
     return found
 
 
-def _operators(trace: Trace, host_op: npt.NDArray[np.int32], length: Rows) -> pl.DataFrame:
+def _operators(trace: Trace, host_op: Int32Array, length: Int64Array) -> pl.DataFrame:
     host, nesting = trace.get(HOST_OPS), host_nesting(trace)
     held = host_op >= 0
     self_device = np.zeros(host.height, np.int64)

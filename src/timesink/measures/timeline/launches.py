@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.idle.gaps import device_gaps
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.timeline import Device, DeviceTimeline, device_timeline
+from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
-Array = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
 _UNITS: Final = pl.Schema(
     {
         **dict.fromkeys(("rank", "device"), pl.Int32()),
@@ -122,7 +120,7 @@ def launch_units(trace: Trace) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=_UNITS), *parts])
 
 
-def launched_ahead(trace: Trace, depth: int) -> dict[Device, Array]:
+def launched_ahead(trace: Trace, depth: int) -> dict[Device, Int64Array]:
     """Per device: when the ops began that were launched behind at least `depth` others of their stream, ascending."""
     return {key: np.sort(units.started_ns[units.queue_depth >= depth]) for key, units in _units_by_device(trace)}
 
@@ -133,21 +131,21 @@ class _Units:
 
     ops: pl.DataFrame
     calls: pl.DataFrame
-    op: Numbers
-    call: Numbers
-    op_count: Numbers
-    queue_depth: Numbers
+    op: Int32Array
+    call: Int32Array
+    op_count: Int32Array
+    queue_depth: Int32Array
 
     @property
-    def called_ns(self) -> Array:
+    def called_ns(self) -> Int64Array:
         return self.calls["start_ns"].to_numpy()[self.call]
 
     @property
-    def returned_ns(self) -> Array:
+    def returned_ns(self) -> Int64Array:
         return self.calls["end_ns"].to_numpy()[self.call]
 
     @property
-    def started_ns(self) -> Array:
+    def started_ns(self) -> Int64Array:
         return self.ops["start_ns"].to_numpy()[self.op]
 
 
@@ -165,7 +163,7 @@ def _units_by_device(trace: Trace) -> Iterator[tuple[Device, _Units]]:
         begin += line.op_count
 
 
-def _first_ops(call: Array) -> tuple[Numbers, Numbers, Numbers]:
+def _first_ops(call: Int64Array) -> tuple[Int32Array, Int32Array, Int32Array]:
     """Of the ops of a device, launched by these calls (-1 for none): the first of each call, the call, and how many."""
     linked = np.flatnonzero(call >= 0).astype(np.int32)
     if not linked.size:
@@ -179,7 +177,7 @@ def _first_ops(call: Array) -> tuple[Numbers, Numbers, Numbers]:
     return first[held], held + np.int32(low), count[held]
 
 
-def _count_queued(stream: Array, units: _Units) -> None:
+def _count_queued(stream: Int64Array, units: _Units) -> None:
     """Fill in the depth of the queue that each launch found."""
     launched, started = units.called_ns, units.started_ns
     for number in np.unique(stream):
@@ -238,7 +236,7 @@ def _device(line: DeviceTimeline, units: _Units, gaps: _GapSums, windows: pl.Dat
     )
 
 
-def spread(values_ns: Array) -> Spread:
+def spread(values_ns: Int64Array) -> Spread:
     """Summarise a quantity."""
     if not values_ns.size:
         return Spread(0, 0, 0.0, 0.0, 0)
@@ -246,7 +244,7 @@ def spread(values_ns: Array) -> Spread:
     return Spread(values_ns.size, int(values_ns.min()), float(middle), float(high), int(values_ns.max()))
 
 
-def _per_step(started: Array, windows: pl.DataFrame) -> float | None:
+def _per_step(started: Int64Array, windows: pl.DataFrame) -> float | None:
     """Launches whose first op starts in a kept step's window, per step."""
     if not windows.height:
         return None

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.lookup import first_places
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-
-Rows = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,11 +21,11 @@ class LaunchLinks:
     `shared` marks ops whose call launched several: the kernels of one graph launch.
     """
 
-    call: Rows
-    shared: Flags
+    call: Int64Array
+    shared: BoolArray
 
     @property
-    def linked(self) -> Flags:
+    def linked(self) -> BoolArray:
         """Which ops have a launch record."""
         return self.call >= 0
 
@@ -37,7 +34,7 @@ class LaunchLinks:
         """How many ops have a launch record."""
         return int(np.count_nonzero(self.call >= 0))
 
-    def launching(self, height: int) -> Flags:
+    def launching(self, height: int) -> BoolArray:
         """Which of the `height` rows of `api_calls` launched any device op."""
         flags = np.zeros(height, np.bool_)
         flags[self.call[self.linked]] = True
@@ -64,12 +61,12 @@ def launch_links(trace: Trace) -> LaunchLinks:
     return LaunchLinks(call=call, shared=_shared(call, calls.height))
 
 
-def _ids(frame: pl.DataFrame) -> Rows:
+def _ids(frame: pl.DataFrame) -> Int64Array:
     """Correlations, with -1 for null: no profiler numbers a launch so."""
     return frame["correlation"].fill_null(-1).to_numpy()
 
 
-def _groups(frame: pl.DataFrame) -> Iterator[tuple[tuple[int, int], Rows]]:
+def _groups(frame: pl.DataFrame) -> Iterator[tuple[tuple[int, int], Int64Array]]:
     """Row numbers of each (rank, process)."""
     keys = frame.select("rank", "process")
     distinct = keys.unique().sort("rank", "process").rows()
@@ -81,7 +78,7 @@ def _groups(frame: pl.DataFrame) -> Iterator[tuple[tuple[int, int], Rows]]:
         yield (rank, process), np.asarray(numbers, np.int64)
 
 
-def _shared(call: Rows, height: int) -> Flags:
+def _shared(call: Int64Array, height: int) -> BoolArray:
     linked = call >= 0
     owned = np.bincount(call[linked], minlength=max(height, 1))
     return np.asarray(linked & (owned[np.where(linked, call, 0)] > 1))

@@ -14,17 +14,15 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.timeline.host_places import host_places, push_pop_ranges, range_nesting
 from timesink.measures.timeline.links import launch_links
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import union_ns
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-
-Rows = npt.NDArray[np.int64]
 
 _INSTANCES = pl.Schema(
     {
@@ -74,7 +72,7 @@ def range_projection(trace: Trace) -> RangeProjection:
     )
 
 
-def _pairs(trace: Trace) -> tuple[Rows, Rows]:
+def _pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
     """Every (range row, device op row) such that the range holds the op's launch on its thread."""
     ranges, links = trace.get(RANGES), launch_links(trace)
     to_row = np.flatnonzero((ranges["kind"] == "push_pop").to_numpy())
@@ -94,7 +92,7 @@ def _pairs(trace: Trace) -> tuple[Rows, Rows]:
     return np.concatenate([*range_parts, crossing_range]), np.concatenate([*op_parts, crossing_op])
 
 
-def _crossing_pairs(trace: Trace) -> tuple[Rows, Rows]:
+def _crossing_pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
     """The same for start/end ranges, which may cross: each takes the launches of its thread between its ends."""
     ranges, links = trace.get(RANGES), launch_links(trace)
     calls = (
@@ -119,7 +117,7 @@ def _crossing_pairs(trace: Trace) -> tuple[Rows, Rows]:
     return np.concatenate(range_parts), np.concatenate(op_parts)
 
 
-def _instances(trace: Trace, range_of: Rows, op: Rows) -> pl.DataFrame:
+def _instances(trace: Trace, range_of: Int64Array, op: Int64Array) -> pl.DataFrame:
     if not op.size:
         return pl.DataFrame(schema=_INSTANCES)
     ops = trace.get(DEVICE_OPS)
@@ -140,7 +138,7 @@ def _instances(trace: Trace, range_of: Rows, op: Rows) -> pl.DataFrame:
     return summary.with_columns(pl.Series("device_ns", device_ns)).select(_INSTANCES.names())
 
 
-def _outermost(trace: Trace) -> npt.NDArray[np.bool_]:
+def _outermost(trace: Trace) -> BoolArray:
     """Whether a range lies in no other of its name; start/end ranges count each."""
     ranges = trace.get(RANGES)
     outermost = np.ones(ranges.height, np.bool_)

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.links import launch_links
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
@@ -52,8 +52,6 @@ def graphs(trace: Trace) -> Mapping[int, Graph]:
     """Per rank: the graph that a what-if replays."""
     return {rank: Graph.of(program, trace.tables) for rank, program in programs(trace).items()}
 
-
-Flags = npt.NDArray[np.bool_]
 
 # A replay of about this many device ops tells as much as one of millions, and a price stays well below a second.
 _OPS_REPLAYED: Final = 20_000
@@ -114,7 +112,7 @@ def _replayed(trace: Trace, rank: int, windows: StepWindows) -> tuple[Graph, Ste
     return graph, StepWindows(windows.start_ns[chosen], windows.end_ns[chosen])
 
 
-def _excerpt(trace: Trace, rank: int, within: Intervals) -> tuple[Trace, npt.NDArray[np.int64]]:
+def _excerpt(trace: Trace, rank: int, within: Intervals) -> tuple[Trace, Int64Array]:
     """The calls made within the time, the device ops they launched, what the host did; and those ops' rows."""
     tables: dict[Table, pl.DataFrame] = {}
     calls, ops = trace.get(API_CALLS), trace.get(DEVICE_OPS)
@@ -134,7 +132,7 @@ def _excerpt(trace: Trace, rank: int, within: Intervals) -> tuple[Trace, npt.NDA
     return Trace(trace.source, tables, trace.notes), np.flatnonzero(launched)
 
 
-def _starts_in(frame: pl.DataFrame, rank: int, within: Intervals) -> Flags:
+def _starts_in(frame: pl.DataFrame, rank: int, within: Intervals) -> BoolArray:
     start = frame["start_ns"].to_numpy()
     return np.asarray((within.covered_ns(start, start + 1) > 0) & (frame["rank"] == rank).to_numpy(), np.bool_)
 

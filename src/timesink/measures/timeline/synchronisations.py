@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.idle.gaps import device_gaps
 from timesink.measures.timeline.host_places import host_places, push_pop_ranges
 from timesink.measures.timeline.launches import launches
 from timesink.measures.timeline.links import launch_links
+from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -121,7 +121,7 @@ def _drained(gaps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return drained.with_columns(pl.Series("call", calls["call"].to_numpy()[row[held]]))
 
 
-def _first_waiting(gaps: pl.DataFrame, calls: pl.DataFrame) -> npt.NDArray[np.int64]:
+def _first_waiting(gaps: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
     """For each gap, the index of the first call to return after the gap began that was waiting when it began; or -1.
 
     `calls` come in order of return. The call must return before the launch of the work that ends the gap.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.model.arrays import Int64Array
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import CAPTURE_META, MPI_RANKS, STRINGS, THREAD_NAMES, Export
 
@@ -31,7 +32,7 @@ class Strings:
 
     texts: tuple[str, ...]
     positions: npt.NDArray[np.uint32]
-    ids: npt.NDArray[np.int64]
+    ids: Int64Array
 
     def names(self, ids: pl.Series) -> pl.Series:
         """Categorical text of each id; `<unnamed>` where the export has none."""
@@ -85,8 +86,6 @@ _MPI_THREAD = re.compile(r"MPI Rank (\d{1,6})")
 _RANK_VARIABLE = re.compile(r"(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=\"?(\d{1,6})\"?")
 _VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
-Ints = npt.NDArray[np.int64]
-
 
 def process_of(ids: pl.Series) -> pl.Series:
     """Process of each serialized id; 0 where it is missing."""
@@ -98,8 +97,8 @@ def thread_of(ids: pl.Series) -> pl.Series:
     return pl.Series("thread", _numbers(ids) & _MASK)
 
 
-def _numbers(ids: pl.Series) -> Ints:
-    numbers: Ints = ids.fill_null(0).to_numpy()
+def _numbers(ids: pl.Series) -> Int64Array:
+    numbers: Int64Array = ids.fill_null(0).to_numpy()
     return numbers
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from timesink.errors import UnreadableTrace
+from timesink.model.arrays import Int64Array
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.units import NS_PER_US
@@ -67,10 +67,10 @@ class Budget:
 class Decoded:
     """The child's columns by name (`event.size`), and its texts."""
 
-    numbers: Mapping[str, npt.NDArray[np.int64]]
+    numbers: Mapping[str, Int64Array]
     texts: tuple[str, ...]
 
-    def __getitem__(self, name: str) -> npt.NDArray[np.int64]:
+    def __getitem__(self, name: str) -> Int64Array:
         return self.numbers.get(name, np.empty(0, np.int64))
 
 
@@ -124,7 +124,6 @@ def _decoded(data: bytes) -> Decoded:
     return Decoded(numbers, tuple(head["texts"]))
 
 
-Ints = npt.NDArray[np.int64]
 Columns = dict[str, Any]
 
 ACTIVE, FREE = 0, 2  # and 1, awaiting to be freed
@@ -160,7 +159,7 @@ def _source(path: Path, decoded: Decoded) -> Columns:
     }
 
 
-def _named(decoded: Decoded, codes: Ints) -> pl.Series:
+def _named(decoded: Decoded, codes: Int64Array) -> pl.Series:
     """The texts of those numbers as categories; the empty text is null."""
     used, inverse = np.unique(codes, return_inverse=True)
     texts = [decoded.texts[code] or None for code in used]
@@ -193,7 +192,7 @@ def _events(decoded: Decoded, notes: list[ImportNote]) -> Columns:
     }
 
 
-def _times(decoded: Decoded, notes: list[ImportNote]) -> Ints:
+def _times(decoded: Decoded, notes: list[ImportNote]) -> Int64Array:
     """Times that never run backwards on a device, so that order by time is the order of the trace."""
     times, device = decoded["event.time_us"], decoded["event.device"]
     if not times.size:
@@ -224,13 +223,13 @@ def _held(decoded: Decoded) -> tuple[Mapping[int, int], Mapping[int, int]]:
     return held, reserved
 
 
-def _requested(decoded: Decoded) -> Ints:
+def _requested(decoded: Decoded) -> Int64Array:
     """What was asked for, block by block; its size where PyTorch (before 2.0) did not write it."""
     asked, size = decoded["block.requested_size"], decoded["block.size"]
     return np.where(asked < 0, size, asked)
 
 
-def _totals(device: Ints, change: Ints, last: Mapping[int, int]) -> Ints:
+def _totals(device: Int64Array, change: Int64Array, last: Mapping[int, int]) -> Int64Array:
     """Running totals per device that end at what the snapshot lists."""
     totals = np.zeros(device.size, np.int64)
     for one in np.unique(device):
@@ -305,4 +304,4 @@ def _marks(decoded: Decoded, notes: list[ImportNote]) -> Columns:
     }
 
 
-_NONE: Ints = np.empty(0, np.int64)
+_NONE: Int64Array = np.empty(0, np.int64)

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.units import NS_PER_US
 from timesink.whatif.edit import Edit, HostWindows, Target, calls_within, chosen_ops, host_windows
 from timesink.whatif.graph import Case, Graph, Range, Touches
-
-Flags = npt.NDArray[np.bool_]
 
 ANY: Final = Target()
 # An operator that exists to hand a value to the host goes with its wait.
@@ -70,7 +68,7 @@ class RemoveSyncs:
         return edit.done()
 
 
-def _values_read(graph: Graph, waits: Flags) -> Flags:
+def _values_read(graph: Graph, waits: BoolArray) -> BoolArray:
     """Copies of a few bytes to the host that the calls waited for."""
     program = graph.program
     frame = graph.tables[DEVICE_OPS][program.ops.row].select("copy_kind", "bytes")
@@ -212,7 +210,7 @@ class CaptureGraph:
         return edit.done()
 
 
-def _launching(graph: Graph, windows: HostWindows, launching: Flags) -> dict[int, Intervals]:
+def _launching(graph: Graph, windows: HostWindows, launching: BoolArray) -> dict[int, Intervals]:
     """The windows from launch to launch, without blocking calls and without what takes long between two launches.
 
     A thread and those that work for it launch in turns, so their launches count as one sequence. Loading a batch or

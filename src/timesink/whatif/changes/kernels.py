@@ -11,13 +11,11 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.units import NS_PER_US
 from timesink.whatif.edit import Edit, Target, chosen_ops, host_windows
 from timesink.whatif.graph import Case, Graph, Range, Touches
-
-Flags = npt.NDArray[np.bool_]
 
 POINTWISE: Final = Target("kernel", r"elementwise_kernel|reduce_kernel|softmax_warp|CatArrayBatchedCopy")
 FP32_GEMM: Final = Target("kernel", r"(?i)sgemm|f32f32|_s(s|f32)_?gemm|gemm.*fp32|simt.*gemm|nvjet_.*_sss")
@@ -68,7 +66,7 @@ class ScaleKernels:
         return edit.done()
 
 
-def _least_share(graph: Graph, ops: Flags) -> npt.NDArray[np.float64]:
+def _least_share(graph: Graph, ops: BoolArray) -> Float64Array:
     """What of a collective is transfer at most (R14): the shortest op of the same name; the rest may be waiting."""
     program = graph.program
     name = graph.names_of_ops().to_physical().to_numpy().astype(np.int64)
@@ -112,7 +110,7 @@ class ChangePrecision:
         return edit.done()
 
 
-def _with_floor(graph: Graph, ops: Flags, factor: float) -> npt.NDArray[np.float64]:
+def _with_floor(graph: Graph, ops: BoolArray, factor: float) -> Float64Array:
     """A kernel does not run shorter than a kernel can."""
     length = np.maximum(graph.program.ops.end_ns - graph.program.ops.start_ns, 1)
     return np.where(ops, np.minimum(np.maximum(factor, _SHORTEST_US * NS_PER_US / length), 1.0), 1.0)
@@ -163,7 +161,7 @@ class FusePointwise:
         return edit.done()
 
 
-def _runs(graph: Graph, chosen: Flags) -> npt.NDArray[np.int64]:
+def _runs(graph: Graph, chosen: BoolArray) -> Int64Array:
     """Number of each op's run of at least two neighbouring chosen ops on one stream; -1 outside of runs."""
     ops = graph.program.ops
     order = np.argsort(ops.stream, kind="stable")
@@ -176,7 +174,7 @@ def _runs(graph: Graph, chosen: Flags) -> npt.NDArray[np.int64]:
     return np.where((run >= 0) & (size[np.maximum(run, 0)] > 1), run, -1)
 
 
-def _save_launches(edit: Edit, graph: Graph, ops: Flags, share: float) -> None:
+def _save_launches(edit: Edit, graph: Graph, ops: BoolArray, share: float) -> None:
     """Host time from the end of the thread's call before each launch to the end of the launch goes, by a share."""
     program = graph.program
     calls = np.unique(program.ops.call[ops & (program.ops.call >= 0)])
@@ -229,9 +227,6 @@ class FuseOptimizer:
         return edit.done()
 
 
-Rows = npt.NDArray[np.int64]
-Shares = npt.NDArray[np.float64]
-
 _NONE: Final = Range.exact(0.0)
 
 
@@ -246,10 +241,10 @@ class ShortenKernels:
     """
 
     what: str
-    rows: Rows
-    keep: tuple[Shares, Shares, Shares]
+    rows: Int64Array
+    keep: tuple[Float64Array, Float64Array, Float64Array]
     launches_saved: Range = _NONE
-    entries: Rows | None = None
+    entries: Int64Array | None = None
 
     @property
     def label(self) -> str:
@@ -279,9 +274,7 @@ class ShortenKernels:
         return edit.done()
 
 
-def _save_shortened_launches(
-    edit: Edit, graph: Graph, ops: npt.NDArray[np.bool_], share: float, *, after_launch: bool
-) -> None:
+def _save_shortened_launches(edit: Edit, graph: Graph, ops: BoolArray, share: float, *, after_launch: bool) -> None:
     """Take a share of the host's time for the launches of these ops away."""
     program = graph.program
     calls = np.unique(program.ops.call[ops & (program.ops.call >= 0)])

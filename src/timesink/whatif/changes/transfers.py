@@ -6,19 +6,16 @@ Let collectives run beside computation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS
 from timesink.whatif.device import stream_neighbours
 from timesink.whatif.edit import Edit, Target, chosen_ops
 from timesink.whatif.graph import Case, Graph, Range, Touches
 from timesink.whatif.network import EdgeKind
-
-Flags = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.signedinteger[Any]]
 
 ANY: Final = Target()
 _STAGED_BYTES: Final = 65_536
@@ -71,7 +68,7 @@ class PinCopies:
         edit.add(EdgeKind.STREAM, program.end_node(chain[:-1]), program.start_node(chain[1:]), 0)
         return edit.done()
 
-    def _copies(self, graph: Graph, case: Case) -> tuple[Flags, npt.NDArray[np.float64]]:
+    def _copies(self, graph: Graph, case: Case) -> tuple[BoolArray, Float64Array]:
         """Pageable copies of the target, and how their times change."""
         ops = graph.program.ops
         frame = graph.tables[DEVICE_OPS][ops.row].select("copy_kind", "src_memory", "dst_memory", "bytes")
@@ -89,7 +86,7 @@ class PinCopies:
             factor = np.full(length.size, self.ratio.at(case))
         return pageable, np.where(large, factor, 1.0)
 
-    def _free_the_host(self, edit: Edit, graph: Graph, copies: npt.NDArray[np.int64]) -> None:
+    def _free_the_host(self, edit: Edit, graph: Graph, copies: Int64Array) -> None:
         program = graph.program
         calls, releases = program.calls, program.releases
         own = np.unique(program.ops.call[copies][program.ops.call[copies] >= 0])
@@ -105,7 +102,7 @@ class PinCopies:
             edit.save_host_parts(int(thread), calls.start_ns[own[mine]], calls.end_ns[own[mine]], share[mine])
 
 
-def _bridges(copies: list[int], before: Rows, after: Rows) -> Rows:
+def _bridges(copies: list[int], before: IntArray, after: IntArray) -> IntArray:
     """The neighbours of each run of moved ops: what preceded it still precedes what followed it."""
     moved = set(copies)
     pairs = []
@@ -118,8 +115,6 @@ def _bridges(copies: list[int], before: Rows, after: Rows) -> Rows:
                 pairs.append((int(before[op]), int(after[last])))
     return np.array(pairs, np.int64).reshape(-1, 2).T
 
-
-Times = npt.NDArray[np.int64]
 
 COLLECTIVES: Final = Target("collective", "")
 _COMMUNICATION: Final = 1
@@ -158,7 +153,7 @@ class OverlapCollectives:
         return edit.done()
 
 
-def _leave_shared_streams(edit: Edit, graph: Graph, chosen: Flags, slowed_ns: Times) -> None:
+def _leave_shared_streams(edit: Edit, graph: Graph, chosen: BoolArray, slowed_ns: Int64Array) -> None:
     """On a stream shared with computation, what followed collectives follows what preceded them."""
     program = graph.program
     before, _ = stream_neighbours(program.ops)
@@ -175,7 +170,7 @@ def _leave_shared_streams(edit: Edit, graph: Graph, chosen: Flags, slowed_ns: Ti
     edit.add(EdgeKind.STREAM, program.end_node(source), program.start_node(sink), delay[held])
 
 
-def _release_waiters(edit: Edit, graph: Graph, chosen: Flags, slowed_ns: Times) -> None:
+def _release_waiters(edit: Edit, graph: Graph, chosen: BoolArray, slowed_ns: Int64Array) -> None:
     """What waited for a collective's event goes on once the computation beside the collective is done, slowed by it."""
     program, edges = graph.program, graph.network.edges
     ended = np.zeros(graph.network.observed_ns.size, bool)
@@ -190,7 +185,7 @@ def _release_waiters(edit: Edit, graph: Graph, chosen: Flags, slowed_ns: Times) 
     edit.add(EdgeKind.EVENT, program.end_node(beside[known]), edges.dst[waits[known]], delay)
 
 
-def _last_computation_before(graph: Graph, blocks: Rows) -> Rows:
+def _last_computation_before(graph: Graph, blocks: IntArray) -> IntArray:
     """The last block of computation that ended before each block started, or -1."""
     program = graph.program
     compute = np.flatnonzero(program.ops.op_class[program.blocks.op] != _COMMUNICATION)

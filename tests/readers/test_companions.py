@@ -20,7 +20,6 @@ from timesink.model.tables import (
     SOURCES,
 )
 from timesink.readers import read, read_all, trace_files
-from timesink.readers.ranks import ranks_of
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 SNAPSHOT = DATA / "memory" / "gpt_bf16_adamw.pickle.xz"
@@ -29,7 +28,7 @@ TRACE = DATA / "nsys" / "gpt_before_5_steps.sqlite"
 
 def test_a_snapshot_beside_a_trace_speaks_of_its_rank() -> None:
     alone, both = read(TRACE, cache=False), read_all([TRACE, SNAPSHOT], cache=False)
-    assert ranks_of(both) == ranks_of(alone) == (0,)
+    assert both.ranks == alone.ranks == (0,)
     assert both[SOURCES].height == 2
     assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
     assert both[MEMORY_EVENTS].height == read(SNAPSHOT, cache=False)[MEMORY_EVENTS].height
@@ -40,7 +39,7 @@ def test_a_kernel_report_beside_a_trace_is_of_the_same_rank_and_device(tmp_path:
     report = tmp_path / "report.ncu-rep"
     report.write_bytes(WHOLE)
     alone, both = read(TRACE, cache=False), read_all([TRACE, report], cache=False)
-    assert ranks_of(both) == ranks_of(alone) == (0,)
+    assert both.ranks == alone.ranks == (0,)
     assert both[DEVICES].equals(alone[DEVICES])
     assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
     assert both[KERNEL_PROFILES].height == read(report, cache=False)[KERNEL_PROFILES].height
@@ -51,7 +50,7 @@ def test_two_kernel_reports_without_a_trace_are_of_two_ranks(tmp_path: Path) -> 
     files = [tmp_path / f"{name}.ncu-rep" for name in "ab"]
     for file in files:
         file.write_bytes(WHOLE)
-    assert ranks_of(read_all(files, cache=False)) == (0, 1)
+    assert read_all(files, cache=False).ranks == (0, 1)
 
 
 def test_a_snapshot_adds_no_step() -> None:
@@ -73,7 +72,7 @@ def test_snapshots_of_two_ranks_keep_the_ranks_in_their_names(tmp_path: Path) ->
     for file in files:
         shutil.copy(SNAPSHOT, file)
     both = read_all(files, cache=False)
-    assert ranks_of(both) == (0, 1)
+    assert both.ranks == (0, 1)
     assert both[MEMORY_SEGMENTS]["rank"].n_unique() == 2
 
 

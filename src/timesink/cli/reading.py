@@ -6,7 +6,6 @@ The step time without a profiler: as the user gives it, else as the capture that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,6 @@ import typer
 
 from timesink.capture.captured import MANIFEST, step_ms
 from timesink.cli.output import working
-from timesink.errors import UsageError
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub
 
@@ -38,42 +36,7 @@ def read_traces(
     with working(f"reading {names}"):
         from timesink.readers import read_all
 
-        trace = read_all(paths, cache=cache, window=span)
-        if ranks:
-            trace = only_ranks(trace, ranks)
-        return only_linked(trace) if linked_only else trace
-
-
-def only_ranks(trace: Trace, ranks: Sequence[int]) -> Trace:
-    """The rows of those ranks. `UsageError` for a rank the trace has not."""
-    import polars as pl
-
-    from timesink.readers.ranks import ranks_of
-
-    held = ranks_of(trace)
-    absent = sorted(set(ranks) - set(held))
-    if absent:
-        raise UsageError(f"no rank {', '.join(map(str, absent))}", remedy=f"choose from {', '.join(map(str, held))}")
-    tables = {table: frame.filter(pl.col("rank").is_in(list(ranks))) for table, frame in trace.tables.items()}
-    return replace(trace, tables=tables)
-
-
-def only_linked(trace: Trace) -> Trace:
-    """Without the GPU work whose launch is not in the trace; a note says how much that is."""
-    import polars as pl
-
-    from timesink.measures.timeline.links import launch_links
-    from timesink.model.tables import DEVICE_OPS
-    from timesink.model.trace import ImportNote, NoteKind
-
-    if DEVICE_OPS not in trace:
-        return trace
-    linked = launch_links(trace).linked
-    kept = trace[DEVICE_OPS].filter(pl.Series(linked))
-    left_out = trace[DEVICE_OPS].height - kept.height
-    message = "GPU operations whose launch is not in the trace are left out (--linked-only)"
-    note = ImportNote(NoteKind.SKIPPED, message, left_out, DEVICE_OPS.name)
-    return replace(trace, tables={**trace.tables, DEVICE_OPS: kept}).with_notes(note)
+        return read_all(paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span)
 
 
 StepMs = Annotated[

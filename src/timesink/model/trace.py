@@ -10,7 +10,7 @@ Measures build on measures: each is taken once per trace, however many others as
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
@@ -21,8 +21,9 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from timesink.errors import UsageError
+from timesink.model.correlation import launching_calls
 from timesink.model.schema import Table
-from timesink.model.tables import SOURCES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.units import time_text
 
 EXAMPLE: Final = "12.5s:13.5s"
@@ -146,6 +147,12 @@ class Trace:
         return table.empty() if frame is None else frame
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks in the trace, ascending; from `sources`, and from every table where there is none."""
+        frames = [self[SOURCES]] if SOURCES in self else self.tables.values()
+        return tuple(sorted({rank for frame in frames for rank in frame["rank"].unique()}))
+
+    @property
     def extent_ns(self) -> tuple[int, int] | None:
         """First and last moment of what was recorded, or None where nothing has a time (see `model.cut`)."""
         from timesink.model.cut import extent_ns
@@ -167,6 +174,34 @@ class Trace:
         from timesink.model.cut import cut
 
         return replace(self, tables=cut(self.tables, window.start_ns, window.end_ns), window=window)
+
+    def of_ranks(self, ranks: Collection[int]) -> Trace:
+        """The rows of these ranks. `UsageError` for a rank that the trace does not hold."""
+        absent = sorted(set(ranks) - set(self.ranks))
+        if absent:
+            listed = ", ".join(map(str, self.ranks))
+            raise UsageError(f"no rank {', '.join(map(str, absent))}", remedy=f"choose from {listed}")
+        chosen = pl.col("rank").is_in(list(ranks))
+        return replace(self, tables={table: frame.filter(chosen) for table, frame in self.tables.items()})
+
+    def with_rank(self, rank: int) -> Trace:
+        """The same rows under another rank. `UsageError` if the trace holds several ranks."""
+        if len(self.ranks) > 1:
+            listed = ", ".join(map(str, self.ranks))
+            message = f"{self.source} holds ranks {listed}; one rank cannot stand for them"
+            raise UsageError(message, remedy="leave rank out")
+        column = pl.lit(rank, dtype=pl.Int32).alias("rank")
+        return replace(self, tables={table: frame.with_columns(column) for table, frame in self.tables.items()})
+
+    def linked_only(self) -> Trace:
+        """Without the device operations whose launch is not in the trace; a note says how many those are."""
+        if DEVICE_OPS not in self:
+            return self
+        ops = self[DEVICE_OPS]
+        linked = ops.filter(pl.Series(launching_calls(ops, self.get(API_CALLS)) >= 0))
+        message = "GPU operations whose launch is not in the trace are left out (--linked-only)"
+        note = ImportNote(NoteKind.SKIPPED, message, ops.height - linked.height, DEVICE_OPS.name)
+        return replace(self, tables={**self.tables, DEVICE_OPS: linked}).with_notes(note)
 
     def with_notes(self, *notes: ImportNote) -> Trace:
         """The same trace with more to say about its import."""

@@ -6,7 +6,7 @@ with a DATA_LOSS note.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -70,10 +70,12 @@ class Reader(Protocol):
         """The checked tables of the file, rank as the file says or 0; or `UnreadableTrace`."""
 
 
-def read(
+def read(  # noqa: PLR0913  # every way to read a file is one keyword of the public function
     path: str | Path,
     *,
     rank: int | None = None,
+    ranks: Collection[int] | None = None,
+    linked_only: bool = False,
     cache: bool = True,
     limits: ReadLimits | None = None,
     window: str | Span | None = None,
@@ -84,6 +86,10 @@ def read(
     ----------
     rank
         Overrides what the file says of its rank.
+    ranks
+        Keep only the rows of these ranks of a file that holds several.
+    linked_only
+        Leave out the GPU work whose launch is not in the file; a note says how much that is.
     cache
         Keep the tables in the user's cache folder, and take them from there where the same bytes were read before.
     limits
@@ -97,10 +103,9 @@ def read(
     UnreadableTrace
         No reader takes the file, or its reader cannot make a trace of it.
     UsageError
-        The window is none, lies behind the trace, or the format cannot be cut.
+        The window makes no sense, begins after the trace's end, or the format cannot be cut; a rank is not there.
     """
     from timesink.readers import cache as store
-    from timesink.readers.ranks import with_rank
 
     where = Path(path)
     reader = reader_of(where)
@@ -109,12 +114,14 @@ def read(
         trace = _through([where], window, cache, allowed)
     else:
         trace = store.read_through(reader, where, allowed) if cache else reader.read(where, allowed)
-    return trace if rank is None else with_rank(trace, rank)
+    return _selected(trace if rank is None else trace.with_rank(rank), ranks, linked_only)
 
 
 def read_all(
     paths: Iterable[str | Path],
     *,
+    ranks: Collection[int] | None = None,
+    linked_only: bool = False,
     cache: bool = True,
     limits: ReadLimits | None = None,
     window: str | Span | None = None,
@@ -122,8 +129,8 @@ def read_all(
     """Several files as one trace, each under its own rank. A folder stands for the trace files in it.
 
     Two files that claim the same rank get the rank in their file names (``rank3``, ``worker3``), else their position in
-    the order given; a note says so. Clocks of different machines are not aligned here. A `window` (see `read`) counts
-    from the first event of all files.
+    the order given; a note says so. Clocks of different machines are not aligned here. The other arguments are those of
+    `read`; a `window` counts from the first event of all files.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -131,11 +138,20 @@ def read_all(
 
     files = [file for path in paths for file in trace_files(Path(path))]
     if window is not None:
-        return _through(files, window, cache, limits or ReadLimits())
-    if len(files) == 1:
-        return read(files[0], cache=cache, limits=limits)
-    with ThreadPoolExecutor(max_workers=min(len(files), _workers()) or 1) as pool:
-        return joined(list(pool.map(lambda file: read(file, cache=cache, limits=limits), files)), files)
+        trace = _through(files, window, cache, limits or ReadLimits())
+    elif len(files) == 1:
+        trace = read(files[0], cache=cache, limits=limits)
+    else:
+        with ThreadPoolExecutor(max_workers=min(len(files), _workers()) or 1) as pool:
+            trace = joined(list(pool.map(lambda file: read(file, cache=cache, limits=limits), files)), files)
+    return _selected(trace, ranks, linked_only)
+
+
+def _selected(trace: Trace, ranks: Collection[int] | None, linked_only: bool) -> Trace:
+    """Of a trace that was read, what was asked for."""
+    if ranks:
+        trace = trace.of_ranks(ranks)
+    return trace.linked_only() if linked_only else trace
 
 
 def _through(files: Sequence[Path], window: str | Span, cache: bool, limits: ReadLimits) -> Trace:

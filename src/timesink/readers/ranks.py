@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from timesink.errors import UnreadableTrace, UsageError
+from timesink.errors import UnreadableTrace
 from timesink.model.tables import (
     ALL,
     COMPILE_EVENTS,
@@ -83,23 +83,6 @@ def without_their_memory(trace: Trace, ranks: set[int]) -> Trace:
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
-def ranks_of(trace: Trace) -> tuple[int, ...]:
-    """The ranks in a trace, ascending; from `sources`, and from every table where there is none."""
-    frames = [trace[SOURCES]] if SOURCES in trace else [trace[table] for table in trace]
-    return tuple(sorted({rank for frame in frames for rank in frame["rank"].unique()}))
-
-
-def with_rank(trace: Trace, rank: int) -> Trace:
-    """The same rows under another rank. `UsageError` if the trace holds several ranks."""
-    if len(held := ranks_of(trace)) > 1:
-        listed = ", ".join(map(str, held))
-        raise UsageError(
-            f"{trace.source} holds ranks {listed}; one rank cannot stand for them", remedy="leave rank out"
-        )
-    column = pl.lit(rank, dtype=pl.Int32).alias("rank")
-    return replace(trace, tables={table: frame.with_columns(column) for table, frame in trace.tables.items()})
-
-
 def rank_in_name(path: Path) -> int | None:
     """The rank a file name states (``rank3``, ``worker_3``), if it states one."""
     found = _RANK_IN_NAME.search(path.name)
@@ -119,9 +102,9 @@ def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
         beside = []
     parts, notes = _distinct(traces, files)
     logs = _placed(beside, parts)
-    described = {rank for log in logs if is_snapshot(log) for rank in ranks_of(log)}
+    described = {rank for log in logs if is_snapshot(log) for rank in log.ranks}
     parts = [without_their_memory(part, described) for part in parts] if described else parts
-    parts.sort(key=lambda part: ranks_of(part)[:1])
+    parts.sort(key=lambda part: part.ranks[:1])
     tables = {}
     for table in ALL:
         frames = [part[table] for part in parts if table in part]
@@ -130,7 +113,7 @@ def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
             whole = pl.concat(frames, how="vertical", rechunk=False)
             tables[table] = table.check(whole.sort(table.sorted_by, maintain_order=True) if table.sorted_by else whole)
         if 0 < sum(table in part for part in parts) < len(parts):
-            without = [str(rank) for part in parts if table not in part for rank in ranks_of(part)]
+            without = [str(rank) for part in parts if table not in part for rank in part.ranks]
             message = f"no {table} recorded on rank {', '.join(without)}, though on others"
             notes.append(ImportNote(NoteKind.ASSUMED, message, len(without), table.name))
     own = tuple(note for part in [*parts, *logs] for note in part.notes)
@@ -139,7 +122,7 @@ def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
 
 def _placed(beside: Sequence[tuple[Trace, Path]], parts: Sequence[Trace]) -> list[Trace]:
     """Companions under the ranks they speak of."""
-    held = sorted({rank for part in parts for rank in ranks_of(part)})
+    held = sorted({rank for part in parts for rank in part.ranks})
     snapshots = [pair for pair in beside if is_snapshot(pair[0])]
     logs = [without_known_devices(trace, parts) for trace, _ in beside if not is_snapshot(trace)]
     ranks = [rank_beside(at, rank_in_name(file), len(snapshots), held) for at, (_, file) in enumerate(snapshots)]
@@ -148,7 +131,7 @@ def _placed(beside: Sequence[tuple[Trace, Path]], parts: Sequence[Trace]) -> lis
 
 def _distinct(traces: Sequence[Trace], files: Sequence[Path]) -> tuple[list[Trace], list[ImportNote]]:
     """Each trace under ranks no other trace has."""
-    claims = Counter(rank for trace in traces for rank in ranks_of(trace))
+    claims = Counter(rank for trace in traces for rank in trace.ranks)
     if all(count == 1 for count in claims.values()):
         return list(traces), []
     named = [rank_in_name(file) for file in files]
@@ -158,4 +141,4 @@ def _distinct(traces: Sequence[Trace], files: Sequence[Path]) -> tuple[list[Trac
     clash = ", ".join(str(rank) for rank, count in sorted(claims.items()) if count > 1)
     message = f"several files claim rank {clash}; ranks taken from {source}"
     note = ImportNote(NoteKind.ASSUMED, message, len(files), SOURCES.name)
-    return [with_rank(trace, rank) for trace, rank in zip(traces, chosen, strict=True)], [note]
+    return [trace.with_rank(rank) for trace, rank in zip(traces, chosen, strict=True)], [note]

@@ -11,7 +11,7 @@ import polars as pl
 
 from timesink.knowledge.kernels import op_class
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
-from timesink.model.lookup import first_places
+from timesink.model.correlation import first_places
 from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace

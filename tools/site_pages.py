@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from timesink.capture.choice import COSTS, as_data
-from timesink.render.cells import code, escaped
+from timesink.render.markdown import code, escaped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SITE = DOCS.parent / "mkdocs.yml"

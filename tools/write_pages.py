@@ -20,7 +20,7 @@ from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
-from timesink.render.cells import code, escaped
+from timesink.render.markdown import code, escaped
 from timesink.render.rule_page import rule_markdown
 
 MARK = "<!-- Written by tools/write_pages.py: change the source, not this page. -->"

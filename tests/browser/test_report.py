@@ -16,9 +16,8 @@ from timesink.diagnosis.engine import diagnose
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.render import Format
+from timesink.render import Format, render_page
 from timesink.render.html import render
-from timesink.render.pages import render as render_page
 
 Open = Callable[..., "object"]
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from tests.render.diagnoses import diagnosis
 
-from timesink.render import Format, render
-from timesink.render.pages import render as render_page
+from timesink.render import Format, render, render_page
 from timesink.views.page import Column, Page, Sheet
 
 HOSTILE = (

@@ -6,7 +6,7 @@ import pytest
 from tests.render.diagnoses import diagnosis, healthy
 
 from timesink.render import Format, render
-from timesink.render.cells import code, escaped
+from timesink.render.markdown import code, escaped
 
 
 def test_it_says_what_the_diagnosis_says() -> None:

@@ -9,11 +9,10 @@ import jsonschema
 import pytest
 from tests.verify.runs_by_hand import row
 
-from timesink.render import Format
+from timesink.render import Format, render_page
 from timesink.render.gate import ci, markdown, pages
 from timesink.render.gate import json as gate_json
 from timesink.render.gate.words import headline, sentence
-from timesink.render.pages import render as render_page
 from timesink.verify.outcomes import (
     Contribution,
     Effect,

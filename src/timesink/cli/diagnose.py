@@ -16,7 +16,7 @@ from timesink.cli import options
 from timesink.cli.output import sink, working
 from timesink.cli.reading import StepMs, read_traces, unprofiled_step_ms
 from timesink.errors import UsageError
-from timesink.render import Format
+from timesink.render.formats import Format
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule

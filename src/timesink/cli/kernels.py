@@ -17,7 +17,7 @@ from timesink.cli import options
 from timesink.cli.output import sink, working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
-from timesink.render import Format
+from timesink.render.formats import Format
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 
@@ -62,9 +62,9 @@ def command(
             target.page(page)
             return 0
         if target.form is Format.JSON:
-            from timesink.render.json import dumped
+            from timesink.render.json import json_text
 
-            target.write(dumped(entries(trace)))
+            target.write(json_text(entries(trace)))
             return 0
         from timesink.views.kernels import kernels_page
 
@@ -136,10 +136,10 @@ def roofline(
         names = [kernel.function for kernel in kernel_counters(trace)]
         lines = kernel_rooflines(trace)
         if svg or (output is not None and Path(output).suffix.lower() == ".svg"):
-            from timesink.render.svg import svg as drawn
+            from timesink.render.svg import roofline_svg
             from timesink.views.roofline import chart_of
 
-            target.write(drawn(chart_of(report.name, names, lines)))
+            target.write(roofline_svg(chart_of(report.name, names, lines)))
         else:
             target.page(_page(names, lines))
     return 0

@@ -10,7 +10,7 @@ import typer
 from timesink.cli import options
 from timesink.cli.output import sink
 from timesink.errors import UsageError
-from timesink.render import Format
+from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:

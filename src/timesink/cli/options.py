@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timesink.render import Format
+from timesink.render.formats import Format
 
 TRACES = "Traces: PyTorch profiler JSON, Nsight Systems reports or exports; a folder stands for the traces in it."
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help=TRACES, show_default=False)]

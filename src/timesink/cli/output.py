@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from typer.exceptions import TyperException
 
 from timesink.errors import TimesinkError, UsageError
-from timesink.render import DEFAULT_WIDTH, Format
+from timesink.render.formats import DEFAULT_WIDTH, Format
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 
@@ -49,9 +49,9 @@ class Sink:
 
     def page(self, page: Page) -> None:
         """Write a page of tables in this sink's format."""
-        from timesink.render.pages import render
+        from timesink.render import render_page
 
-        self.write(render(page, self.form, width=self.width, colour=self.colour))
+        self.write(render_page(page, self.form, width=self.width, colour=self.colour))
 
     def write(self, text: str) -> None:
         """Write finished text: a file is replaced at once or not at all."""
@@ -157,11 +157,11 @@ def _unheard(shown: str) -> None:
 def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequence[str]) -> None:
     """Say what is wrong and what to do next."""
     if wants_json(arguments):
-        from timesink.render.json import SCHEMA_VERSION, dumped
+        from timesink.render.json import SCHEMA_VERSION, json_text
 
         remedy = getattr(error, "remedy", "")
         said = {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
-        sys.stdout.write(dumped({"schema_version": SCHEMA_VERSION, "error": said}))
+        sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION, "error": said}))
         return
     if isinstance(error, TyperException) and hasattr(error, "show"):
         error.show()

@@ -37,7 +37,7 @@ def _kernels(trace: Trace) -> Iterator[Appendix]:
     from timesink.measures.counters.limiter import kernel_limits
     from timesink.model.tables import KERNEL_PROFILES
     from timesink.render.html import Appendix
-    from timesink.render.svg import svg
+    from timesink.render.svg import roofline_svg
     from timesink.views.kernels import kernel_details, kernels_page
     from timesink.views.roofline import chart_of
 
@@ -45,5 +45,5 @@ def _kernels(trace: Trace) -> Iterator[Appendix]:
         return
     known = [one for one in kernel_limits(trace) if one is not None and one.roofline is not None]
     chart = chart_of("profiled kernels", [one.kernel.function for one in known], [one.roofline for one in known])
-    pictures = (svg(chart),) if chart.points else ()
+    pictures = (roofline_svg(chart),) if chart.points else ()
     yield Appendix("profiled", "Profiled kernels", kernels_page(trace), pictures, tuple(kernel_details(trace)))

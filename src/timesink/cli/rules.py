@@ -12,7 +12,7 @@ import typer
 
 from timesink.cli import options
 from timesink.cli.output import Sink, sink
-from timesink.render import Format
+from timesink.render.formats import Format
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
@@ -62,9 +62,9 @@ def explain(
     target, rule = sink(form, output, no_color), find(code)
     match target.form:
         case Format.JSON:
-            from timesink.render.json import dumped
+            from timesink.render.json import json_text
 
-            target.write(dumped(_document(rule)))
+            target.write(json_text(_document(rule)))
         case Format.MD:
             from timesink.render.rule_page import rule_markdown
 
@@ -83,12 +83,12 @@ def _text(rule: Rule, target: Sink) -> str:
     """The page as a terminal shows it; its words are ours, so Markdown may act here."""
     from rich.markdown import Markdown
 
-    from timesink.render.cells import paper, printed
     from timesink.render.rule_page import rule_markdown
+    from timesink.render.text import console_text, text_console
 
-    console = paper(min(target.width, 100), target.colour)
+    console = text_console(min(target.width, 100), target.colour)
     console.print(Markdown(rule_markdown(rule), hyperlinks=False))
-    return printed(console)
+    return console_text(console)
 
 
 def _document(rule: Rule) -> dict[str, Any]:

@@ -16,15 +16,12 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-from timesink.cluster.map import Summarised, Task
+from timesink.cluster.map import Map, Summarised, Task, cores
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.untrusted.plain_json import document
-
-if TYPE_CHECKING:
-    from timesink.cluster.engines import Map
 
 
 class PlaintextScheduler(UserWarning):
@@ -119,8 +116,6 @@ def local_cluster(workers: int = 0) -> Any:
 
     A worker may hold an equal share of the memory; one that needs more is ended and started anew.
     """
-    from timesink.cluster.engines import cores
-
     return _distributed().LocalCluster(
         n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
         silence_logs=50, env=_ENVIRONMENT, config=_CONFIGURATION,

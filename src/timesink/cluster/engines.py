@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Final, Protocol
 
-from timesink.cluster.map import Summarised, Task
+from timesink.cluster.map import Map, Summarised, Task, cores
 from timesink.errors import UsageError
-
-Map = Callable[[Task], Summarised]
 
 ENGINES: Final = ("threads", "serial", "processes", "dask")
 # Tasks handed out per worker: enough to keep it busy, few enough that little waits in memory.
@@ -98,11 +96,6 @@ def _windowed(pool: Executor, workers: int, function: Map, tasks: Sequence[Task]
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             yield future.result()
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def engine_of(name: str, workers: int = 0, scheduler: str | None = None) -> Engine:

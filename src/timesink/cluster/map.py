@@ -9,6 +9,7 @@ import io
 import os
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,6 +78,11 @@ def store(place: Path, job: Job, lost: int) -> None:
 RETRIES = 2
 
 
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A file to summarise. `keep` says whether its job may be taken from and put into the cache."""
@@ -94,6 +100,9 @@ class Summarised:
     job: Job | None
     failure: str = ""
     lost: int = 0
+
+
+Map = Callable[[Task], Summarised]
 
 
 def summarise(task: Task) -> Summarised:

@@ -25,17 +25,27 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.units import ms
 from timesink.untrusted.scrub import scrub_values
+from timesink.views.page import Page
 
 SCHEMA_VERSION = 1
 SHOWN_ROWS = 1_000
 
 
-def render(diagnosis: Diagnosis) -> str:
+def render_diagnosis(diagnosis: Diagnosis) -> str:
     """The document as indented JSON text."""
-    return dumped(document(diagnosis))
+    return json_text(document(diagnosis))
 
 
-def dumped(value: Any) -> str:
+def render_page(page: Page) -> str:
+    """Every sheet of the page as a list of objects, under the sheet's key."""
+    sheets = {
+        sheet.key: [dict(zip((column.key for column in sheet.columns), row, strict=True)) for row in sheet.rows]
+        for sheet in page.sheets
+    }
+    return json_text({"schema_version": SCHEMA_VERSION, "title": page.title, **sheets, "notes": list(page.notes)})
+
+
+def json_text(value: Any) -> str:
     """Any tree of plain values as JSON text that is safe to print: ASCII, scrubbed, no NaN."""
     return json.dumps(_finite(scrub_values(value)), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 

@@ -1,10 +1,13 @@
-"""The report for a pull request or a ticket: GitHub-flavoured Markdown in which a trace's text can do nothing."""
+"""A diagnosis or a page as GitHub-flavoured Markdown, for a pull request or a ticket.
+
+A trace's text shows as it is written: it links nowhere, mentions nobody and breaks no table.
+"""
 
 from __future__ import annotations
 
+import re
+
 from timesink.diagnosis.verdicts import Diagnosis, Evidence
-from timesink.render.cells import code, escaped, quantity_text, recoverable_text
-from timesink.render.pages import markdown_table
 from timesink.render.parts import (
     Group,
     clear_text,
@@ -17,13 +20,17 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
-from timesink.untrusted.scrub import defuse_lines
-from timesink.views.page import Column, Sheet
+from timesink.render.values import cell_text, quantity_text, recoverable_text
+from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
+from timesink.views.page import Cell, Column, Page, Sheet
 
 _EVIDENCE = (Column("fact", "fact"), Column("value", "value"), Column("limit", "limit"), Column("how", "measured"))
+_PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|~&$!])")
+# GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.
+_AUTOMATIC = re.compile(r"(@|#)(?=\w)|(:)(?=//)|(\bwww)(?=\.)", re.IGNORECASE)
 
 
-def render(diagnosis: Diagnosis) -> str:
+def render_diagnosis(diagnosis: Diagnosis) -> str:
     """The whole report; headings begin at level 2, so that it fits into a larger page."""
     lines = [f"## Bottleneck: {code(diagnosis.bottleneck.value)}", "", escaped(diagnosis.statement), ""]
     lines += [f"Trace: {escaped(sources_text(diagnosis))}  ", f"Steps: {escaped(steps_text(diagnosis.steps))}", ""]
@@ -34,6 +41,50 @@ def render(diagnosis: Diagnosis) -> str:
         lines += _finding(group)
     lines += _rest(diagnosis)
     return defuse_lines("\n".join(lines).rstrip("\n") + "\n")
+
+
+def render_page(page: Page) -> str:
+    """The title, every sheet as a table, then the notes."""
+    lines = [f"## {escaped(page.title)}"]
+    for sheet in page.sheets:
+        lines += ["", f"### {escaped(sheet.title)}", ""]
+        lines += markdown_table(sheet) if sheet.rows else ["nothing"]
+        lines += ["", escaped(sheet.note)] if sheet.note else []
+    lines += ["", *(f"- {escaped(note)}" for note in page.notes)] if page.notes else []
+    return defuse_lines("\n".join(lines) + "\n")
+
+
+def markdown_table(sheet: Sheet) -> list[str]:
+    """The lines of a GitHub table, every cell escaped."""
+    heads = " | ".join(escaped(column.head) for column in sheet.columns)
+    rule = "|".join("---:" if column.unit else "---" for column in sheet.columns)
+    return [f"| {heads} |", f"|{rule}|", *(f"| {_cells(row, sheet.columns)} |" for row in sheet.rows)]
+
+
+def _cells(row: tuple[Cell, ...], columns: tuple[Column, ...]) -> str:
+    pairs = zip(row, columns, strict=True)
+    return " | ".join(
+        code(cell, in_table=True) if column.is_name and isinstance(cell, str) else escaped(cell_text(cell, column))
+        for cell, column in pairs
+    )
+
+
+def escaped(text: str) -> str:
+    """A sentence as literal Markdown on one line."""
+    literal = _PUNCTUATION.sub(r"\\\1", scrub_sentence(text))
+    return _AUTOMATIC.sub(r"\g<0><!-- -->", literal)
+
+
+def code(text: str, *, in_table: bool = False) -> str:
+    """A name as a code span, whatever backticks it holds."""
+    name = scrub(text, NAME_CHARACTERS)
+    if in_table:
+        name = name.replace("|", "\\|")
+    longest = max((len(run) for run in re.findall(r"`+", name)), default=0)
+    if not longest:
+        return f"`{name or ' '}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {name} {fence}"
 
 
 def _finding(group: Group) -> list[str]:

@@ -16,7 +16,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Where,
 )
-from timesink.render.cells import limit_value_text, quantity_text, recoverable_text
+from timesink.render.values import limit_value_text, quantity_text, recoverable_text
 from timesink.units import time_text
 from timesink.untrusted.scrub import shortened
 from timesink.views.page import Cell, Column, Sheet

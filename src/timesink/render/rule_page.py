@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Card
-from timesink.render.cells import limit_value_text
-from timesink.render.pages import markdown_table
+from timesink.render.markdown import markdown_table
+from timesink.render.values import limit_value_text
 from timesink.views.page import Column, Sheet
 
 LIMITS = (

@@ -57,7 +57,7 @@ class Chart:
     points: tuple[Point, ...]
 
 
-def svg(chart: Chart) -> str:
+def roofline_svg(chart: Chart) -> str:
     """The picture as SVG text. Names from traces are escaped; nothing in it runs or loads."""
     frame = _Frame.around(chart)
     parts = [

@@ -1,7 +1,12 @@
-"""The report for a terminal: the verdict, the figures, the findings, then what was clear and what could not be told."""
+"""A diagnosis or a page for a terminal, drawn with Rich into memory: the caller decides width and colour."""
 
 from __future__ import annotations
 
+import re
+from io import StringIO
+from textwrap import fill
+
+from rich import box
 from rich.console import Console, RenderableType
 from rich.console import Group as Together
 from rich.padding import Padding
@@ -9,9 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
-from timesink.render import DEFAULT_WIDTH
-from timesink.render.cells import paper, printed, recoverable_text, tied
-from timesink.render.pages import rich_table
+from timesink.render.formats import DEFAULT_WIDTH
 from timesink.render.parts import (
     Group,
     clear_text,
@@ -24,22 +27,65 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
-from timesink.untrusted.scrub import scrub_sentence
+from timesink.render.values import cell_text, recoverable_text
+from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened
+from timesink.views.page import Column, Page, Sheet
 
 INDENT = 4
 LABEL_WIDTH = 9
+_SENTENCE_WIDTH, _SHORTEST_NAME, _BETWEEN = 40, 12, 3
+# Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
+_TIE = "\ue000"
+_FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
 
 
-def render(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
+def render_diagnosis(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
     """The whole report; without colour it holds no escape sequence."""
-    console = paper(width, colour)
+    console = text_console(width, colour)
     _verdict(console, diagnosis)
     _figures(console, diagnosis)
     for group in grouped(diagnosis):
         console.print()
         console.print(_finding(group))
     _rest(console, diagnosis)
-    return printed(console)
+    return console_text(console)
+
+
+def render_page(page: Page, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
+    """The title, every sheet as a table, then the notes."""
+    console = text_console(width, colour)
+    console.print(Text(scrub_sentence(page.title), style="bold"))
+    for sheet in page.sheets:
+        console.print()
+        console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
+        console.print(_table(sheet, width) if sheet.rows else Text("nothing"))
+        if sheet.note:
+            console.print(Text(scrub_sentence(sheet.note), style="dim"))
+    for note in page.notes:
+        console.print(Text(f"note: {scrub_sentence(note)}", style="yellow"))
+    return console_text(console)
+
+
+def text_console(width: int, colour: bool) -> Console:
+    """A console of that width. Without colour it writes no escape sequence at all."""
+    return Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+        _environ={},
+    )
+
+
+def console_text(console: Console) -> str:
+    """What was printed on a `text_console`, without trailing blanks, and with no line a log would obey."""
+    assert isinstance(console.file, StringIO)
+    lines = (line.rstrip() for line in console.file.getvalue().replace(_TIE, " ").split("\n"))
+    return defuse_lines("\n".join(lines))
 
 
 def _verdict(console: Console, diagnosis: Diagnosis) -> None:
@@ -56,7 +102,7 @@ def _figures(console: Console, diagnosis: Diagnosis) -> None:
         return
     sheet = device_sheet(diagnosis.devices)
     console.print()
-    console.print(rich_table(sheet, console.width))
+    console.print(_table(sheet, console.width))
     if sheet.note:
         console.print(_sentence(sheet.note, "dim"))
 
@@ -100,5 +146,52 @@ def _labelled(parts: list[tuple[str, str]]) -> RenderableType:
     return table
 
 
+def _table(sheet: Sheet, width: int) -> Table:
+    """The sheet as a Rich table of that width: figures are whole, sentences wrap, names lose their middle."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    texts = [[cell_text(cell, column) for cell, column in zip(row, sheet.columns, strict=True)] for row in sheet.rows]
+    widths = [
+        max([len(row[at]) for row in texts] + [_longest_word(column.head)]) for at, column in enumerate(sheet.columns)
+    ]
+    name_width = _name_width(sheet.columns, widths, width)
+    for column, widest in zip(sheet.columns, widths, strict=True):
+        is_figure = bool(column.unit)
+        table.add_column(
+            Text(fill(scrub(column.head), widest) if is_figure else scrub(column.head)),
+            justify="right" if is_figure else "left",
+            no_wrap=is_figure or column.is_name,
+            overflow="fold",
+            min_width=widest if is_figure else None,
+        )
+    for row in texts:
+        cells = (
+            shortened(text, name_width) if c.is_name else _tied(text)
+            for text, c in zip(row, sheet.columns, strict=True)
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _name_width(columns: tuple[Column, ...], widths: list[int], width: int) -> int:
+    """What figures, sentences and the space between columns leave to each name."""
+    names = sum(column.is_name for column in columns)
+    others = [
+        widest if column.unit else min(widest, _SENTENCE_WIDTH)
+        for column, widest in zip(columns, widths, strict=True)
+        if not column.is_name
+    ]
+    left = width - sum(others) - _BETWEEN * (len(columns) - 1)
+    return max(left // names, _SHORTEST_NAME) if names else width
+
+
+def _longest_word(text: str) -> int:
+    return max((len(word) for word in text.split()), default=0)
+
+
 def _sentence(text: str, style: str = "") -> Text:
-    return Text(tied(scrub_sentence(text)), style=style, overflow="fold")
+    return Text(_tied(scrub_sentence(text)), style=style, overflow="fold")
+
+
+def _tied(text: str) -> str:
+    """The text with every figure tied to its unit, so that wrapping does not part them; `console_text` unties."""
+    return _FIGURE.sub(_TIE, text)

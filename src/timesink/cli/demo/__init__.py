@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from timesink.cli import options
 from timesink.cli.output import Sink, sink, working
-from timesink.render import Format
+from timesink.render.formats import Format
 
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
@@ -56,8 +56,7 @@ def _html() -> str:
 
 def _report(before: Diagnosis, after: Diagnosis, target: Sink) -> str:
     """The first diagnosis in full, then both in one table."""
-    from timesink.render import render
-    from timesink.render.pages import render as render_page
+    from timesink.render import render, render_page
 
     looks = {"width": target.width, "colour": target.colour}
     first = render(before, target.form, **looks)  # type: ignore[arg-type]
@@ -88,6 +87,6 @@ def _idle_ratio(diagnosis: Diagnosis) -> float | None:
 
 
 def _json(before: Diagnosis, after: Diagnosis) -> str:
-    from timesink.render.json import document, dumped
+    from timesink.render.json import document, json_text
 
-    return dumped(dict(zip(CAPTURES, (document(before), document(after)), strict=True)))
+    return json_text(dict(zip(CAPTURES, (document(before), document(after)), strict=True)))

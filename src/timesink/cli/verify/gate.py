@@ -23,7 +23,7 @@ from timesink.cli.reading import read_traces
 from timesink.cli.verify import setup as given
 from timesink.cli.verify.setup import facts, one_command, plan, session, share, step_source, tell, two_commands
 from timesink.errors import UsageError
-from timesink.render import Format
+from timesink.render.formats import Format
 from timesink.verify.outcomes import GateResult, GateRow, RunRow
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ def write(result: GateResult, sink: Sink, files: Files, *, strict: bool, exit_ze
 
 
 def _rendered(result: GateResult, sink: Sink, strict: bool) -> str:
+    from timesink.render import render_page
     from timesink.render.gate import json as gate_json
     from timesink.render.gate import markdown, pages
-    from timesink.render.pages import render as render_page
 
     match sink.form:
         case Format.TEXT | Format.HTML:

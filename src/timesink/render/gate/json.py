@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from timesink.render.gate.words import headline
-from timesink.render.json import dumped
+from timesink.render.json import json_text
 from timesink.verify.outcomes import Contribution, FindingChange, GateResult, GateRow, RunRow, Verdict
 
 SCHEMA_VERSION = 1
@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 def render(result: GateResult, *, strict: bool = False) -> str:
     """The document as indented ASCII JSON."""
-    return dumped(document(result, strict=strict))
+    return json_text(document(result, strict=strict))
 
 
 def schema() -> dict[str, Any]:

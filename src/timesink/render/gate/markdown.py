@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 
-from timesink.render.cells import escaped
 from timesink.render.gate import pages
 from timesink.render.gate.words import MARKS, SHOWN_ROWS, headline
-from timesink.render.pages import markdown_table
+from timesink.render.markdown import escaped, markdown_table
 from timesink.untrusted.scrub import defuse_lines
 from timesink.verify.outcomes import GateResult
 from timesink.views.page import Sheet

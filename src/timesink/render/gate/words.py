@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timesink.render.cells import number_text, value_text
+from timesink.render.values import number_text, value_text
 from timesink.verify.outcomes import Effect, Fate, FindingChange, GateResult, GateRow, How, Outcome, Verdict
 
 SHOWN_ROWS = 15

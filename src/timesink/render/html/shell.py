@@ -18,10 +18,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.render.cells import quantity_text, recoverable_text, value_text
 from timesink.render.html.figures import scales
 from timesink.render.html.findings import prose
-from timesink.render.pages import cell_text
 from timesink.render.parts import (
     device_sheet,
     evidence_text,
@@ -31,6 +29,7 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
+from timesink.render.values import cell_text, quantity_text, recoverable_text, value_text
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
 from timesink.views.page import Page

@@ -1,23 +1,14 @@
-"""Quantities as text for people: the unit is scaled, the figure keeps three digits.
-
-Untrusted text in Markdown: it shows as written, links nowhere, mentions nobody and breaks no table.
-
-A Rich console that writes into memory: width and colour are decided by the caller, never guessed here.
-"""
+"""Figures and cells as text for people: the unit is scaled, a figure keeps three digits."""
 
 from __future__ import annotations
 
 import math
-import re
-from io import StringIO
-from typing import TYPE_CHECKING
+from typing import assert_never
 
 from timesink.diagnosis.verdicts import Quantity
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, share_text, time_text
-from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from timesink.untrusted.scrub import scrub, scrub_sentence
+from timesink.views.page import Cell, Column
 
 _NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _BYTES = {"bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -75,58 +66,17 @@ def recoverable_text(quantity: Quantity | None, period: str = "step") -> str:
     return f"{quantity_text(quantity)} per {period}"
 
 
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|~&$!])")
-# GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.
-_AUTOMATIC = re.compile(r"(@|#)(?=\w)|(:)(?=//)|(\bwww)(?=\.)", re.IGNORECASE)
-
-
-def escaped(text: str) -> str:
-    """A sentence as literal Markdown on one line."""
-    literal = _PUNCTUATION.sub(r"\\\1", scrub_sentence(text))
-    return _AUTOMATIC.sub(r"\g<0><!-- -->", literal)
-
-
-def code(text: str, *, in_table: bool = False) -> str:
-    """A name as a code span, whatever backticks it holds."""
-    name = scrub(text, NAME_CHARACTERS)
-    if in_table:
-        name = name.replace("|", "\\|")
-    longest = max((len(run) for run in re.findall(r"`+", name)), default=0)
-    if not longest:
-        return f"`{name or ' '}`"
-    fence = "`" * (longest + 1)
-    return f"{fence} {name} {fence}"
-
-
-# Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
-_TIE = "\ue000"
-_FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
-
-
-def paper(width: int, colour: bool) -> Console:
-    """A console of that width. Without colour it writes no escape sequence at all."""
-    from rich.console import Console
-
-    return Console(
-        file=StringIO(),
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        legacy_windows=False,
-        _environ={},
-    )
-
-
-def tied(text: str) -> str:
-    """The text with every figure tied to its unit, so that wrapping does not part them; `printed` unties."""
-    return _FIGURE.sub(_TIE, text)
-
-
-def printed(console: Console) -> str:
-    """What was printed on `paper`, without trailing blanks, and with no line a log would obey."""
-    assert isinstance(console.file, StringIO)
-    lines = (line.rstrip() for line in console.file.getvalue().replace(_TIE, " ").split("\n"))
-    return defuse_lines("\n".join(lines))
+def cell_text(cell: Cell, column: Column) -> str:
+    """A value scaled for people; `–` where it is not known."""
+    match cell:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if cell else "no"
+        case int() | float():
+            text = value_text(cell, column.unit) if column.unit not in ("", "1") else number_text(cell)
+            return f"+{text}" if column.is_change and cell > 0 else text
+        case str():
+            return scrub(cell) if column.is_name else scrub_sentence(cell)
+        case _:
+            assert_never(cell)

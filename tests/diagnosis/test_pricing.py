@@ -12,7 +12,6 @@ from timesink.diagnosis.pricing import bound_price, replay_price, shared
 from timesink.diagnosis.rule import Facts
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.model.intervals import Intervals
-from timesink.model.trace import told_unprofiled_step
 from timesink.whatif.changes.host import RemoveSyncs
 
 MS = 1_000_000
@@ -51,7 +50,7 @@ def test_a_change_is_replayed_and_held_to_the_claim(facts: Facts) -> None:
 
 def test_a_shorter_unprofiled_step_lowers_what_host_work_can_win(facts: Facts) -> None:
     change = finding(Intervals.one(0, 54 * MS), change=RemoveSyncs())
-    told = Facts(told_unprofiled_step(facts.trace, 8.9 * MS))
+    told = Facts(facts.trace.with_unprofiled_step(8.9 * MS))
     profiled, true = replay_price(change, facts), replay_price(change, told)
     assert true.value < profiled.value
     assert true.value <= 8.9

@@ -24,7 +24,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.errors import UsageError
 from timesink.measures.steps.per_step import period_name
-from timesink.model.trace import Trace, told_unprofiled_step
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 
 MATERIAL = Limit(
@@ -49,7 +49,7 @@ def diagnose(
     """
     rules = all_rules() if rules is None else rules
     if unprofiled_step_ms is not None:
-        trace = told_unprofiled_step(trace, unprofiled_step_ms * NS_PER_MS)
+        trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
     known = _known_limits(rules, overrides)
     facts = Facts(trace)
     rulings = tuple(Ruling(rule.card, _verdict(rule, facts, known.get(rule.card.code, {}))) for rule in rules)

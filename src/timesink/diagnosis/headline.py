@@ -25,7 +25,7 @@ from timesink.measures.timeline.ranges import serving_phases
 from timesink.measures.timeline.synchronisations import synchronised_ranges
 from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICES, SOURCES
-from timesink.model.trace import Trace, unprofiled_step_ns
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 QUIET = Limit(
@@ -66,7 +66,7 @@ def step_figures(facts: Facts) -> StepFigures:
 def step_ms(facts: Facts) -> float | None:
     """The step without a profiler where it is known, else the median step as profiled; the longest device span where
     the trace has no steps; None where it has no device work."""
-    return _ms(unprofiled_step_ns(facts.trace)) or _profiled_step_ms(facts)
+    return _ms(facts.trace.unprofiled_step_ns) or _profiled_step_ms(facts)
 
 
 def _profiled_step_ms(facts: Facts) -> float | None:
@@ -103,7 +103,7 @@ def notes(facts: Facts) -> tuple[str, ...]:
     )
     if facts(steps).times.count == 0 and len(facts(time_budget)):
         said += ("no steps found: figures per step are for the whole window",)
-    profiled_ns, step_ns = facts(steps).times.p50_ns, unprofiled_step_ns(facts.trace)
+    profiled_ns, step_ns = facts(steps).times.p50_ns, facts.trace.unprofiled_step_ns
     if step_ns and profiled_ns:
         said += (f"the profiled step takes {profiled_ns / step_ns:.2f} times the unprofiled {time_text(step_ns)}",)
     return said
@@ -127,7 +127,7 @@ def no_bottleneck(facts: Facts, has_findings: bool) -> str:
         return "The trace holds no device work, so no bottleneck of the device can be named."
     lines = facts(device_timeline).by_device
     busy = sum(share_of_step(facts.trace, key, line.busy) for key, line in lines.items()) / len(lines)
-    step, unprofiled = _profiled_step_ms(facts), _ms(unprofiled_step_ns(facts.trace))
+    step, unprofiled = _profiled_step_ms(facts), _ms(facts.trace.unprofiled_step_ns)
     period = _of_step(busy, step, unprofiled) if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if not has_findings and 1 - busy > QUIET.default:

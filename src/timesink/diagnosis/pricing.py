@@ -17,7 +17,6 @@ from timesink.diagnosis.verdicts import Card, Claim, Finding, Quantity
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
-from timesink.model.trace import unprofiled_step_ns
 from timesink.units import NS_PER_MS
 from timesink.whatif import pricing
 from timesink.whatif.graph import Change, Touches
@@ -49,7 +48,7 @@ def replay_price(finding: Finding, facts: Facts) -> Quantity:
     if finding.change is None:
         return bound
     change = cast("Change", finding.change)
-    if unprofiled_step_ns(facts.trace) is None:
+    if facts.trace.unprofiled_step_ns is None:
         priced = _as_profiled(change, rank, facts)
     else:
         priced = _without_profiler(change, rank, bound, facts)
@@ -66,7 +65,7 @@ def _as_profiled(change: Change, rank: int, facts: Facts) -> Quantity | None:
 
 def _without_profiler(change: Change, rank: int, bound: Quantity, facts: Facts) -> Quantity | None:
     """The gain of a replay brought to the step without a profiler; None where the trace cannot be replayed."""
-    pricer, step_ns = facts(calibrated_pricers)[rank], unprofiled_step_ns(facts.trace) or 0.0
+    pricer, step_ns = facts(calibrated_pricers)[rank], facts.trace.unprofiled_step_ns or 0.0
     price = pricer.price(change)
     if not price.replayed:
         return None
@@ -82,7 +81,7 @@ def _without_profiler(change: Change, rank: int, bound: Quantity, facts: Facts) 
 
 def _unprofiled_share(pricer: pricing.Pricer, facts: Facts) -> float:
     """The step without a profiler over the one that is replayed; 1 where it is not known."""
-    step_ns = unprofiled_step_ns(facts.trace)
+    step_ns = facts.trace.unprofiled_step_ns
     return 1.0 if step_ns is None or not pricer.step_ns else step_ns / pricer.step_ns
 
 

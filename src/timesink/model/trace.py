@@ -2,8 +2,6 @@
 
 Windows of a trace: what a person asks for, counted from the first event, and what that is on the trace's clock.
 
-The step time without a profiler: measured by `timesink capture` or told by a person, kept with a trace's sources.
-
 Measures build on measures: each is taken once per trace, however many others ask for it.
 """
 
@@ -124,13 +122,16 @@ class Trace:
     """Tables of one or more ranks. An absent table was not recorded; an empty table recorded that nothing happened.
 
     `source` names the file or files for people; times in every table are int64 nanoseconds on one clock. `window` is
-    what the trace was cut to, None for a whole recording.
+    what the trace was cut to, None for a whole recording. `unprofiled_step_ns` is how long a step takes without a
+    profiler, as `timesink capture` or a person measured it and not as the files say; None where nobody did. The slowest
+    rank sets it, as in a synchronous job.
     """
 
     source: str
     tables: Mapping[Table, pl.DataFrame]
     notes: tuple[ImportNote, ...] = field(default=())
     window: Window | None = None
+    unprofiled_step_ns: float | None = None
 
     def __contains__(self, table: Table) -> bool:
         return table in self.tables
@@ -203,25 +204,13 @@ class Trace:
         note = ImportNote(NoteKind.SKIPPED, message, ops.height - linked.height, DEVICE_OPS.name)
         return replace(self, tables={**self.tables, DEVICE_OPS: linked}).with_notes(note)
 
+    def with_unprofiled_step(self, step_ns: float) -> Trace:
+        """The same tables, to be held against that step time. Measures remember each of the two traces on its own."""
+        return replace(self, unprofiled_step_ns=step_ns)
+
     def with_notes(self, *notes: ImportNote) -> Trace:
         """The same trace with more to say about its import."""
         return replace(self, notes=(*self.notes, *notes))
-
-
-def unprofiled_step_ns(trace: Trace) -> float | None:
-    """The longest of all ranks, which sets the pace of a synchronous job; None where no source knows it."""
-    longest = trace.get(SOURCES)["unprofiled_step_ns"].max()
-    return longest if isinstance(longest, float) else None
-
-
-def told_unprofiled_step(trace: Trace, step_ns: float) -> Trace:
-    """The trace with that step time for every source, so that measures may hold profiled times against it."""
-    sources = trace.get(SOURCES)
-    if sources.is_empty():  # a trace that was not read from a file
-        unnamed = {"rank": pl.lit(0, pl.Int32), "path": pl.lit(trace.source), "format": pl.lit("")}
-        sources = sources.clear(1).with_columns(**unnamed)
-    told = sources.with_columns(unprofiled_step_ns=pl.lit(step_ns, pl.Float64))
-    return replace(trace, tables={**trace.tables, SOURCES: told})
 
 
 Result = TypeVar("Result")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from timesink.readers import Reader, ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
-LAYOUT = 1
+LAYOUT = 2
 # A smaller file is read anew in less time than its entry would be worth.
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30

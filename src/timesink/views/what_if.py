@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from timesink.errors import UsageError
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
-from timesink.model.trace import Trace, told_unprofiled_step
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.views.page import Column, Page, Sheet
 from timesink.whatif.changes import GRAMMAR, Change, Together
@@ -35,7 +35,7 @@ def what_if_page(trace: Trace, changes: Sequence[Change], unprofiled_step_ms: fl
     if unprofiled_step_ms is None:
         found = pricers(trace)
     else:
-        found = calibrated_pricers(told_unprofiled_step(trace, unprofiled_step_ms * NS_PER_MS))
+        found = calibrated_pricers(trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS))
     if not found:
         raise UsageError(
             f"no complete step was found in {trace.source}, and a price is per step",

@@ -18,7 +18,7 @@ from timesink.measures.timeline.replay import calibrated_pricers, graphs, pricer
 from timesink.measures.timeline.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, RANGES
-from timesink.model.trace import Trace, told_unprofiled_step
+from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.units import NS_PER_MS
 from timesink.whatif.changes import FeedLoader, PinCopies, RemoveSyncs, ScaleHost, Together
@@ -38,7 +38,7 @@ def test_an_own_capture_replays_exactly_and_explains_itself(shared_data: Path, n
 def test_the_gain_of_feeding_the_loop_is_predicted_from_the_calibrated_trace(shared_data: Path) -> None:
     # measured without a profiler: 10.60 ms before, 8.70 ms with the batch kept on the GPU
     trace = read(shared_data / "own/kineto/gpt_before.json.gz")
-    pricer = calibrated_pricers(told_unprofiled_step(trace, 10.60 * NS_PER_MS))[0]
+    pricer = calibrated_pricers(trace.with_unprofiled_step(10.60 * NS_PER_MS))[0]
     windows, calls = step_windows(trace)[0], trace[API_CALLS]
     main = trace[RANGES]["thread"][0]
     first = calls.filter(calls["thread"] == main)["start_ns"].to_numpy()
@@ -102,6 +102,6 @@ def test_an_excerpt_of_a_long_trace_prices_like_the_whole(monkeypatch: pytest.Mo
 def test_pricers_are_calibrated_once_and_only_to_a_known_step() -> None:
     trace = trace_of(STEPPED)
     assert calibrated_pricers(trace) is pricers(trace)
-    told = told_unprofiled_step(trace, 8.5 * NS_PER_MS)
+    told = trace.with_unprofiled_step(8.5 * NS_PER_MS)
     assert calibrated_pricers(told) is calibrated_pricers(told)
     assert calibrated_pricers(told)[0].step_ns < pricers(told)[0].step_ns

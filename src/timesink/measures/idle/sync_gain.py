@@ -24,7 +24,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.model.trace import Trace, remembered, unprofiled_step_ns
+from timesink.model.trace import Trace, remembered
 from timesink.whatif.changes.host import RemoveSyncs
 
 # The host is ahead again once a launch finds this many earlier ones still waiting.
@@ -94,7 +94,7 @@ def _gains_ns(trace: Trace, rank: int) -> list[float]:
     pricer = pricers(trace).get(rank)
     if pricer is None:
         return []
-    step_ns = unprofiled_step_ns(trace)
+    step_ns = trace.unprofiled_step_ns
     tried = [pricer]
     if step_ns is not None and step_ns < pricer.step_ns:
         tried.append(calibrated_pricers(trace)[rank])

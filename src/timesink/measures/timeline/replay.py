@@ -22,7 +22,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
-from timesink.model.trace import Trace, remembered, unprofiled_step_ns
+from timesink.model.trace import Trace, remembered
 from timesink.whatif.critical import PathPieces, path_pieces
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import Anchors, StepWindows, calibrated
@@ -73,7 +73,7 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
 
     Where that time is not known (`unprofiled_step_ns`), those of the trace as it is.
     """
-    step_ns = unprofiled_step_ns(trace)
+    step_ns = trace.unprofiled_step_ns
     if step_ns is None:
         return pricers(trace)
     found: dict[int, Pricer] = {}

@@ -40,9 +40,6 @@ SOURCES = Table(
         "end_ns": optional(pl.Int64, "end of the recorded window, where the file says", unit="ns"),
         "host": optional(pl.String, "host name, where recorded"),
         "world_size": optional(pl.Int32, "number of ranks in the job, where recorded"),
-        "unprofiled_step_ns": optional(
-            pl.Float64, "step time measured without a profiler: by the capture, or told to diagnose", unit="ns"
-        ),
     },
 )
 

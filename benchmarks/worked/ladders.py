@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timesink.measures.kernels.attainable import DRAM_SHARE, TENSOR_SHARE
+from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE
 
 Flags = tuple[str, ...]
 H200_TENSOR_FLOPS = 989.5e12

@@ -30,6 +30,8 @@ import polars as pl
 from timesink.model.names import matches
 
 OpClass = pl.Enum(["compute", "communication", "copy"])
+# The same classes as the numbers that `OpClass` columns hold physically, for code on NumPy arrays.
+COMPUTE, COMMUNICATION, COPY = range(3)
 
 COMMUNICATION_NAME: Final = (
     r"(?i)nccl|rccl|hccl|msccl|nvshmem|deep_ep::|deepep"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.kernels import COPY, op_class
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
 from timesink.model.correlation import first_places
 from timesink.model.nesting import key_slices
@@ -228,7 +228,7 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
     was empty at the launch. The gap is taken where the next op was launched while its predecessor still ran (R9).
     """
     earlier, later = same_stream_pairs(ops)
-    group = ops.stream * 2 + (ops.op_class == _COPY)
+    group = ops.stream * 2 + (ops.op_class == COPY)
     launch = np.where(ops.call >= 0, calls.start_ns[np.maximum(ops.call, 0)], 0) if len(calls) else ops.start_ns
     latency = ops.start_ns - launch
     lone = (ops.call >= 0) & (latency >= 0)
@@ -240,9 +240,6 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
         gaps = np.array([_GAP_IF_UNSEEN_NS], np.int64)
     quantiles = np.quantile(gaps, [_INTRINSIC_QUANTILE, _USUAL_QUANTILE, _LATE_QUANTILE])
     return Costs(group, (low, usual, np.minimum(late, _LATE_AT_MOST * usual)), *(int(q) for q in quantiles))
-
-
-_COPY: Final = 2
 
 
 def _quantiles_by(

@@ -15,6 +15,7 @@ import polars as pl
 from polars.exceptions import ComputeError
 
 from timesink.errors import UsageError
+from timesink.knowledge.kernels import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -27,7 +28,6 @@ HostWindows = Mapping[int, Intervals]
 
 Kind = Literal["any", "kernel", "collective", "op", "range", "frame", "call", "windows"]
 _HOST_TABLES: Final = {"op": HOST_OPS, "range": RANGES, "frame": FRAMES, "call": API_CALLS}
-_COMMUNICATION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def chosen_ops(graph: Graph, target: Target) -> BoolArray:
     if target.kind in ("kernel", "collective"):
         frame = graph.tables.get(DEVICE_OPS, DEVICE_OPS.empty())
         chosen = matches(frame["name"].gather(program.ops.row), target.pattern).to_numpy()
-        return chosen & (program.ops.op_class == _COMMUNICATION) if target.kind == "collective" else chosen
+        return chosen & (program.ops.op_class == COMMUNICATION) if target.kind == "collective" else chosen
     calls = calls_within(graph, host_windows(graph, target))
     return (
         (program.ops.call >= 0) & calls[np.maximum(program.ops.call, 0)]

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.calls import CallKind
+from timesink.knowledge.kernels import COMMUNICATION
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.tables import EVENT_WAITS
 from timesink.model.trace import Trace
@@ -18,7 +19,6 @@ from timesink.whatif.releases import Launches
 
 # A source that ended this long after its sink started cannot have been waited for: the inference was wrong.
 _CLOCK_SLACK_NS: Final = 1_000
-_COMMUNICATION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +95,7 @@ def _by_pattern(
     empty = np.empty(0, np.int64)
     if not waits.size or not launches.block.size:
         return empty, empty
-    talks = ops.op_class[blocks.op[launches.block]] == _COMMUNICATION
+    talks = ops.op_class[blocks.op[launches.block]] == COMMUNICATION
     places = np.arange(launches.block.size)
     last_talk = np.maximum.accumulate(np.where(talks, places, -1))
     last_work = np.maximum.accumulate(np.where(talks, -1, places))

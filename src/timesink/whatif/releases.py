@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.calls import CallKind
+from timesink.knowledge.kernels import COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS, SYNCS
 from timesink.model.trace import Trace
@@ -208,7 +209,9 @@ def _nearest(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Launches)
 
 def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> tuple[IntArray, IntArray]:
     """Copies whose call waits for the copy: synchronous ones, device to pageable, long ones pageable to device."""
-    copies = np.flatnonzero((blocks.call >= 0) & (ops.op_class[blocks.op] == 2)) if len(ops) else np.empty(0, np.int64)
+    copies = (
+        np.flatnonzero((blocks.call >= 0) & (ops.op_class[blocks.op] == COPY)) if len(ops) else np.empty(0, np.int64)
+    )
     call = blocks.call[copies]
     frame = trace.get(DEVICE_OPS)[ops.row[blocks.op[copies]]].select("copy_kind", "src_memory", "dst_memory", "bytes")
     pageable_out = ((frame["copy_kind"] == "d2h") & (frame["dst_memory"] == "pageable")).fill_null(False).to_numpy()

@@ -49,7 +49,9 @@ def test_limits_are_the_shortest_paths_of_all_pairs(rows: list[tuple[int, int, i
     # Every start lies before every end, so that the limits contradict nobody.
     rows = [(0, rank, 0, 1000) for rank in range(1)] + rows
     rows = list({(clock, instance): (clock, instance, s, 1000 + e) for clock, instance, s, e in rows}.values())
-    visits = Visits.of_barriers(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+    clock, instance, start, end = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    everybody = np.ones(clock.size, np.bool_)
+    visits = Visits(clock, instance, start, end, holds=everybody, held=everybody)
     low, high = offset_bounds(visits, 0.0)
     wanted_low, wanted_high = brute_force(visits)
     assert [int(x) for x in high] == [wanted_high[clock] for clock in visits.clock]

@@ -14,7 +14,6 @@ from timesink.errors import UnreadableTrace
 from timesink.measures.communication.pipelines import (
     OverlapScore,
     Stage,
-    ideal_bubble_ratio,
     read_stage_logs,
 )
 
@@ -98,7 +97,5 @@ def test_the_score_is_where_the_period_lies_between_serial_and_ideal(lengths: li
 
 
 def test_the_bubble_of_equal_stages_is_what_megatron_states() -> None:
-    assert ideal_bubble_ratio(4, 1) == 0.75
-    assert ideal_bubble_ratio(2, 8) == pytest.approx(1 / 9)
-    # A stage of m micro-batches of length 1 in a GPipe step of m + p - 1 of them.
+    # Stages p, micro-batches m of length 1: a GPipe step takes m + p - 1, a share (p - 1) / (m + p - 1) is bubble.
     assert OverlapScore((Stage("0", 8.0), Stage("1", 8.0)), 9.0).bubble_ratio == pytest.approx(1 / 9)

@@ -36,12 +36,6 @@ class Visits:
     holds: BoolArray
     held: BoolArray
 
-    @classmethod
-    def of_barriers(cls, clock: Int64Array, instance: Int64Array, start_ns: Int64Array, end_ns: Int64Array) -> Visits:
-        """Collectives that nobody leaves before everybody has come."""
-        every = np.ones(clock.size, np.bool_)
-        return cls(clock, instance, start_ns, end_ns, every, every)
-
     @property
     def clocks(self) -> int:
         """How many clocks there are; the reference is clock 0."""

@@ -84,11 +84,6 @@ class OverlapScore:
         return min(1.0, self.hidden_ns / possible) if possible > 0 else None
 
 
-def ideal_bubble_ratio(stages: int, micro_batches: int) -> float:
-    """Share of the time a pipeline of equal stages stands still with so many micro-batches: (p - 1) / (m + p - 1)."""
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
 # Ranks are stages where sends and receives are most of their communication, by count.
 _MOSTLY: Final = 0.5
 

@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.gpus import DRAM_SHARE
 from timesink.knowledge.work.arguments import Operator
 from timesink.measures.compile.regions import compiled_regions
 from timesink.measures.idle.gaps import device_gaps
-from timesink.measures.kernels.attainable import DRAM_SHARE
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.kernels.shortened import Shortened
 from timesink.measures.steps.per_step import per_step_ns

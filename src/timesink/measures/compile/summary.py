@@ -67,7 +67,6 @@ class CompileSummary:
     span_ns: int
     caches: dict[str, int]
     phases: tuple[tuple[str, int, int], ...]
-    hints: tuple[tuple[str, int], ...]
 
     @property
     def graph_breaks(self) -> int:
@@ -112,7 +111,6 @@ def compile_summary(trace: Trace) -> CompileSummary:
         span_ns,
         {name: int((events["event"] == name).sum()) for name in _CACHES},
         _phases(events),
-        _hints(events),
     )
 
 
@@ -169,11 +167,6 @@ def _phases(events: pl.DataFrame) -> tuple[tuple[str, int, int], ...]:
     length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("time")
     counted = rows.group_by("function").agg(length, pl.len().alias("count"))
     return tuple(counted.sort("time", "function", descending=[True, False]).iter_rows())
-
-
-def _hints(events: pl.DataFrame) -> tuple[tuple[str, int], ...]:
-    rows = events.filter(pl.col("event") == "perf_hint").group_by("reason").len()
-    return tuple(rows.sort("len", "reason", descending=[True, False]).iter_rows())
 
 
 def _most(counts: Iterable[tuple[int, int]]) -> int:

@@ -9,11 +9,10 @@ Reads that hit in the L2 cache can beat the DRAM bound: a share over 1 is kept, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import polars as pl
 
-from timesink.knowledge.gpus import GpuPeaks, Precision, peaks
+from timesink.knowledge.gpus import DRAM_SHARE, KERNEL_FLOOR_NS, TENSOR_SHARE, GpuPeaks, Precision, peaks
 from timesink.knowledge.kernels import decode
 from timesink.knowledge.work import Work
 from timesink.knowledge.work.table import recorded_work
@@ -21,10 +20,6 @@ from timesink.measures.timeline.host_places import attribution
 from timesink.model.names import mapped
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
-
-DRAM_SHARE: Final = 0.93
-TENSOR_SHARE: Final = 0.80
-KERNEL_FLOOR_NS: Final = 2_000.0
 
 _SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 _TENSOR = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})

@@ -49,11 +49,6 @@ class SmallKernels:
     busy_ratio: float
     median_ns: float
 
-    @property
-    def count_ratio(self) -> float:
-        """Share of the kernels that are small."""
-        return self.count / self.kernel_count if self.kernel_count else 0.0
-
 
 @remembered
 def kernels(trace: Trace) -> Kernels:
@@ -111,9 +106,6 @@ def _kernel_rows(trace: Trace) -> pl.DataFrame:
     return rows.filter(ops["kind"] == "kernel")
 
 
-_NOT_ONES_OWN = re.compile(r"nccl|rccl|^mem(cpy|set)", re.IGNORECASE)
-
-
 @dataclass(frozen=True, slots=True)
 class KernelTarget:
     """One function worth the microscope.
@@ -151,9 +143,9 @@ def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:
         .row(0)
     )
     functions: dict[str, list[str]] = {}
-    for name in frame.filter((pl.col("rank") == rank) & (pl.col("device") == device))["name"].to_list():
-        if not _NOT_ONES_OWN.search(name):
-            functions.setdefault(function_name(name), []).append(name)
+    own = (pl.col("rank") == rank) & (pl.col("device") == device) & (pl.col("op_class") == "compute")
+    for name in frame.filter(own)["name"].to_list():
+        functions.setdefault(function_name(name), []).append(name)
     found = [_target(trace, (rank, device), function, names) for function, names in functions.items()]
     return tuple(sorted((one for one in found if one.step_ns > 0), key=lambda one: (-one.step_ns, one.function)))
 

@@ -15,10 +15,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.gpus import GpuPeaks, Precision
+from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE, GpuPeaks, Precision
 from timesink.knowledge.work.arguments import Operator, Tensor
 from timesink.knowledge.work.products import matmul
-from timesink.measures.kernels.attainable import DRAM_SHARE, TENSOR_SHARE
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.kernels.shortened import Shortened
 from timesink.measures.timeline.timeline import Device

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.kernels.attainable import KERNEL_FLOOR_NS
+from timesink.knowledge.gpus import KERNEL_FLOOR_NS
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
@@ -51,12 +51,6 @@ class Shortened:
         floor = np.minimum(KERNEL_FLOOR_NS / np.maximum(end - start, 1), 1.0)
         cautious, expected, hopeful = (np.where(keep > 0, np.maximum(keep, floor), keep) for keep in self.keep)
         return Shortened(self.device, self.rows, (cautious, expected, hopeful))
-
-    def without(self, rows: Int64Array) -> Shortened:
-        """The same without these rows."""
-        kept = ~np.isin(self.rows, rows)
-        cautious, expected, hopeful = (keep[kept] for keep in self.keep)
-        return Shortened(self.device, self.rows[kept], (cautious, expected, hopeful))
 
     def saved(self, trace: Trace, case: Case) -> Intervals:
         """The device time that goes: of each kernel the last part, as long as what it does not keep."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from timesink.measures.memory.lifetimes import Device
+from timesink.measures.timeline.timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
 

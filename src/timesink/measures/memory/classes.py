@@ -13,8 +13,9 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
-from timesink.measures.memory.lifetimes import BEFORE, Device, Lifetimes, lifetimes
+from timesink.measures.memory.lifetimes import BEFORE, Lifetimes, lifetimes
 from timesink.measures.memory.phases import BACKWARD, FORWARD, OPTIMIZER, Phases, facts, phases_of
+from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.trace import Trace, remembered
 

@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.memory.classes import Category, Classes, memory_classes
-from timesink.measures.memory.lifetimes import Device
 from timesink.measures.memory.phases import BACKWARD, FORWARD, NAMES, place
+from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.trace import Trace, remembered
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS
 from timesink.model.trace import Trace, remembered
 
-Device = tuple[int, int]
 BEFORE = -1
 
 

@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.communication.communication import contention
 from timesink.measures.ranks.calls import CALLS, host_steps, job_calls
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
@@ -37,13 +36,11 @@ MEMBERS = {
 SPANS = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 STEPS = {"rank": pl.Int32, "device": pl.Int32, "step": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64,
          "compute_ns": pl.Int64, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}  # fmt: skip
-CONTENTION = {"rank": pl.Int32, "device": pl.Int32, "kernels": pl.Int64, "beside_ns": pl.Int64, "excess_ns": pl.Int64}
 SCHEMAS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "members": MEMBERS,
     "calls": CALLS,
     "exposed": SPANS,
     "steps": STEPS,
-    "contention": CONTENTION,
     "parity": PARITY,
 }
 
@@ -56,14 +53,13 @@ class Job:
     span) and what it copied straight to or from other GPUs. `calls`: its collectives. `exposed`: intervals of
     communication with no computation beside it. `steps`: device windows of its steady steps, with how long the host
     took for them and how much of it it did not wait.
-    `contention`: kernels slowed beside communication. `parity`: what ought to be equal.
+    `parity`: what ought to be equal.
     """
 
     members: pl.DataFrame
     calls: pl.DataFrame
     exposed: pl.DataFrame
     steps: pl.DataFrame
-    contention: pl.DataFrame
     parity: pl.DataFrame
 
     @classmethod
@@ -110,7 +106,6 @@ def job(trace: Trace) -> Job:
                 steps=windows.with_columns(pl.Series("compute_ns", computed, pl.Int64)).join(
                     host_steps(trace), on=["rank", "step"], how="left", maintain_order="left"
                 ),
-                contention=contention(trace).frame.select(*CONTENTION),
                 parity=parity_facts(trace),
             )
         ]

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from timesink.knowledge.kernels import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS
 from timesink.whatif.device import stream_neighbours
@@ -117,7 +118,6 @@ def _bridges(copies: list[int], before: IntArray, after: IntArray) -> IntArray:
 
 
 COLLECTIVES: Final = Target("collective", "")
-_COMMUNICATION: Final = 1
 _SLOWDOWN: Final = Range(0.4, 0.2, 0.1)
 
 
@@ -188,7 +188,7 @@ def _release_waiters(edit: Edit, graph: Graph, chosen: BoolArray, slowed_ns: Int
 def _last_computation_before(graph: Graph, blocks: IntArray) -> IntArray:
     """The last block of computation that ended before each block started, or -1."""
     program = graph.program
-    compute = np.flatnonzero(program.ops.op_class[program.blocks.op] != _COMMUNICATION)
+    compute = np.flatnonzero(program.ops.op_class[program.blocks.op] != COMMUNICATION)
     order = compute[np.argsort(program.blocks.end_ns[compute], kind="stable")]
     if not order.size:
         return np.full(blocks.size, -1, np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.communication.clocks import align_clocks
-from timesink.measures.communication.matching import matched
+from timesink.measures.communication.matching import match_collectives
 from timesink.measures.ranks.job import job
 from timesink.readers import read_all
 
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--copies", type=int, default=100)
     options = parser.parse_args()
-    calls = grown(matched(job(read_all(options.run)).calls).calls, options.copies)
+    calls = grown(match_collectives(job(read_all(options.run)).calls).calls, options.copies)
     begin = time.perf_counter()
     outcomes = [one_trial(calls, np.random.default_rng(seed)) for seed in range(options.trials)]
     worst = max(outcome.worst_estimate_ns for outcome in outcomes)

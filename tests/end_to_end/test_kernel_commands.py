@@ -15,7 +15,7 @@ from tests.readers import ncu_reports as made
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Bottleneck, Found, Undecided
-from timesink.measures.counters.comparison import compared
+from timesink.measures.counters.comparison import compare_reports
 from timesink.readers import read
 from timesink.untrusted.masking import redacted
 
@@ -139,15 +139,15 @@ def test_two_captures_are_compared_by_count_and_by_time_only_under_equal_setting
     after = read(
         hand_made(tmp_path / "b.ncu-rep", {**counts, "inst_executed": 50, "gpu__time_duration.sum": 1e3}), cache=False
     )
-    result = compared(before, after)
+    result = compare_reports(before, after)
     (pair,) = result.pairs
     assert result.obstacles == ()
     assert pair.time_ratio == 0.5
     assert dict(pair.counts) == {"instructions": (100.0, 50.0)}
     unlocked = read(hand_made(tmp_path / "c.ncu-rep", counts, lock=(0, 0)), cache=False)
     warm = read(hand_made(tmp_path / "d.ncu-rep", counts, "ncu --cache-control none a.out"), cache=False)
-    assert [one.split(":")[0] for one in compared(before, unlocked).obstacles] == ["clock control differs"]
-    assert [one.split(":")[0] for one in compared(before, warm).obstacles] == ["cache control differs"]
+    assert [one.split(":")[0] for one in compare_reports(before, unlocked).obstacles] == ["clock control differs"]
+    assert [one.split(":")[0] for one in compare_reports(before, warm).obstacles] == ["cache control differs"]
 
 
 def test_a_comparison_under_other_settings_shows_no_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ import polars as pl
 
 from timesink.diagnosis.rule import Facts
 from timesink.diagnosis.verdicts import DeviceFigures, Limit, StepFigures
-from timesink.measures.communication.pipelines import OverlapScore, Stage
-from timesink.measures.compile.counters import CompileCounters, compile_counters
+from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
+from timesink.measures.compile.summary import CompileCounters, compile_counters
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
@@ -251,7 +251,7 @@ def _overlap(facts: Facts) -> str:
     if not covered:
         return ""
     times = (("compute", part.compute_ns), ("communication", part.communication_ns), ("copies", part.copy_ns))
-    stages = tuple(Stage(name, time_ns * scale) for name, time_ns in times if time_ns)
+    stages = tuple(PipelineStage(name, time_ns * scale) for name, time_ns in times if time_ns)
     if not stages:
         return ""
     found = OverlapScore(stages, part.span_ns * scale)

@@ -69,7 +69,7 @@ def compile_metrics(trace: Trace) -> dict[str, Counter]:
 
     A profile without compiled regions says nothing of a compiler, and gives no count.
     """
-    from timesink.measures.compile.counters import compile_counters
+    from timesink.measures.compile.summary import compile_counters
     from timesink.model.tables import COMPILE_EVENTS
 
     counts = compile_counters(trace).known()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from timesink.measures.compile.counters import compile_counters
-from timesink.measures.compile.summary import CompileSummary, compile_summary
+from timesink.measures.compile.summary import CompileSummary, compile_counters, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.views.page import Cell, Column, Page, Sheet

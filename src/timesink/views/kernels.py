@@ -11,10 +11,16 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from timesink.measures.counters.comparison import Comparison, compared
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.comparison import Comparison, compare_reports
+from timesink.measures.counters.counters import (
+    FULL,
+    HIDDEN_BY_WARPS,
+    NOT_HIDDEN,
+    KernelCounters,
+    Stalls,
+    kernel_counters,
+)
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
-from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, NOT_HIDDEN, Stalls
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explained
@@ -133,7 +139,7 @@ _COUNTS = (
 
 def comparison_page(before: Trace, after: Trace) -> Page:
     """The two reports side by side."""
-    result = compared(before, after)
+    result = compare_reports(before, after)
     times: tuple[tuple[Cell, ...], ...] = tuple(
         (pair.after.profile, pair.after.function, pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
         for pair in result.pairs

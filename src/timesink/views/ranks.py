@@ -10,7 +10,7 @@ import polars as pl
 from timesink.cluster.run import Run
 from timesink.measures.communication.pipelines import pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
-from timesink.measures.ranks.lateness import Lateness, balanced, lateness_of
+from timesink.measures.ranks.lateness import Lateness, lateness_of, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
 from timesink.units import time_text
 from timesink.views.page import Column, Page, Sheet
@@ -200,7 +200,7 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
         Column("gain_ratio", "job gains without", unit="ratio"),
     )
     frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)
-    gains = [balanced(late, [rank]).gain_ratio for rank in frame["rank"]]
+    gains = [rebalanced(late, [rank]).gain_ratio for rank in frame["rank"]]
     frame = frame.with_columns(pl.Series("gain_ratio", gains, pl.Float64))
     worst = waits.clocks.worst_error_ns
     known = "clocks are not limited on every rank" if worst is None else f"clocks known to {time_text(worst)}"

@@ -14,7 +14,7 @@ from tests.cluster.jobs_by_hand import Drift, collectives, job_of, on_clocks
 
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.measures.communication.clocks import align_clocks
-from timesink.measures.communication.matching import matched
+from timesink.measures.communication.matching import match_collectives
 from timesink.measures.ranks.job import job
 from timesink.readers import read_all
 
@@ -61,7 +61,7 @@ def test_limits_are_the_shortest_paths_of_all_pairs(rows: list[tuple[int, int, i
 def test_a_short_collective_tightens_the_limits_of_all_others() -> None:
     calls = collectives([[0, 500_000], [10_000_000, 10_000_100]], [100_000, 2_000])
     shown = on_clocks(calls, {1: Drift(offset_ns=7_000_000)})
-    clock = align_clocks(matched(shown).calls, job_of(shown).members).clocks[1]
+    clock = align_clocks(match_collectives(shown).calls, job_of(shown).members).clocks[1]
     # At the second: start_1 - end_0 <= offset - 7 ms <= end_1 - start_0, an interval of 4.1 us; drift over 10 ms adds.
     assert clock.offset_ns == 7_000_000
     assert clock.error_ns is not None
@@ -70,7 +70,7 @@ def test_a_short_collective_tightens_the_limits_of_all_others() -> None:
 
 @pytest.mark.parametrize("seed", range(TRIALS))
 def test_offsets_and_drift_in_a_real_run_come_back_within_the_stated_bound(seed: int, shared_data: Path) -> None:
-    real = matched(job(read_all([shared_data / "public/kineto/dlrm_8rank"])).calls).calls
+    real = match_collectives(job(read_all([shared_data / "public/kineto/dlrm_8rank"])).calls).calls
     outcome = one_trial(grown(real, 100), np.random.default_rng(seed))
     assert outcome.violations == 0
     assert outcome.bounded == 1.0
@@ -80,7 +80,7 @@ def test_drift_is_seen_where_the_window_is_long_enough() -> None:
     arrival = [[at * 50_000_000, at * 50_000_000 + 1_000 * (at % 3)] for at in range(60)]
     calls = collectives(arrival, [20_000] * 60)
     shown = on_clocks(calls, {1: Drift(offset_ns=-3_000_000_000, ratio=40e-6)})
-    clock = align_clocks(matched(shown).calls, job_of(shown).members).clocks[1]
+    clock = align_clocks(match_collectives(shown).calls, job_of(shown).members).clocks[1]
     assert clock.drift_ratio == pytest.approx(40e-6, rel=0.02)
     assert clock.consistent
 
@@ -101,17 +101,17 @@ def test_a_wrong_match_contradicts_every_constant_clock() -> None:
 def test_ranks_of_one_host_share_its_clock_and_are_checked_against_it() -> None:
     calls = collectives([[0, 40, 90], [10_000, 10_020, 10_000]], [500, 500])
     hosts = {0: "a", 1: "a", 2: "b"}
-    true = align_clocks(matched(calls).calls, job_of(calls, hosts).members)
+    true = align_clocks(match_collectives(calls).calls, job_of(calls, hosts).members)
     assert [clock.ranks for clock in true.clocks] == [(0, 1), (2,)]
     assert true.shared_clock_ok is True
     shown = on_clocks(calls, {1: Drift(offset_ns=5_000)})
-    assert align_clocks(matched(shown).calls, job_of(shown, hosts).members).shared_clock_ok is False
+    assert align_clocks(match_collectives(shown).calls, job_of(shown, hosts).members).shared_clock_ok is False
 
 
 def test_without_a_common_collective_nothing_limits_a_clock() -> None:
     calls = collectives([[0, 40]], [500])
     other = calls.with_columns(pl.lit("other").alias("group"), rank=pl.col("rank") + 2)
     both = pl.concat([calls, other])
-    clocks = align_clocks(matched(both).calls, job_of(both).members)
+    clocks = align_clocks(match_collectives(both).calls, job_of(both).members)
     assert [clock.error_ns is None for clock in clocks.clocks] == [False, False, True, True]
     assert clocks.worst_error_ns is None

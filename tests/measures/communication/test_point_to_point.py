@@ -14,7 +14,7 @@ from tests.cluster.jobs_by_hand import EPOCH_NS, Drift, calls_frame, job_of, on_
 
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.measures.communication.clocks import align_clocks
-from timesink.measures.communication.matching import matched, paired
+from timesink.measures.communication.matching import match_collectives, match_messages
 from timesink.measures.communication.waits import channels, waits_of
 from timesink.measures.ranks.job import Job, job
 from timesink.model.tables import DEVICE_OPS
@@ -50,7 +50,7 @@ def test_each_send_is_the_receive_of_its_peer_whoever_else_sends_between() -> No
         *message(0, 1, 22, 22, 30),
         *message(1, 0, 32, 32, 40),
     ]
-    found = paired(calls_frame(rows))
+    found = match_messages(calls_frame(rows))
     assert ends_of(found.calls) == [
         [(0, "send", 10), (1, "recv", 10)],
         [(1, "send", 20), (2, "recv", 20)],
@@ -63,7 +63,7 @@ def test_each_send_is_the_receive_of_its_peer_whoever_else_sends_between() -> No
 def test_a_message_whose_other_end_was_not_captured_is_stated() -> None:
     rows = [*message(0, 1, 0, 0, 10, size=64), *message(0, 1, 12, 12, 20, size=8), *message(1, 3, 22, 22, 30)]
     kept = [row for row in rows if not (row["rank"] == 1 and row["bytes"] == 64) and row["rank"] != 3]
-    found = paired(calls_frame(kept))
+    found = match_messages(calls_frame(kept))
     assert ends_of(found.calls) == [[(0, "send", 20), (1, "recv", 20)]]
     assert (found.call_count, found.unmatched_count) == (4, 2)
     assert found.unmatched_ratio == 0.5
@@ -72,11 +72,11 @@ def test_a_message_whose_other_end_was_not_captured_is_stated() -> None:
 def test_kernels_without_a_label_are_paired_between_two_ranks_and_not_among_more() -> None:
     mute = {"kind": "sendrecv", "labelled": False, "group": None, "peer": None, "bytes": None}
     two = [{**row, **mute} for row in [*message(0, 1, 0, 0, 10), *message(0, 1, 12, 12, 20)]]
-    found = paired(calls_frame(two))
+    found = match_messages(calls_frame(two))
     assert [(len(pair), {row[2] for row in pair}) for pair in ends_of(found.calls)] == [(2, {10}), (2, {20})]
     assert not found.calls["rigorous"].any()  # who sends is not known
     more = [*two, {**message(1, 2, 22, 22, 30)[1], **mute}, {**message(1, 2, 22, 22, 30)[0], **mute}]
-    assert (paired(calls_frame(more)).calls.height, paired(calls_frame(more)).unmatched_count) == (0, 6)
+    assert (match_messages(calls_frame(more)).calls.height, match_messages(calls_frame(more)).unmatched_count) == (0, 6)
 
 
 def test_a_receiver_waits_for_its_sender_and_a_sender_for_its_receiver() -> None:
@@ -102,12 +102,12 @@ def test_messages_both_ways_limit_a_clock_and_one_way_only_on_one_side() -> None
     """Rank 1 receives from 100 to 200 us what is sent at 100, and sends at 300 what is received by 400."""
     there, back = message(0, 1, 100, 100, 200), message(1, 0, 300, 300, 400)
     shown = on_clocks(calls_frame([*there, *back]), {1: Drift(offset_ns=7_000_000)})
-    clock = align_clocks(matched(shown).calls, job_of(shown).members, paired(shown).calls).clocks[1]
+    clock = align_clocks(match_collectives(shown).calls, job_of(shown).members, match_messages(shown).calls).clocks[1]
     assert clock.error_ns is not None
     assert abs(clock.offset_ns - 7_000_000) <= clock.error_ns
     assert clock.error_ns <= 100_000 + 500e-6 * 300_000 + 1
     one_way = on_clocks(calls_frame(there), {1: Drift(offset_ns=7_000_000)})
-    clocks = align_clocks(matched(one_way).calls, job_of(one_way).members, paired(one_way).calls)
+    clocks = align_clocks(match_collectives(one_way).calls, job_of(one_way).members, match_messages(one_way).calls)
     assert clocks.clocks[1].error_ns is None
 
 
@@ -144,7 +144,7 @@ def altered(trace: Trace, **columns: object) -> Trace:
 
 @pytest.mark.parametrize("name", ["void vllm::cross_device_reduce_1stage<float>(x)", "one_shot_lamport_kernel"])
 def test_custom_all_reduce_kernels_are_collectives_matched_by_order(name: str) -> None:
-    found = matched(Job.merged(job(altered(rank_trace(rank), name=name)) for rank in (0, 1)).calls)
+    found = match_collectives(Job.merged(job(altered(rank_trace(rank), name=name)) for rank in (0, 1)).calls)
     assert (found.calls.height, found.by_order_count, found.unmatched_ratio) == (8, 8, 0.0)
     assert set(found.calls["kind"]) == {"allreduce"}
 
@@ -153,7 +153,7 @@ def test_copies_between_gpus_are_summed_up_and_match_nothing() -> None:
     """Four copies of 3 us a rank: another GPU's engine takes no part, so there is no counterpart to look for."""
     copied = job(altered(rank_trace(0), name="Memcpy PtoP", kind="copy", copy_kind="p2p"))
     assert copied.members.select("peer_copy_ns", "peer_copy_bytes").row(0) == (12_000, 0)
-    assert (copied.calls.height, matched(copied.calls).call_count) == (0, 0)
+    assert (copied.calls.height, match_collectives(copied.calls).call_count) == (0, 0)
 
 
 def batched(rank: int, begin_us: int) -> str:

@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 
 from timesink.cli.app import run
 from timesink.errors import UnreadableTrace
-from timesink.measures.communication.pipelines import (
-    OverlapScore,
-    Stage,
-    read_stage_logs,
-)
+from timesink.measures.communication.pipelines import OverlapScore, PipelineStage, read_stage_logs
 
 NAMES = {"A": 8.0, "B": 6.0, "C": 4.0}
 
@@ -90,7 +86,7 @@ def test_the_gate_fails_below_its_score(tmp_path: Path, capsys: pytest.CaptureFi
 
 @given(st.lists(st.floats(1.0, 100.0), min_size=2, max_size=6), st.floats(0.0, 1.0))
 def test_the_score_is_where_the_period_lies_between_serial_and_ideal(lengths: list[float], share: float) -> None:
-    stages = tuple(Stage(str(at), length) for at, length in enumerate(lengths))
+    stages = tuple(PipelineStage(str(at), length) for at, length in enumerate(lengths))
     serial, longest = sum(lengths), max(lengths)
     score = OverlapScore(stages, serial - share * (serial - longest)).score
     assert score == pytest.approx(share, abs=1e-6)
@@ -98,4 +94,4 @@ def test_the_score_is_where_the_period_lies_between_serial_and_ideal(lengths: li
 
 def test_the_bubble_of_equal_stages_is_what_megatron_states() -> None:
     # Stages p, micro-batches m of length 1: a GPipe step takes m + p - 1, a share (p - 1) / (m + p - 1) is bubble.
-    assert OverlapScore((Stage("0", 8.0), Stage("1", 8.0)), 9.0).bubble_ratio == pytest.approx(1 / 9)
+    assert OverlapScore((PipelineStage("0", 8.0), PipelineStage("1", 8.0)), 9.0).bubble_ratio == pytest.approx(1 / 9)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.cluster.jobs_by_hand import EPOCH_NS, Drift, calls_frame, collectives, job_of, on_clocks
 
 from timesink.measures.communication.waits import waits_of
-from timesink.measures.ranks.lateness import balanced, lateness_of
+from timesink.measures.ranks.lateness import lateness_of, rebalanced
 
 ONE_HOST = dict.fromkeys(range(8), "node")
 ARRIVALS = st.lists(
@@ -106,14 +106,14 @@ def test_without_its_lateness_the_job_is_as_late_as_the_next() -> None:
     late_ns = [1_000_000, 1_000_000, 1_100_000, 1_400_000]
     calls = collectives([[0] * 4, late_ns, [2_500_000] * 4], [100_000] * 3)
     late = lateness_of(waits_of(job_of(calls, ONE_HOST)))
-    assert balanced(late, [3]).gain_ns == 300_000
-    assert balanced(late, [2, 3]).gain_ns == 400_000
-    assert balanced(late, [3]).span_ns == 2_500_000
+    assert rebalanced(late, [3]).gain_ns == 300_000
+    assert rebalanced(late, [2, 3]).gain_ns == 400_000
+    assert rebalanced(late, [3]).span_ns == 2_500_000
 
 
 @given(ARRIVALS)
 def test_gains_grow_with_the_ranks_and_stay_below_the_span(arrival: list[list[int]]) -> None:
     late = lateness_of(waits_of(job_of(collectives(arrival, [100] * len(arrival)), ONE_HOST)))
-    nobody, one, two = (balanced(late, chosen) for chosen in ([], [0], [0, 1]))
+    nobody, one, two = (rebalanced(late, chosen) for chosen in ([], [0], [0, 1]))
     assert nobody.gain_ns == 0
     assert 0 <= one.gain_ns <= two.gain_ns <= max(two.span_ns, 0)

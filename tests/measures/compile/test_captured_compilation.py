@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from timesink.diagnosis.engine import diagnose
-from timesink.measures.compile.counters import compile_counters
-from timesink.measures.compile.summary import compile_summary
+from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.steps.spikes import Spike, spikes
 from timesink.model.trace import Trace
 from timesink.readers import read, read_all

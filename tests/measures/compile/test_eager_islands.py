@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tables import trace_of
 
-from timesink.measures.compile.regions import eager_islands
+from timesink.measures.compile.graphs import eager_islands
 from timesink.model.trace import Trace
 
 STEPS = 4

@@ -12,10 +12,8 @@ from hypothesis import given
 from tests.measures.counters.kernel_counter_strategies import kernel, kernels
 
 from timesink.diagnosis.verdicts import Bottleneck
-from timesink.measures.counters.counters import KernelCounters
-from timesink.measures.counters.leaves import ARITHMETIC, Resource, leaves, resource_of
+from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, leaves, resource_of, stalls_of
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
-from timesink.measures.counters.stalls import stalls_of
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read
 

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from tests.strategies import frame, shifted
 from tests.tables import trace_of
 
-from timesink.measures.compile.graph_pieces import graph_pieces
-from timesink.measures.kernels.attention import attention_pieces
+from timesink.measures.compile.graphs import broken_graphs
+from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs, layout_kernels
-from timesink.measures.kernels.far_operators import far_operators
-from timesink.measures.kernels.optimizer import optimizer_kernels
-from timesink.measures.kernels.pointwise import eager_chains
+from timesink.measures.kernels.facts import Shortened
+from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
-from timesink.measures.kernels.shortened import Shortened
-from timesink.measures.kernels.small_grids import lockstep, small_grids
+from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.changes.kernels import ShortenKernels
@@ -46,17 +44,17 @@ NAMES = (
 MEASURES: dict[str, Callable[[Trace], Iterable[Shortened]]] = {
     "casts": cast_kernels,
     "layouts": layout_kernels,
-    "attention": attention_pieces,
-    "chains": eager_chains,
+    "attention": unfused_attention,
+    "chains": pointwise_chains,
     "alignment": misaligned_products,
     "grids": small_grids,
     "fp32": lambda trace: [part.fp32 for part in wide_kernels(trace)],
     "tf32": lambda trace: [part.tf32 for part in wide_kernels(trace)],
     "fp64": lambda trace: [part.fp64 for part in wide_kernels(trace)],
-    "streams": lambda trace: [part.serial for part in lockstep(trace)],
+    "streams": lambda trace: [part.serial for part in serialized_streams(trace)],
     "optimizer": lambda trace: [part.unfused for part in optimizer_kernels(trace)],
     "far": lambda trace: [part.kernels for part in far_operators(trace)],
-    "graphs": lambda trace: [part.kernels for part in graph_pieces(trace)],
+    "graphs": lambda trace: [part.kernels for part in broken_graphs(trace)],
 }
 
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tables import trace_of
 
-from timesink.measures.steps.per_step import (
-    largest_per_step_ns,
-    per_step_ns,
-    period_name,
-    period_ns,
-    share_of_step,
-)
+from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_name, period_ns, share_of_step
 from timesink.measures.timeline.copies import exposed_copies
 from timesink.measures.timeline.timeline import device_timeline
 from timesink.model.intervals import Intervals

@@ -56,8 +56,8 @@ def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Int64Array, Int64
     start, end = visits.start_ns - begun, visits.end_ns - begun
     rows = _Rows.of(visits, start, drift_ratio)
     apart = begun - base[0]
-    high = _highest(rows, _Side(end, visits.held), _Side(start, visits.holds))
-    low = -_highest(rows, _Side(-start, visits.holds), _Side(-end, visits.held))
+    high = _highest_offsets(rows, _Side(end, visits.held), _Side(start, visits.holds))
+    low = -_highest_offsets(rows, _Side(-start, visits.holds), _Side(-end, visits.held))
     return np.where(low > -UNKNOWN, low + apart, -UNKNOWN), np.where(high < UNKNOWN, high + apart, UNKNOWN)
 
 
@@ -90,7 +90,7 @@ class _Side:
     counts: BoolArray
 
 
-def _highest(rows: _Rows, leaving: _Side, entering: _Side) -> Int64Array:
+def _highest_offsets(rows: _Rows, leaving: _Side, entering: _Side) -> Int64Array:
     """Shortest paths from clock 0: offset <= (offset' - entering') + leaving for any two in one collective.
 
     With times negated and their roles exchanged the same sum bounds the negated offset, hence the offset from below.
@@ -104,7 +104,7 @@ def _highest(rows: _Rows, leaving: _Side, entering: _Side) -> Int64Array:
         through = np.empty_like(bound)
         through[rows.group] = earliest[rows.which]
         tighter = np.where((through < UNKNOWN) & leaves, np.minimum(bound, through + leave), bound)
-        tighter = _spread(rows.clock, np.where(rows.clock == 0, 0, tighter), rows.widening)
+        tighter = _spread_over_time(rows.clock, np.where(rows.clock == 0, 0, tighter), rows.widening)
         if np.array_equal(tighter, bound):
             break
         bound = tighter
@@ -113,7 +113,7 @@ def _highest(rows: _Rows, leaving: _Side, entering: _Side) -> Int64Array:
     return back
 
 
-def _spread(clock: Int64Array, bound: Int64Array, widening: Int64Array) -> Int64Array:
+def _spread_over_time(clock: Int64Array, bound: Int64Array, widening: Int64Array) -> Int64Array:
     """Each bound, or a neighbour's on the same clock widened by the drift between them; rows lie in time order."""
     forward = _running_minimum(clock, bound - widening) + widening
     backward = _running_minimum(clock[::-1], (bound + widening)[::-1])[::-1] - widening

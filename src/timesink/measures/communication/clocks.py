@@ -76,10 +76,10 @@ def align_clocks(calls: pl.DataFrame, members: pl.DataFrame, pairs: pl.DataFrame
     out to show the same time, are taken to share a host, and so a clock.
     """
     pairs = calls.clear() if pairs is None else pairs
-    found = _aligned(calls, pairs, members)
+    found = _align(calls, pairs, members)
     if not _on_one_host(members, found):
         return found
-    shared = _aligned(calls, pairs, members.with_columns(clock=pl.lit("one host, as it seems")))
+    shared = _align(calls, pairs, members.with_columns(clock=pl.lit("one host, as it seems")))
     error = pl.lit(_ASSUMED_ERROR_NS, pl.Int64)
     return Clocks(
         tuple(replace(clock, error_ns=_ASSUMED_ERROR_NS) for clock in shared.clocks),
@@ -103,7 +103,7 @@ def _on_one_host(members: pl.DataFrame, found: Clocks) -> bool:
     )
 
 
-def _aligned(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> Clocks:
+def _align(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> Clocks:
     every = pl.concat([calls.with_columns(paired=pl.lit(False)), pairs.with_columns(paired=pl.lit(True))])
     clock_of = _clocks_of(members, every)
     every = every.join(clock_of, on="rank", how="left", maintain_order="left")
@@ -112,13 +112,13 @@ def _aligned(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) ->
     visits = _visits(known, number)
     low, high = offset_bounds(visits, MAX_DRIFT_RATIO)
     alone = every.filter(~pl.col("paired"))
-    fits = _fitted(alone if _connects_all(alone, every) else every)
+    fits = _fit_clocks(alone if _connects_all(alone, every) else every)
     names = clock_of.sort("clock_number").group_by("clock_number", "clock", maintain_order=True).agg("rank")
     found, parts = [], [every.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
     for at, name, ranks in names.rows():
         mine = every.filter(pl.col("clock_number") == at)
         bounds = _Limits.of(visits, low, high, at)
-        clock, aligned = _one(mine, fits.get(at), bounds, at)
+        clock, aligned = _aligned_clock(mine, fits.get(at), bounds, at)
         found.append(replace(clock, name=name, ranks=tuple(sorted(ranks))))
         parts.append(aligned)
     whole = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
@@ -202,7 +202,7 @@ def _visits(calls: pl.DataFrame, clock: Int64Array) -> Visits:
     return Visits(clock, instance, start, end, holds=(kind != "recv").to_numpy(), held=(kind != "send").to_numpy())
 
 
-def _fitted(calls: pl.DataFrame) -> dict[int, _Fit]:
+def _fit_clocks(calls: pl.DataFrame) -> dict[int, _Fit]:
     """The point estimate of each clock: medians of ends against what the others say of each collective's end.
 
     Two medians in turn, offset and common end, settle after a few rounds also where no group spans all clocks.
@@ -214,20 +214,20 @@ def _fitted(calls: pl.DataFrame) -> dict[int, _Fit]:
     end, start = calls["end_ns"].to_numpy(), calls["start_ns"].to_numpy()
     base = {int(at): int(end[clock == at].min()) for at in np.unique(clock)}
     own = end - np.array([base[int(at)] for at in clock], np.int64)
-    offset = _chained(clock, instance, own)
+    offset = _first_offsets(clock, instance, own)
     for _ in range(_ROUNDS):
         common = _common_end(clock, instance, own - offset[clock])
-        offset = _medians_of(clock, own - common, offset)
+        offset = _group_medians(clock, own - common, offset)
         offset = offset - offset[0]
     apart = own - _common_end(clock, instance, own - offset[clock])
     zero = base.get(0, min(base.values()))
     return {
-        int(at): _line(start[clock == at], apart[clock == at], base[int(at)] - zero, bool(at == 0))
+        int(at): _fit_line(start[clock == at], apart[clock == at], base[int(at)] - zero, bool(at == 0))
         for at in np.unique(clock)
     }
 
 
-def _chained(clock: Int64Array, instance: Int64Array, own: Int64Array) -> Int64Array:
+def _first_offsets(clock: Int64Array, instance: Int64Array, own: Int64Array) -> Int64Array:
     """A first guess: clocks reached from clock 0 over collectives they share, one after another."""
     count = int(clock.max()) + 1
     offset, reached = np.zeros(count, np.int64), np.zeros(count, np.bool_)
@@ -253,14 +253,14 @@ def _common_end(clock: Int64Array, instance: Int64Array, aligned: Int64Array) ->
     return frame.select(end.round().cast(pl.Int64)).to_series().to_numpy()
 
 
-def _medians_of(group: Int64Array, value: Int64Array, otherwise: Int64Array) -> Int64Array:
+def _group_medians(group: Int64Array, value: Int64Array, otherwise: Int64Array) -> Int64Array:
     found = otherwise.copy()
     medians = pl.DataFrame({"group": group, "value": value}).group_by("group").agg(pl.col("value").median())
     found[medians["group"].to_numpy()] = np.rint(medians["value"].to_numpy()).astype(np.int64)
     return found
 
 
-def _line(start: Int64Array, apart: Int64Array, shift: int, reference: bool) -> _Fit:
+def _fit_line(start: Int64Array, apart: Int64Array, shift: int, reference: bool) -> _Fit:
     """Offset and drift of one clock from single differences; drift only where it rises above their noise."""
     middle = int(start.min() + (start.max() - start.min()) // 2)
     level = int(np.median(apart))
@@ -281,7 +281,7 @@ def _line(start: Int64Array, apart: Int64Array, shift: int, reference: bool) -> 
     return _Fit(int(np.median(straight)) + shift, slope, middle, round(left))
 
 
-def _one(calls: pl.DataFrame, fit: _Fit | None, limits: _Limits, number: int) -> tuple[Clock, pl.DataFrame]:
+def _aligned_clock(calls: pl.DataFrame, fit: _Fit | None, limits: _Limits, number: int) -> tuple[Clock, pl.DataFrame]:
     time = calls["start_ns"].to_numpy()
     if number == 0 or fit is None:
         residual = fit.residual_ns if fit else 0

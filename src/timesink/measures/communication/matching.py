@@ -47,7 +47,7 @@ class TokenSequence:
         return int(self.token.size)
 
 
-def aligned(reference: TokenSequence, other: TokenSequence) -> tuple[Int64Array, Int64Array]:
+def align_sequences(reference: TokenSequence, other: TokenSequence) -> tuple[Int64Array, Int64Array]:
     """Positions in the reference and in the other that are the same call, ascending."""
     if not len(reference) or not len(other):
         return _pair(range(0), range(0))
@@ -57,7 +57,7 @@ def aligned(reference: TokenSequence, other: TokenSequence) -> tuple[Int64Array,
         best = int(np.argmin(spread))
         chosen = best if spread[best] * _BETTER < spread[0] else 0
         return _overlap(len(reference), len(other), shifts[chosen])
-    return _common(reference.token, other.token)
+    return _matching_blocks(reference.token, other.token)
 
 
 def _overlap(reference: int, other: int, shift: int) -> tuple[Int64Array, Int64Array]:
@@ -87,7 +87,7 @@ def _spread_ns(reference: TokenSequence, other: TokenSequence, shift: int) -> fl
     return float(np.median(np.abs(apart - np.median(apart))))
 
 
-def _common(reference: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _matching_blocks(reference: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Matching blocks of sequences in which calls are missing."""
     first, second = reference[:_LONGEST_FOR_GAPS].tolist(), other[:_LONGEST_FOR_GAPS].tolist()
     blocks = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
@@ -104,7 +104,7 @@ _CROWD = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Matched:
+class MatchedCollectives:
     """`calls`: the calls that have a counterpart, with `instance` (one number per collective), `size` (ranks found in
     it), `complete` (all ranks of its group are), `rigorous` (nobody can leave before everybody has come).
 
@@ -127,7 +127,7 @@ class Matched:
         return self.unmatched_count / looked_at if looked_at else 0.0
 
 
-def matched(calls: pl.DataFrame) -> Matched:
+def match_collectives(calls: pl.DataFrame) -> MatchedCollectives:
     """Match the calls of a `Job`."""
     able = calls.filter(pl.col("kind").is_in([*BARRIERS]) | ((pl.col("kind") == EXCHANGE) & exchanges_alike(calls)))
     parts: list[pl.DataFrame] = []
@@ -139,8 +139,8 @@ def matched(calls: pl.DataFrame) -> Matched:
             by_order += numbered.height
         parts.append(numbered)
     found = pl.concat(parts) if parts else able.with_columns(pl.lit("").alias("match"))
-    found = _numbered(found)
-    return Matched(found, calls.height, able.height - found.height, calls.height - able.height, by_order)
+    found = _number_instances(found)
+    return MatchedCollectives(found, calls.height, able.height - found.height, calls.height - able.height, by_order)
 
 
 def exchanges_alike(calls: pl.DataFrame) -> pl.Series:
@@ -184,11 +184,11 @@ def _by_order(part: pl.DataFrame) -> pl.DataFrame:
         for member in members
     ]
     return pl.concat(
-        [_one_lane(lane) for _, lane in sorted(pl.concat(lanes).partition_by("lane", as_dict=True).items())]
+        [_match_lane(lane) for _, lane in sorted(pl.concat(lanes).partition_by("lane", as_dict=True).items())]
     )
 
 
-def _one_lane(lane: pl.DataFrame) -> pl.DataFrame:
+def _match_lane(lane: pl.DataFrame) -> pl.DataFrame:
     lane = lane.sort(*_MEMBER, "start_ns", "end_ns", maintain_order=True)
     token = lane.select(pl.struct("kind", "bytes").rank("dense")).to_series().to_numpy().astype(np.int64)
     lane = lane.with_columns(pl.Series("token", token))
@@ -198,7 +198,7 @@ def _one_lane(lane: pl.DataFrame) -> pl.DataFrame:
     parts = []
     for member in members:
         place = np.full(member.height, -1, np.int64)
-        mine, theirs = aligned(_sequence(reference), _sequence(member))
+        mine, theirs = align_sequences(_sequence(reference), _sequence(member))
         place[theirs] = mine
         parts.append(member.with_columns(pl.Series("place", place)).filter(pl.col("place") >= 0))
     key = pl.format("{} order {}.{}", pl.lit(group), pl.lit(number), "place").alias("match")
@@ -209,7 +209,7 @@ def _sequence(member: pl.DataFrame) -> TokenSequence:
     return TokenSequence(member["token"].to_numpy(), member["end_ns"].to_numpy())
 
 
-def _numbered(found: pl.DataFrame) -> pl.DataFrame:
+def _number_instances(found: pl.DataFrame) -> pl.DataFrame:
     """Instances with at least two members, numbered by the first member's start, then by key."""
     found = found.sort(*_MEMBER, "start_ns", "end_ns", "match")
     instances = found.group_by("match", maintain_order=True).agg(
@@ -230,7 +230,7 @@ _KEYS = ["group", "low", "high", "sender"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Paired:
+class MatchedMessages:
     """`calls`: sends and receives that have a counterpart, with `instance` (one number per pair), `size` (2),
     `complete` and `rigorous` (the message cannot arrive before it is sent; false where who sends is not known).
 
@@ -248,12 +248,12 @@ class Paired:
         return self.unmatched_count / self.call_count if self.call_count else 0.0
 
 
-def paired(calls: pl.DataFrame, first_instance: int = 0) -> Paired:
+def match_messages(calls: pl.DataFrame, first_instance: int = 0) -> MatchedMessages:
     """Match the sends and receives of a `Job`. Instances are numbered from `first_instance` by start, then channel."""
     exchange = (pl.col("kind") == EXCHANGE) & ~exchanges_alike(calls)
     looked_at = calls.filter(pl.col("kind").is_in([*POINT_TO_POINT]) | exchange)
-    parts = [_matched(part) for part in _channels(looked_at)]
-    found = pl.concat([_numbered_messages(looked_at.clear(), np.zeros(0, np.int64)), *parts])
+    parts = [_match_channel(part) for part in _channels(looked_at)]
+    found = pl.concat([_number_messages(looked_at.clear(), np.zeros(0, np.int64)), *parts])
     order = found.group_by("channel", "place").agg(pl.col("start_ns").min()).sort("start_ns", "channel", "place")
     order = order.with_row_index("instance", offset=first_instance).drop("start_ns")
     whole = found.join(order, on=["channel", "place"], how="inner").with_columns(
@@ -263,7 +263,7 @@ def paired(calls: pl.DataFrame, first_instance: int = 0) -> Paired:
         complete=pl.lit(True),
     )
     whole = whole.drop("channel", "place", "low", "high", "sender").sort("instance", "rank", "device", "start_ns")
-    return Paired(whole, looked_at.height, looked_at.height - whole.height)
+    return MatchedMessages(whole, looked_at.height, looked_at.height - whole.height)
 
 
 def _channels(looked_at: pl.DataFrame) -> list[pl.DataFrame]:
@@ -282,23 +282,23 @@ def _channels(looked_at: pl.DataFrame) -> list[pl.DataFrame]:
     return [part.with_columns(channel=pl.lit(at, pl.Int64)) for at, part in enumerate(parts)]
 
 
-def _matched(channel: pl.DataFrame) -> pl.DataFrame:
+def _match_channel(channel: pl.DataFrame) -> pl.DataFrame:
     """The calls of one channel that have a counterpart, with their `place` in it."""
     sides = channel.sort("rank", "start_ns", "end_ns", "device", maintain_order=True).partition_by(
         "rank", maintain_order=True
     )
     if len(sides) != 2:
-        return _numbered_messages(channel.clear(), np.zeros(0, np.int64))
-    first, second = aligned(*(_message_sequence(side) for side in sides))
+        return _number_messages(channel.clear(), np.zeros(0, np.int64))
+    first, second = align_sequences(*(_message_sequence(side) for side in sides))
     place = np.arange(first.size, dtype=np.int64)
-    return pl.concat([_numbered_messages(side[rows], place) for side, rows in zip(sides, (first, second), strict=True)])
+    return pl.concat([_number_messages(side[rows], place) for side, rows in zip(sides, (first, second), strict=True)])
 
 
 def _message_sequence(side: pl.DataFrame) -> TokenSequence:
     return TokenSequence(side["bytes"].fill_null(-1).to_numpy(), side["end_ns"].to_numpy())
 
 
-def _numbered_messages(side: pl.DataFrame, place: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
+def _number_messages(side: pl.DataFrame, place: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
     blank = {"low": pl.Int32, "high": pl.Int32, "sender": pl.Int32, "channel": pl.Int64}
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in blank.items() if name not in side.columns]
     return side.with_columns(*missing).with_columns(pl.Series("place", place, pl.Int64))

@@ -34,7 +34,7 @@ from timesink.untrusted.plain_json import parsed
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PipelineStage:
     """One stage of a pipeline and its usual time per item or step."""
 
     name: str
@@ -45,7 +45,7 @@ class Stage:
 class OverlapScore:
     """`period_ns`: from one item (or step) to the next. `score` is None for fewer than two stages that do any work."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     period_ns: float
 
     @property
@@ -54,7 +54,7 @@ class OverlapScore:
         return sum(stage.time_ns for stage in self.stages)
 
     @property
-    def longest(self) -> Stage:
+    def longest(self) -> PipelineStage:
         """The stage that no overlap hides; ties go to the first."""
         return max(self.stages, key=lambda stage: stage.time_ns)
 
@@ -123,7 +123,7 @@ def pipeline_of(whole: Job) -> Pipeline | None:
         .agg(pl.col("period_ns", "compute_ns").median(), pl.len().alias("count"))
         .sort("rank")
     )
-    stages = tuple(Stage(f"rank {rank}", compute) for rank, compute in each.select("rank", "compute_ns").rows())
+    stages = tuple(PipelineStage(f"rank {rank}", compute) for rank, compute in each.select("rank", "compute_ns").rows())
     period = each["period_ns"].median()
     labelled = bool(whole.calls.filter(pl.col("rank").is_in(ranks))["labelled"].any())
     assert isinstance(period, float)
@@ -200,7 +200,7 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s") -> StageLog:
             lengths.setdefault(name, []).extend(_lengths(path, rows, name))
             begins.setdefault(name, []).extend(_runs(rows, name))
     factor = UNITS_NS[unit]
-    stages = tuple(Stage(name, float(np.median(lengths[name])) * factor) for name in sorted(lengths))
+    stages = tuple(PipelineStage(name, float(np.median(lengths[name])) * factor) for name in sorted(lengths))
     apart = {name: np.concatenate([np.diff(run) for run in runs]) for name, runs in begins.items()}
     periods = [float(np.median(values)) for _, values in sorted(apart.items()) if values.size]
     if items < _LEAST_ITEMS or not periods:

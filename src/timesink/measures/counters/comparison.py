@@ -64,7 +64,7 @@ class Comparison:
     obstacles: tuple[str, ...]
 
 
-def compared(before: Trace, after: Trace) -> Comparison:
+def compare_reports(before: Trace, after: Trace) -> Comparison:
     """The launches of two reports, matched."""
     earlier, later = _numbered(before), _numbered(after)
     pairs = tuple(KernelPair(one, later[key], _counts(one, later[key])) for key, one in earlier.items() if key in later)

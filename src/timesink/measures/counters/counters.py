@@ -1,10 +1,23 @@
-"""Counters of profiled kernels, one view per kernel: what was measured, what failed, what was not asked for."""
+"""Counters of profiled kernels, one view per kernel: what was measured, what failed, what was not asked for.
+
+The units a kernel kept busy: the leaves of the profiler's speed-of-light breakdown, by the resource they belong to.
+
+`sm__throughput` is the maximum over arithmetic pipes *and* load-store, so it calls an L1-bound kernel compute-bound.
+The report lists what it is made of; those constituents are the leaves.
+
+Why the warps of a kernel did not issue: the stall reasons, from counters or, failing them, from samples.
+
+How full a kernel keeps the GPU with warps, and what keeps it from more.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from math import fsum
 from typing import Any
 
 import polars as pl
@@ -137,3 +150,226 @@ def _one(row: Mapping[str, object], device: Mapping[str, object], grouped: _Grou
 def _sizes(row: Mapping[str, object], kind: str) -> tuple[int, int, int]:
     x, y, z = (int(str(row[f"{kind}_{axis}"] or 0)) for axis in "xyz")
     return x, y, z
+
+
+class Resource(StrEnum):
+    """What a leaf belongs to."""
+
+    DRAM = "dram"
+    L2 = "l2"
+    L1 = "l1"
+    ISSUE = "issue"
+    TENSOR = "tensor"
+    FP64 = "fp64"
+    FMA = "fma"
+    ALU = "alu"
+    XU = "xu"
+    CONTROL = "control"
+    HIDDEN = "hidden"
+
+
+MEMORY = frozenset({Resource.DRAM, Resource.L2, Resource.L1, Resource.HIDDEN})
+ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.ALU, Resource.XU})
+
+# The first pattern that matches decides.
+_RESOURCES = tuple(
+    (re.compile(pattern), resource)
+    for pattern, resource in (
+        (r"internal_activity", Resource.HIDDEN),
+        (r"^(gpu__)?(dram|fbpa)_|sectors_fill_device", Resource.DRAM),
+        (r"^(lts|ltc)__|^l1tex__m_", Resource.L2),
+        (r"^sm__pipe_(tensor|tc)|pipe_tensor|pipe_tc|mem_tensor", Resource.TENSOR),
+        (r"pipe_fp64", Resource.FP64),
+        (r"pipe_(fma|fmaheavy|fmalite|fp16)", Resource.FMA),
+        (r"pipe_alu", Resource.ALU),
+        (r"pipe_xu", Resource.XU),
+        (r"pipe_(uniform|cbu)", Resource.CONTROL),
+        (r"^sm__(inst_executed|issue_active|inst_issued)$", Resource.ISSUE),
+        (r"^(l1tex|idc)__|pipe_(lsu|tex|adu|ipa|tma)|^sm__mio", Resource.L1),
+    )
+)
+_SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
+_BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in ("sm__throughput", "gpu__compute_memory_throughput"))
+# What stands in where a page carries no breakdown (CSV, partial sets).
+_WITHOUT_BREAKDOWN = (
+    "gpu__dram_throughput",
+    "dram__cycles_active",
+    "fbpa__dram_sectors",
+    "lts__t_sectors",
+    "lts__d_sectors",
+    "lts__t_tag_requests",
+    "lts__lts2xbar_cycles_active",
+    "lts__xbar2lts_cycles_active",
+    "lts__d_atomic_input_cycles_active",
+    "l1tex__data_pipe_lsu_wavefronts",
+    "l1tex__lsu_writeback_active",
+    "l1tex__lsuin_requests",
+    "l1tex__m_xbar2l1tex_read_sectors",
+    "sm__inst_executed",
+    "sm__issue_active",
+    "sm__inst_executed_pipe_lsu",
+    "sm__inst_executed_pipe_xu",
+    "sm__pipe_alu_cycles_active",
+    "sm__pipe_fma_cycles_active",
+    "sm__pipe_fmaheavy_cycles_active",
+    "sm__pipe_fp64_cycles_active",
+    "sm__pipe_tensor_cycles_active",
+)
+_COARSE = (("lts__throughput", Resource.L2), ("l1tex__throughput", Resource.L1), ("sm__inst_executed", Resource.ISSUE))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One unit: its counter's base name, its resource, and how busy it was on average and at its busiest instance.
+
+    Shares are of the unit's peak over the kernel's elapsed time. `hottest` is that of the busiest instance (one of
+    the L2 slices, one of the SMs), equal to `busy` where the report does not say.
+    """
+
+    name: str
+    resource: Resource
+    busy: float
+    hottest: float
+
+
+def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
+    """The leaves that were measured, busiest first; ties by name."""
+    found = {leaf.name: leaf for leaf in _leaves(kernel)}
+    return tuple(sorted(found.values(), key=lambda leaf: (-leaf.busy, leaf.name)))
+
+
+def is_complete(kernel: KernelCounters) -> bool:
+    """Whether the report itself lists its leaves; without the list an unlisted unit may be the busiest."""
+    return all(name in kernel.texts for name in _BREAKDOWNS)
+
+
+def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
+    listed = [name for top in _BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
+    names = [name.removesuffix(ELAPSED) for name in listed] or list(_WITHOUT_BREAKDOWN)
+    any_found = False
+    for name in names:
+        busy, resource = kernel.share(name), resource_of(name)
+        if busy is not None and resource is not None and name != _SUM_OF_OTHERS:
+            any_found = True
+            hottest = kernel.get(f"{name}.max.pct_of_peak_sustained_elapsed")
+            yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
+    if any_found and listed:
+        return
+    for name, resource in _COARSE:
+        active = kernel.get(f"{name}.avg.pct_of_peak_sustained_active")
+        busy = kernel.share(name) if active is None else active / 100
+        if busy is not None:
+            yield Leaf(name, resource, busy, busy)
+
+
+def resource_of(leaf: str) -> Resource | None:
+    """The resource a leaf belongs to; None for a unit timesink does not know."""
+    return next((resource for pattern, resource in _RESOURCES if pattern.search(leaf)), None)
+
+
+_COUNTED = re.compile(r"^smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio$")
+_SAMPLED = re.compile(r"^smsp__pcsamp_warps_issue_stalled_(\w+)$")
+_TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
+
+# Reasons that more warps hide: a load, a queue, a fixed latency of this warp alone.
+HIDDEN_BY_WARPS = frozenset(
+    {"long_scoreboard", "short_scoreboard", "wait", "dispatch_stall", "imc_miss", "branch_resolving", "drain"}
+)
+# Reasons that more warps leave as they are or make worse: they wait for each other, for fences, for instructions.
+NOT_HIDDEN = frozenset(
+    {"barrier", "membar", "sleeping", "no_instruction", "no_instructions", "misc", "gmma", "warpgroup_arrive"}
+)
+# Queues and pipes that are full: more warps only lengthen the queue.
+FULL = frozenset({"lg_throttle", "mio_throttle", "tex_throttle", "math_pipe_throttle"})
+_HEALTHY = frozenset({"selected", "not_selected"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Share of warps' waiting time by reason; healthy states (selected, not selected) are left out. Shares sum to 1.
+
+    `cycles` is the mean number of cycles between two issues of a warp, `identity` the sum of all reasons over it: 1
+    where both were measured alike. None where the report holds samples only.
+    """
+
+    shares: Mapping[str, float]
+    cycles: float | None
+    identity: float | None
+    is_sampled: bool
+
+    def of(self, reasons: frozenset[str]) -> float:
+        """Share of these reasons together."""
+        return fsum(share for reason, share in self.shares.items() if reason in reasons)
+
+    @property
+    def top(self) -> tuple[str, float] | None:
+        """The largest reason and its share."""
+        return max(self.shares.items(), key=lambda item: (item[1], item[0]), default=None)
+
+
+def stalls_of(kernel: KernelCounters) -> Stalls | None:
+    """The stall reasons of one kernel, None where neither counters nor samples were collected."""
+    counted = _matching(kernel, _COUNTED)
+    waiting = counted or _matching(kernel, _SAMPLED)
+    bad = {reason: value for reason, value in waiting.items() if reason not in _HEALTHY and value > 0}
+    total = fsum(bad.values())
+    if not waiting or total <= 0:
+        return None
+    latency = kernel.get(_TOTAL)
+    identity = fsum(counted.values()) / latency if counted and latency else None
+    shares = {reason: value / total for reason, value in sorted(bad.items())}
+    return Stalls(shares, latency, identity, is_sampled=not counted)
+
+
+def _matching(kernel: KernelCounters, pattern: re.Pattern[str]) -> dict[str, float]:
+    found = ((pattern.match(name), value) for name, value in kernel.values.items() if "issue_stalled" in name)
+    return {
+        match.group(1): value
+        for match, value in found
+        if match and not match.group(1).endswith(("_not_issued", "_pipe_l1tex", "_pipe_mio"))
+    }
+
+
+_LIMITS = {
+    "registers": "launch__occupancy_limit_registers",
+    "shared memory": "launch__occupancy_limit_shared_mem",
+    "warps": "launch__occupancy_limit_warps",
+    "blocks": "launch__occupancy_limit_blocks",
+    "barriers": "launch__occupancy_limit_barriers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Warps resident per SM as shares of the most an SM holds, and how the grid fills the GPU.
+
+    `theoretical` is what registers, shared memory and block size allow; `limited_by` names which of them (the smallest
+    number of blocks). `achieved` is the mean while an SM was active. `sm_idle` is the mean share of the kernel's time
+    in which an SM had no block: a grid too small, a last wave, blocks of unequal length, and the launch itself.
+    `waves` is the number of times the grid fills the GPU. None: not collected.
+    """
+
+    theoretical: float | None
+    achieved: float | None
+    limited_by: tuple[str, ...]
+    waves: float | None
+    sm_count: float | None
+    sm_idle: float | None
+
+
+def occupancy_of(kernel: KernelCounters) -> Occupancy:
+    """The occupancy of one kernel."""
+    limits = {word: limit for word, name in _LIMITS.items() if (limit := kernel.get(name)) is not None}
+    fewest = min(limits.values(), default=None)
+    theoretical = kernel.get("sm__maximum_warps_per_active_cycle_pct")
+    achieved = kernel.get("sm__warps_active.avg.pct_of_peak_sustained_active")
+    active = kernel.get("sm__cycles_active.avg")
+    elapsed = kernel.first("sm__cycles_elapsed.max", "sm__cycles_elapsed.avg", "gpc__cycles_elapsed.max")
+    return Occupancy(
+        theoretical=None if theoretical is None else theoretical / 100,
+        achieved=None if achieved is None else achieved / 100,
+        limited_by=tuple(word for word, limit in limits.items() if limit == fewest and word != "warps"),
+        waves=kernel.get("launch__waves_per_multiprocessor"),
+        sm_count=kernel.first("launch__sm_count", "device__attribute_multiprocessor_count"),
+        sm_idle=None if active is None or not elapsed else min(1.0, max(0.0, 1 - active / elapsed)),
+    )

@@ -12,10 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
-from timesink.measures.counters.leaves import ARITHMETIC, MEMORY, Leaf, Resource, is_complete, leaves
+from timesink.measures.counters.counters import (
+    ARITHMETIC,
+    FULL,
+    HIDDEN_BY_WARPS,
+    MEMORY,
+    KernelCounters,
+    Leaf,
+    Occupancy,
+    Resource,
+    Stalls,
+    is_complete,
+    kernel_counters,
+    leaves,
+    occupancy_of,
+    stalls_of,
+)
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.stalls import FULL, HIDDEN_BY_WARPS, Occupancy, Stalls, occupancy_of, stalls_of
 from timesink.measures.counters.waste import Cause, Waste, least_passes, waste_of
 from timesink.model.trace import Trace, remembered
 

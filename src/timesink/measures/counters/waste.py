@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from timesink.measures.counters.counters import KernelCounters
-from timesink.measures.counters.leaves import ARITHMETIC, Resource
+from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource
 from timesink.measures.counters.roofline import level_bytes
 
 _SECTOR_BYTES = 32

@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.kernels.shortened import Shortened, rows_of
+from timesink.measures.kernels.facts import Shortened, kernel_facts, rows_of
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS

@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.gpus import GpuPeaks, Precision
-from timesink.measures.kernels.facts import device_peaks, kernel_facts
-from timesink.measures.kernels.shortened import Shortened, rows_of
+from timesink.measures.kernels.facts import Shortened, device_peaks, kernel_facts, rows_of
 from timesink.measures.timeline.timeline import Device
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES

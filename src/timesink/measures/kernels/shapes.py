@@ -18,8 +18,7 @@ import polars as pl
 from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE, GpuPeaks, Precision
 from timesink.knowledge.work.arguments import Operator, Tensor
 from timesink.knowledge.work.products import matmul
-from timesink.measures.kernels.facts import device_peaks, kernel_facts
-from timesink.measures.kernels.shortened import Shortened
+from timesink.measures.kernels.facts import Shortened, device_peaks, kernel_facts
 from timesink.measures.timeline.timeline import Device
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered

@@ -19,8 +19,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.kernels.facts import kernel_facts, multiprocessors
-from timesink.measures.kernels.shortened import Shortened, all_rows
+from timesink.measures.kernels.facts import Shortened, all_rows, kernel_facts, multiprocessors
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
@@ -34,7 +33,7 @@ _CAUTIOUS_GAIN: Final = 0.4  # of the gain, where both kernels then share the me
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lockstep:
+class SerializedStreams:
     """One device with kernels on several streams. `serial` are the kernels that follow one of another stream, with what
     they would keep beside it; `turns` is how often per step the next kernel is on another stream, `waits` how often per
     step a stream is made to wait for an event; `streams` are those that take turns."""
@@ -47,7 +46,7 @@ class Lockstep:
 
 
 @remembered
-def lockstep(trace: Trace) -> tuple[Lockstep, ...]:
+def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
     """Devices on which kernels (communication aside) of more than one stream ran, one after the other."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     ops = trace.get(DEVICE_OPS)
@@ -65,7 +64,9 @@ def lockstep(trace: Trace) -> tuple[Lockstep, ...]:
         serial = _serial(device, mine, first, second, counts.get(device))
         turns = int(np.count_nonzero(np.diff(mine["stream"].to_numpy())))
         found.append(
-            Lockstep(device, serial, turns / count, _waits(trace, device) / count, tuple(int(s) for s in streams))
+            SerializedStreams(
+                device, serial, turns / count, _waits(trace, device) / count, tuple(int(s) for s in streams)
+            )
         )
     return tuple(found)
 
@@ -123,7 +124,7 @@ _NO_GRID_OF_ITS_OWN: Final = ("communication",)
 def small_grids(trace: Trace) -> tuple[Shortened, ...]:
     """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
-    serial = all_rows(part.serial for part in lockstep(trace))
+    serial = all_rows(part.serial for part in serialized_streams(trace))
     found = []
     for device in facts.devices:
         mine = facts.on(device).with_columns(_overlapped().alias("overlapped")).filter(pl.col("blocks").is_not_null())

@@ -1,18 +1,187 @@
-"""The allocator's own view when the snapshot was taken, and its traffic with the driver before.
+"""From allocations and releases to lifetimes of blocks.
+
+Positions count the events of one device from 0; a block lives in the half-open stretch ``[born, died)`` of them. Law:
+at every event the lifetimes alive sum to the allocator's own running total, to the byte.
+
+The allocator's own view when the snapshot was taken, and its traffic with the driver before.
 
 Law: used by tensors + rounding + awaited + free in used segments + free segments = reserved, to the byte.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
+
+BEFORE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lifetimes:
+    """Blocks of one (rank, device).
+
+    `frame`: address, bytes (as asked for), born (-1: before the record), died (event count: still alive), stack, and
+    the profiler's category where it gave one. Events without an address pair up first in, first out among those of one
+    size and category: sums are exact, and which of two equal blocks lived longer is not known.
+    `totals_bytes` is the allocator's running total after each event, `start_bytes` before the first; what it counts and
+    no event or block of the record speaks of is one block of its own, alive throughout.
+    `unpaired` counts events that contradict the rest; they are in no lifetime.
+    """
+
+    frame: pl.DataFrame
+    events: pl.DataFrame
+    totals_bytes: Int64Array
+    start_bytes: int
+    unpaired: int
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        return self.events.height
+
+    def live_bytes(self, chosen: BoolArray | None = None) -> Int64Array:
+        """Bytes alive before the first event and after each one (one longer than the events), of the chosen blocks."""
+        frame = self.frame if chosen is None else self.frame.filter(pl.Series(chosen))
+        return running_bytes(frame["born"].to_numpy(), frame["died"].to_numpy(), frame["bytes"].to_numpy(), self.count)
+
+
+def running_bytes(born: Int64Array, died: Int64Array, size: Int64Array, count: int) -> Int64Array:
+    """Running sum of sizes over positions -1 .. count-1, as an array of count + 1."""
+    change = np.zeros(count + 2, np.int64)
+    np.add.at(change, born + 1, size)
+    np.add.at(change, died + 1, -size)
+    return np.cumsum(change)[: count + 1]
+
+
+@remembered
+def lifetimes(trace: Trace) -> Mapping[Device, Lifetimes]:
+    """Lifetimes per (rank, device), GPUs only, in order. Empty where nothing was recorded."""
+    events = trace.get(MEMORY_EVENTS).filter(pl.col("device") >= 0)
+    blocks = trace.get(MEMORY_BLOCKS).filter(pl.col("state") == "active")
+    keys = sorted({*events.select("rank", "device").iter_rows(), *blocks.select("rank", "device").iter_rows()})
+    found = {}
+    for rank, device in keys:
+        mine = (pl.col("rank") == rank) & (pl.col("device") == device)
+        found[int(rank), int(device)] = _of_device(events.filter(mine), blocks.filter(mine))
+    return found
+
+
+def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
+    change = events["bytes"].to_numpy()
+    nameless = events["address"].is_null().to_numpy()
+    position = np.flatnonzero((change != 0) & ~nameless)
+    address = events["address"].fill_null(0).to_numpy()[position]
+    size, is_birth = np.abs(change[position]), change[position] > 0
+    order = np.lexsort((position, address))
+    position, address, size, is_birth = position[order], address[order], size[order], is_birth[order]
+    ended = np.zeros(position.size, bool)  # the next event of the address releases what this one allocated
+    if position.size:
+        ended[:-1] = (address[:-1] == address[1:]) & is_birth[:-1] & ~is_birth[1:] & (size[:-1] == size[1:])
+    closes = np.concatenate([[False], ended[:-1]]) if position.size else ended
+    earlier = ~is_birth & ~closes & _first(address)  # released, and allocated before the record
+    alive = is_birth & ~ended & _last(address)
+    stack = events["stack"]
+    paired = _rows(address[ended], size[ended], position[ended], position[1:][ended[:-1]], stack)
+    began = _rows(address[earlier], size[earlier], np.full(int(earlier.sum()), BEFORE), position[earlier], None)
+    open_ended = _rows(address[alive], size[alive], position[alive], np.full(int(alive.sum()), events.height), stack)
+    older = _older(blocks, address[alive], events.height)
+    unnamed = _by_size(events, np.flatnonzero((change != 0) & nameless))
+    frame = pl.concat([paired, began, open_ended, older, unnamed]).sort("born", "died", "address", "bytes")
+    totals, start = _totals(events, frame)
+    frame = _with_unseen(frame, start, events.height)
+    unpaired = int((~is_birth & ~closes & ~earlier).sum() + (is_birth & ~ended & ~alive).sum())
+    return Lifetimes(frame, events, totals, start, unpaired)
+
+
+def _first(address: npt.NDArray[np.uint64]) -> BoolArray:
+    return np.concatenate([[True], address[1:] != address[:-1]]) if address.size else np.empty(0, bool)
+
+
+def _last(address: npt.NDArray[np.uint64]) -> BoolArray:
+    return np.concatenate([address[1:] != address[:-1], [True]]) if address.size else np.empty(0, bool)
+
+
+def _rows(
+    address: npt.NDArray[np.uint64], size: Int64Array, born: Int64Array, died: Int64Array, stack: pl.Series | None
+) -> pl.DataFrame:
+    stacks = pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(size)) if stack is None else stack[born]
+    return pl.DataFrame(
+        {
+            "address": pl.Series(address, dtype=pl.UInt64),
+            "bytes": pl.Series(size, dtype=pl.Int64),
+            "born": pl.Series(born, dtype=pl.Int64),
+            "died": pl.Series(died, dtype=pl.Int64),
+            "stack": stacks,
+            "category": pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(size)),
+        }
+    )
+
+
+def _by_size(events: pl.DataFrame, position: Int64Array) -> pl.DataFrame:
+    """Events without addresses, paired first in, first out among those of one size and category."""
+    kinds = events["category"][position].to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    change = events["bytes"].to_numpy()[position]
+    born: list[int] = []
+    died: list[int] = []
+    waiting: dict[tuple[int, int], deque[int]] = {}
+    for at, kind, size in zip(position.tolist(), kinds.tolist(), change.tolist(), strict=True):
+        queue = waiting.setdefault((kind, abs(size)), deque())
+        if size > 0:
+            queue.append(at)
+        else:
+            born.append(queue.popleft() if queue else BEFORE)
+            died.append(at)
+    left = sorted(at for queue in waiting.values() for at in queue)
+    starts, ends = np.array(born + left, np.int64), np.array(died + [events.height] * len(left), np.int64)
+    told = np.where(starts >= 0, starts, np.minimum(ends, max(events.height - 1, 0)))
+    size = np.abs(events["bytes"].to_numpy()[told])
+    rows = _rows(np.zeros(starts.size, np.uint64), size, starts, ends, None)
+    return rows.with_columns(category=events["category"][told])
+
+
+def _older(blocks: pl.DataFrame, born_since: npt.NDArray[np.uint64], count: int) -> pl.DataFrame:
+    """Blocks in use at the end whose allocation is not in the record; their stacks stand in the snapshot."""
+    old = blocks.filter(~pl.col("address").is_in(pl.Series(born_since, dtype=pl.UInt64).implode()))
+    return old.select(
+        "address",
+        pl.col("requested_bytes").alias("bytes"),
+        pl.lit(BEFORE, pl.Int64).alias("born"),
+        pl.lit(count, pl.Int64).alias("died"),
+        "stack",
+        pl.lit(None, pl.Categorical()).alias("category"),
+    )
+
+
+def _totals(events: pl.DataFrame, frame: pl.DataFrame) -> tuple[Int64Array, int]:
+    """The running sum of the events from the allocator's first written total, or from what is known to be older."""
+    change = events["bytes"].to_numpy()
+    written = events["total_allocated_bytes"]
+    older = int(frame.filter(pl.col("born") == BEFORE)["bytes"].sum())
+    if not events.height or written.null_count():
+        return older + np.cumsum(change), older
+    start = max(int(written[0] - change[0]), older)
+    return start + np.cumsum(change), start
+
+
+def _with_unseen(frame: pl.DataFrame, start_bytes: int, count: int) -> pl.DataFrame:
+    """What the allocator counts at first and no event or block speaks of, as one block that was always there."""
+    unseen = start_bytes - int(frame.filter(pl.col("born") == BEFORE)["bytes"].sum())
+    if unseen <= 0:
+        return frame
+    whole = np.array([count], np.int64)
+    row = _rows(np.zeros(1, np.uint64), np.array([unseen]), np.array([BEFORE], np.int64), whole, None)
+    return pl.concat([row, frame])
+
 
 _MAPS, _UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 

@@ -17,8 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from timesink.measures.memory.classes import Category, Classes, memory_classes
-from timesink.measures.memory.phases import BACKWARD, FORWARD, NAMES, place
+from timesink.measures.memory.classes import (
+    BACKWARD,
+    FORWARD,
+    PHASE_NAMES,
+    Category,
+    Classes,
+    memory_classes,
+    user_frame,
+)
 from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.trace import Trace, remembered
@@ -59,7 +66,7 @@ class MemoryLedger:
         stack = self.classes.lives.events["stack"]
         if stack.null_count() == len(stack):
             return ""
-        return NAMES[self.classes.phases.of_event[max(self.peak - 1, 0)]]
+        return PHASE_NAMES[self.classes.phases.of_event[max(self.peak - 1, 0)]]
 
     def at_peak(self) -> dict[Category, int]:
         """Bytes by category at the peak; they sum to it."""
@@ -97,7 +104,7 @@ class MemoryLedger:
         sums: dict[tuple[Category, str], tuple[int, int]] = {}
         categories = tuple(Category)
         for code, stack, count, size in rows.iter_rows():
-            key = (categories[code], place(stack))
+            key = (categories[code], user_frame(stack))
             known = sums.get(key, (0, 0))
             sums[key] = (known[0] + count, known[1] + size)
         found = [Holder(category, where, *both) for (category, where), both in sums.items()]
@@ -182,7 +189,7 @@ def _leaver(frame: pl.DataFrame, start: int, end: int) -> str:
     sums = left.group_by("stack").agg(pl.col("bytes").sum())
     by_place: dict[str, int] = {}
     for stack, size in sums.iter_rows():
-        by_place[place(stack)] = by_place.get(place(stack), 0) + size
+        by_place[user_frame(stack)] = by_place.get(user_frame(stack), 0) + size
     return max(by_place, key=lambda one: (by_place[one], one), default="")
 
 

@@ -219,7 +219,7 @@ GAIN_ERROR_RATIO: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced:
+class Rebalanced:
     """`gain_ns` of `span_ns`, from the first anchor's end to the last one's; nothing is said of what lies outside."""
 
     ranks: tuple[int, ...]
@@ -232,12 +232,12 @@ class Balanced:
         return self.gain_ns / self.span_ns if self.span_ns else 0.0
 
 
-def balanced(late: Lateness, ranks: Collection[int]) -> Balanced:
+def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
     """The gain where these ranks lose their own lateness. With all ranks given nobody comes later than the median."""
     chosen = tuple(sorted(set(ranks)))
     epochs = late.epochs
     if late.anchors.size < 2 or not epochs.height or not chosen:
-        return Balanced(chosen, 0, 0 if late.anchors.size < 2 else late.span_ns)
+        return Rebalanced(chosen, 0, 0 if late.anchors.size < 2 else late.span_ns)
     theirs = pl.col("rank").is_in(chosen)
     others = epochs.filter(~theirs)
     after = others.group_by("anchor").agg(
@@ -252,7 +252,7 @@ def balanced(late: Lateness, ranks: Collection[int]) -> Balanced:
         pl.min_horizontal(pl.col("own_ns") - pl.col("next_ns"), "waited_ns").clip(0).sum()
     )
     gain = min(int(gains.item() or 0), _host_slack_ns(late, chosen))
-    return Balanced(chosen, max(gain, 0), late.span_ns)
+    return Rebalanced(chosen, max(gain, 0), late.span_ns)
 
 
 def _host_slack_ns(late: Lateness, chosen: tuple[int, ...]) -> int:

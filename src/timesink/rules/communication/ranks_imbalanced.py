@@ -40,7 +40,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, step_ns
-from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, balanced, lateness
+from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, lateness, rebalanced
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.tables import DEVICE_OPS
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -61,7 +61,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     if late.anchors.size < 2:
         return NotApplicable("fewer than two collectives hold all ranks up")
     own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
-    gain = balanced(late, own).gain_ratio
+    gain = rebalanced(late, own).gain_ratio
     evidence = Evidence(
         "share of the time that goes where no rank comes later than the median",
         Quantity(gain, "ratio"),

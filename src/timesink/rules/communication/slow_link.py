@@ -39,8 +39,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.measures.communication.slow_links import SlowLink, links
-from timesink.measures.communication.waits import collective_waits
+from timesink.measures.communication.waits import SlowLink, collective_waits, links
 from timesink.measures.ranks.job import JOB_READS, Job, step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.intervals import Intervals

@@ -45,7 +45,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, step_ns
-from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, balanced, lateness
+from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, lateness, rebalanced
 from timesink.model.tables import DEVICE_OPS
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -68,7 +68,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     if late.anchors.size < limits["collectives"]:
         why = f"{late.anchors.size} collectives hold all ranks up, too few to tell one late arrival from a late rank"
         return Undecided(why, "capture more steps, of every rank")
-    gains = {rank: balanced(late, [rank]).gain_ratio for rank in waits.job.ranks}
+    gains = {rank: rebalanced(late, [rank]).gain_ratio for rank in waits.job.ranks}
     worst = max(gains, key=lambda rank: (gains[rank], -rank))
     own = dict(late.ranks.select("rank", "own_ns").rows())
     evidence = Evidence(

@@ -36,7 +36,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.measures.compile.regions import EagerIslands, eager_islands
+from timesink.measures.compile.graphs import EagerIslands, eager_islands
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.per_step import share_of_step
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS

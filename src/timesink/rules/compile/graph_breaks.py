@@ -37,7 +37,7 @@ from timesink.diagnosis.verdicts import (
     Quantity,
     Verdict,
 )
-from timesink.measures.compile.graph_pieces import GraphPieces, graph_pieces
+from timesink.measures.compile.graphs import BrokenGraphs, broken_graphs
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import period_ns
@@ -53,13 +53,13 @@ _SHOWN = 3
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device where joining the pieces wins more than the limit."""
-    parts = facts(graph_pieces)
+    parts = facts(broken_graphs)
     if not parts and not len(facts(kernel_facts).frame["fused"].drop_nulls()):
         return NotApplicable("no compiled region and no generated kernel is recorded")
     return found_or_clear([_judge(facts, part, limits["saved_ratio"]) for part in parts])
 
 
-def _judge(facts: Facts, part: GraphPieces, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(facts: Facts, part: BrokenGraphs, limit: float) -> tuple[Finding | None, Evidence]:
     trace, device, step_ns = facts.trace, part.device, period_ns(facts.trace, part.device)
     worth_ns = part.saved_per_step_ns(trace, Case.EXPECTED)
     share = worth_ns / step_ns if step_ns else 0.0
@@ -99,7 +99,7 @@ def _advice(facts: Facts) -> str:
     return "Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error."
 
 
-def _pieces(part: GraphPieces) -> str:
+def _pieces(part: BrokenGraphs) -> str:
     if part.regions is not None:
         return f"{part.regions:.0f} compiled regions of {part.graphs} graphs run per step"
     return f"{part.kernels.rows.size} generated pointwise kernels follow one another"

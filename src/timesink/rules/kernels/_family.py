@@ -20,8 +20,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.kernels.shortened import Shortened
+from timesink.measures.kernels.facts import Shortened, kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.units import NS_PER_MS, share_text, time_text

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
-from timesink.measures.kernels.attention import attention_pieces
+from timesink.measures.kernels.fusion import unfused_attention
 from timesink.model.tables import DEVICE_OPS
 from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
@@ -42,7 +42,7 @@ PATTERN = KernelPattern(
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device where such sequences pass the limit."""
-    return kernel_verdict(facts, PATTERN, facts(attention_pieces), limits["saved_ratio"])
+    return kernel_verdict(facts, PATTERN, facts(unfused_attention), limits["saved_ratio"])
 
 
 RULE = Rule(

@@ -28,7 +28,7 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Bottleneck, Card, Evidence, Limit, Quantity, Verdict
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs
-from timesink.measures.kernels.shortened import Shortened
+from timesink.measures.kernels.facts import Shortened
 from timesink.model.tables import DEVICE_OPS
 from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 

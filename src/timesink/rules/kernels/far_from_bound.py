@@ -36,8 +36,8 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Verdict,
 )
-from timesink.measures.kernels.far_operators import FarOperator, far_operators
-from timesink.measures.kernels.shortened import Shortened
+from timesink.measures.kernels.attainable import FarOperator, far_operators
+from timesink.measures.kernels.facts import Shortened
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict

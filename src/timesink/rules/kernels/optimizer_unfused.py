@@ -35,7 +35,7 @@ from timesink.diagnosis.verdicts import (
     Quantity,
     Verdict,
 )
-from timesink.measures.kernels.optimizer import OptimizerKernels, optimizer_kernels
+from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.rules.idle._family import BLAME_READS

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
-from timesink.measures.kernels.pointwise import eager_chains
+from timesink.measures.kernels.fusion import pointwise_chains
 from timesink.model.tables import DEVICE_OPS
 from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
 
@@ -39,7 +39,7 @@ PATTERN = KernelPattern(
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device where what fusing saves passes the limit."""
-    return kernel_verdict(facts, PATTERN, facts(eager_chains), limits["saved_ratio"])
+    return kernel_verdict(facts, PATTERN, facts(pointwise_chains), limits["saved_ratio"])
 
 
 RULE = Rule(

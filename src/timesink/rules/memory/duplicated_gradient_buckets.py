@@ -24,9 +24,8 @@ import numpy as np
 
 from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Card, Limit, Verdict
-from timesink.measures.memory.classes import CODES, Category
+from timesink.measures.memory.classes import CODES, STACK_PATTERNS, Category
 from timesink.measures.memory.ledger import MemoryLedger
-from timesink.measures.memory.phases import PATTERNS
 from timesink.model.names import matches
 from timesink.model.tables import MEMORY_EVENTS
 from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
@@ -38,7 +37,7 @@ def _twice(ledger: MemoryLedger) -> int | None:
         return None
     gradients = ledger.live_bytes[CODES[Category.GRADIENTS]]
     at = int(np.argmax(gradients))
-    reducer = matches(ledger.classes.lives.frame["stack"], PATTERNS["reducer"]).to_numpy()
+    reducer = matches(ledger.classes.lives.frame["stack"], STACK_PATTERNS["reducer"]).to_numpy()
     return min(int(gradients[at]), ledger.alive_bytes(at, reducer))
 
 

@@ -26,7 +26,7 @@ from functools import partial
 
 from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
-from timesink.measures.counters.leaves import Resource
+from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES

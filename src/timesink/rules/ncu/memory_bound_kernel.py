@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Card, Verdict
-from timesink.measures.counters.leaves import Resource
+from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Bottleneck, Card, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
-from timesink.measures.kernels.shortened import Shortened
-from timesink.measures.kernels.small_grids import lockstep
+from timesink.measures.kernels.facts import Shortened
+from timesink.measures.kernels.small_grids import serialized_streams
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
 
@@ -42,7 +42,7 @@ PATTERN = KernelPattern(
 
 def check(facts: Facts, limits: Limits) -> Verdict:
     """Found per device where streams take turns, wait for events, and leave room."""
-    parts = facts(lockstep)
+    parts = facts(serialized_streams)
     if not parts:
         return NotApplicable("kernels ran on one stream only, or always overlapped")
     waiting = [part for part in parts if part.waits > limits["waits"]]

@@ -21,7 +21,7 @@ from benchmarks.inputs import grown, traces
 from benchmarks.runs import ROOT, TIMESINK, Row, at_most, noted, run, show
 
 NAME = "report"
-SEED = ROOT / "src" / "timesink" / "demo" / "gpt_before.json.gz"
+SEED = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
 MEGABYTES = 320
 SIZE_MB, OPEN_S = 2, 2
 DRAWN = "[...document.querySelectorAll('figure.timeline')].every(f => f.querySelector('canvas[data-to]'))"

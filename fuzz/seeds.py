@@ -52,7 +52,7 @@ def kineto() -> tuple[bytes, ...]:
 
 
 def _demos() -> list[Path]:
-    return sorted((ROOT / "src" / "timesink" / "demo").glob("*.json.gz"))
+    return sorted((ROOT / "src" / "timesink" / "cli" / "demo").glob("*.json.gz"))
 
 
 def _cut_trace(trace: dict[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 NEEDED = (
     "timesink/py.typed",
-    "timesink/demo/gpt_before.json.gz",
+    "timesink/cli/demo/gpt_before.json.gz",
     "timesink/render/diagnosis.schema.json",
     "timesink/render/html/assets/uPlot.iife.min.js",
     "timesink/render/html/assets/uPlot-LICENSE.txt",
@@ -43,7 +43,7 @@ def used(wheel: Path, folder: Path) -> None:
         [python, "-c", "import timesink; print(timesink.__path__[0])"],
         check=True, cwd=folder, capture_output=True, text=True,
     ).stdout.strip()  # fmt: skip
-    trace = Path(where) / "demo" / "gpt_before.json.gz"
+    trace = Path(where) / "cli" / "demo" / "gpt_before.json.gz"
     subprocess.run([command, "diagnose", trace, "--format", "html", "--output", report], check=True, cwd=folder)
     if "uPlot" not in report.read_text("utf-8"):
         raise SystemExit("the report holds no chart library")

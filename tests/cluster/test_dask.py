@@ -21,7 +21,7 @@ from timesink.measures.communication.waits import waits_of
 
 __all__ = ["folder", "own_cache"]  # fixtures
 distributed = pytest.importorskip("distributed", reason="Dask is an extra")
-SEED = Path(__file__).resolve().parents[2] / "src" / "timesink" / "demo" / "gpt_before.json.gz"
+SEED = Path(__file__).resolve().parents[2] / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from benchmarks.faults.trim import trim_torch
 
 import timesink
 
-DEMO = Path(timesink.__file__).parent / "demo"
+DEMO = Path(timesink.__file__).parent / "cli" / "demo"
 # Unprofiled step of the demo program, whose batches are sorted on the host (fault) or kept on the GPU (fix).
 MEASURED = {"batch_prepared_in_line/high": {"fault_ms": [10.6], "fix_ms": [8.7], "receipts_equal": [True]}}
 

@@ -92,7 +92,7 @@ def test_a_comparison_shows_what_moved(outputs: list[tuple[str, str]]) -> None:
 def test_any_front_end_finds_the_html_of_what_the_public_names_return() -> None:
     code = (
         "import timesink; from importlib.resources import files\n"
-        "trace = timesink.read(str(files('timesink') / 'demo' / 'gpt_after.json.gz'), cache=False)\n"
+        "trace = timesink.read(str(files('timesink.cli') / 'demo' / 'gpt_after.json.gz'), cache=False)\n"
         "for made in (trace, timesink.diagnose(trace), timesink.compare(trace, trace)):\n"
         "    assert made._repr_html_().startswith('<div class=\"timesink\">'), type(made)\n"
     )

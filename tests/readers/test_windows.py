@@ -44,7 +44,10 @@ def obeys_the_law(path: Path, parts: int) -> None:
         same(opened.within(window), whole.within(window))
 
 
-OURS = [DATA / "nsys" / "gpt_before_5_steps.sqlite", HERE.parent / "src" / "timesink" / "demo" / "gpt_after.json.gz"]
+OURS = [
+    DATA / "nsys" / "gpt_before_5_steps.sqlite",
+    HERE.parent / "src" / "timesink" / "cli" / "demo" / "gpt_after.json.gz",
+]
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

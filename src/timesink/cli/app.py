@@ -91,17 +91,23 @@ class LazyCommands(TyperGroup):
 
 
 def loaded(name: str) -> Any:
-    """The command of that name, its file imported. A file may hold `app`, a group of its own, instead of `command`."""
-    place, function_name = PLACES.get(name, (name.replace("-", "_"), "command"))
-    module = import_module(f"timesink.cli.{place}")
-    group = getattr(module, "app", None)
-    if group is None:
+    """The command of that name, its file imported."""
+    entry = entry_of(name)
+    if isinstance(entry, typer.Typer):
+        group = entry
+    else:
         group = typer.Typer(add_completion=False, rich_markup_mode=None)
-        function = getattr(module, function_name)
-        group.command(name, help=function.__doc__, no_args_is_help=False)(function)
+        group.command(name, help=entry.__doc__, no_args_is_help=False)(entry)
     command = typer.main.get_command(group)
     command.name = name
     return command
+
+
+def entry_of(name: str) -> Any:
+    """The function behind a command, its file imported; the group `app` where the file holds one instead."""
+    place, function = PLACES.get(name, (name.replace("-", "_"), "command"))
+    module = import_module(f"timesink.cli.{place}")
+    return getattr(module, "app", None) or getattr(module, function)
 
 
 def main() -> Never:

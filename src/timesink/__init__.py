@@ -1,18 +1,13 @@
-"""timesink finds the time a GPU program loses, proves it from the profile, and says what one change would win back."""
+"""timesink finds the time a GPU program loses, proves it from the profile, and says what one change would win back.
+
+The types of the public names stand in `__init__.pyi`, so that this module, which every other one imports by name,
+imports none of them.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from timesink.capture.annotation import annotate
-    from timesink.capture.notebook import profile
-    from timesink.capture.steps_file import step
-    from timesink.diagnosis.engine import diagnose
-    from timesink.model.trace import Trace
-    from timesink.notebook import compare
-    from timesink.readers import read
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Trace", "__version__", "annotate", "compare", "diagnose", "profile", "read", "step"]

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from tests.browser.pages import hostile_report, kernels_report, launched
+from tests.browser.pages import hostile_report, html_report, kernels_report, launched
 
 from timesink.cli.app import run
-from timesink.cli.report_page import html_report
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 

@@ -14,11 +14,13 @@ import pytest
 from tests.render.diagnoses import diagnosis
 from tests.render.test_hostile_names import HOSTILE
 
-from timesink.cli.report_page import html_report
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import Diagnosis
+from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.render.html import render
-from timesink.views.figures import Item, KernelTime, Lane, Part, Report, StepBudget, StepSeries, Window
+from timesink.views.figures import Item, KernelTime, Lane, Report, StepBudget, StepPart, StepSeries, TimelineWindow
+from timesink.views.report import report_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
@@ -65,12 +67,17 @@ def hostile(name: str) -> Report:
     )
     return Report(
         diagnosis=made,
-        budgets=(StepBudget(0, 0, 2, 100.0, (Part("compute", 60.0), Part(name, 40.0))),),
+        budgets=(StepBudget(0, 0, 2, 100.0, (StepPart("compute", 60.0), StepPart(name, 40.0))),),
         series=(StepSeries(0, (0, 1), (100, 110), 105.0, None, None, ((1, name),)),),
-        windows={0: Window(0, 0, 0, 1000, 0, ((100, 200),), lanes)},
+        windows={0: TimelineWindow(0, 0, 0, 1000, 0, ((100, 200),), lanes)},
         kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0, name),) * 2,
         kernel_count=2,
     )
+
+
+def html_report(trace: Trace, found: Diagnosis) -> str:
+    """The page that `timesink report` writes."""
+    return render(report_of(trace, found))
 
 
 def hostile_report() -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from benchmarks.grow import grow
+from tests.browser.pages import html_report
 
-from timesink.cli.report_page import html_report
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 

@@ -8,10 +8,9 @@ from importlib.resources import as_file, files
 
 import polars as pl
 import pytest
-from tests.browser.pages import hostile, violations
+from tests.browser.pages import hostile, html_report, violations
 from tests.render.test_hostile_names import HOSTILE, page
 
-from timesink.cli.report_page import html_report
 from timesink.diagnosis.engine import diagnose
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace

@@ -13,7 +13,8 @@ import pytest
 
 from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError, Fault
-from timesink.cli.capture.loop import Stages, joined
+from timesink.cli.capture.loop import Stages
+from timesink.diagnosis.next_capture import joined
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Card,

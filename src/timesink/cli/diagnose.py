@@ -20,6 +20,8 @@ from timesink.render.formats import Format
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
+    from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.model.trace import Trace
 
 
 def command(
@@ -50,12 +52,17 @@ def command(
 
         diagnosis = diagnose(trace, rules, overrides, unprofiled_step_ms(unprofiled, paths))
         if target.form is Format.HTML:
-            from timesink.cli.report_page import html_report
-
-            target.write(html_report(trace, diagnosis))
+            target.write(_html(trace, diagnosis))
             return 0
     target.diagnosis(diagnosis)
     return 0
+
+
+def _html(trace: Trace, diagnosis: Diagnosis) -> str:
+    from timesink.render.html import render
+    from timesink.views.report import report_of
+
+    return render(report_of(trace, diagnosis))
 
 
 def chosen_rules(only: Sequence[str], skip: Sequence[str]) -> tuple[Rule, ...]:
@@ -108,9 +115,8 @@ def report(
     rules = chosen_rules(only or (), skip or ())
     trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window, linked_only=linked_only)
     with working("writing the report"):
-        from timesink.cli.report_page import html_report
         from timesink.diagnosis.engine import diagnose
 
-        text = html_report(trace, diagnose(trace, rules, overrides))
+        text = _html(trace, diagnose(trace, rules, overrides))
     target.write(text)
     return 0

@@ -46,7 +46,6 @@ def command(
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder", remedy="give --root a folder that exists")
-    from timesink.cli.report_page import html_report
     from timesink.mcp.declared import Declared, declared_commands
     from timesink.mcp.server import build
 
@@ -55,5 +54,5 @@ def command(
         raise UsageError("--allow-exec has nothing to allow", remedy="declare commands with --command NAME=COMMAND")
     if known and not allow_exec:
         raise UsageError("commands are declared, but none may be run", remedy="add --allow-exec, or leave them out")
-    build(folders, html_report, Declared(known, folders[0], timeout) if known else None).run("stdio")
+    build(folders, Declared(known, folders[0], timeout) if known else None).run("stdio")
     return 0

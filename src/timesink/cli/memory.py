@@ -58,13 +58,15 @@ def show(
     no_cache: options.NoCache = False,
 ) -> int:
     """Show what was alive at the peak, by category and place, and what the allocator holds beyond it."""
-    from timesink.views.memory import memory_page, memory_picture
+    from timesink.views.memory import memory_chart, memory_page
 
     trace = read_traces([snapshot], cache=not no_cache)
     used = None if device_used is None else int(device_used * 1e9)
     sink(form, output, no_color, [snapshot]).page(memory_page(trace, top, used))
     if svg is not None:
-        sink(form, svg, True, [snapshot]).write(memory_picture(trace))
+        from timesink.render.svg import memory_svg
+
+        sink(form, svg, True, [snapshot]).write(memory_svg(memory_chart(trace)))
     return 0
 
 

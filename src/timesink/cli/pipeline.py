@@ -38,36 +38,9 @@ def command(
     OverlapScore = (sum of stages - period) / (sum of stages - longest stage). Each rank's clock is used for its own
     stages only.
     """
-    from timesink.measures.communication.pipelines import read_stage_logs
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.ranks import logged_stages_page
 
     target = sink(form, output, no_color, logs)
-    overlap = (found := read_stage_logs(logs, unit)).overlap
-    score = overlap.score
-    passed = score is not None and score >= min_overlap
-    stages = Sheet(
-        "stages",
-        "Stages",
-        (Column("stage", "stage", is_name=True), Column("time_ns", "usual time", unit="ns")),
-        tuple((stage.name, stage.time_ns) for stage in overlap.stages),
-        "median over items",
-    )
-    figures = Sheet(
-        "overlap",
-        "Overlap",
-        (
-            Column("period_ns", "period", unit="ns"),
-            Column("serial_ns", "one after another", unit="ns"),
-            Column("hidden_ns", "hidden", unit="ns"),
-            Column("headroom_ns", "headroom", unit="ns"),
-            Column("bubble_ratio", "bubble", unit="ratio"),
-            Column("overlap_score", "OverlapScore", unit="1"),
-            Column("min_overlap", "at least", unit="1"),
-            Column("passed", "passed", is_name=True),
-        ),
-        ((overlap.period_ns, overlap.serial_ns, overlap.hidden_ns, overlap.headroom_ns, overlap.bubble_ratio,
-          None if score is None else round(score, 4), min_overlap, "yes" if passed else "no"),),
-        f"{found.items} items; score 0: one stage after another; 1: the period is the longest stage",
-    )  # fmt: skip
-    target.page(Page("Overlap of logged stages", (stages, figures)))
+    page, passed = logged_stages_page(logs, unit, min_overlap)
+    target.page(page)
     return 0 if passed or exit_zero else 1

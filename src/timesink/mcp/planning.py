@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from typing import Any
 
-from timesink.diagnosis.verdicts import Diagnosis
 from timesink.errors import UsageError
 from timesink.export.sql import Allowance, ask
 from timesink.mcp.answers import MARK, Capture, Captures, fitted, named, sentence
-from timesink.model.trace import Trace
 from timesink.untrusted.whole_file import whole_file, write_whole
 
 QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
 KINDS = ("html", "perfetto")
-Render = Callable[[Trace, Diagnosis], str]
 
 
 def queried(capture: Capture, sql: str) -> dict[str, Any]:
@@ -102,8 +98,8 @@ def verify_command(before: str, after: str) -> dict[str, Any]:
     }
 
 
-def exported(captures: Captures, capture: Capture, kind: str, path: str, report: Render) -> dict[str, Any]:
-    """Write a report or a Perfetto trace to a new file under a root; `report` makes the report's text."""
+def exported(captures: Captures, capture: Capture, kind: str, path: str) -> dict[str, Any]:
+    """Write a report or a Perfetto trace to a new file under a root."""
     if kind not in KINDS:
         raise UsageError(f"nothing is exported as {kind!r}", remedy=f"choose one of: {', '.join(KINDS)}")
     target = captures.allowed(path)
@@ -112,7 +108,10 @@ def exported(captures: Captures, capture: Capture, kind: str, path: str, report:
     if not target.parent.is_dir():
         raise UsageError(f"there is no folder for {path!r}", remedy="choose one that exists")
     if kind == "html":
-        write_whole(target, report(capture.trace, capture.diagnosis))
+        from timesink.render.html import render
+        from timesink.views.report import report_of
+
+        write_whole(target, render(report_of(capture.trace, capture.diagnosis)))
     else:
         from timesink.export.perfetto import write_perfetto
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Finding, Undecided
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, Capture, evidence, fitted, named, quantity, rounded, sentence
-from timesink.measures.kernels.kernels import kernels
 from timesink.model.tables import DEVICE_OPS
 from timesink.render.html.findings import section
-from timesink.views.figures import Window
-from timesink.views.report import step_budget_parts
+from timesink.views.figures import KernelTime, TimelineWindow
+from timesink.views.report import kernel_times, step_budget_parts
 from timesink.views.timeline import window_of
 
-SORTS = ("total_ns", "count", "mean_ns", "max_ns")
+SORTS: Mapping[str, Callable[[KernelTime], float]] = {
+    "total_ns": lambda kernel: kernel.total_ns,
+    "count": lambda kernel: kernel.count,
+    "mean_ns": lambda kernel: kernel.mean_ns,
+    "max_ns": lambda kernel: kernel.max_ns,
+}
 PAGE = 15
 WINDOW_ITEMS = 24
 
@@ -103,34 +106,36 @@ def explained(capture: Capture, number: int) -> dict[str, Any]:
 
 def kernel_rows(capture: Capture, sort: str, contains: str, cursor: int) -> dict[str, Any]:
     """Kernels by cost."""
-    if sort not in SORTS:
+    cost = SORTS.get(sort)
+    if cost is None:
         raise UsageError(f"kernels cannot be sorted by {sort!r}", remedy=f"choose one of: {', '.join(SORTS)}")
     if DEVICE_OPS not in capture.trace:
         raise UsageError("the capture holds no device work", remedy="capture_plan(question) says how to record it")
-    frame = kernels(capture.trace).frame.with_row_index("kernel_id").with_columns(pl.col("name").cast(pl.String))
-    frame = frame.filter(pl.col("name").str.contains(contains, literal=True))
-    frame = frame.sort([sort, "rank", "device", "name"], descending=[True, False, False, False])
+    numbered = [
+        (number, kernel) for number, kernel in enumerate(kernel_times(capture.trace)) if contains in kernel.name
+    ]
+    numbered.sort(key=lambda pair: (-cost(pair[1]), pair[1].rank, pair[1].device, pair[1].name))
     rows = [
         {
-            "kernel_id": row["kernel_id"],
-            "rank": row["rank"],
-            "device": row["device"],
-            "name" + MARK: named(row["name"]),
-            "launches": row["count"],
-            "total_ns": row["total_ns"],
-            "mean_ns": rounded(row["mean_ns"]),
-            "max_ns": row["max_ns"],
-            "share_of_kernel_time": rounded(row["time_ratio"]),
+            "kernel_id": number,
+            "rank": kernel.rank,
+            "device": kernel.device,
+            "name" + MARK: named(kernel.name),
+            "launches": kernel.count,
+            "total_ns": kernel.total_ns,
+            "mean_ns": rounded(kernel.mean_ns),
+            "max_ns": kernel.max_ns,
+            "share_of_kernel_time": rounded(kernel.time_ratio),
         }
-        for row in frame.slice(cursor, PAGE).iter_rows(named=True)
+        for number, kernel in numbered[cursor : cursor + PAGE]
     ]
     document: dict[str, Any] = {
         "handle": capture.handle,
         "source_table": "device_ops",
-        "of": frame.height,
+        "of": len(numbered),
         "kernels": rows,
     }
-    if frame.height > cursor + len(rows):
+    if len(numbered) > cursor + len(rows):
         document |= {"truncated": True, "next_cursor": cursor + len(rows)}
     return fitted(document, "kernels", cursor)
 
@@ -144,7 +149,7 @@ def window_around(capture: Capture, number: int) -> dict[str, Any]:
     return window_document(capture, window)
 
 
-def window_document(capture: Capture, window: Window) -> dict[str, Any]:
+def window_document(capture: Capture, window: TimelineWindow) -> dict[str, Any]:
     """A window's lanes, each with its longest events; times count from the window's start."""
     each = max(WINDOW_ITEMS // max(len(window.lanes), 1), 2)
     return fitted(

@@ -41,15 +41,12 @@ _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempote
 _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
-def build(roots: Sequence[Path], report: planning.Render, declared: Declared | None = None) -> MCPServer[Any]:
-    """A server that may read, and write new files, under these folders, and run the declared commands.
-
-    `report` makes the page of a trace and its diagnosis.
-    """
+def build(roots: Sequence[Path], declared: Declared | None = None) -> MCPServer[Any]:
+    """A server that may read, and write new files, under these folders, and run the declared commands."""
     server: MCPServer[Any] = MCPServer("timesink", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     captures = Captures(roots)
     _add_reading(server, captures)
-    _add_planning(server, captures, report)
+    _add_planning(server, captures)
     if declared is not None:
         _add_running(server, declared)
     _add_reference(server)
@@ -100,7 +97,7 @@ def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
         server.tool(annotations=_READS)(answering(tool))
 
 
-def _add_planning(server: MCPServer[Any], captures: Captures, report: planning.Render) -> None:
+def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
     def query(handle: str, sql: str) -> dict[str, Any]:
         """One SELECT (DuckDB) over the tables of a capture, and over steps and idle. schema://tables lists them."""
         return planning.queried(captures.get(handle), sql)
@@ -119,7 +116,7 @@ def _add_planning(server: MCPServer[Any], captures: Captures, report: planning.R
 
     def export(handle: str, kind: str, path: str) -> dict[str, Any]:
         """Write a new file for people: kind html (report) or perfetto (timeline)."""
-        return planning.exported(captures, captures.get(handle), kind, path, report)
+        return planning.exported(captures, captures.get(handle), kind, path)
 
     for tool in (query, compare, capture_plan, verify_plan):
         server.tool(annotations=_READS)(answering(tool))

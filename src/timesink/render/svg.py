@@ -13,6 +13,7 @@ from xml.sax.saxutils import quoteattr
 
 from timesink.units import bytes_text
 from timesink.untrusted.scrub import scrub
+from timesink.views.figures import MemoryChart, RooflineChart
 
 _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 200, 30, 50
@@ -21,43 +22,12 @@ _DASHES = {"DRAM": "", "L2": "6 3", "L1": "2 3"}
 _NAME_CHARACTERS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """A memory level's roof: bytes per second."""
-
-    level: str
-    bytes_per_s: float
+def chart_svg(chart: RooflineChart | MemoryChart) -> str:
+    """The chart as SVG text, whichever it is."""
+    return roofline_svg(chart) if isinstance(chart, RooflineChart) else memory_svg(chart)
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """An arithmetic roof: operations per second."""
-
-    label: str
-    flops: float
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A kernel at one memory level: operations per byte, operations per second."""
-
-    kernel: str
-    level: str
-    intensity: float
-    flops: float
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """What the picture shows."""
-
-    title: str
-    slopes: tuple[Slope, ...]
-    ceilings: tuple[Ceiling, ...]
-    points: tuple[Point, ...]
-
-
-def roofline_svg(chart: Chart) -> str:
+def roofline_svg(chart: RooflineChart) -> str:
     """The picture as SVG text. Names from traces are escaped; nothing in it runs or loads."""
     frame = _Frame.around(chart)
     parts = [
@@ -83,7 +53,7 @@ class _Frame:
     y_high: int
 
     @classmethod
-    def around(cls, chart: Chart) -> _Frame:
+    def around(cls, chart: RooflineChart) -> _Frame:
         top = [roof.flops for roof in chart.ceilings]
         xs = [point.intensity for point in chart.points] + [
             flops / slope.bytes_per_s for slope in chart.slopes for flops in top
@@ -121,7 +91,7 @@ def _grid(frame: _Frame) -> Iterator[str]:
     yield _text((_LEFT + right) / 2, _HEIGHT - 12, "operations per byte", anchor="middle")
 
 
-def _roofs(chart: Chart, frame: _Frame) -> Iterator[str]:
+def _roofs(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
     top = max((roof.flops for roof in chart.ceilings), default=10.0**frame.y_high)
     left, right = 10.0**frame.x_low, 10.0**frame.x_high
     floor = 10.0**frame.y_low
@@ -140,7 +110,7 @@ def _roofs(chart: Chart, frame: _Frame) -> Iterator[str]:
         yield _text(frame.x(right) - 4, y - 4, f"{roof.label} {_rate(roof.flops)}", anchor="end")
 
 
-def _points(chart: Chart, frame: _Frame) -> Iterator[str]:
+def _points(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
     kernels = list(dict.fromkeys(point.kernel for point in chart.points))
     shapes = {"DRAM": 5.0, "L2": 4.0, "L1": 3.0}
     for point in chart.points:
@@ -195,16 +165,9 @@ _CLASS_COLOURS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """One category: its name, and its bytes at every column of the picture."""
-
-    name: str
-    bytes: tuple[int, ...]
-
-
-def memory_svg(title: str, bands: tuple[Band, ...]) -> str:
-    """The picture. Bands have equally many columns; the first lies at the bottom. Names are untrusted."""
+def memory_svg(chart: MemoryChart) -> str:
+    """The chart as SVG text. Its title and the names of its bands are untrusted."""
+    bands = chart.bands
     count = len(bands[0].bytes) if bands else 0
     heights = [sum(band.bytes[at] for band in bands) for at in range(count)]
     highest = max(heights, default=0) or 1
@@ -218,7 +181,7 @@ def memory_svg(title: str, bands: tuple[Band, ...]) -> str:
         shapes.append(f'<polygon fill="{colour}" points="{_outline(below, above, highest)}">{tip}</polygon>')
         shapes.append(_key(number, len(bands), colour, f"{label} {bytes_text(max(band.bytes))}"))
         below = above
-    return "\n".join([_head(title), *_axis(highest), *shapes, "</svg>\n"])
+    return "\n".join([_head(chart.title), *_axis(highest), *shapes, "</svg>\n"])
 
 
 def _head(title: str) -> str:

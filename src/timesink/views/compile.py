@@ -5,9 +5,8 @@ from __future__ import annotations
 from timesink.measures.compile.summary import CompileSummary, compile_counters, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
-from timesink.views.page import Cell, Column, Page, Sheet
+from timesink.views.page import RANK, Column, Page, Sheet, first_rows
 
-RANK = Column("rank", "rank", unit="1")
 FILE = Column("file", "file", is_name=True)
 LINE = Column("line", "line", unit="1")
 FUNCTION = Column("function", "function", is_name=True)
@@ -35,7 +34,7 @@ def _counts(trace: Trace) -> Sheet:
 
 def _breaks(log: CompileSummary, top: int) -> Sheet:
     rows = tuple((part.rank, part.file, part.line, part.function, part.reason, part.count) for part in log.breaks)
-    return _cut("breaks", "Graph breaks", (RANK, FILE, LINE, FUNCTION, REASON, COUNT), rows, top)
+    return first_rows(Sheet("breaks", "Graph breaks", (RANK, FILE, LINE, FUNCTION, REASON, COUNT), rows), top)
 
 
 def _functions(log: CompileSummary, top: int) -> Sheet:
@@ -60,7 +59,7 @@ def _functions(log: CompileSummary, top: int) -> Sheet:
         for part in log.frames
     )  # fmt: skip
     note = "late: after every function had been compiled once"
-    return _cut("functions", "Functions", columns, rows, top, note)
+    return first_rows(Sheet("functions", "Functions", columns, rows, note), top)
 
 
 def _caches(log: CompileSummary) -> Sheet:
@@ -71,12 +70,4 @@ def _caches(log: CompileSummary) -> Sheet:
 def _phases(log: CompileSummary, top: int) -> Sheet:
     columns = (Column("phase", "phase", is_name=True), TIME, COUNT)
     rows = tuple(log.phases)
-    return _cut("phases", "Phases of compilation", columns, rows, top, "phases lie inside each other")
-
-
-def _cut(
-    key: str, title: str, columns: tuple[Column, ...], rows: tuple[tuple[Cell, ...], ...], top: int, note: str = ""
-) -> Sheet:
-    left = len(rows) - top
-    more = f"{left} more rows (--top {len(rows)} shows all)" if left > 0 else ""
-    return Sheet(key, title, columns, rows[:top], "; ".join(part for part in (note, more) if part))
+    return first_rows(Sheet("phases", "Phases of compilation", columns, rows, "phases lie inside each other"), top)

@@ -1,4 +1,7 @@
-"""What a report for a browser shows besides the diagnosis, as plain data: it computes nothing and reads no trace."""
+"""Figures as plain data: charts, timelines, and what a report for a browser shows besides its diagnosis.
+
+Nothing is computed or drawn here. A view fills these classes from measures, a renderer draws them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from timesink.diagnosis.verdicts import Diagnosis
+from timesink.views.page import Page, Sheet
 
 LaneKind = Literal["range", "op", "call", "stream", "idle"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """One share of a step: `kind` is compute, communication, copy, idle or an idle cause; `time_ns` is per step."""
 
     kind: str
@@ -28,7 +32,7 @@ class StepBudget:
     device: int
     steps: int
     period_ns: float
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimelineWindow:
     """A stretch of one device's time around a finding; `claimed` is what of it the finding accounts for.
 
     `step` is the number of the step it lies in, where the trace has steps.
@@ -113,18 +117,87 @@ class OperatorTime:
     self_host_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """A memory level's roof: bytes per second."""
+
+    level: str
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """An arithmetic roof: operations per second."""
+
+    label: str
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kernel at one memory level: operations per byte, operations per second."""
+
+    kernel: str
+    level: str
+    intensity: float
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineChart:
+    """Roofs and kernels, both axes logarithmic. `title` and the names of kernels are untrusted text."""
+
+    title: str
+    slopes: tuple[Slope, ...]
+    ceilings: tuple[Ceiling, ...]
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """One category of memory: its name, and its bytes at every column of the chart."""
+
+    name: str
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChart:
+    """Memory over time: bands on top of one another, the first at the bottom, all with equally many columns."""
+
+    title: str
+    bands: tuple[Band, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the report with the tables and charts that another command shows too.
+
+    `folds` are further tables under a heading each, folded but for the first.
+    """
+
+    key: str
+    title: str
+    page: Page
+    charts: tuple[RooflineChart | MemoryChart, ...] = ()
+    folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """`windows` holds the timeline of a finding by its position in `diagnosis.findings`; not every finding has one.
+    """Everything that the page of `timesink report` shows.
 
-    Kernels and operators are the costliest; `kernel_count` and `operator_count` say of how many.
+    `windows` holds the timeline of a finding by its position in `diagnosis.findings`; not every finding has one.
+    Kernels and operators are the costliest; `kernel_count` and `operator_count` say of how many. `sections` follow the
+    operators.
     """
 
     diagnosis: Diagnosis
     budgets: tuple[StepBudget, ...] = ()
     series: tuple[StepSeries, ...] = ()
-    windows: Mapping[int, Window] = field(default_factory=dict)
+    windows: Mapping[int, TimelineWindow] = field(default_factory=dict)
     kernels: tuple[KernelTime, ...] = ()
     kernel_count: int = 0
     operators: tuple[OperatorTime, ...] = ()
     operator_count: int = 0
+    sections: tuple[Section, ...] = ()

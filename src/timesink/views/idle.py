@@ -11,10 +11,8 @@ from timesink.measures.timeline.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.trace import Trace
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import DEVICE, RANK, Column, Page, Sheet
 
-RANK = Column("rank", "rank", unit="1")
-DEVICE = Column("device", "GPU", unit="1")
 CAUSE = Column("cause", "cause", is_name=True)
 IDLE = Column("idle_ns", "idle time", unit="ns")
 STRETCHES = Column("stretches", "stretches", unit="1")

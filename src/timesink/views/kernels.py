@@ -1,16 +1,20 @@
-"""The table of `timesink kernels`: one row per profiled launch, and what to know before believing it.
+"""The tables of `timesink kernels`, with `--against` and without, and of `timesink next`.
 
-The tables of `timesink kernels --against`: exact counts always, times only where they may be compared.
-
-The kernels of a report one by one: what the time of each goes to, and why its warps wait.
+One row per profiled launch with its limiter, and what to know before believing it; two reports side by side, exact
+counts always and times only where they may be compared; the longest kernels one by one, what their time goes to and why
+their warps wait; and the kernels of a timeline that are worth a replay.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
+from timesink.errors import UsageError
 from timesink.measures.counters.comparison import Comparison, compare_reports
 from timesink.measures.counters.counters import (
     FULL,
@@ -21,6 +25,7 @@ from timesink.measures.counters.counters import (
     kernel_counters,
 )
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
+from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explained
@@ -121,6 +126,26 @@ def _clocks(limits: Sequence[KernelLimits | None]) -> Iterator[str]:
         yield f"peaks from: {'; '.join(sources)}"
 
 
+def kernel_entries(trace: Trace) -> list[dict[str, Any]]:
+    """One entry per launch, in report order. A launch whose counters failed has no limiter: null, not "none"."""
+    return [_entry(kernel, limits) for kernel, limits in zip(kernel_counters(trace), kernel_limits(trace), strict=True)]
+
+
+def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
+    nearest = None if limits is None or limits.roofline is None else limits.roofline.nearest
+    again = "Profile it again: its counters failed or were not collected."
+    return {
+        "kernel": kernel.name,
+        "id": kernel.profile,
+        "time_us": None if kernel.duration_ns is None else kernel.duration_ns / 1e3,
+        "limiter": None if limits is None else bottleneck_of(limits).value,
+        "roof": None if nearest is None else nearest[0],
+        "roof_share": None if nearest is None else nearest[1],
+        "bound_speedup": None if limits is None else limits.bounds[limits.limiter],
+        "action": again if limits is None else explained(limits).advice,
+    }
+
+
 _TIMES = (
     Column("id", "id", "1"),
     Column("kernel", "kernel", is_name=True),
@@ -217,3 +242,65 @@ def _remedy(reason: str) -> str | None:
     if reason in FULL:
         return "lengthen the queue"
     return "do not help" if reason in NOT_HIDDEN else None
+
+
+# Replays of `--set full` on Hopper, from 34 reports of ncu 2025.3; the profiler adds its own overhead to each.
+FULL_PASSES = 42
+_MOST_LAUNCHES = 4
+NEXT_NOTES = (
+    f"about {FULL_PASSES} replays per launch, each with the profiler's own overhead and with memory saved and restored",
+    "launches are counted from the start of the trace: add those that the program makes before it",
+    "then: timesink kernels report_*.ncu-rep, or timesink diagnose TRACE report_*.ncu-rep for the gain per step",
+)
+_NEXT = (
+    Column("kernel", "kernel", is_name=True),
+    Column("step_ns", "per step", "ns"),
+    Column("step_ratio", "of step", "ratio"),
+    Column("mean_ns", "mean", "ns"),
+    Column("launches_per_step", "launches", "1"),
+    Column("replay_ns", "replays alone", "ns"),
+    Column("command", "command"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NextKernel:
+    """A kernel worth a replay, the ncu command for a few of its launches, and how long the replays of a launch run."""
+
+    target: KernelTarget
+    command: str
+    replays_ns: float
+
+
+def next_kernels(trace: Trace, program: str, top: int) -> tuple[NextKernel, ...]:
+    """The kernels that take most of the steady steps. `UsageError` where no kernel runs in them."""
+    targets = kernel_targets(trace)[:top]
+    if not targets:
+        raise UsageError("no kernel runs in the steady steps of this trace", remedy="give a trace with GPU kernels")
+    return tuple(NextKernel(target, _ncu(target, program), target.mean_ns * FULL_PASSES) for target in targets)
+
+
+def _ncu(target: KernelTarget, program: str) -> str:
+    count = min(max(target.grids, 1), max(target.per_step, 1), _MOST_LAUNCHES)
+    flags = ["--set", "full", "--import-source", "off", "--clock-control", "none", "--kernel-name-base", "function"]
+    launches = ["-k", target.pattern, "--launch-skip", str(target.skip), "--launch-count", str(count)]
+    report = f"report_{''.join(c if c.isalnum() else '_' for c in target.function)[:40]}"
+    return f"{shlex.join(['ncu', *flags, *launches, '-o', report])} {program}"
+
+
+def next_page(kernels: Sequence[NextKernel]) -> Page:
+    """The kernels and their commands."""
+    rows = tuple(
+        (
+            kernel.target.function,
+            kernel.target.step_ns,
+            kernel.target.step_ratio,
+            kernel.target.mean_ns,
+            kernel.target.per_step,
+            kernel.replays_ns,
+            kernel.command,
+        )
+        for kernel in kernels
+    )
+    sheet = Sheet("next", "by time per steady step", _NEXT, rows)
+    return Page("kernels worth a closer look", (sheet,), NEXT_NOTES)

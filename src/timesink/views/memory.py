@@ -8,10 +8,10 @@ from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.measures.timeline.timeline import Device
 from timesink.model.trace import Trace
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.figures import Band, MemoryChart
+from timesink.views.page import DEVICE, RANK, Column, Page, Sheet
 
 BYTES = "bytes"
-RANK, DEVICE = Column("rank", "rank", unit="1"), Column("device", "GPU", unit="1")
 CATEGORY = Column("category", "category")
 _PICTURE_COLUMNS = 800
 
@@ -32,17 +32,15 @@ def memory_page(trace: Trace, top: int, used_bytes: int | None) -> Page:
     return Page(f"Memory of {trace.source}", tuple(sheets), tuple(notes))
 
 
-def memory_picture(trace: Trace) -> str:
-    """Memory over time of the first GPU as an SVG document."""
-    from timesink.render.svg import Band, memory_svg
-
+def memory_chart(trace: Trace) -> MemoryChart:
+    """Memory over time of the first GPU, by category."""
     (rank, device), ledger = next(iter(_ledgers(trace).items()))
     at = _columns(ledger)
     bands = tuple(
         Band(category.value, tuple(ledger.live_bytes[code, at].tolist())) for code, category in enumerate(Category)
     )
     shown = tuple(band for band in bands if any(band.bytes))
-    return memory_svg(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown)
+    return MemoryChart(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown)
 
 
 def _columns(ledger: MemoryLedger) -> list[int]:

@@ -6,7 +6,11 @@ so, the other formats scale them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Cell = str | int | float | bool | None
 
@@ -45,3 +49,21 @@ class Page:
     title: str
     sheets: tuple[Sheet, ...]
     notes: tuple[str, ...] = ()
+
+
+RANK = Column("rank", "rank", unit="1")
+DEVICE = Column("device", "GPU", unit="1")
+
+
+def rows_of(frame: pl.DataFrame, columns: tuple[Column, ...]) -> tuple[tuple[Cell, ...], ...]:
+    """The rows of a frame, with the columns shown and in their order."""
+    return tuple(frame.select(column.key for column in columns).iter_rows())
+
+
+def first_rows(sheet: Sheet, top: int) -> Sheet:
+    """The sheet with at most `top` rows; its note says how many were left out."""
+    left = len(sheet.rows) - top
+    if left <= 0:
+        return sheet
+    more = f"{left} more rows (--top {len(sheet.rows)} shows all)"
+    return replace(sheet, rows=sheet.rows[:top], note=f"{sheet.note}; {more}" if sheet.note else more)

@@ -1,21 +1,26 @@
-"""The tables of `timesink ranks`.
+"""The tables of `timesink ranks` and `timesink pipeline`.
 
-What must be said of a run before any of its figures: ranks that differ, are missing, or could not be read.
+The notes of `timesink ranks` say what must be known before any figure: ranks that differ, are missing, or could not be
+read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import polars as pl
 
 from timesink.cluster.run import Run
-from timesink.measures.communication.pipelines import pipeline_of
+from timesink.measures.communication.pipelines import OverlapScore, pipeline_of, read_stage_logs
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
 from timesink.units import time_text
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import RANK, Column, Page, Sheet, rows_of
 
 _NAMED = 8
+STAGE = Column("stage", "stage", is_name=True)
 
 
 def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
@@ -42,9 +47,6 @@ def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     return tuple(said)
 
 
-RANK = Column("rank", "rank", unit="1")
-
-
 def ranks_page(run: Run, top: int) -> Page:
     """Everything that is known only from all ranks together."""
     waits = waits_of(run.job)
@@ -56,15 +58,52 @@ def ranks_page(run: Run, top: int) -> Page:
     if (rates := bandwidth(waits)).height:
         sheets.append(_rates(rates))
     if (line := pipeline_of(run.job)) is not None:
-        score = line.overlap.score
-        columns = (Column("stage", "stage", is_name=True), Column("time_ns", "works per step", unit="ns"))
-        rows = tuple((stage.name, stage.time_ns) for stage in line.overlap.stages)
-        note = f"step {time_text(line.overlap.period_ns)}; stages stand still {100 * line.overlap.bubble_ratio:.1f} %"
-        note += "" if score is None else f"; OverlapScore {score:.2f}"
-        sheets.append(Sheet("pipeline", "Pipeline", columns, rows[:top], note))
+        sheets.append(_pipeline(line.overlap, top))
     count = len(run.job.ranks)
     title = f"{count} rank{'s' if count != 1 else ''} of {run.file_count} files"
     return Page(title, tuple(sheets), notes_of(run, waits))
+
+
+def _pipeline(overlap: OverlapScore, top: int) -> Sheet:
+    columns = (STAGE, Column("time_ns", "works per step", unit="ns"))
+    rows = tuple((stage.name, stage.time_ns) for stage in overlap.stages)
+    note = f"step {time_text(overlap.period_ns)}; stages stand still {100 * overlap.bubble_ratio:.1f} %"
+    note += "" if overlap.score is None else f"; OverlapScore {overlap.score:.2f}"
+    return Sheet("pipeline", "Pipeline", columns, rows[:top], note)
+
+
+def logged_stages_page(paths: Sequence[Path], unit: str, least_score: float) -> tuple[Page, bool]:
+    """The stages that programs logged themselves and how well they overlap; and whether that is `least_score` or more.
+
+    `unit` is that of the logged times. Without a score, as of a single stage, the answer is no.
+    """
+    logs = read_stage_logs(paths, unit)
+    overlap = logs.overlap
+    passed = overlap.score is not None and overlap.score >= least_score
+    columns = (
+        Column("period_ns", "period", unit="ns"),
+        Column("serial_ns", "one after another", unit="ns"),
+        Column("hidden_ns", "hidden", unit="ns"),
+        Column("headroom_ns", "headroom", unit="ns"),
+        Column("bubble_ratio", "bubble", unit="ratio"),
+        Column("overlap_score", "OverlapScore", unit="1"),
+        Column("min_overlap", "at least", unit="1"),
+        Column("passed", "passed", is_name=True),
+    )
+    row = (
+        overlap.period_ns,
+        overlap.serial_ns,
+        overlap.hidden_ns,
+        overlap.headroom_ns,
+        overlap.bubble_ratio,
+        None if overlap.score is None else round(overlap.score, 4),
+        least_score,
+        "yes" if passed else "no",
+    )
+    times = tuple((stage.name, stage.time_ns) for stage in overlap.stages)
+    stages = Sheet("stages", "Stages", (STAGE, Column("time_ns", "usual time", unit="ns")), times, "median over items")
+    note = f"{logs.items} items; score 0: one stage after another; 1: the period is the longest stage"
+    return Page("Overlap of logged stages", (stages, Sheet("overlap", "Overlap", columns, (row,), note))), passed
 
 
 def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
@@ -94,7 +133,7 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
     )
     if copied := int(waits.job.members["peer_copy_ns"].sum()):
         note += f"; copies from GPU to GPU, which no other rank takes part in, run {time_text(copied)}"
-    return Sheet("budgets", "Time of each rank", columns, _rows(frame.head(top), columns), note)
+    return Sheet("budgets", "Time of each rank", columns, rows_of(frame.head(top), columns), note)
 
 
 def _steps(run: Run, top: int) -> Sheet:
@@ -120,7 +159,7 @@ def _steps(run: Run, top: int) -> Sheet:
         .sort("p50_ns", "rank", descending=[True, False])
     )
     note = "steady steps; p90 from 10 steps on, p99 from 100"
-    return Sheet("steps", "Steps", columns, _rows(frame.head(top), columns), note)
+    return Sheet("steps", "Steps", columns, rows_of(frame.head(top), columns), note)
 
 
 def _kinds(waits: CollectiveWaits) -> Sheet:
@@ -151,7 +190,7 @@ def _kinds(waits: CollectiveWaits) -> Sheet:
         note += f"; {100 * sends.unmatched_ratio:.1f} % of {sends.call_count} sends and receives have none"
     if left := found.one_sided_count - sends.call_count:
         note += f"; {left} one-sided calls are left out"
-    return Sheet("collectives", "Collectives", columns, _rows(frame, columns), note)
+    return Sheet("collectives", "Collectives", columns, rows_of(frame, columns), note)
 
 
 def _channels(waits: CollectiveWaits, top: int) -> Sheet:
@@ -167,7 +206,7 @@ def _channels(waits: CollectiveWaits, top: int) -> Sheet:
         Column("gb_per_s", "bandwidth p50", unit="GB/s"),
     )
     note = "times of both ends summed; where no profiler says who sends, the lower rank stands first"
-    return Sheet("channels", "Sends and receives", columns, _rows(channels(waits).head(top), columns), note)
+    return Sheet("channels", "Sends and receives", columns, rows_of(channels(waits).head(top), columns), note)
 
 
 def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
@@ -184,7 +223,7 @@ def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
     )
     frame = waits.instances.sort("wait_sum_ns", "instance", descending=[True, False]).head(top).sort("instance")
     note = "the collectives with the most waiting, in order; error: what the clocks leave open of a wait"
-    return Sheet("arrivals", "Who came last", columns, _rows(frame, columns), note)
+    return Sheet("arrivals", "Who came last", columns, rows_of(frame, columns), note)
 
 
 def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
@@ -208,7 +247,7 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
         "own: beyond the median of the ranks since the last collective that held all of them up, lateness inherited "
         f"from others taken away, and no lateness within the error of the clocks ({known}); the gain is replayed"
     )
-    return Sheet("lateness", "Late ranks", columns, _rows(frame, columns), note)
+    return Sheet("lateness", "Late ranks", columns, rows_of(frame, columns), note)
 
 
 def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
@@ -221,8 +260,6 @@ def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
         Column("calls", "calls", unit="1"),
         Column("consistent", "consistent", is_name=True),
     )
-    from timesink.measures.ranks.parity import ranks_text
-
     shown = sorted(waits.clocks.clocks, key=lambda clock: (-(clock.error_ns or 0), clock.ranks))[:top]
     rows = tuple(
         (
@@ -255,8 +292,4 @@ def _rates(frame: pl.DataFrame) -> Sheet:
         Column("busbw_gb_per_s", "bus", unit="GB/s"),
     )
     note = "transfer only, waiting left out; bandwidths of the fastest, as nccl-tests defines them"
-    return Sheet("bandwidth", "Bandwidth", columns, _rows(frame, columns), note)
-
-
-def _rows(frame: pl.DataFrame, columns: tuple[Column, ...]) -> tuple[tuple[str | int | float | bool | None, ...], ...]:
-    return tuple(frame.select(column.key for column in columns).iter_rows())
+    return Sheet("bandwidth", "Bandwidth", columns, rows_of(frame, columns), note)

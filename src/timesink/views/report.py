@@ -1,18 +1,23 @@
-"""From a trace and its diagnosis to the plain data that a report for a browser shows.
+"""The view of `timesink report`: a trace and its diagnosis as the plain data that the page for a browser shows.
 
-Where the mean step of each device goes, idle time by its cause.
+`report_of` makes it for the command line, the server for agents, notebooks and Python alike, and
+`timesink.render.html.render` writes it as one file:
 
-Step times in order, one series per rank.
+    page = render(report_of(trace, diagnose(trace)))
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import polars as pl
 
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.measures.counters.limiter import kernel_limits
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.kernels.kernels import kernels
+from timesink.measures.memory.ledger import memory_ledger
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
@@ -20,9 +25,21 @@ from timesink.measures.timeline.budget import time_budget
 from timesink.measures.timeline.host_places import attribution
 from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace
-from timesink.views.figures import KernelTime, OperatorTime, Part, Report, StepBudget, StepSeries, Window
+from timesink.views.figures import (
+    KernelTime,
+    OperatorTime,
+    Report,
+    Section,
+    StepBudget,
+    StepPart,
+    StepSeries,
+    TimelineWindow,
+)
+from timesink.views.kernels import kernel_details, kernels_page
+from timesink.views.memory import memory_chart, memory_page
+from timesink.views.roofline import chart_of
 from timesink.views.timeline import window_of
 
 
@@ -40,15 +57,15 @@ def _budget(trace: Trace, device: tuple[int, int], counts: dict[tuple[object, ..
         "communication": budget.exposed_communication,
         "copy": budget.exposed_copy,
     }
-    parts = [Part(kind, per_step_ns(trace, device, intervals)) for kind, intervals in busy.items()]
+    parts = [StepPart(kind, per_step_ns(trace, device, intervals)) for kind, intervals in busy.items()]
     kept = tuple(part for part in (*parts, *_idle(trace, device)) if part.time_ns > 0)
     return StepBudget(*device, steps=counts.get(device, 0), period_ns=period_ns(trace, device), parts=kept)
 
 
-def _idle(trace: Trace, device: tuple[int, int]) -> list[Part]:
+def _idle(trace: Trace, device: tuple[int, int]) -> list[StepPart]:
     frame = idle_blame(trace).frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
     parts = [
-        Part(cause, per_step_ns(trace, device, _of(frame.filter(pl.col("cause") == cause), device)))
+        StepPart(cause, per_step_ns(trace, device, _of(frame.filter(pl.col("cause") == cause), device)))
         for cause in frame["cause"].unique().cast(pl.String).sort()
     ]
     return sorted(parts, key=lambda part: (-part.time_ns, part.kind))
@@ -97,11 +114,12 @@ def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tup
 
 SHOWN_WINDOWS = 8
 SHOWN_NAMES = 40
+SHOWN_MEMORY_ROWS = 10
 
 
 def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
     """Everything the report shows. Timelines are drawn for the costliest finding of each rule, eight at most."""
-    windows: dict[int, Window] = {}
+    windows: dict[int, TimelineWindow] = {}
     seen: set[str] = set()
     for position, (card, finding) in enumerate(diagnosis.findings):
         if card.code in seen or len(windows) == SHOWN_WINDOWS:
@@ -110,25 +128,45 @@ def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
         found = window_of(trace, finding)
         if found is not None:
             windows[position] = found
-    kernel_rows, operator_rows = _kernels(trace), _operators(trace)
+    times, operator_rows = kernel_times(trace), _operators(trace)
+    costliest = sorted(times, key=lambda kernel: (-kernel.total_ns, kernel.rank, kernel.device, kernel.name))
     return Report(
         diagnosis=diagnosis,
         budgets=step_budget_parts(trace),
         series=step_series(trace),
         windows=windows,
-        kernels=tuple(
-            KernelTime(**row, work=_work(row["name"])) for row in kernel_rows.head(SHOWN_NAMES).iter_rows(named=True)
-        ),
-        kernel_count=kernel_rows.height,
+        kernels=tuple(costliest[:SHOWN_NAMES]),
+        kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
+        sections=(*_memory(trace), *_profiled_kernels(trace)),
     )
 
 
-def _kernels(trace: Trace) -> pl.DataFrame:
+def _memory(trace: Trace) -> Iterator[Section]:
+    """Memory over time and who holds the peak, where allocations were recorded."""
+    if any(ledger.peak_bytes for ledger in memory_ledger(trace).values()):
+        yield Section("memory", "Memory", memory_page(trace, SHOWN_MEMORY_ROWS, None), (memory_chart(trace),))
+
+
+def _profiled_kernels(trace: Trace) -> Iterator[Section]:
+    """The limiter of each profiled kernel and its place under the roofs, where kernels were profiled."""
+    if KERNEL_PROFILES not in trace:
+        return
+    limited = [limits for limits in kernel_limits(trace) if limits is not None and limits.roofline is not None]
+    names, lines = [limits.kernel.function for limits in limited], [limits.roofline for limits in limited]
+    chart = chart_of("profiled kernels", names, lines)
+    charts = (chart,) if chart.points else ()
+    yield Section("profiled", "Profiled kernels", kernels_page(trace), charts, tuple(kernel_details(trace)))
+
+
+def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
+    """Every kernel of every device with its times, in the order of the measure `kernels`."""
+    if DEVICE_OPS not in trace:
+        return ()
     wanted = ("rank", "device", "name", "count", "total_ns", "mean_ns", "max_ns", "time_ratio")
-    frame = kernels(trace).frame.select(wanted) if DEVICE_OPS in trace else pl.DataFrame()
-    return _by_cost(frame, "total_ns")
+    frame = kernels(trace).frame.select(wanted).with_columns(pl.col("name").cast(pl.String))
+    return tuple(KernelTime(**row, work=_work(row["name"])) for row in frame.iter_rows(named=True))
 
 
 def _work(name: str) -> str:
@@ -140,14 +178,9 @@ def _work(name: str) -> str:
 
 
 def _operators(trace: Trace) -> pl.DataFrame:
+    """All operators, those that cost most GPU time by themselves first."""
+    if HOST_OPS not in trace:
+        return pl.DataFrame()
     wanted = ("rank", "name", "calls", "kernels", "self_device_ns", "total_device_ns", "self_host_ns")
-    frame = attribution(trace).operators.select(wanted) if HOST_OPS in trace else pl.DataFrame()
-    return _by_cost(frame, "self_device_ns")
-
-
-def _by_cost(frame: pl.DataFrame, cost: str) -> pl.DataFrame:
-    if frame.is_empty():
-        return frame
-    places = [name for name in ("rank", "device", "name") if name in frame.columns]
-    text = frame.with_columns(pl.col("name").cast(pl.String))
-    return text.sort([cost, *places], descending=[True] + [False] * len(places))
+    frame = attribution(trace).operators.select(wanted).with_columns(pl.col("name").cast(pl.String))
+    return frame.sort("self_device_ns", "rank", "name", descending=[True, False, False])

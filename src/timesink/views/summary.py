@@ -1,4 +1,4 @@
-"""The tables of `timesink summary`: one function per measure, which only picks and names columns."""
+"""The tables of `timesink summary`, one function per measure, and of `timesink tables`: what a trace holds."""
 
 from __future__ import annotations
 
@@ -13,29 +13,19 @@ from timesink.measures.timeline.launches import launches
 from timesink.measures.timeline.quality import quality
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import DEVICE, RANK, Column, Page, Sheet, first_rows, rows_of
 
-RANK = Column("rank", "rank", unit="1")
-DEVICE = Column("device", "GPU", unit="1")
 COUNT = Column("count", "count", unit="1")
 
 
 def summary_page(trace: Trace, top: int) -> Page:
     """Every table, `top` rows each at most."""
     tables = (_budget, _steps, _kernels, _operators, _copies, _waits, _launches, _quality)
-    sheets = tuple(_cut(table(trace), top) for table in tables)
+    sheets = tuple(first_rows(table(trace), top) for table in tables)
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
     return Page(f"Summary of {trace.source}", sheets, notes)
-
-
-def _cut(sheet: Sheet, top: int) -> Sheet:
-    left = len(sheet.rows) - top
-    if left <= 0:
-        return sheet
-    note = f"{sheet.note}; {left} more rows" if sheet.note else f"{left} more rows"
-    return Sheet(sheet.key, sheet.title, sheet.columns, sheet.rows[:top], f"{note} (--top {len(sheet.rows)} shows all)")
 
 
 def _budget(trace: Trace) -> Sheet:
@@ -96,7 +86,7 @@ def _kernels(trace: Trace) -> Sheet:
         Column("name", "kernel", is_name=True),
     )
     note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
-    return Sheet("kernels", "Kernels", columns, _rows(kernels(trace).frame, columns), note)
+    return Sheet("kernels", "Kernels", columns, rows_of(kernels(trace).frame, columns), note)
 
 
 def _operators(trace: Trace) -> Sheet:
@@ -112,7 +102,7 @@ def _operators(trace: Trace) -> Sheet:
     found = attribution(trace)
     frame = found.operators.sort(["self_device_ns", "name"], descending=[True, False])
     note = f"{found.unattributed_count} GPU operations belong to no operator"
-    return Sheet("operators", "Operators by GPU time", columns, _rows(frame, columns), note)
+    return Sheet("operators", "Operators by GPU time", columns, rows_of(frame, columns), note)
 
 
 def _copies(trace: Trace) -> Sheet:
@@ -128,7 +118,7 @@ def _copies(trace: Trace) -> Sheet:
         Column("exposed_ns", "no kernel beside", unit="ns"),
         Column("gigabytes_per_s", "rate", unit="GB/s"),
     )
-    return Sheet("copies", "Copies", columns, _rows(copies(trace).frame, columns))
+    return Sheet("copies", "Copies", columns, rows_of(copies(trace).frame, columns))
 
 
 def _waits(trace: Trace) -> Sheet:
@@ -150,7 +140,7 @@ def _waits(trace: Trace) -> Sheet:
         .sort(["drain_ns", "blocked_ns", "rank", "name", "range"], descending=[True, True, False, False, False])
     )
     note = "GPU ran dry: idle time that began while the call waited and ended with work launched after it"
-    return Sheet("waits", "Blocking calls", columns, _rows(frame, columns), note)
+    return Sheet("waits", "Blocking calls", columns, rows_of(frame, columns), note)
 
 
 def _launches(trace: Trace) -> Sheet:
@@ -193,11 +183,40 @@ def _quality(trace: Trace) -> Sheet:
         Column("overhead_ns", "profiler overhead", unit="ns"),
         Column("lost_count", "lost", unit="1"),
     )
-    row = tuple(getattr(found, column.key) for column in columns)
+    row = (
+        found.device_op_count,
+        found.linked_ratio,
+        found.head_count,
+        found.dead_launch_count,
+        found.graph_ratio,
+        found.resolution_ns,
+        found.overhead_ns,
+        found.lost_count,
+    )
     note = "" if DEVICE_OPS in trace else "GPU work was not recorded"
     return Sheet("quality", "Trace quality", columns, (row,), note)
 
 
-def _rows(frame: pl.DataFrame, columns: tuple[Column, ...]) -> tuple[tuple[str | int | float | bool | None, ...], ...]:
-    """The columns of a frame, in the order shown."""
-    return tuple(frame.select(column.key for column in columns).iter_rows())
+_TABLES = (
+    Column("table", "table", is_name=True),
+    Column("rows", "rows", unit="1"),
+    Column("size_bytes", "in memory", unit="bytes"),
+    Column("doc", "holds"),
+)
+_NOTES = (
+    Column("kind", "kind", is_name=True),
+    Column("table", "table", is_name=True),
+    Column("count", "rows", unit="1"),
+    Column("message", "note"),
+)
+
+
+def tables_page(trace: Trace) -> Page:
+    """The tables of a trace, those that were not recorded, and the notes of its import."""
+    absent = ", ".join(table.name for table in ALL if table not in trace)
+    rows = tuple(
+        (table.name, trace[table].height, trace[table].estimated_size(), table.doc) for table in ALL if table in trace
+    )
+    tables = Sheet("tables", "Tables", _TABLES, rows, f"not recorded: {absent}" if absent else "")
+    messages = tuple((note.kind.value, note.table or None, note.count or None, note.message) for note in trace.notes)
+    return Page(trace.source, (tables, Sheet("import_notes", "What the reader has to say", _NOTES, messages)))

@@ -22,7 +22,7 @@ from timesink.model.nesting import Nesting
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
 from timesink.model.trace import Trace
-from timesink.views.figures import Item, Lane, LaneKind, Window
+from timesink.views.figures import Item, Lane, LaneKind, TimelineWindow
 
 SHOWN_ITEMS = 900
 SHOWN_THREADS = 4
@@ -126,7 +126,7 @@ AROUND = 60  # a window is at most this many times as long as the longest stretc
 SHORTEST_NS = 1_000_000  # ... but not shorter than this
 
 
-def window_of(trace: Trace, finding: Finding) -> Window | None:
+def window_of(trace: Trace, finding: Finding) -> TimelineWindow | None:
     """The window of a finding's typical step; None where the finding claims no device time or names no device."""
     device = _device(finding)
     if device is None or device not in device_timeline(trace).by_device:
@@ -136,7 +136,7 @@ def window_of(trace: Trace, finding: Finding) -> Window | None:
     at = _typical(claimed.covered_ns(starts, ends))
     start, end = _narrowed(claimed, int(starts[at]), int(ends[at]))
     shown = claimed.clip(start, end)
-    return Window(
+    return TimelineWindow(
         *device,
         start_ns=start,
         end_ns=end,

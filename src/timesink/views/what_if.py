@@ -8,12 +8,11 @@ from timesink.errors import UsageError
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import RANK, Column, Page, Sheet
 from timesink.whatif.changes import GRAMMAR, Change, Together
 from timesink.whatif.critical import PathShare
 from timesink.whatif.pricing import Price, Pricer
 
-RANK = Column("rank", "rank", unit="1")
 _PATH = (
     RANK,
     Column("per_step_ns", "per step", unit="ns"),

@@ -20,7 +20,6 @@ from timesink.cli.capture.options import translated
 from timesink.cli.output import sink
 from timesink.cli.reading import read_traces, unprofiled_step_ms
 from timesink.cli.verify.setup import tell
-from timesink.diagnosis.verdicts import Limit
 from timesink.units import share_text
 from timesink.untrusted.whole_file import write_whole
 
@@ -28,21 +27,6 @@ if TYPE_CHECKING:
     from timesink.capture.captured import Capture
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
-
-UNEXPLAINED = Limit(
-    default=0.05,
-    unit="ratio",
-    why="idle time that torch.profiler sees no cause for is worth another run from a twentieth of the step on",
-    source="below it, all of it recovered would be hard to tell from run-to-run noise with a handful of runs",
-)
-KERNEL_SHARE = Limit(
-    default=0.05,
-    unit="ratio",
-    why="a kernel below a twentieth of the step cannot repay a replay of forty passes, however slow it is",
-    source="Amdahl: 5 % of the step is the most that it could win",
-)
-MOST_KERNELS = 3
-_UNTRACED = ("untraced", "unexplained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,66 +63,6 @@ class Stages:
         self.done.append(Stage(name, None, why))
 
 
-def unexplained_share(trace: Trace) -> float:
-    """The largest share of a step that a device is idle without a cause in the trace."""
-    from timesink.measures.idle.blamed_time import blamed_time
-
-    return max((part.share for part in blamed_time(trace, _UNTRACED)), default=0.0)
-
-
-def kernels_worth_it(trace: Trace) -> tuple[str, ...]:
-    """Patterns of the few kernels that take enough of a step to be looked into, the longest first."""
-    from timesink.measures.kernels.kernels import kernel_targets
-
-    worth = [target for target in kernel_targets(trace) if target.step_ratio >= KERNEL_SHARE.default]
-    return tuple(target.pattern.removeprefix("regex:") for target in worth[:MOST_KERNELS])
-
-
-def with_kernels(timeline: Trace, profiled: Trace) -> Trace:
-    """The timeline, and the profiled kernels of its rank 0 beside it: one run of the program twice, not two ranks."""
-    from dataclasses import replace
-
-    import polars as pl
-
-    from timesink.model.tables import DEVICES, SOURCES
-
-    added = {table: profiled[table] for table in profiled if table not in timeline}
-    both = {table: pl.concat([timeline.get(table), profiled.get(table)]) for table in (SOURCES, DEVICES)}
-    filled = both[DEVICES].group_by("rank", "device").agg(pl.all().drop_nulls().last())  # each knows other facts
-    added |= {SOURCES: both[SOURCES], DEVICES: DEVICES.check(filled.sort("rank", "device"))}
-    return replace(timeline, tables={**timeline.tables, **added}, notes=(*timeline.notes, *profiled.notes))
-
-
-def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
-    """The first diagnosis, with what the second can decide and it cannot. One ruling per rule, as before."""
-    from dataclasses import replace
-
-    from timesink.diagnosis.verdicts import NotApplicable, Undecided
-
-    if second is None:
-        return first
-    other = {ruling.card.code: ruling for ruling in second.rulings}
-    rulings, taken = [], []
-    for ruling in first.rulings:
-        instead = other.get(ruling.card.code)
-        open_here = isinstance(ruling.verdict, Undecided)
-        if open_here and instead is not None and not isinstance(instead.verdict, Undecided | NotApplicable):
-            rulings.append(instead)
-            taken.append(ruling.card.code)
-        else:
-            rulings.append(ruling)
-    findings = [*first.findings, *(entry for entry in second.findings if entry[0].code in taken)]
-    findings.sort(key=lambda entry: (-_worth(entry[1]), entry[0].code, entry[1].message))
-    notes = (
-        f"decided by the nsys capture: {', '.join(taken)}" if taken else "the nsys capture decides no further rule",
-        f"the nsys capture by itself says: {second.statement}",
-    )
-    sources = (*first.sources, *second.sources)
-    return replace(
-        first, rulings=tuple(rulings), findings=tuple(findings), sources=sources, notes=(*first.notes, *notes)
-    )
-
-
 def stored_stages(stages: Stages) -> str:
     """What was made and why, as JSON, for `loop.json`."""
     rows = [
@@ -153,11 +77,6 @@ def stored_stages(stages: Stages) -> str:
         for stage in stages.done
     ]
     return json.dumps(rows, indent=1) + "\n"
-
-
-def _worth(finding: object) -> float:
-    worth = getattr(finding, "recoverable", None)
-    return 0.0 if worth is None else float(worth.value)
 
 
 def _free_name(place: Path) -> Path:
@@ -219,6 +138,7 @@ class Loop:
     def run(self) -> Diagnosis:
         """Torch, then nsys and ncu where they are worth it; the joined diagnosis."""
         from timesink.diagnosis.engine import diagnose
+        from timesink.diagnosis.next_capture import joined, with_kernels
 
         first = self._stages.make("torch", "to name operators, gaps and kernels", self._torch)
         timeline = read_traces([first.folder])
@@ -232,6 +152,8 @@ class Loop:
         return joined(main, beside)
 
     def _system(self, timeline: Trace) -> Capture | None:
+        from timesink.diagnosis.next_capture import UNEXPLAINED, unexplained_share
+
         share = unexplained_share(timeline)
         if share < UNEXPLAINED.default and not self._always:
             self._stages.skip("nsys", f"{share_text(share)} of the step is idle without a cause (limit 5 %)")
@@ -239,6 +161,8 @@ class Loop:
         return self._unless_missing("nsys", f"{share_text(share)} of the step is idle without a cause", self._nsys)
 
     def _kernels(self, timeline: Trace) -> Capture | None:
+        from timesink.diagnosis.next_capture import kernels_worth_it
+
         patterns = kernels_worth_it(timeline)
         if not patterns:
             self._stages.skip("ncu", "no kernel takes 5 % of a step")

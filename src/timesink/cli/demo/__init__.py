@@ -45,13 +45,14 @@ def _html() -> str:
     """The full report of the capture before the fix."""
     from importlib.resources import as_file, files
 
-    from timesink.cli.report_page import html_report
     from timesink.diagnosis.engine import diagnose
     from timesink.readers import read
+    from timesink.render.html import render
+    from timesink.views.report import report_of
 
     with as_file(files("timesink.cli").joinpath(f"demo/{CAPTURES[0]}.json.gz")) as path:
         trace = read(path, cache=False)
-    return html_report(trace, diagnose(trace))
+    return render(report_of(trace, diagnose(trace)))
 
 
 def _report(before: Diagnosis, after: Diagnosis, target: Sink) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timesink import __version__
@@ -13,28 +12,31 @@ from timesink.render.html.island import island
 from timesink.render.html.shell import Assets, document
 from timesink.render.html.tables import kernel_sheet, operator_sheet, step_sheet
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
-from timesink.views.figures import Report
+from timesink.render.svg import chart_svg
+from timesink.views.figures import Report, Section
 from timesink.views.page import Page, Sheet
 
-__all__ = ["Appendix", "render", "render_diagnosis", "render_page", "render_prose"]
+__all__ = ["render", "render_diagnosis", "render_page", "render_prose"]
 
 
 @dataclass(frozen=True, slots=True)
 class Appendix:
-    """A section of tables that other commands make too. `pictures` are SVG of our own, every name in them escaped.
-
-    `folds` are further tables under a heading each, folded but for the first.
-    """
+    """A section with its charts drawn: `pictures` are SVG of our own, every name in them escaped."""
 
     key: str
     title: str
     page: Page
-    pictures: tuple[str, ...] = ()
-    folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
+    pictures: tuple[str, ...]
+    folds: tuple[tuple[str, tuple[Sheet, ...]], ...]
 
 
-def render(report: Report, appendices: Sequence[Appendix] = ()) -> str:
-    """The whole report; appendices follow the operators."""
+def _appendix(section: Section) -> Appendix:
+    pictures = tuple(chart_svg(chart) for chart in section.charts)
+    return Appendix(section.key, section.title, section.page, pictures, section.folds)
+
+
+def render(report: Report) -> str:
+    """The page of `timesink report`."""
     diagnosis = report.diagnosis
     return document(
         "report.html.j2",
@@ -52,7 +54,7 @@ def render(report: Report, appendices: Sequence[Appendix] = ()) -> str:
             "step_sheet": step_sheet(report.series),
             "kernels": kernel_sheet(report),
             "operators": operator_sheet(report),
-            "appendices": appendices,
+            "appendices": [_appendix(section) for section in report.sections],
             "undecided": undecided_parts(diagnosis),
             "clear": clear_text(diagnosis),
             "not_applicable": not_applicable_text(diagnosis),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from timesink.views.figures import Part, StepBudget
+from timesink.views.figures import StepBudget, StepPart
 from timesink.views.page import Sheet
 
 WIDTH = 1000
@@ -135,5 +135,5 @@ def _cell(ratio: float, largest: float) -> HeatCell:
     return HeatCell(ratio, round(SHADES * ratio / largest) if largest else 0)
 
 
-def _title(part: Part) -> str:
+def _title(part: StepPart) -> str:
     return TITLES.get(part.kind, part.kind.replace("_", " "))

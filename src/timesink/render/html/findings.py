@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from timesink.render.parts import Group, grouped
-from timesink.views.figures import Report, Window
+from timesink.views.figures import Report, TimelineWindow
 from timesink.views.page import Column, Sheet
 
 
@@ -51,7 +51,7 @@ class ShownFinding:
     group: Group
     misleads: str
     key: str | None
-    window: Window | None
+    window: TimelineWindow | None
     longest: Sheet | None
 
 
@@ -72,7 +72,7 @@ def _shown(group: Group, position: int, report: Report) -> ShownFinding:
     )
 
 
-def _longest(window: Window) -> Sheet:
+def _longest(window: TimelineWindow) -> Sheet:
     rows = [
         (lane.label, item.name, max(item.start_ns, window.start_ns) - window.start_ns, item.end_ns - item.start_ns)
         for lane in window.lanes

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from timesink.untrusted.scrub import scrub
-from timesink.views.figures import Item, Lane, Report, StepSeries, Window
+from timesink.views.figures import Item, Lane, Report, StepSeries, TimelineWindow
 
 
 class _Names:
@@ -26,7 +26,7 @@ def island(report: Report) -> dict[str, Any]:
     return {"names": list(names.number), "windows": windows, "series": [_series(line) for line in report.series]}
 
 
-def _window(window: Window, names: _Names) -> dict[str, Any]:
+def _window(window: TimelineWindow, names: _Names) -> dict[str, Any]:
     """`lanes` hold flat sixes: start, length, row, kind, name, detail."""
     kinds = [item.kind for lane in window.lanes for item in lane.items]
     order = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}

@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from timesink import capture
-from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError
-from timesink.capture.schedule import Steps
+from timesink.capture.manifest import Capture
+from timesink.capture.schedule import StepSchedule
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 
 HERE = Path(__file__).resolve().parent
-STEPS = Steps(settle=12, timed=20, warm_up=2, active=6)
-ONE_STEP = Steps(settle=12, timed=20, warm_up=0, active=1)
+STEPS = StepSchedule(settle=12, timed=20, warm_up=2, active=6)
+ONE_STEP = StepSchedule(settle=12, timed=20, warm_up=0, active=1)
 KERNELS = 8
 LARGEST_BYTES = 4 << 20
 FREE = ("train", "loader", "compiled", "kernel")

@@ -17,7 +17,7 @@ from benchmarks.memory.configurations import CONFIGURATIONS
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.memory_plan.config import configuration
-from timesink.memory_plan.plan import Plan, plan
+from timesink.memory_plan.plan import MemoryPlan, plan
 from timesink.readers import read
 
 KINDS = {
@@ -57,7 +57,7 @@ def agreement(ledger: MemoryLedger, truth: dict[str, list[list[int]]]) -> tuple[
 
 def row_of(folder: Path, config: dict[str, Any]) -> tuple[str, str, float]:
     measured, snapshot = measured_of(folder, config["name"])
-    planned: Plan = plan(configuration(config))
+    planned: MemoryPlan = plan(configuration(config))
     peak = steady_peak(measured)
     error = planned.peak_bytes / peak - 1
     ledger = memory_ledger(read(snapshot, cache=False))[0, 0]

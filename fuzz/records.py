@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz import seeds
 from timesink.capture import Capture
-from timesink.capture.redaction.files import redact
+from timesink.capture.redaction import redact
 from timesink.cli.reading import unprofiled_step_ms
 from timesink.measures.communication.pipelines import read_stage_logs
 from timesink.memory_plan.config import read_configuration, read_model

@@ -102,12 +102,12 @@ def settled(kind: str, at: int, scratch: Path, setting: Setting) -> spikes.Loop:
 def run_captured(kind: str, seed: int, out: Path, dry: bool) -> None:
     """The loop as a program of its own that knows of no profiler, captured from outside."""
     from timesink import capture
-    from timesink.capture.schedule import Steps
+    from timesink.capture.schedule import StepSchedule
 
     for number in range(seed, seed + SEEDS):
         stem = f"captured_{kind}.{number}.rank0"
         program = [sys.executable, "-m", "benchmarks.compiling.worker", "loop", kind, str(number), str(out)]
-        steps = Steps(settle=SETTLE, timed=0, warm_up=LEAD_IN, active=spikes.STEPS)
+        steps = StepSchedule(settle=SETTLE, timed=0, warm_up=LEAD_IN, active=spikes.STEPS)
         done = capture.torch([*program, *(["--dry"] if dry else [])], steps=steps, out=out / stem, quiet=True)
         with gzip.open(done.files[0]) as packed, (out / f"{stem}.json").open("wb") as plain:
             shutil.copyfileobj(packed, plain)

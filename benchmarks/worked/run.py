@@ -30,7 +30,7 @@ from benchmarks.worked.ladders import EXAMPLES, Change, Example, Flags, slug
 from benchmarks.worked.measured import machine, measured
 from benchmarks.worked.predict import TIMESINK, looked_at, prediction
 
-from timesink.capture.captured import step_ms
+from timesink.capture.manifest import step_ms
 from timesink.untrusted.whole_file import whole_file
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,9 +17,9 @@ _HOMES = {
     "diagnose": "timesink.diagnosis.engine",
     "compare": "timesink.notebook",
     "Trace": "timesink.model.trace",
-    "step": "timesink.capture.steps_file",
-    "annotate": "timesink.capture.annotation",
-    "profile": "timesink.capture.notebook",
+    "step": "timesink.capture.in_program",
+    "annotate": "timesink.capture.in_program",
+    "profile": "timesink.capture.in_program",
 }
 
 

@@ -1,8 +1,8 @@
 """What `timesink` offers, for type checkers and editors; `__init__.py` loads each name on first use."""
 
-from timesink.capture.annotation import annotate as annotate
-from timesink.capture.notebook import profile as profile
-from timesink.capture.steps_file import step as step
+from timesink.capture.in_program import annotate as annotate
+from timesink.capture.in_program import profile as profile
+from timesink.capture.in_program import step as step
 from timesink.diagnosis.engine import diagnose as diagnose
 from timesink.model.trace import Trace as Trace
 from timesink.notebook import compare as compare

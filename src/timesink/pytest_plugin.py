@@ -108,7 +108,7 @@ class GpuPerf:
         """Time `body(*arguments, **named)`, one call per step."""
         self.used = True
         if os.environ.get(CHILD):
-            from timesink.capture.steps_file import time_steps
+            from timesink.capture.in_program import time_steps
 
             time_steps(lambda: body(*arguments, **named), int(self._setting("steps", "120")))
             return
@@ -118,7 +118,7 @@ class GpuPerf:
     def __enter__(self) -> Callable[[], None]:
         """The function to call at the end of every step."""
         self.used = True
-        from timesink.capture.steps_file import gpu_wait, step
+        from timesink.capture.in_program import gpu_wait, step
 
         wait = gpu_wait()
         step(wait=wait)

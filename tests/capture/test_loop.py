@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.manifest import Capture
 from timesink.cli.capture.loop import Stages
 from timesink.diagnosis.next_capture import joined
 from timesink.diagnosis.verdicts import (

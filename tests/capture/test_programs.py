@@ -12,9 +12,9 @@ from tests.capture.stand_ins import LOOP
 
 from timesink import capture
 from timesink.capture.errors import CaptureError, Fault
-from timesink.capture.schedule import Steps
+from timesink.capture.schedule import StepSchedule
 
-FEW = Steps(settle=2, timed=3, warm_up=1, active=3)
+FEW = StepSchedule(settle=2, timed=3, warm_up=1, active=3)
 
 
 def written(folder: Path, text: str, name: str = "train.py") -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from timesink import capture
-from timesink.capture.nsys import NsysOptions, nsys_command
-from timesink.capture.tools import installed
+from timesink.capture.nsys_run import NsysOptions, nsys_command
+from timesink.capture.tools import installed_tool
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 SECRET = "hunter2-planted-secret"
@@ -75,7 +75,7 @@ def test_nothing_planted_is_left(done: capture.Capture) -> None:
 
 def test_the_tool_takes_every_option_that_its_help_names(nsys: Path, tmp_path: Path) -> None:
     """The real parser of arguments, not ours, judges the command line: with a path that has a space in it."""
-    tool = installed("nsys", nsys)
+    tool = installed_tool("nsys", nsys)
     options = NsysOptions(("cuda", "nvtx", "osrt"), memory=True, delay_s=0.1, duration_s=5)
     argv = nsys_command(tool, options, tmp_path / "a report", ["true"], by_range=True)
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timesink.capture.errors import CaptureError
+from timesink.capture.redaction import default_target, redact
 from timesink.capture.redaction.cleaner import Cleaner
-from timesink.capture.redaction.files import default_target, redact
 from timesink.readers import read
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"

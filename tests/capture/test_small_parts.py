@@ -21,10 +21,9 @@ from timesink.capture.agent.recording import rank_and_world
 from timesink.capture.agent.start import is_bystander
 from timesink.capture.choice import STEP, choose, command_of, tool_named
 from timesink.capture.errors import CaptureError
-from timesink.capture.finishing import doubtful
 from timesink.capture.manifest import check, surroundings
-from timesink.capture.running import is_python
-from timesink.capture.schedule import Mode, Plan, Steps
+from timesink.capture.running import doubtful, is_python
+from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.untrusted.masking import kept_variables, stored_command
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
@@ -141,10 +140,10 @@ def test_a_stored_command_can_be_repeated() -> None:
 
 
 def test_a_plan_survives_the_way_to_the_program() -> None:
-    plan = Plan(Mode.TORCH, "/a b", Steps(1, 0, 3, 4), whole=True, stacks=True, early=True)
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = AgentPlan(Mode.TORCH, "/a b", StepSchedule(1, 0, 3, 4), whole=True, stacks=True, early=True)
+    assert AgentPlan.from_json(plan.to_json()) == plan
     with pytest.raises(CaptureError, match="0 active steps"):
-        Steps(active=0)
+        StepSchedule(active=0)
 
 
 @pytest.mark.parametrize(

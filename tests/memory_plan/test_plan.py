@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from timesink.errors import UsageError
 from timesink.memory_plan.config import Configuration, configuration, read_configuration
 from timesink.memory_plan.plan import moments_of, peak_bytes, plan, terms_of
-from timesink.memory_plan.terms import Part
+from timesink.memory_plan.states import MemoryCategory
 
 GPT = {"kind": "decoder", "layers": 4, "hidden": 128, "heads": 4, "feedforward": 512, "vocab": 1000}
 
@@ -74,7 +74,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
 def test_terms_sum_to_every_moment_category_by_category(config: Configuration) -> None:
     for moment in moments_of(config):
         terms = terms_of(config, moment)
-        sums = {part: sum(term.size_bytes for term in terms if term.part is part) for part in Part}
+        sums = {part: sum(term.size_bytes for term in terms if term.part is part) for part in MemoryCategory}
         assert {part: size for part, size in sums.items() if size} == moment.parts
         assert all(term.size_bytes >= 0 and term.formula and term.source for term in terms)
 
@@ -127,16 +127,16 @@ def test_a_gpt_block_by_hand_in_pure_bf16() -> None:
     config = configuration(given_)
     moment = next(one for one in moments_of(config) if one.what == "last block")
     tokens, statistics = 128, 4 * 4 * 128 + 2 * 8 * 128
-    assert moment.parts[Part.ACTIVATIONS] == 4 * (32 * tokens * 128 + statistics)
+    assert moment.parts[MemoryCategory.ACTIVATIONS] == 4 * (32 * tokens * 128 + statistics)
     parameters = 2 * 1000 * 128 + 4 * (12 * 128 * 128 + 4 * 128) + 2 * 128
-    assert moment.parts[Part.WEIGHTS] == 2 * parameters
+    assert moment.parts[MemoryCategory.WEIGHTS] == 2 * parameters
 
 
 def test_full_recomputation_keeps_two_sbh_per_block() -> None:
     train = {"batch": 2, "sequence": 64, "precision": "bf16", "recompute": "full"}
     config = configuration({"model": GPT, "train": train})
     moment = next(one for one in moments_of(config) if one.what == "last block")
-    assert moment.parts[Part.ACTIVATIONS] == 4 * 2 * 128 * 128
+    assert moment.parts[MemoryCategory.ACTIVATIONS] == 4 * 2 * 128 * 128
 
 
 def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages() -> None:
@@ -145,7 +145,7 @@ def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages
     def activations(stage: int, schedule: str = "1f1b") -> int:
         parallel = {"pipeline": 4, "stage": stage, "schedule": schedule}
         config = configuration({"model": GPT, "train": train, "parallel": parallel})
-        return next(one for one in moments_of(config) if one.what == "last block").parts[Part.ACTIVATIONS]
+        return next(one for one in moments_of(config) if one.what == "last block").parts[MemoryCategory.ACTIVATIONS]
 
     assert activations(0) == 4 * activations(3)
     assert activations(0, "gpipe") == 8 * activations(3)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from timesink.memory_plan.blocks import Shapes, block, shapes_of
-from timesink.memory_plan.config import Model, Parallel, Training, configuration, model_of
-from timesink.memory_plan.published import (
+from tests.memory_plan.published_formulas import (
     gated_layer_bytes,
     korthikanti_layer_bytes,
     mixed_precision_adam_bytes,
     zero_bytes,
 )
-from timesink.memory_plan.serving import kv_bytes_per_token
-from timesink.memory_plan.states import parameters, states
-from timesink.memory_plan.terms import Part
+
+from timesink.memory_plan.blocks import Shapes, block, shapes_of
+from timesink.memory_plan.config import Model, Parallel, Training, configuration, model_of
+from timesink.memory_plan.states import MemoryCategory, parameters, states
+from timesink.memory_plan.timeline import kv_bytes_per_token
 
 LLAMA_8B = {
     "model_type": "llama",
@@ -28,7 +27,7 @@ LLAMA_8B = {
     "vocab_size": 128256,
 }
 GPT3 = Model("decoder", 96, 12288, 96, 4 * 12288, 51200, bias=True, fused_qkv=True, dropout=0.1)
-STATES = (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER_STATE)
+STATES = (MemoryCategory.WEIGHTS, MemoryCategory.GRADIENTS, MemoryCategory.OPTIMIZER_STATE)
 
 
 def state_bytes(**parallel: Any) -> int:
@@ -101,9 +100,9 @@ def test_llama_8b_keeps_4_46_megabytes_per_token_over_32_layers() -> None:
     assert by_formula == 139_264
     assert 32 * by_formula == pytest.approx(4.46e6, rel=0.001)
     saved = block(model, Shapes(1, 4096, 2, 2, amp=False)).saved()
-    eager = sum(one.size_bytes for one in saved) / 4096
-    silu = next(one.size_bytes for one in saved if one.name == "silu") / 4096
-    statistics = sum(one.size_bytes for one in saved if one.name.endswith("statistics or mask")) / 4096
+    eager = sum(size for _, size in saved) / 4096
+    silu = next(size for name, size in saved if name == "silu") / 4096
+    statistics = sum(size for name, size in saved if name.endswith("statistics or mask")) / 4096
     assert eager - silu - statistics == by_formula
 
 

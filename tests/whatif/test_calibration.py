@@ -9,7 +9,7 @@ from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleKernels
 from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph
-from timesink.whatif.periods import calibrated
+from timesink.whatif.periods import calibrate
 from timesink.whatif.pricing import Pricer
 
 
@@ -24,7 +24,7 @@ def test_the_step_takes_what_it_takes_without_a_profiler(unprofiled_us: int, kap
     # what the launches take was recorded, 60 us; the Python between them was not, and shrinks only if it must
     simulated = host_bound()
     graph = Graph.from_trace(simulated.trace())
-    scaled = calibrated(graph, unprofiled_us * 1_000, simulated.windows())
+    scaled = calibrate(graph, unprofiled_us * 1_000, simulated.windows())
     assert scaled.kappa == pytest.approx(kappa, abs=0.01)
     step = Pricer(scaled, simulated.windows()).step_ns
     assert step == pytest.approx(min(unprofiled_us, 100) * 1_000, rel=0.01)
@@ -33,14 +33,14 @@ def test_the_step_takes_what_it_takes_without_a_profiler(unprofiled_us: int, kap
 def test_device_times_are_not_inflated_and_stay() -> None:
     simulated = host_bound()
     graph = Graph.from_trace(simulated.trace())
-    times = calibrated(graph, 70_000, simulated.windows()).replay().time_ns
+    times = calibrate(graph, 70_000, simulated.windows()).replay().time_ns
     blocks = np.arange(len(graph.program.blocks))
     assert (times[graph.program.end_node(blocks)] - times[graph.program.start_node(blocks)] == 500).all()
 
 
 def test_a_trace_that_is_mostly_profiler_prices_no_host_time_but_still_the_device() -> None:
     simulated = host_bound()
-    pricer = Pricer(calibrated(Graph.from_trace(simulated.trace()), 45_000, simulated.windows()), simulated.windows())
+    pricer = Pricer(calibrate(Graph.from_trace(simulated.trace()), 45_000, simulated.windows()), simulated.windows())
     host, device = pricer.price(RemoveSyncs()), pricer.price(ScaleKernels(Target("kernel", ""), Range.exact(0.5)))
     assert host.refused is not None
     assert "the profiler makes the step 2.22 times as long" in host.refused

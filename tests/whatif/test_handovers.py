@@ -8,7 +8,7 @@ from tests.strategies import frame
 
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.handovers import find_bursts
+from timesink.whatif.host import find_bursts
 
 OWNER, WORKER = (1, 1), (1, 2)
 STEP_NS = 100  # the owner works from 0 to 40, autograd's thread from 50 to 90

@@ -9,7 +9,7 @@ from tests.whatif.programs import Simulated
 from timesink.model.tables import API_CALLS, DEVICE_OPS, CopyKind, MemoryKind, OpKind
 from timesink.model.trace import Trace
 from timesink.whatif.changes import Range, ScaleHost, ScaleKernels
-from timesink.whatif.critical import path_pieces
+from timesink.whatif.critical_path import path_pieces
 from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import StepWindows

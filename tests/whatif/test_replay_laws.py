@@ -15,11 +15,10 @@ from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simul
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleHost, ScaleKernels
-from timesink.whatif.critical import path_pieces, path_shares
+from timesink.whatif.critical_path import path_pieces, path_shares
 from timesink.whatif.edit import Target
-from timesink.whatif.graph import Graph
+from timesink.whatif.graph import Graph, ranks_of
 from timesink.whatif.periods import Anchors, StepWindows
-from timesink.whatif.program import ranks_of
 
 host_work = st.integers(0, 20_000).map(lambda n: Host(2 * n))
 launches = st.builds(Launch, st.integers(1, 40_000).map(lambda n: 2 * n), st.sampled_from([7, 20]))

@@ -10,13 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from timesink.capture.calls import ncu, nsys, torch
-    from timesink.capture.captured import Capture
     from timesink.capture.errors import CaptureError
+    from timesink.capture.manifest import Capture
+    from timesink.capture.ncu_run import ncu
+    from timesink.capture.nsys_run import nsys
+    from timesink.capture.torch_run import torch
 
 __all__ = ["Capture", "CaptureError", "ncu", "nsys", "torch"]
 
-_HOMES = {"nsys": "calls", "ncu": "calls", "torch": "calls", "Capture": "captured", "CaptureError": "errors"}
+_HOMES = {
+    "nsys": "nsys_run",
+    "ncu": "ncu_run",
+    "torch": "torch_run",
+    "Capture": "manifest",
+    "CaptureError": "errors",
+}
 
 
 def __getattr__(name: str) -> Any:

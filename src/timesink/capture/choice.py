@@ -1,17 +1,17 @@
-"""Which profiler answers a question: a list of rules, each with its words. No model: what matched is shown.
+"""Which profiler answers a question: a list of rules, each with the words that speak for it.
 
-Of the rules whose words occur, the one with most words wins; of equals the earlier in the list.
-
-What a capture costs in words; figures measured on an H200 with five programs stand in docs/how-to/capture.md.
+Of the rules whose words occur in the question, the one with most words wins; of equals the earlier in the list. No
+model is behind it, and the words that matched are shown.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+# Measured on an H200 with five programs; the figures are in docs/how-to/capture.md.
 COSTS = {
     "torch": "one run of a few dozen steps; host-bound steps take a third to three quarters longer; 50 kB a step",
     "nsys": "one run and its export; host-bound steps take an eighth to a quarter longer; 100 kB a step",
@@ -23,7 +23,7 @@ _BUSY_PERCENT = 90.0  # above it the device is what limits, and gaps explain at 
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CaptureAdvice:
     """The first capture to make: `options` of `timesink capture`, why, why not the others, cost, what to read first."""
 
     name: str
@@ -36,14 +36,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class CaptureChoice:
     """The answer, and the words of the question that led to it; without words nothing matched."""
 
-    answer: Answer
+    answer: CaptureAdvice
     matched: tuple[str, ...]
 
 
-GAPS = Answer(
+GAPS = CaptureAdvice(
     "gaps",
     "nsys",
     ("nsys", "--auto-ranges"),
@@ -51,21 +51,11 @@ GAPS = Answer(
     "torch.profiler slows the host and so widens the gaps; ncu replays kernels one by one and has no gaps",
     "idle time by cause: timesink idle",
     (
-        r"utili[sz]ation",
-        r"idle",
-        r"\bgaps?\b",
-        r"bubbles?",
-        r"starv\w*",
-        r"\bcpu\b",
-        r"host",
-        r"wait\w* for (?:the )?data",
-        r"data ?load\w*",
-        r"input pipeline",
-        r"\bi/?o\b",
-        r"\bdisk\b",
+        r"utili[sz]ation", r"idle", r"\bgaps?\b", r"bubbles?", r"starv\w*", r"\bcpu\b", r"host",
+        r"wait\w* for (?:the )?data", r"data ?load\w*", r"input pipeline", r"\bi/?o\b", r"\bdisk\b",
     ),
-)
-KERNEL = Answer(
+)  # fmt: skip
+KERNEL = CaptureAdvice(
     "kernel",
     "ncu",
     ("ncu", "--set", "full", "--launch-count", "3"),
@@ -73,19 +63,12 @@ KERNEL = Answer(
     "torch.profiler and nsys time a kernel and cannot look inside it",
     "limiter and most it could gain: timesink kernels",
     (
-        r"(?:one|a|this|my|single|triton|cuda) kernel",
-        r"occupancy",
-        r"roofline",
-        r"bank conflicts?",
-        r"uncoalesced",
-        r"registers?\b",
-        r"spill\w*",
-        r"tensor cores?",
-        r"warps?\b",
+        r"(?:one|a|this|my|single|triton|cuda) kernel", r"occupancy", r"roofline", r"bank conflicts?",
+        r"uncoalesced", r"registers?\b", r"spill\w*", r"tensor cores?", r"warps?\b",
         r"kernels? (?:is|are|runs?) slow",
     ),
-)
-RANKS = Answer(
+)  # fmt: skip
+RANKS = CaptureAdvice(
     "ranks",
     "torch",
     ("torch",),
@@ -93,21 +76,11 @@ RANKS = Answer(
     "nsys shows ranks of one machine only; ncu cannot replay collectives",
     "who is late and what is exposed: timesink ranks",
     (
-        r"\branks?\b",
-        r"nccl",
-        r"all.?reduce",
-        r"all.?gather",
-        r"straggler\w*",
-        r"scal(?:es|ing)\b",
-        r"multi.?(?:gpu|node)",
-        r"\bddp\b",
-        r"\bfsdp\b",
-        r"\bgpus\b",
-        r"communicat\w*",
-        r"collectives?",
+        r"\branks?\b", r"nccl", r"all.?reduce", r"all.?gather", r"straggler\w*", r"scal(?:es|ing)\b",
+        r"multi.?(?:gpu|node)", r"\bddp\b", r"\bfsdp\b", r"\bgpus\b", r"communicat\w*", r"collectives?",
     ),
-)
-MEMORY = Answer(
+)  # fmt: skip
+MEMORY = CaptureAdvice(
     "memory",
     "torch",
     ("torch", "--memory"),
@@ -116,7 +89,7 @@ MEMORY = Answer(
     "what was alive at the peak: timesink memory show",
     (r"out of memory", r"\boom\b", r"memory (?:grows|leaks?|peaks?|use|usage)", r"fragment\w*", r"allocat\w*"),
 )
-SERVER = Answer(
+SERVER = CaptureAdvice(
     "server",
     "nsys",
     ("nsys", "--delay", "60", "--duration", "10", "--unprofiled", "none"),
@@ -125,7 +98,7 @@ SERVER = Answer(
     "idle time by cause: timesink idle",
     (r"servers?\b", r"serving", r"requests?\b", r"vllm", r"sglang", r"latenc\w*", r"tokens? per second", r"\bttft\b"),
 )
-COMPILE = Answer(
+COMPILE = CaptureAdvice(
     "compile",
     "torch",
     ("torch", "--stacks"),
@@ -134,7 +107,7 @@ COMPILE = Answer(
     "graph breaks and recompilations with their reasons: timesink compile",
     (r"torch\.?compile", r"recompil\w*", r"graph breaks?", r"dynamo", r"inductor", r"first (?:step|iteration)s?"),
 )
-NATIVE = Answer(
+NATIVE = CaptureAdvice(
     "native",
     "nsys",
     ("nsys", "--whole", "--unprofiled", "none"),
@@ -143,7 +116,7 @@ NATIVE = Answer(
     "budget and kernels: timesink summary",
     (r"c\+\+", r"\bcpp\b", r"fortran", r"\bjax\b", r"\bbinary\b", r"not python", r"cupy", r"tensorrt", r"\brust\b"),
 )
-STEP = Answer(
+STEP = CaptureAdvice(
     "step",
     "torch",
     ("torch",),
@@ -157,12 +130,12 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?(?:%|percent)")
 _SPEAKS_OF_USE = re.compile(r"utili[sz]|busy|gpu")
 
 
-def choose(symptom: str, utilisation_percent: float | None = None, kernel: str | None = None) -> Chosen:
+def choose(symptom: str, utilisation_percent: float | None = None, kernel: str | None = None) -> CaptureChoice:
     """The capture that answers a symptom. A kernel's name decides at once; the device's utilisation tells gaps from
     slow kernels; `step` is what is left where no other rule has a word in it.
     """
     if kernel is not None:
-        return Chosen(_of_kernel(kernel), (kernel,))
+        return CaptureChoice(replace(KERNEL, options=(*KERNEL.options, "--kernels", re.escape(kernel))), (kernel,))
     text = symptom.lower()
     matches = {answer.name: _matched(answer, text) for answer in ANSWERS}
     percent = utilisation_percent if utilisation_percent is not None else _stated_percent(text)
@@ -172,7 +145,7 @@ def choose(symptom: str, utilisation_percent: float | None = None, kernel: str |
         matches[other.name] = ()
     best = max(ANSWERS[:-1], key=lambda answer: len(matches[answer.name]))
     answer = best if matches[best.name] else STEP
-    return Chosen(answer, matches[answer.name])
+    return CaptureChoice(answer, matches[answer.name])
 
 
 def as_data() -> dict[str, Any]:
@@ -199,23 +172,12 @@ def as_data() -> dict[str, Any]:
     }
 
 
-def command_of(answer: Answer, program: Sequence[str]) -> list[str]:
+def command_of(answer: CaptureAdvice, program: Sequence[str]) -> list[str]:
     """The exact command line."""
     return ["timesink", "capture", *answer.options, "--", *program]
 
 
-def _of_kernel(kernel: str) -> Answer:
-    return Answer(
-        KERNEL.name,
-        KERNEL.tool,
-        (*KERNEL.options, "--kernels", re.escape(kernel)),
-        KERNEL.why,
-        KERNEL.not_others,
-        KERNEL.read_first,
-    )
-
-
-def _matched(answer: Answer, text: str) -> tuple[str, ...]:
+def _matched(answer: CaptureAdvice, text: str) -> tuple[str, ...]:
     found = (re.search(pattern, text) for pattern in answer.words)
     return tuple(match.group() for match in found if match is not None)
 

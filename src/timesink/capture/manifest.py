@@ -1,8 +1,5 @@
-"""The manifest beside a capture: what a second person needs to repeat it, and nothing that is nobody's business.
-
-Is a capture what was asked for? Each check counts one kind of record, and says precisely what is missing.
-
-What a second person needs to know of the machine, and no more: allow-lists, never the whole environment.
+"""The manifest of a capture: what was recorded, whether it is what was asked for, and what a second person needs to
+repeat it. What describes the machine and its environment comes from allow-lists, never the whole environment.
 """
 
 from __future__ import annotations
@@ -24,9 +21,122 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.captured import MANIFEST
+from timesink.capture.errors import CaptureError, Fault
 from timesink.untrusted.masking import kept_variables, stored_command
+from timesink.untrusted.plain_json import document
 from timesink.untrusted.whole_file import write_whole
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """One finished capture: its folder, the files to read, and what is known of it.
+
+    `missing` has one sentence for each thing that was expected and is not there; empty where all is well.
+    """
+
+    folder: Path
+    files: tuple[Path, ...]
+    manifest: Mapping[str, Any]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything expected is there."""
+        return not self.missing
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the recorded steps unlike the others, a sentence each."""
+        return tuple(self.manifest.get("doubts", ()))
+
+    @property
+    def unprofiled_step_ms(self) -> float | None:
+        """Median step without a profiler, the slowest rank's; None where no steps were timed."""
+        return step_ms(self.manifest, "unprofiled")
+
+    @property
+    def profiled_step_ms(self) -> float | None:
+        """Median step while it was recorded, the slowest rank's."""
+        return step_ms(self.manifest, "profiled")
+
+    @property
+    def overhead_ratio(self) -> float | None:
+        """Profiled over unprofiled step, less one: 0.25 is a quarter longer."""
+        before, while_recorded = self.unprofiled_step_ms, self.profiled_step_ms
+        return while_recorded / before - 1 if before and while_recorded else None
+
+    def read(self) -> Any:
+        """The capture as one trace. Needs the readers, which profiled programs do without: loaded here."""
+        from importlib import import_module
+
+        return import_module("timesink.readers").read_all(self.files)
+
+    @classmethod
+    def load(cls, folder: Path) -> Capture:
+        """A capture made earlier, from its manifest."""
+        place = folder / MANIFEST
+        try:
+            manifest = document(place)
+            files = tuple(folder / str(entry["file"]) for entry in manifest["files"])
+            return cls(folder, files, manifest, tuple(map(str, manifest["missing"])))
+        except (OSError, ValueError, KeyError, TypeError) as broken:
+            raise CaptureError(
+                Fault.REQUEST, f"{place} is no manifest of a capture: {broken!r}", remedy="name the folder of a capture"
+            ) from broken
+
+
+def step_ms(manifest: Mapping[str, Any], what: str) -> float | None:
+    """Median step of the slowest rank, `what` being "unprofiled" or "profiled"; None where none says."""
+    try:
+        return max((float(rank[what]["step_ms"]) for rank in manifest.get("ranks", ()) if rank.get(what)), default=None)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return None  # a manifest that somebody else wrote
+
+
+def surroundings(program: Sequence[str], config_files: Iterable[Path]) -> dict[str, Any]:
+    """What is known before the run: program, commit, machine, GPUs, variables, configuration."""
+    return {
+        "timesink_manifest": FORMAT,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "program": stored_command(program),
+        "git": git_state(Path.cwd()),
+        "machine": machine(),
+        "gpus": gpus(),
+        "cuda_of_driver": cuda_version(),
+        "environment": kept_variables(os.environ),
+        "config_files": {path.name: sha256(path) for path in config_files},
+    }
+
+
+def files_entry(checked: Iterable[Checked]) -> list[dict[str, Any]]:
+    """One entry per artefact: name, size, hash, counts."""
+    return [
+        {
+            "file": one.path.name,
+            "bytes": one.size_bytes,
+            "sha256": sha256(one.path) if one.path.is_file() else None,
+            "counts": dict(one.counts),
+        }
+        for one in checked
+    ]
+
+
+def write(folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Store it in the capture's folder, all of it or nothing."""
+    path = folder / MANIFEST
+    write_whole(path, json.dumps(manifest, indent=1))
+    return path
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
 
 _KINETO = {
     "CUDA API calls": re.compile(rb'"cat": ?"cuda_(?:runtime|driver)"'),
@@ -158,23 +268,11 @@ def _varints(message: bytes) -> Iterator[tuple[int, int]]:
             at += 8 if key & 7 == 1 else 4
 
 
-_PATIENCE_S = 20.0
+_TIMEOUT_S = 20.0
 GPU_FIELDS = (
-    "index",
-    "name",
-    "driver_version",
-    "memory.total",
-    "clocks.sm",
-    "clocks.max.sm",
-    "clocks.mem",
-    "power.limit",
-    "power.draw",
-    "temperature.gpu",
-    "persistence_mode",
-    "compute_mode",
-    "mig.mode.current",
-    "compute_cap",
-)
+    "index", "name", "driver_version", "memory.total", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit",
+    "power.draw", "temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current", "compute_cap",
+)  # fmt: skip
 
 
 def gpus() -> list[dict[str, str]]:
@@ -220,55 +318,7 @@ def machine() -> dict[str, object]:
 def output(argv: list[str]) -> str:
     """What a program prints; empty where it fails, is slow or is not there."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
-
-
-FORMAT = 1
-_CHUNK_BYTES = 1 << 20
-
-
-def surroundings(program: Sequence[str], config_files: Iterable[Path]) -> dict[str, Any]:
-    """What is known before the run: program, commit, machine, GPUs, variables, configuration."""
-    return {
-        "timesink_manifest": FORMAT,
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "program": stored_command(program),
-        "git": git_state(Path.cwd()),
-        "machine": machine(),
-        "gpus": gpus(),
-        "cuda_of_driver": cuda_version(),
-        "environment": kept_variables(os.environ),
-        "config_files": {path.name: sha256(path) for path in config_files},
-    }
-
-
-def files_entry(checked: Iterable[Checked]) -> list[dict[str, Any]]:
-    """One entry per artefact: name, size, hash, counts."""
-    return [
-        {
-            "file": one.path.name,
-            "bytes": one.size_bytes,
-            "sha256": sha256(one.path) if one.path.is_file() else None,
-            "counts": dict(one.counts),
-        }
-        for one in checked
-    ]
-
-
-def write(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """Store it in the capture's folder, all of it or nothing."""
-    path = folder / MANIFEST
-    write_whole(path, json.dumps(manifest, indent=1))
-    return path
-
-
-def sha256(path: Path) -> str:
-    """Of a file's content, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

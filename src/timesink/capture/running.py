@@ -1,4 +1,9 @@
-"""What every capture does around its tool: folder, disk, agent, progress, and what a failure means."""
+"""What every capture does around its tool.
+
+Before the run: settings, an empty folder on a disk with room, steps timed in a run of their own where that is wanted.
+During it: the agent in the program, progress on stderr. After it: what counts as a failure and why, what is missing,
+and the manifest.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,21 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
-from timesink.capture.agent.status import RANKS
+from timesink.capture import manifest as manifests
+from timesink.capture.agent.recording import RANKS
 from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.manifest import Capture, Checked
 from timesink.capture.processes import Ended, Watch, run
-from timesink.capture.schedule import VARIABLE, Mode, Plan, Steps
+from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
+from timesink.capture.tools import Tool
+from timesink.untrusted.masking import stored_command
 from timesink.untrusted.plain_json import document
 
 INJECT = Path(__file__).parent / "inject"
@@ -49,7 +60,7 @@ class Settings:
     """
 
     out: Path
-    steps: Steps = field(default_factory=Steps)
+    steps: StepSchedule = field(default_factory=StepSchedule)
     whole: bool = False
     auto_ranges: bool = False
     keep_running: bool = False
@@ -67,6 +78,31 @@ class Settings:
                 f"unprofiled steps cannot be timed {self.unprofiled!r}",
                 remedy="choose inside, separate or none",
             )
+
+
+def split_options(
+    tool: str, kind: type, steps: int | StepSchedule, out: Path | None, options: dict[str, Any]
+) -> tuple[dict[str, Any], Settings]:
+    """Options of the tool (fields of `kind`), and the settings; `CaptureError` for a name that is neither's."""
+    own = {field.name for field in fields(kind)}
+    shared = {field.name for field in fields(Settings)}
+    unknown = sorted(set(options) - own - shared)
+    if unknown:
+        raise CaptureError(
+            Fault.REQUEST,
+            f"{tool} has no option {unknown[0]!r}",
+            remedy=f"choose from: {', '.join(sorted(own | shared))}",
+        )
+    tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    schedule = steps if isinstance(steps, StepSchedule) else StepSchedule(active=steps)
+    common: dict[str, Any] = {name: value for name, value in tuples.items() if name in shared}
+    settings = Settings(out if out is not None else default_folder(tool), schedule, **common)
+    return {name: value for name, value in tuples.items() if name in own}, settings
+
+
+def default_folder(tool: str, root: Path = Path("captures")) -> Path:
+    """A folder that is not there yet, named by time and tool."""
+    return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{tool}"
 
 
 def ready_folder(out: Path) -> Path:
@@ -110,7 +146,7 @@ def is_python(program: Sequence[str]) -> bool:
     return line.startswith(b"#!") and b"python" in line
 
 
-def agent_environment(plan: Plan) -> dict[str, str]:
+def agent_environment(plan: AgentPlan) -> dict[str, str]:
     """The variables that wake the agent in the program and in all Python processes it starts."""
     places = [str(INJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     return {VARIABLE: plan.to_json(), "PYTHONPATH": os.pathsep.join(places)}
@@ -130,7 +166,7 @@ def statuses(folder: Path) -> list[dict[str, Any]]:
 class Progress:
     """Tells on stderr when rank 0 changes phase; `is_done` once every rank has ended its recording."""
 
-    def __init__(self, plan: Plan, what: str, quiet: bool) -> None:
+    def __init__(self, plan: AgentPlan, what: str, quiet: bool) -> None:
         self._folder = Path(plan.folder)
         self._plan = plan
         self._what = what
@@ -165,7 +201,7 @@ class Progress:
             sys.stderr.flush()
 
 
-def run_watched(argv: Sequence[str], plan: Plan | None, settings: Settings, what: str) -> Ended:
+def run_watched(argv: Sequence[str], plan: AgentPlan | None, settings: Settings, what: str) -> Ended:
     """Run a command with the agent in it (where there is a plan), its words in `log.txt` of the plan's folder."""
     folder = settings.out if plan is None else Path(plan.folder)
     watch = Watch(Progress(plan, what, settings.quiet).is_done, settings.grace_s) if plan is not None else None
@@ -194,7 +230,7 @@ def unprofiled_run(program: Sequence[str], settings: Settings) -> list[dict[str,
     """A run of its own without any tool, ended after its timed steps: what each rank told."""
     folder = settings.out / "unprofiled"
     folder.mkdir()
-    plan = Plan(Mode.TIME, str(folder.absolute()), settings.steps)
+    plan = AgentPlan(Mode.TIME, str(folder.absolute()), settings.steps)
     ended = run_watched(program, plan, settings, "unprofiled run")
     ranks = statuses(folder)
     if ended.status != 0 and not all_done(ranks):
@@ -202,6 +238,140 @@ def unprofiled_run(program: Sequence[str], settings: Settings) -> list[dict[str,
     return ranks
 
 
+def range_plan(settings: Settings, first_rank_only: bool) -> AgentPlan:
+    """The agent's orders under nsys and (first rank only) ncu: steps are timed here unless in a run of their own."""
+    timed = settings.steps.timed if settings.unprofiled == "inside" else 0
+    return AgentPlan(
+        Mode.RANGE,
+        str(settings.out.absolute()),
+        replace(settings.steps, timed=timed),
+        stop=not settings.keep_running,
+        auto_ranges=settings.auto_ranges,
+        first_rank_only=first_rank_only,
+        early=not first_rank_only,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """A program's run under nsys or ncu: the tool's command, how it ended, and what each rank told.
+
+    `known` is what the manifest says of the surroundings before the run.
+    """
+
+    settings: Settings
+    tool: Tool
+    argv: Sequence[str]
+    ended: Ended
+    ranks: list[dict[str, Any]]
+    known: dict[str, Any]
+
+    def finish(self, checked: Checked, expected: Sequence[str], **facts: object) -> Capture:
+        """Write the manifest, with `facts` of the tool and its command, secrets and the capture's folder taken out."""
+        out = str(self.settings.out.absolute())
+        command = stored_command([word.replace(out, "OUT") for word in self.argv])
+        tool = {"name": self.tool.name, "version": self.tool.version, "command": command, **facts}
+        known = {**self.known, "tool": tool, "seconds": round(self.ended.seconds, 3)}
+        return finish(self.settings, [checked], missing_from([checked], expected, self.ranks), known, self.ranks)
+
+
+def run_tool(
+    program: Sequence[str], argv: Sequence[str], tool: Tool, settings: Settings, plan: AgentPlan | None
+) -> ToolRun:
+    """Run `argv`, which is `program` under `tool`, in a fresh folder; with a plan, the agent records steps in it.
+
+    Where steps are recorded and `settings` want it, the program is first timed alone, in a run of its own.
+    """
+    ready_folder(settings.out)
+    known = manifests.surroundings(program, settings.config_files)
+    alone = unprofiled_run(program, settings) if plan is not None and settings.unprofiled == "separate" else []
+    ended = run_watched(argv, plan, settings, tool.name)
+    times = {rank["rank"]: {"unprofiled": rank["unprofiled"]} for rank in alone if rank.get("unprofiled")}
+    ranks = [{**rank, **times.get(rank["rank"], {})} for rank in statuses(settings.out)]
+    return ToolRun(settings, tool, argv, ended, ranks, known)
+
+
 def all_done(ranks: Sequence[dict[str, Any]]) -> bool:
     """Whether every rank recorded its steps to the end."""
     return bool(ranks) and all(rank["phase"] == "done" for rank in ranks) and len(ranks) >= ranks[0]["world"]
+
+
+# Recording makes steps longer; ten steps of a DataLoader's differ by a tenth from the next ten.
+_LEAST_SHARE = 0.75
+_STEPS_REMEDY = (
+    "call timesink.step() at the end of each step, ask for fewer (--steps, --settle, --timed), or record all of a "
+    "program without steps with --whole"
+)
+
+
+def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], what: str, settings: Settings) -> None:
+    """A program that failed before its steps were recorded is an error; so is one whose steps nobody saw."""
+    if any(rank["phase"] == "failed" for rank in ranks) or ended.status == 0:
+        refuse_unrecorded(ranks, settings)
+    elif not all_done(ranks):
+        raise explained(ended, what, settings.out)
+
+
+def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: Settings) -> None:
+    """`CaptureError` unless every rank recorded its steps to the end."""
+    failed = [rank for rank in ranks if rank["phase"] == "failed"]
+    if failed:
+        full = "No space left" in failed[0]["error"]
+        remedy = "free some space, or choose another --out" if full else f"look at {settings.out / 'log.txt'}"
+        raise CaptureError(
+            Fault.FAILED, f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy=remedy
+        )
+    if not all_done(ranks):
+        raise CaptureError(Fault.FAILED, _no_steps(ranks, settings), remedy=_STEPS_REMEDY)
+
+
+def _no_steps(ranks: Sequence[dict[str, Any]], settings: Settings) -> str:
+    if not ranks:
+        return "the program ended, and no step was seen in it (no optimizer, no torch.profiler, no timesink.step())"
+    first = next(rank for rank in ranks if rank["phase"] != "done")
+    return (
+        f"the program ended in the phase {first['phase']!r} of rank {first['rank']}: "
+        f"a capture needs {settings.steps.total} steps"
+    )
+
+
+def missing_from(checked: Sequence[Checked], expected: Sequence[str], ranks: Sequence[dict[str, Any]]) -> list[str]:
+    """One sentence per thing that was expected of the artefacts, or of a rank, and is not there."""
+    missing = [sentence for one in checked for sentence in one.missing(tuple(expected))]
+    absent = sorted(set(range(ranks[0]["world"])) - {rank["rank"] for rank in ranks}) if ranks else []
+    return missing + [f"rank {rank} recorded nothing" for rank in absent]
+
+
+def doubtful(ranks: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence per rank whose recorded steps are shorter than its unprofiled ones by mean and by median."""
+    found = []
+    for rank in ranks:
+        if rank.get("unprofiled") and rank.get("profiled"):
+            alone, recorded = rank["unprofiled"]["steps_ms"], rank["profiled"]["steps_ms"]
+            if all(typical(recorded) < _LEAST_SHARE * typical(alone) for typical in (fmean, median)):
+                found.append(
+                    f"rank {rank['rank']}: recorded steps take {fmean(recorded):.3g} ms on average, unprofiled ones "
+                    f"{fmean(alone):.3g} ms, so they are not like the others (input that lay ready?): raise --warm-up"
+                )
+    return found
+
+
+def finish(
+    settings: Settings,
+    checked: Sequence[Checked],
+    missing: Sequence[str],
+    known: dict[str, Any],
+    ranks: Sequence[dict[str, Any]],
+) -> Capture:
+    """Write the manifest next to the artefacts."""
+    entry = {
+        **known,
+        "steps": asdict(settings.steps),
+        "unprofiled": settings.unprofiled,
+        "ranks": [{key: value for key, value in rank.items() if key != "pid"} for rank in ranks],
+        "files": manifests.files_entry(checked),
+        "missing": list(missing),
+        "doubts": doubtful(ranks),
+    }
+    manifests.write(settings.out, entry)
+    return Capture(settings.out, tuple(one.path for one in checked if one.size_bytes), entry, tuple(missing))

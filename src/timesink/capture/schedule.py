@@ -23,7 +23,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepSchedule:
     """Steps in the order they are run: `settle` warm the program up, `timed` are timed without a profiler, `warm_up`
     run under the profiler and are dropped, `active` are recorded. Starting a profiler takes a second or so, in which
     DataLoader workers fill their queues: as many steps as they hold batches are dropped besides, unless `warm_up` is 0.
@@ -51,7 +51,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AgentPlan:
     """The agent's orders, handed to it as JSON in the variable TIMESINK_CAPTURE. `folder` takes its status files.
 
     `whole`: record from the import of torch to the end, for programs without steps. `stop`: end the program once the
@@ -60,7 +60,7 @@ class Plan:
 
     mode: Mode
     folder: str
-    steps: Steps = field(default_factory=Steps)
+    steps: StepSchedule = field(default_factory=StepSchedule)
     whole: bool = False
     stop: bool = True
     auto_ranges: bool = False
@@ -75,7 +75,7 @@ class Plan:
         return json.dumps({**asdict(self), "mode": self.mode.value})
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> AgentPlan:
         """The plan that `to_json` wrote."""
         given = json.loads(text)
-        return cls(**{**given, "mode": Mode(given["mode"]), "steps": Steps(**given["steps"])})
+        return cls(**{**given, "mode": Mode(given["mode"]), "steps": StepSchedule(**given["steps"])})

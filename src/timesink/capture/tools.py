@@ -50,7 +50,7 @@ class Tool:
         return option
 
 
-def installed(name: str, given: Path | None = None) -> Tool:
+def installed_tool(name: str, given: Path | None = None) -> Tool:
     """The tool given, or the one found. `CaptureError` where there is none, or it does not run."""
     path = given if given is not None else find_tool(name)
     if path is None:

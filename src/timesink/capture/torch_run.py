@@ -1,4 +1,4 @@
-"""Capture with torch.profiler: the agent in the program does it."""
+"""Captures with torch.profiler: the agent inside the program records, one trace per rank."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture import manifest as manifests
-from timesink.capture.captured import Capture
 from timesink.capture.errors import CaptureError, Fault
-from timesink.capture.finishing import finished, missing_from, refuse_failure, refuse_unrecorded
-from timesink.capture.manifest import check
-from timesink.capture.running import Settings, is_python, ready_folder, run_watched, statuses
-from timesink.capture.schedule import Mode, Plan
+from timesink.capture.manifest import Capture, check
+from timesink.capture.running import (
+    Settings,
+    finish,
+    is_python,
+    missing_from,
+    ready_folder,
+    refuse_failure,
+    refuse_unrecorded,
+    run_watched,
+    split_options,
+    statuses,
+)
+from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +35,24 @@ class TorchOptions:
     memory: bool = False
 
 
-def torch_plan(options: TorchOptions, settings: Settings) -> Plan:
+def torch(program: Sequence[str], *, steps: int | StepSchedule = 6, out: Path | None = None, **options: Any) -> Capture:
+    """Record `steps` steps of a PyTorch program with torch.profiler, one file per rank.
+
+    Options are the fields of `Settings` and of `TorchOptions`, by name.
+
+    Raises
+    ------
+    CaptureError
+        Nothing was recorded; the message says why and the remedy what to do.
+    """
+    chosen, settings = split_options("torch", TorchOptions, steps, out, options)
+    return capture_torch(program, TorchOptions(**chosen), settings)
+
+
+def torch_plan(options: TorchOptions, settings: Settings) -> AgentPlan:
     """The agent's orders; steps are timed in the captured process, where no profiler is loaded yet."""
     timed = 0 if settings.unprofiled == "none" else settings.steps.timed
-    return Plan(
+    return AgentPlan(
         Mode.TORCH,
         str(settings.out.absolute()),
         replace(settings.steps, timed=timed),
@@ -58,18 +81,18 @@ def capture_torch(program: Sequence[str], options: TorchOptions, settings: Setti
     return _checked(plan, settings, {**known, "seconds": round(ended.seconds, 3)})
 
 
-def finish_in_process(plan: Plan) -> Capture:
+def finish_in_process(plan: AgentPlan) -> Capture:
     """The capture that an agent in this process has made."""
     settings = Settings(Path(plan.folder), plan.steps)
     refuse_unrecorded(statuses(settings.out), settings)
     return _checked(plan, settings, manifests.surroundings(sys.argv, ()))
 
 
-def _checked(plan: Plan, settings: Settings, known: dict[str, Any]) -> Capture:
+def _checked(plan: AgentPlan, settings: Settings, known: dict[str, Any]) -> Capture:
     ranks = statuses(settings.out)
     checked = [check(settings.out / f"rank{rank['rank']}.json.gz") for rank in ranks]
     expected = ["operators"] if plan.whole else ["operators", "steps"]
     if any("gpu" in rank.get("software", {}) for rank in ranks):
         expected += ["CUDA API calls", "kernels"]
     tool = {"name": "torch", "plan": {**asdict(plan), "mode": plan.mode.value, "folder": ""}}
-    return finished(settings, checked, missing_from(checked, expected, ranks), {**known, "tool": tool}, ranks)
+    return finish(settings, checked, missing_from(checked, expected, ranks), {**known, "tool": tool}, ranks)

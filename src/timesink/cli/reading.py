@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.capture.captured import MANIFEST, step_ms
+from timesink.capture.manifest import MANIFEST, step_ms
 from timesink.cli.output import working
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub

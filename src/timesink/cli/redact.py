@@ -33,7 +33,7 @@ def command(
     Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), Nsight Compute reports (.ncu-rep) and
     text or JSON reports. Names that look like none of these stay: look at what you share.
     """
-    from timesink.capture.redaction.files import redact
+    from timesink.capture.redaction import redact
     from timesink.views.page import Column, Page, Sheet
 
     with translated():

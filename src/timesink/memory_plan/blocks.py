@@ -1,5 +1,10 @@
 """One transformer block, and the loss, as tapes of the operators that PyTorch runs eagerly.
 
+A tape is what eager autograd keeps: operators with the sizes of their results, run forward and back. Forward, a result
+is freed after its last use unless an operator saved it. Backward, an operator's gradients are allocated while the
+gradient of its result and what it saved are still there; then both go. This is how PyTorch runs a program operator by
+operator; a compiler that fuses or reorders operators needs less.
+
 Sizes follow the eager kernels: an amp residual stream is fp32 and every linear casts its input; flash attention saves
 q, k, v, its result and a log-sum-exp; scores of unfused attention are kept in fp32 by softmax; SiLU and its product
 are separate operators. Sequence parallelism cuts what lies between the tensor-parallel regions as well.
@@ -7,10 +12,127 @@ are separate operators. Sequence parallelism cuts what lies between the tensor-p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
 
 from timesink.memory_plan.config import Model, Parallel, Training
-from timesink.memory_plan.terms import Tape, Value
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor's storage. `needs_grad` is false for tokens, masks and tables."""
+
+    name: str
+    size_bytes: int
+    needs_grad: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One operator. `weight_grad_bytes`: gradients of its weights as the backward kernel writes them.
+
+    `keeps` are bytes it saves besides `saves` (masks, statistics); `forward_extra_bytes` and `backward_extra_bytes`
+    live only while it runs. `passes_grad`: its input's gradient is the result's own storage (an addition, a view).
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    output: Value
+    saves: tuple[Value, ...] = ()
+    keeps: int = 0
+    forward_extra_bytes: int = 0
+    backward_extra_bytes: int = 0
+    weight_grad_bytes: int = 0
+    passes_grad: bool = False
+
+
+@dataclass(slots=True)
+class Tape:
+    """Operators in the order they run; the first input of the first one is the stretch's own input."""
+
+    ops: list[Op] = field(default_factory=list)
+
+    def op(
+        self, name: str, inputs: tuple[Value, ...], out_bytes: int, *, saves_output: bool = False, **more: Any
+    ) -> Value:
+        """Append an operator and return its result; `more` are fields of `Op`."""
+        output = Value(name, out_bytes)
+        saves: tuple[Value, ...] = more.pop("saves", ())
+        self.ops.append(Op(name, inputs, output, (*saves, output) if saves_output else saves, **more))
+        return output
+
+    def saved(self) -> list[tuple[str, int]]:
+        """Name and bytes of what stays until the backward pass, each storage once, in the order of the operators."""
+        storages: dict[int, tuple[str, int]] = {}
+        for op in self.ops:
+            for value in op.saves:
+                storages.setdefault(id(value), (value.name, value.size_bytes))
+            if op.keeps:
+                storages[id(op)] = (f"{op.name} statistics or mask", op.keeps)
+        return list(storages.values())
+
+    @property
+    def saved_bytes(self) -> int:
+        """Sum of what stays until the backward pass."""
+        return sum(size for _, size in self.saved())
+
+    def forward_peak_bytes(self, *, is_trained: bool = True) -> int:
+        """Most bytes alive during the forward pass, what it saves included; without training nothing is saved.
+
+        The stretch's own input is counted only where the tape saves it.
+        """
+        uses = Counter(id(value) for op in self.ops for value in op.inputs)
+        last = self.ops[-1].output
+        kept = {id(value) for op in self.ops for value in op.saves if is_trained} | {id(last)}
+        own = {id(value) for op in self.ops for value in op.inputs} - {id(op.output) for op in self.ops}
+        given = {id(value): value.size_bytes for op in self.ops for value in op.inputs if id(value) in own & kept}
+        live = peak = sum(given.values())
+        for op in self.ops:
+            live += op.output.size_bytes + (op.keeps if is_trained else 0)
+            peak = max(peak, live + op.forward_extra_bytes)
+            for value in op.inputs:
+                uses[id(value)] -= 1
+                if not uses[id(value)] and id(value) not in kept and id(value) not in own:
+                    live -= value.size_bytes
+        return peak
+
+    def backward_peak_bytes(self) -> int:
+        """Most bytes alive during the backward pass beyond what was saved, the incoming gradient included."""
+        grads: dict[int, int] = {id(self.ops[-1].output): self.ops[-1].output.size_bytes}
+        keepers = Counter(id(value) for op in self.ops for value in op.saves)
+        live = peak = sum(grads.values())
+        for op in reversed(self.ops):
+            incoming = grads.pop(id(op.output), 0)
+            live, peak = self._step_back(op, grads, live, peak)
+            live += op.weight_grad_bytes
+            live -= incoming if not op.passes_grad else 0
+            for value in op.saves:
+                keepers[id(value)] -= 1
+                live -= value.size_bytes if not keepers[id(value)] else 0
+            live -= op.keeps
+        return peak
+
+    @staticmethod
+    def _step_back(op: Op, grads: dict[int, int], live: int, peak: int) -> tuple[int, int]:
+        """Allocate the gradients of an operator's inputs; a second gradient of one value is added and freed.
+
+        Where the operator passes its gradient on, the first input that needs one gets it without an allocation.
+        """
+        fresh = second = 0
+        handed_on = op.passes_grad
+        for value in op.inputs:
+            if not value.needs_grad:
+                continue
+            allocated = 0 if handed_on else value.size_bytes
+            handed_on = False
+            if id(value) in grads:
+                second += allocated
+            else:
+                grads[id(value)] = value.size_bytes
+                fresh += allocated
+        during = live + fresh + second + op.weight_grad_bytes + op.backward_extra_bytes
+        return live + fresh, max(peak, during)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
-"""What is planned: the model, how it is trained or served, how it is spread, and the GPU it should fit.
+"""What is planned: the model, how it is trained or served, how it is spread over ranks, and the GPU it should fit.
 
-A model's `config.json` from the Hugging Face Hub, read for what memory depends on. No code of the hub runs.
+It is read from a JSON file of our own, or, for the model alone, from the `config.json` of a model on the Hugging Face
+Hub; no code of the hub runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -219,16 +220,10 @@ def _part(kind: type[Part], given: Any, where: str) -> Part:
     unknown = sorted(set(given) - set(hints))
     if unknown:
         raise UsageError(f"{where} has no {unknown[0]!r}", remedy=f"choose from {', '.join(hints)}")
-    missing = [f.name for f in fields(kind) if f.name not in given and not _has_default(f)]  # type: ignore[arg-type]
+    missing = [f.name for f in fields(kind) if f.name not in given and f.default is MISSING]  # type: ignore[arg-type]
     if missing:
         raise UsageError(f"{where} lacks {missing[0]!r}")
     return kind(**{name: _value(hints[name], value, f"{where}.{name}") for name, value in given.items()})
-
-
-def _has_default(field: Any) -> bool:
-    from dataclasses import MISSING
-
-    return field.default is not MISSING
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

@@ -1,14 +1,12 @@
-"""Any `nn.Module`, without a GPU and without memory: one step on the meta device, every storage counted.
+"""Any `nn.Module`, without a GPU and without memory: one step on the meta device, every storage counted. Needs PyTorch.
 
 PyTorch itself runs forward and backward on tensors that have shapes and no data; a dispatch mode sees every operator's
 results, and a storage is counted from its first sight until Python and autograd let go of it. Attention becomes the
-flash operator, as it would on a GPU, unless asked not to. Not seen: workspaces of libraries, fragmentation, what custom
-CUDA extensions allocate, and other operators that PyTorch picks by device.
+flash operator, as it would on a GPU, unless asked not to. PyTorch's own autocast knows no meta device, so its two lists
+are applied here: what runs in 16 bits, with the copies of weights kept until forward ends, and what runs in 32.
 
-The PyTorch modes that `module` runs a step under: storages counted, attention fused, autocast on the meta device.
-
-PyTorch's own autocast knows no meta device, so its two lists are applied here: what runs in 16 bits, with the copies of
-weights kept until forward ends, and what runs in 32.
+Not seen: workspaces of libraries, fragmentation, what custom CUDA extensions allocate, and other operators that PyTorch
+picks by device.
 """
 
 from __future__ import annotations
@@ -19,13 +17,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
-
 from timesink.errors import UsageError
+
+try:
+    import torch
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_iter, tree_map
+except ImportError as absent:
+    raise UsageError("planning an nn.Module needs PyTorch", remedy="pip install torch") from absent
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -75,17 +76,15 @@ def module_memory(
     flash
         Count attention and RMSNorm as CUDA's fused operators. Without: as PyTorch does on a CPU.
     """
-    torch = _torch()
-
     module = module.to("meta")
     given = tuple(tensor.to("meta") for tensor in inputs)
-    counter = storage_counter(ROUND_BYTES)
+    counter = StorageCounter()
     counter.watch([*module.parameters(), *module.buffers(), *given])
     static = counter.live
     weights = sum(rounded(p) for p in module.parameters())
     buffers = sum(rounded(b) for b in module.buffers())
-    casting = autocasting() if autocast else None
-    with counter, fused_operators() if flash else nullcontext(), casting or nullcontext():
+    casting = Autocast() if autocast else None
+    with counter, FusedOperators() if flash else nullcontext(), casting or nullcontext():
         result = module(*given)
         total = loss(result) if loss else result.sum()
         del result
@@ -94,7 +93,7 @@ def module_memory(
         kept, forward_peak = counter.live, counter.peak
         counter.peak = counter.live
         if total.requires_grad:
-            _run_backward(torch, total)
+            _run_backward(total)
 
     gradients = sum(rounded(p.grad) for p in module.parameters() if p.grad is not None)
     return ModuleMemory(
@@ -109,15 +108,7 @@ def module_memory(
     )
 
 
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as absent:
-        raise UsageError("planning an nn.Module needs PyTorch", remedy="pip install torch") from absent
-    return torch
-
-
-def _run_backward(torch: Any, total: Tensor) -> None:
+def _run_backward(total: Tensor) -> None:
     """As `Tensor.backward` does, which would suspend the modes while it runs; recomputation needs them."""
     engine = torch.autograd.Variable._execution_engine
     engine.run_backward(
@@ -132,50 +123,24 @@ def rounded(tensor: Tensor) -> int:
 
 
 _IN_16_BITS = {
-    functional.linear,
-    functional.conv1d,
-    functional.conv2d,
-    functional.conv3d,
-    functional.scaled_dot_product_attention,
-    torch.matmul,
-    torch.mm,
-    torch.bmm,
-    torch.addmm,
-    torch.baddbmm,
-    torch.einsum,
-    torch.Tensor.matmul,
-    torch.Tensor.__matmul__,
-    torch.Tensor.bmm,
-    torch.Tensor.mm,
-}
+    functional.linear, functional.conv1d, functional.conv2d, functional.conv3d,
+    functional.scaled_dot_product_attention, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm,
+    torch.einsum, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.bmm, torch.Tensor.mm,
+}  # fmt: skip
 _IN_32_BITS = {
-    functional.layer_norm,
-    functional.group_norm,
-    functional.softmax,
-    functional.log_softmax,
-    functional.cross_entropy,
-    functional.nll_loss,
-    functional.mse_loss,
-    functional.binary_cross_entropy_with_logits,
-    torch.softmax,
-    torch.log_softmax,
-    torch.exp,
-    torch.log,
-    torch.cumsum,
-    torch.sum,
-    torch.Tensor.softmax,
-    torch.Tensor.sum,
-    torch.Tensor.exp,
-}
+    functional.layer_norm, functional.group_norm, functional.softmax, functional.log_softmax,
+    functional.cross_entropy, functional.nll_loss, functional.mse_loss, functional.binary_cross_entropy_with_logits,
+    torch.softmax, torch.log_softmax, torch.exp, torch.log, torch.cumsum, torch.sum, torch.Tensor.softmax,
+    torch.Tensor.sum, torch.Tensor.exp,
+}  # fmt: skip
 
 
 class StorageCounter(TorchDispatchMode):  # type: ignore[misc]
     """Live and peak bytes of the meta storages seen so far."""
 
-    def __init__(self, round_bytes: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._round_bytes = round_bytes
         self._known: set[int] = set()
 
     def watch(self, tensors: Iterable[Any]) -> None:
@@ -185,7 +150,7 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]
             key = storage._cdata
             if key in self._known or tensor.device.type != "meta":
                 continue
-            size = -(-int(storage.nbytes()) // self._round_bytes) * self._round_bytes
+            size = rounded(tensor)
             self._known.add(key)
             self.live += size
             weakref.finalize(storage, self._let_go, key, size)
@@ -259,18 +224,3 @@ class Autocast(TorchFunctionMode):  # type: ignore[misc]
 def _in_32_bits(value: Any) -> Any:
     is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if is_half else value
-
-
-def storage_counter(round_bytes: int) -> StorageCounter:
-    """A counter that has seen nothing."""
-    return StorageCounter(round_bytes)
-
-
-def fused_operators() -> FusedOperators:
-    """The mode that fuses attention and RMSNorm."""
-    return FusedOperators()
-
-
-def autocasting() -> Autocast:
-    """The mode that casts."""
-    return Autocast()

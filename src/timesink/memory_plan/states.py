@@ -1,15 +1,49 @@
 """Weights, gradients, optimizer state and communication buffers of one rank: what lasts longer than a layer.
 
-Parameters of a transformer, piece by piece, on one rank of a tensor-, pipeline- and expert-parallel job.
+Each is a `Term`: bytes of one category, with the formula and its source. They rest on the numbers of parameters of a
+transformer, piece by piece, on one rank of a tensor-, pipeline- and expert-parallel job.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from timesink.memory_plan.config import Configuration, Model, OptimizerName, Parallel, Precision, Training
-from timesink.memory_plan.terms import PYTORCH, ZERO, Part, Term
 from timesink.units import bytes_text
+
+
+class MemoryCategory(StrEnum):
+    """What memory is planned for, in the order of the ledger. The first ten are those of a measured ledger."""
+
+    WEIGHTS = "weights"
+    CAST_WEIGHTS = "low-precision weight copies"
+    GRADIENTS = "gradients"
+    OPTIMIZER_STATE = "optimizer state"
+    ACTIVATIONS = "activations"
+    TEMPORARIES = "temporaries"
+    COMMUNICATION = "communication"
+    KV_CACHE = "kv cache"
+    INPUTS = "inputs"
+    WORKSPACES = "library workspaces"
+    CONTEXT = "context and libraries"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """`formula` ends in the numbers put into it; `source` says where it is from."""
+
+    part: MemoryCategory
+    name: str
+    size_bytes: int
+    formula: str
+    source: str
+
+
+ZERO = "ZeRO, arXiv:1910.02054"
+KORTHIKANTI = "arXiv:2205.05198"
+EAGER = "eager PyTorch, operator by operator (memory_plan/blocks.py)"
+PYTORCH = "PyTorch source, read in 2.11"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +140,17 @@ _FOREACH = ("adam", "adamw")
 class States:
     """Bytes per category of one rank, whole-step ones. `grad_number` and `weight_number` are bytes of one number.
 
-    `shards` divide weights, gradients and states (1 where they are whole).
+    `grad_shards` and `state_shards` are the ranks that gradients and states are divided over, 1 where they are whole.
     """
 
     params: Parameters
     weight_number: int
     grad_number: int
-    weight_shards: int
     grad_shards: int
     state_shards: int
     terms: tuple[Term, ...]
 
-    def total(self, *parts: Part) -> int:
+    def total(self, *parts: MemoryCategory) -> int:
         """Bytes of those categories."""
         return sum(term.size_bytes for term in self.terms if term.part in parts)
 
@@ -132,15 +165,14 @@ def states(config: Configuration) -> States:
     train, parallel = config.training, config.parallel
     params = parameters(config.model, parallel)
     weight = 2 if train.master_weights else number_bytes(train.precision)
-    grad = weight
     weight_shards, grad_shards, state_shards = _shards(parallel)
     whole = params.total
     terms = [
-        _term(Part.WEIGHTS, "weights", whole, weight, weight_shards, ZERO),
-        *_gradient_terms(whole, grad, grad_shards, parallel),
+        _term(MemoryCategory.WEIGHTS, "weights", whole, weight, weight_shards, ZERO),
+        *_gradient_terms(whole, weight, grad_shards, parallel),
         *_state_terms(whole, weight, state_shards, train),
     ]
-    return States(params, weight, grad, weight_shards, grad_shards, state_shards, tuple(terms))
+    return States(params, weight, weight, grad_shards, state_shards, tuple(terms))
 
 
 def _shards(parallel: Parallel) -> tuple[int, int, int]:
@@ -157,7 +189,7 @@ def _shards(parallel: Parallel) -> tuple[int, int, int]:
             return 1, 1, 1
 
 
-def _term(part: Part, name: str, count: int, number: float, shards: int, source: str) -> Term:
+def _term(part: MemoryCategory, name: str, count: int, number: float, shards: int, source: str) -> Term:
     size = int(count * number / shards)
     per = f"{number:g} B x P" + (f" / {shards} ranks" if shards > 1 else "")
     return Term(part, name, size, f"{per} = {number:g} x {count:,}{f' / {shards}' if shards > 1 else ''}", source)
@@ -167,20 +199,20 @@ def _gradient_terms(whole: int, number: int, shards: int, parallel: Parallel) ->
     """Gradients, and DDP's buckets, which are a second copy of them unless gradients are views into the buckets."""
     source = "torch.nn.parallel.DistributedDataParallel"
     if parallel.sharding == "ddp" and parallel.gradient_as_bucket_view:
-        term = _term(Part.GRADIENTS, "gradients, views into buckets", whole, number, 1, source)
+        term = _term(MemoryCategory.GRADIENTS, "gradients, views into buckets", whole, number, 1, source)
         return [term]
-    found = [_term(Part.GRADIENTS, "gradients", whole, number, shards, ZERO)]
+    found = [_term(MemoryCategory.GRADIENTS, "gradients", whole, number, shards, ZERO)]
     if parallel.sharding == "ddp":
-        found.append(_term(Part.COMMUNICATION, "gradient buckets", whole, number, 1, source))
+        found.append(_term(MemoryCategory.COMMUNICATION, "gradient buckets", whole, number, 1, source))
     return found
 
 
 def _state_terms(whole: int, weight: int, shards: int, train: Training) -> list[Term]:
     name = train.optimizer
     number = 1 if name == "adamw-8bit" else (4 if train.master_weights else weight)
-    found = [_term(Part.OPTIMIZER_STATE, f"{name} state", whole, _STATES[name] * number, shards, ZERO)]
+    found = [_term(MemoryCategory.OPTIMIZER_STATE, f"{name} state", whole, _STATES[name] * number, shards, ZERO)]
     if train.master_weights:
-        found.append(_term(Part.OPTIMIZER_STATE, "fp32 master weights", whole, 4, shards, ZERO))
+        found.append(_term(MemoryCategory.OPTIMIZER_STATE, "fp32 master weights", whole, 4, shards, ZERO))
     return [term for term in found if term.size_bytes]
 
 
@@ -190,8 +222,18 @@ def step_temporaries(config: Configuration, held: States) -> Term:
     count = held.params.total // held.state_shards
     number = 4 if train.master_weights else held.weight_number
     if train.optimizer in _FOREACH:
-        return Term(Part.TEMPORARIES, "roots of second moments", count * number, f"{number} B x {count:,}", PYTORCH)
+        return Term(
+            MemoryCategory.TEMPORARIES, "roots of second moments", count * number, f"{number} B x {count:,}", PYTORCH
+        )
     if train.optimizer == "muon":
         widest = config.model.hidden * config.model.feedforward
-        return Term(Part.TEMPORARIES, "Newton-Schulz products", 6 * widest, f"3 x 2 B x {widest:,}", "arXiv:2502.16982")
-    return Term(Part.TEMPORARIES, "fused step", 0, f"{train.optimizer} works in place ({bytes_text(0)})", PYTORCH)
+        return Term(
+            MemoryCategory.TEMPORARIES,
+            "Newton-Schulz products",
+            6 * widest,
+            f"3 x 2 B x {widest:,}",
+            "arXiv:2502.16982",
+        )
+    return Term(
+        MemoryCategory.TEMPORARIES, "fused step", 0, f"{train.optimizer} works in place ({bytes_text(0)})", PYTORCH
+    )

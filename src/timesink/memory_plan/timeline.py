@@ -1,7 +1,8 @@
 """A training step as a walk over its units (embedding, blocks, loss), and the most memory alive on the way.
 
 Every moment is a sum of what lasts (weights, states), what has piled up (activations on the way forward, gradients on
-the way back) and what the unit at work needs for itself. The peak is the largest moment.
+the way back) and what the unit at work needs for itself. The peak is the largest moment. A served model has four
+moments: one block and the end of prefill, and of a decoding step.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from timesink.memory_plan.blocks import Shapes, block, loss, shapes_of
-from timesink.memory_plan.config import Configuration, Parallel, Training
-from timesink.memory_plan.states import States, states, step_temporaries
-from timesink.memory_plan.terms import Part, Tape
+from timesink.memory_plan.blocks import Shapes, Tape, block, loss, shapes_of
+from timesink.memory_plan.config import Configuration, Model, Parallel, Serving, Training
+from timesink.memory_plan.states import MemoryCategory, States, Term, parameters, states, step_temporaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Moment:
 
     phase: str
     what: str
-    parts: dict[Part, int] = field(hash=False)
+    parts: dict[MemoryCategory, int] = field(hash=False)
 
     @property
     def total_bytes(self) -> int:
@@ -54,20 +54,22 @@ def units(config: Configuration) -> Units:
     layers = model.layers // parallel.pipeline
     whole = block(model, shapes)
     kept = block(model, shapes, recompute_attention=True) if train.recompute == "selective" else whole
+    recomputed = whole.saved_bytes - kept.saved_bytes  # comes back while one block is gone through
     ends = loss(model, shapes, train.chunks if train.loss == "chunked" else 1)
     is_last = parallel.stage == parallel.pipeline - 1
     residual = shapes.tokens * model.hidden * shapes.residual // shapes.outside
     full = train.recompute == "full"
     params = states(config).params
     fused = train.loss == "fused"
+    logits = 4 * shapes.tokens * model.vocab // shapes.tensor  # which a fused loss never stores
     return Units(
         shapes=shapes,
         layers=layers,
         in_flight=in_flight(parallel, train),
         kept_per_block=residual if full else kept.saved_bytes,
         block_forward=whole.forward_peak_bytes() if full else max(whole.forward_peak_bytes() - kept.saved_bytes, 0),
-        block_backward=_recompute_peak(whole) if full else kept.backward_peak_bytes() + _again(whole, kept),
-        loss_kept=(_without_logits(ends, model.vocab, shapes) if fused else ends.saved_bytes) if is_last else 0,
+        block_backward=_recompute_peak(whole) if full else kept.backward_peak_bytes() + recomputed,
+        loss_kept=(ends.saved_bytes - (logits if fused else 0)) if is_last else 0,
         loss_forward=(0 if fused else ends.forward_peak_bytes() - ends.saved_bytes) if is_last else 0,
         loss_backward=(ends.backward_peak_bytes() if not fused else residual * 2) if is_last else residual,
         cast_per_block=2 * params.linear if shapes.amp else 0,
@@ -100,25 +102,16 @@ def _recompute_peak(whole: Tape) -> int:
     return max(whole.forward_peak_bytes() + gradient, whole.saved_bytes + whole.backward_peak_bytes())
 
 
-def _again(whole: Tape, kept: Tape) -> int:
-    """What selective recomputation brings back while one block is gone through."""
-    return whole.saved_bytes - kept.saved_bytes
-
-
-def _without_logits(ends: Tape, vocab: int, shapes: Shapes) -> int:
-    return ends.saved_bytes - 4 * shapes.tokens * vocab // shapes.tensor
-
-
 def moments(config: Configuration) -> Iterator[Moment]:
     """Every candidate for the peak, in the order of a step."""
     held, u = states(config), units(config)
-    sharding = Sharding.of(config, held)
+    sharding = GatherBuffers.of(config, held)
     lasting = {
-        Part.WEIGHTS: held.total(Part.WEIGHTS),
-        Part.OPTIMIZER_STATE: held.total(Part.OPTIMIZER_STATE),
-        Part.COMMUNICATION: held.total(Part.COMMUNICATION),
-        Part.WORKSPACES: 2 * config.gpu.workspace_bytes,
-        Part.INPUTS: inputs_bytes(config),
+        MemoryCategory.WEIGHTS: held.total(MemoryCategory.WEIGHTS),
+        MemoryCategory.OPTIMIZER_STATE: held.total(MemoryCategory.OPTIMIZER_STATE),
+        MemoryCategory.COMMUNICATION: held.total(MemoryCategory.COMMUNICATION),
+        MemoryCategory.WORKSPACES: 2 * config.gpu.workspace_bytes,
+        MemoryCategory.INPUTS: inputs_bytes(config),
     }
     walk = _Walk(config, held, u, sharding, lasting)
     yield from walk.forward()
@@ -127,7 +120,7 @@ def moments(config: Configuration) -> Iterator[Moment]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharding:
+class GatherBuffers:
     """FSDP2 and ZeRO-3: whole copies of one unit's weights and gradients while it is at work.
 
     `forward_bytes` and `backward_bytes` are buffers besides the shards; `root_bytes` stay whole from forward to
@@ -139,7 +132,7 @@ class Sharding:
     root_bytes: int = 0
 
     @classmethod
-    def of(cls, config: Configuration, held: States) -> Sharding:
+    def of(cls, config: Configuration, held: States) -> GatherBuffers:
         """From the sharding mode; 16-bit numbers travel unless the recipe is fp32."""
         if config.parallel.sharding not in ("fsdp2", "zero3") or config.parallel.data == 1:
             return cls()
@@ -157,28 +150,25 @@ class _Walk:
     config: Configuration
     held: States
     u: Units
-    sharding: Sharding
-    lasting: dict[Part, int]
+    sharding: GatherBuffers
+    lasting: dict[MemoryCategory, int]
 
     def _moment(self, phase: str, what: str, **parts: int) -> Moment:
         found = dict(self.lasting)
         for name, size in parts.items():
-            part = Part[name.upper()]
+            part = MemoryCategory[name.upper()]
             found[part] = found.get(part, 0) + size
         return Moment(phase, what, {part: size for part, size in found.items() if size})
 
-    def _always_views(self) -> bool:
-        return self.config.parallel.sharding == "ddp" and self.config.parallel.gradient_as_bucket_view
-
-    def _grads(self, count: int, number: int | None = None) -> int:
-        """Gradients of `count` parameters as they are kept."""
-        size = self.held.grad_number if number is None else number
-        return count * size // self.held.grad_shards
+    def _grads(self, count: int) -> int:
+        """Bytes of the gradients of `count` parameters as they are kept."""
+        return count * self.held.grad_number // self.held.grad_shards
 
     def _standing(self) -> int:
         """Gradients that stand through forward: views into DDP's buckets, or those of earlier micro-batches."""
-        whole = self._grads(self.held.params.total)
-        return whole if self._always_views() or self.config.training.micro_batches > 1 else 0
+        spread = self.config.parallel
+        views = spread.sharding == "ddp" and spread.gradient_as_bucket_view
+        return self._grads(self.held.params.total) if views or self.config.training.micro_batches > 1 else 0
 
     def forward(self) -> Iterator[Moment]:
         """The last block, and the loss, with every block's activations piled up."""
@@ -246,3 +236,67 @@ class _Walk:
         gradients = self._grads(self.held.params.total)
         temporary = step_temporaries(self.config, self.held).size_bytes
         yield self._moment("optimizer", "step", gradients=gradients, temporaries=temporary)
+
+
+_NUMBER = {"fp32": 4, "bf16": 2, "fp8": 1}
+
+
+def kv_bytes_per_token(model: Model, number_bytes: float = 2, tensor: int = 1) -> int:
+    """Bytes of cache per token: ``2 * L * n_kv * d``; with latent attention ``L * (r_kv + d_rope)``, on every rank.
+
+    A rank of a tensor-parallel job holds its share of the key heads, and at least one.
+    """
+    if model.kv_rank:
+        return int(model.layers * (model.kv_rank + model.rope_width) * number_bytes)
+    heads = max((model.kv_heads or model.heads) // tensor, 1)
+    return int(2 * model.layers * heads * model.width * number_bytes)
+
+
+def cached_tokens(serve: Serving) -> int:
+    """Tokens the cache has room for: whole blocks of every sequence where it is paged."""
+    one = serve.context + serve.speculative_tokens
+    return serve.batch * (-(-one // serve.block) * serve.block if serve.block else one)
+
+
+def kv_number_bytes(serve: Serving) -> float:
+    """Bytes of one cached number: as stated, else that of the model."""
+    return serve.kv_bytes or _NUMBER[serve.precision]
+
+
+def serving_terms(config: Configuration) -> tuple[Term, ...]:
+    """What lasts while serving: weights and cache."""
+    assert config.serve is not None
+    serve, model, parallel = config.serve, config.model, config.parallel
+    count = parameters(model, parallel).total
+    number = _NUMBER[serve.precision]
+    per_token = kv_bytes_per_token(model, kv_number_bytes(serve), parallel.tensor) // parallel.pipeline
+    tokens = cached_tokens(serve)
+    shape = "L x (r_kv + d_rope)" if model.kv_rank else "2 x L x n_kv x d_head"
+    source = "arXiv:2405.04434 (MLA)" if model.kv_rank else "arXiv:2305.13245 (GQA), arXiv:2309.06180 (paged)"
+    formula = f"{shape} x {kv_number_bytes(serve):g} B = {per_token:,} B/token x {tokens:,} tokens"
+    return (
+        Term(
+            MemoryCategory.WEIGHTS,
+            "weights",
+            count * number,
+            f"{number} B x P = {number} x {count:,}",
+            "number of parameters",
+        ),
+        Term(MemoryCategory.KV_CACHE, "key-value cache", per_token * tokens, formula, source),
+    )
+
+
+def serving_moments(config: Configuration) -> Iterator[Moment]:
+    """The prefill of the whole batch, and one decoding step."""
+    assert config.serve is not None
+    serve, model = config.serve, config.model
+    lasting = {term.part: term.size_bytes for term in serving_terms(config)}
+    lasting[MemoryCategory.WORKSPACES] = config.gpu.workspace_bytes
+    number = max(_NUMBER[serve.precision], 2)
+    for phase, length in (("prefill", serve.prompt), ("decode", 1 + serve.speculative_tokens)):
+        shapes = Shapes(serve.batch, length, number, number, amp=False, tensor=config.parallel.tensor)
+        work = block(model, shapes).forward_peak_bytes(is_trained=False)
+        stream = shapes.tokens * model.hidden * number
+        yield Moment(phase, "one block", {**lasting, MemoryCategory.TEMPORARIES: work + stream})
+        logits = serve.batch * model.vocab // config.parallel.tensor * number
+        yield Moment(phase, "last norm and logits", {**lasting, MemoryCategory.TEMPORARIES: logits + 2 * stream})

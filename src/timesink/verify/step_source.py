@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.steps_file import VARIABLE
+from timesink.capture.in_program import VARIABLE
 from timesink.errors import ToolFailed, UsageError
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.processes import Finished

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from timesink.measures.memory.ledger import memory_ledger
-from timesink.memory_plan.plan import Plan
-from timesink.memory_plan.terms import Part
+from timesink.memory_plan.plan import MemoryPlan
+from timesink.memory_plan.states import MemoryCategory
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.page import Column, Page, Sheet
@@ -12,7 +12,7 @@ from timesink.views.page import Column, Page, Sheet
 BYTES = "bytes"
 
 
-def plan_page(plan: Plan, measured: Sheet | None = None) -> Page:
+def plan_page(plan: MemoryPlan, measured: Sheet | None = None) -> Page:
     """The verdict, the terms, the phases, the changes, and a comparison where there is one."""
     sheets = [_verdict(plan), _terms(plan), _phases(plan), _changes(plan)]
     if measured is not None:
@@ -25,7 +25,7 @@ def plan_page(plan: Plan, measured: Sheet | None = None) -> Page:
     return Page(f"Planned memory of one rank: {name}", tuple(sheets), notes)
 
 
-def _verdict(plan: Plan) -> Sheet:
+def _verdict(plan: MemoryPlan) -> Sheet:
     gpu = plan.config.gpu
     columns = (Column("what", "what"), Column("value", "value"))
     fits = "fits" if plan.fits else "does not fit"
@@ -40,7 +40,7 @@ def _verdict(plan: Plan) -> Sheet:
     return Sheet("verdict", "Verdict", columns, rows)
 
 
-def _terms(plan: Plan) -> Sheet:
+def _terms(plan: MemoryPlan) -> Sheet:
     columns = (
         Column("part", "category"),
         Column("name", "term"),
@@ -52,19 +52,19 @@ def _terms(plan: Plan) -> Sheet:
     return Sheet("terms", "The peak, term by term", columns, rows, "terms sum to the peak exactly")
 
 
-def _phases(plan: Plan) -> Sheet:
+def _phases(plan: MemoryPlan) -> Sheet:
     columns = (Column("phase", "phase"), Column("what", "at"), Column("bytes", "most alive", unit=BYTES))
     rows = tuple((moment.phase, moment.what, moment.total_bytes) for moment in plan.phases)
     return Sheet("phases", "Phases", columns, rows)
 
 
-def _changes(plan: Plan) -> Sheet:
+def _changes(plan: MemoryPlan) -> Sheet:
     columns = (Column("change", "change"), Column("freed_bytes", "frees", unit=BYTES), Column("cost", "costs"))
     rows = tuple((change.label, change.freed_bytes, change.cost) for change in plan.changes)
     return Sheet("changes", "What one change frees at the peak", columns, rows)
 
 
-def comparison_sheet(plan: Plan, trace: Trace) -> Sheet:
+def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
     """Plan and measurement, category by category, each at its own peak. The first GPU of the trace is taken."""
     columns = (
         Column("part", "category"),
@@ -75,7 +75,7 @@ def comparison_sheet(plan: Plan, trace: Trace) -> Sheet:
     ledger = next(iter(memory_ledger(trace).values()))
     measured = {str(category): size for category, size in ledger.at_peak().items()}
     planned_parts = {str(part): size for part, size in plan.peak.parts.items()}
-    names = [str(part) for part in Part if part is not Part.CONTEXT] + ["unclassified"]
+    names = [str(part) for part in MemoryCategory if part is not MemoryCategory.CONTEXT] + ["unclassified"]
     pairs = [(name, planned_parts.get(name, 0), measured.get(name, 0)) for name in names]
     pairs = [pair for pair in pairs if pair[1] or pair[2]] + [("total", plan.peak_bytes, ledger.peak_bytes)]
     whole = max(ledger.peak_bytes, 1)

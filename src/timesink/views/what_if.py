@@ -10,7 +10,7 @@ from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.views.page import RANK, Column, Page, Sheet
 from timesink.whatif.changes import GRAMMAR, Change, Together
-from timesink.whatif.critical import PathShare
+from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Price, Pricer
 
 _PATH = (

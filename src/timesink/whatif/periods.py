@@ -15,9 +15,8 @@ from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS
-from timesink.whatif.graph import Graph
+from timesink.whatif.graph import Graph, Program
 from timesink.whatif.network import EdgeKind, Replay
-from timesink.whatif.program import Program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +160,7 @@ _KAPPA_DEVIATION: Final = 0.10
 _HOST: Final = (EdgeKind.HOST, EdgeKind.FORK, EdgeKind.JOIN)
 
 
-def calibrated(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
+def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`.
 
     A profiler pays per event it records, so time inside recorded operators, calls and frames shrinks first; only if all

@@ -15,7 +15,7 @@ from typing import Final, assert_never
 import numpy as np
 
 from timesink.model.arrays import Float64Array
-from timesink.whatif.critical import PathShare, path_shares
+from timesink.whatif.critical_path import PathShare, path_shares
 from timesink.whatif.graph import Case, Change, Graph, Touches
 from timesink.whatif.network import DISABLED, EdgeKind, Replay
 from timesink.whatif.periods import Anchors, StepWindows

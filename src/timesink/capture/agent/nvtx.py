@@ -19,6 +19,11 @@ class Nvtx:
     start: Callable[[str], object]
     end: Callable[[object], object]
 
+    def range(self, name: str) -> Callable[[], object]:
+        """Open a nested range; the result closes it."""
+        self.push(name)
+        return self.pop
+
 
 def find_nvtx() -> Nvtx | None:
     """The first way that works; None where NVTX cannot be reached."""

@@ -1,8 +1,7 @@
 """What records the steps: torch.profiler, or the range that nsys and ncu wait for, or nothing.
 
-Times of the single steps of a block, the device included.
-
-Ranges around Python's garbage collections: neither profiler records them by itself, and one can stop a step.
+With them go the stopwatch that times single steps, the device included, and ranges around Python's garbage
+collections, which neither profiler records by itself and any of which can stop a step.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
-from timesink.capture.schedule import Plan
+from timesink.capture.schedule import AgentPlan
 
 
 def wait() -> None:
@@ -128,18 +127,14 @@ def torch_marks(torch: Any) -> GarbageMarks:
 
 def nvtx_marks(nvtx: Nvtx | None) -> GarbageMarks:
     """Marks for Nsight Systems, where NVTX can be reached. Collections end where they begin, on one thread."""
-    if nvtx is None:
-        return GarbageMarks()
-
-    def open() -> Close:
-        nvtx.push(NAME)
-        return nvtx.pop
-
-    return GarbageMarks(open)
+    return GarbageMarks() if nvtx is None else GarbageMarks(lambda: nvtx.range(NAME))
 
 
-class Recorder(Protocol):
-    """Called at step boundaries: `prepare`, `step` after each step of the warm-up, `start`, `step`, then `stop`."""
+class Recorder:
+    """Records nothing, for timing alone; the others record the steps.
+
+    Called at step boundaries: `prepare`, `step` after each step of the warm-up, `start`, `step`, then `stop`.
+    """
 
     def prepare(self, warm_up: int) -> None:
         """Load what takes time; the next `warm_up` steps are not kept."""
@@ -157,10 +152,10 @@ class Recorder(Protocol):
         """Stop without a result."""
 
 
-class TorchRecorder:
-    """torch.profiler with a schedule of its own making; `target` is a `.json.gz` file."""
+class TorchRecorder(Recorder):
+    """torch.profiler, whose own schedule starts the recording; `target` is a `.json.gz` file."""
 
-    def __init__(self, plan: Plan, target: Path) -> None:
+    def __init__(self, plan: AgentPlan, target: Path) -> None:
         self._plan = plan
         self._target = target
         self._profile: Any = None
@@ -189,9 +184,6 @@ class TorchRecorder:
         self._garbage = torch_marks(torch)
         self._garbage.start()
         self._profile.start()
-
-    def start(self) -> None:
-        """The profiler's schedule does it."""
 
     def step(self, number: int) -> None:
         """Tell the profiler, which marks the step."""
@@ -228,7 +220,7 @@ def _synchronisations(torch: Any) -> Any:
         return None
 
 
-class RangeRecorder:
+class RangeRecorder(Recorder):
     """cudaProfilerStart and Stop, and an NVTX range per step; for nsys, which opens `early`, and ncu, which does not:
     it takes seconds for every kernel inside.
     """
@@ -274,25 +266,6 @@ class RangeRecorder:
         if self._open is not None:
             self._nvtx.end(self._open)
         self._open = None if name is None else self._nvtx.start(name)
-
-
-class NoRecorder:
-    """For timing alone."""
-
-    def prepare(self, warm_up: int) -> None:
-        """Nothing."""
-
-    def start(self) -> None:
-        """Nothing."""
-
-    def step(self, number: int) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing."""
-
-    def abandon(self) -> None:
-        """Nothing."""
 
 
 def _profiler_range(which: str) -> None:

@@ -3,41 +3,30 @@
 A step ends where the program says so: ``timesink.step()``, else its own profiler's ``step()``, else the step of the
 first optimizer that steps, else (without gradients) a call of the outermost module.
 
-Which rank this process is, by torch.distributed or by the variables of its launcher.
+Each rank (known from torch.distributed or from the variables of its launcher) tells the capture's parent how far it is
+in one small JSON file, which is replaced at every change of phase.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
-from timesink.capture.agent.recorders import NoRecorder, RangeRecorder, Recorder, Stopwatch, TorchRecorder, wait
-from timesink.capture.agent.status import Status, software
-from timesink.capture.schedule import Mode, Plan
+from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, wait
+from timesink.capture.schedule import AgentPlan, Mode
 
-RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-WORLD_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
-
-
-def rank_and_world(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """(rank, number of ranks); (0, 1) where nothing says otherwise."""
-    distributed = sys.modules.get("torch.distributed")
-    if environment is None and distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    variables = os.environ if environment is None else environment
-    rank = _first(variables, RANK_VARIABLES, 0)
-    return rank, max(_first(variables, WORLD_VARIABLES, 1), rank + 1)
+RANKS = "ranks"
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+_WORLD_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
-def _first(variables: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
-    return next((int(variables[name]) for name in names if variables.get(name, "").isdigit()), default)
-
-
-class Source(IntEnum):
+class StepMark(IntEnum):
     """What marks steps; a higher one wins over a lower one."""
 
     FORWARD = 0
@@ -49,26 +38,26 @@ class Source(IntEnum):
 class Agent:
     """One per process. Every public method may be called from any place of the program, and does little."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AgentPlan) -> None:
         self.plan = plan
-        self.source: Source | None = None
+        self.source: StepMark | None = None
         self.finished = False
         self.prefetched = 0
         self._warm_up = plan.steps.warm_up
         self._ended = 0
         self._process = os.getpid()
         self._status: Status | None = None
-        self._recorder: Recorder = NoRecorder()
+        self._recorder: Recorder = Recorder()
         self._watch: Stopwatch | None = None
         self._first_optimizer: object = None
 
-    def torch_is_here(self) -> None:
-        """The program has imported torch: watch its public places, or record from here on."""
-        from timesink.capture.agent import torch_hooks
-
-        torch_hooks.install(self)
+    def record_whole(self) -> None:
+        """Where the plan is to record the whole program: from now to its end."""
         if self.plan.whole and self._claim():
-            self._record_whole()
+            self._tell(phase="active", step_source="whole")
+            if self.plan.mode is not Mode.TIME:
+                self._recorder.prepare(0)
+                atexit.register(self._end_whole)
 
     def leave(self) -> None:
         """The recorded block is over, whether or not its steps were recorded."""
@@ -78,16 +67,16 @@ class Agent:
 
     def explicit_step(self) -> None:
         """``timesink.step()``."""
-        self.step_ended(Source.EXPLICIT)
+        self.step_ended(StepMark.EXPLICIT)
 
     def optimizer_stepped(self, optimizer: object) -> None:
         """The first optimizer that steps is the one that counts."""
         if self._first_optimizer is None:
             self._first_optimizer = optimizer
         if optimizer is self._first_optimizer:
-            self.step_ended(Source.OPTIMIZER)
+            self.step_ended(StepMark.OPTIMIZER)
 
-    def step_ended(self, source: Source) -> None:
+    def step_ended(self, source: StepMark) -> None:
         """One step has ended, says `source`. Forked children are not the program's ranks."""
         if self.finished or self.plan.whole or os.getpid() != self._process:
             return
@@ -110,7 +99,7 @@ class Agent:
         """Take the rank; a second process of the same rank, or a rank that is not wanted, records nothing."""
         rank, world = rank_and_world()
         status = Status(Path(self.plan.folder), rank, world)
-        if not status.claimed():
+        if not status.claim():
             self.finished = True
             return False
         self._status = status
@@ -164,13 +153,6 @@ class Agent:
         self._tell(profiled=self._watch.result())
         self._finish()
 
-    def _record_whole(self) -> None:
-        """From now to the end of the program."""
-        self._tell(phase="active", step_source="whole")
-        if self.plan.mode is not Mode.TIME:
-            self._recorder.prepare(0)
-            atexit.register(self._end_whole)
-
     def _end_whole(self) -> None:
         if os.getpid() == self._process and not self.finished:
             wait()
@@ -195,3 +177,62 @@ class Agent:
         self._tell(phase="done", software=software())
         if self.plan.stop and not self.plan.whole:
             raise SystemExit(0)
+
+
+class Status:
+    """The status file of one rank. The first process that claims a rank has it."""
+
+    def __init__(self, folder: Path, rank: int, world: int) -> None:
+        self.path = folder / RANKS / f"{rank}.json"
+        self.facts: dict[str, Any] = {"rank": rank, "world": world, "pid": os.getpid(), "phase": "settle", "notes": []}
+
+    def claim(self) -> bool:
+        """Create the file; False where another process of this rank came first."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.open("x", encoding="utf-8").close()
+        except FileExistsError:
+            return False
+        self.tell()
+        return True
+
+    def tell(self, **facts: object) -> None:
+        """Store more facts. A full disk is the parent's to report; the program goes on."""
+        self.facts.update(facts)
+        replacement = self.path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            replacement.write_text(json.dumps(self.facts), encoding="utf-8")
+            replacement.replace(self.path)
+        except OSError as error:
+            sys.stderr.write(f"timesink: cannot write {self.path}: {error.strerror}\n")
+
+
+def software() -> dict[str, str]:
+    """Versions of what the program has loaded, and its GPU."""
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "triton", "jax", "cupy", "numba", "deepspeed", "transformers", "lightning"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            found[name] = str(version)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found["cuda (of torch)"] = str(torch.version.cuda)
+        if torch.cuda.is_available():
+            found["gpu"] = torch.cuda.get_device_name()
+            found["cudnn"] = str(torch.backends.cudnn.version())
+            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return found
+
+
+def rank_and_world(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """(rank, number of ranks); (0, 1) where nothing says otherwise."""
+    distributed = sys.modules.get("torch.distributed")
+    if environment is None and distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    variables = os.environ if environment is None else environment
+    rank = _first(variables, _RANK_VARIABLES, 0)
+    return rank, max(_first(variables, _WORLD_VARIABLES, 1), rank + 1)
+
+
+def _first(variables: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
+    return next((int(variables[name]) for name in names if variables.get(name, "").isdigit()), default)

@@ -1,6 +1,6 @@
-"""Begins in every Python process of the profiled program, and stays out of those that do no work of their own.
+"""Starts the agent in every Python process of the profiled program, except in those that make no steps themselves.
 
-Call a function once a module has been imported, however and whenever the program imports it.
+The agent hooks into torch, which the program imports when it likes: `when_imported` waits for that.
 """
 
 from __future__ import annotations
@@ -13,8 +13,41 @@ import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from timesink.capture import steps_file
-from timesink.capture.schedule import VARIABLE, Plan
+from timesink.capture import in_program
+from timesink.capture.schedule import VARIABLE, AgentPlan
+
+# Launchers, compile workers and data-loading workers: they import torch too, and make no steps.
+_BYSTANDERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "torch._inductor.compile_worker",
+    "compile_worker/__main__.py",
+    "multiprocessing.resource_tracker",
+    "accelerate",
+    "deepspeed",
+)
+
+
+def begin() -> None:
+    """Read the plan, and wait for the program to import torch or to call ``timesink.step()``."""
+    if is_bystander(sys.orig_argv):
+        return
+    from timesink.capture.agent import torch_hooks
+    from timesink.capture.agent.recording import Agent
+
+    agent = Agent(AgentPlan.from_json(os.environ[VARIABLE]))
+    in_program.listeners.append(agent.explicit_step)
+    when_imported("torch", lambda: torch_hooks.install(agent))
+
+
+def is_bystander(arguments: list[str]) -> bool:
+    """Whether a process with this command line only launches or helps those that make the steps."""
+    program = next((n for n, word in enumerate(arguments[1:], 1) if not word.startswith("-")), len(arguments))
+    looked_at = arguments[1 : program + 1]
+    return any(word.endswith(name) for word in looked_at for name in _BYSTANDERS) or any(
+        name in word for word in looked_at for name in ("resource_tracker", "compile_worker")
+    )
 
 
 def when_imported(name: str, then: Callable[[], None]) -> None:
@@ -63,36 +96,3 @@ class _Loader(importlib.abc.Loader):
             module.__spec__.loader = self._wrapped
         module.__loader__ = self._wrapped
         self._then()
-
-
-# Launchers, compile workers and data-loading workers: they import torch too, and make no steps.
-_BYSTANDERS = (
-    "torchrun",
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "torch._inductor.compile_worker",
-    "compile_worker/__main__.py",
-    "multiprocessing.resource_tracker",
-    "accelerate",
-    "deepspeed",
-)
-
-
-def begin() -> None:
-    """Read the plan, and wait for the program to import torch or to call ``timesink.step()``."""
-    if is_bystander(sys.orig_argv):
-        return
-    from timesink.capture.agent.recording import Agent
-
-    agent = Agent(Plan.from_json(os.environ[VARIABLE]))
-    steps_file.listeners.append(agent.explicit_step)
-    when_imported("torch", agent.torch_is_here)
-
-
-def is_bystander(arguments: list[str]) -> bool:
-    """Whether a process with this command line only launches or helps those that make the steps."""
-    program = next((n for n, word in enumerate(arguments[1:], 1) if not word.startswith("-")), len(arguments))
-    looked_at = arguments[1 : program + 1]
-    return any(word.endswith(name) for word in looked_at for name in _BYSTANDERS) or any(
-        name in word for word in looked_at for name in ("resource_tracker", "compile_worker")
-    )

@@ -1,29 +1,35 @@
-"""The public places of PyTorch where steps and phases begin and end. Nothing here runs inside a compiled graph."""
+"""The public places of PyTorch where steps and phases begin and end, wrapped once the program has imported torch.
+
+Two kinds of wrapper: those that tell the agent that a step has ended, and (`--auto-ranges`) those that put ranges
+around data loading, forward, backward, optimizer and checkpoint. Nothing here runs inside a compiled graph.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from timesink.capture.agent.recording import Agent
+from timesink.capture.agent.nvtx import find_nvtx
+from timesink.capture.agent.recording import Agent, StepMark
+from timesink.capture.schedule import Mode
 
 _MUTED = ("start", "stop", "export_chrome_trace", "export_stacks", "export_memory_timeline")
 
 
 def install(agent: Agent) -> None:
-    """Mark phases where the plan asks for them; watch optimizers, profilers and root modules for steps."""
-    from timesink.capture.agent import phases
-    from timesink.capture.schedule import Mode
+    """The program has imported torch: mark phases if so planned, watch for steps, or record from here on.
 
+    Steps are watched for in optimizers, profilers and root modules.
+    """
     if agent.plan.auto_ranges and agent.plan.mode is not Mode.TIME:
-        phases.install(agent.plan.mode)
+        _mark_phases(agent.plan.mode)
     _watch_optimizers(agent)
     _mute_profilers(agent)
     _watch_forward(agent)
     _watch_loaders(agent)
+    agent.record_whole()
 
 
 def _watch_optimizers(agent: Agent) -> None:
@@ -53,8 +59,6 @@ def _mute_profilers(agent: Agent) -> None:
     from torch.autograd.profiler_util import EventList
     from torch.profiler import profile
 
-    from timesink.capture.agent.recording import Source
-
     def is_ours(it: Any) -> bool:
         return getattr(it, "timesink_owns_it", False)
 
@@ -64,7 +68,7 @@ def _mute_profilers(agent: Agent) -> None:
         if is_ours(self):
             own_step(self)
         else:
-            agent.step_ended(Source.PROFILER)
+            agent.step_ended(StepMark.PROFILER)
 
     profile.step = step
     for name in _MUTED:
@@ -89,8 +93,6 @@ def _watch_forward(agent: Agent) -> None:
     """Count calls of the outermost module without gradients, until a better mark of steps has been seen."""
     import torch
 
-    from timesink.capture.agent.recording import Source
-
     module = torch.nn.Module
     original = module.__call__
     inside = threading.local()
@@ -104,8 +106,8 @@ def _watch_forward(agent: Agent) -> None:
         finally:
             inside.depth = 0
         if not torch.is_grad_enabled():
-            agent.step_ended(Source.FORWARD)
-        elif agent.source is not None and agent.source > Source.FORWARD and module.__call__ is called:
+            agent.step_ended(StepMark.FORWARD)
+        elif agent.source is not None and agent.source > StepMark.FORWARD and module.__call__ is called:
             module.__call__ = original
         return result
 
@@ -134,3 +136,74 @@ def _watch_loaders(agent: Agent) -> None:
         agent.prefetched = max(agent.prefetched, loader.num_workers * (loader.prefetch_factor or 0))
 
     _MultiProcessingDataLoaderIter.__init__ = created
+
+
+def _mark_phases(mode: Mode) -> None:
+    """Put ranges around the public places where phases begin and end."""
+    import torch
+    from torch.utils.data import dataloader
+
+    marked = PhaseMarker(mode)
+    iterators = dataloader._BaseDataLoaderIter
+    iterators.__next__ = marked(iterators.__next__, "data")
+    iterators.next = iterators.__next__
+    torch.nn.Module.__call__ = marked(torch.nn.Module.__call__, "forward")
+    torch.autograd.backward = marked(torch.autograd.backward, "backward")
+    torch.save = marked(torch.save, "checkpoint")
+    _mark_optimizers(marked)
+
+
+class PhaseMarker:
+    """Puts one range around the outermost call of each kind; calls inside it, and compiled ones, have none."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+        self._inside = threading.local()
+        self._open: Callable[[str], Callable[[], object]] | None = None
+
+    def __call__(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The function, with a range called `name` around it."""
+        import torch
+
+        @wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or getattr(self._inside, name, False):
+                return function(*args, **kwargs)
+            setattr(self._inside, name, True)
+            if self._open is None:
+                self._open = _range_opener(self._mode)
+            close = self._open(name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                close()
+                setattr(self._inside, name, False)
+
+        return called
+
+
+def _range_opener(mode: Mode) -> Callable[[str], Callable[[], object]]:
+    """Opens a range and returns what closes it: as NVTX for nsys and ncu, as `record_function` for torch.profiler."""
+    if mode is Mode.TORCH:
+        return _record_function
+    nvtx = find_nvtx()
+    return (lambda name: lambda: None) if nvtx is None else nvtx.range
+
+
+def _record_function(name: str) -> Callable[[], object]:
+    from torch.autograd.profiler import record_function
+
+    span = record_function(name)
+    span.__enter__()
+    return lambda: span.__exit__(None, None, None)
+
+
+def _mark_optimizers(marked: PhaseMarker) -> None:
+    from torch.optim.optimizer import Optimizer
+
+    original = Optimizer.profile_hook_step
+
+    def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+        return marked(original(step), "optimizer")
+
+    Optimizer.profile_hook_step = staticmethod(hooked)

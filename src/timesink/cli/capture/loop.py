@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timesink.capture.captured import MANIFEST, Capture
+from timesink.capture.manifest import MANIFEST, Capture
 from timesink.cli import options
 from timesink.cli.capture import options as given
 from timesink.cli.capture.options import translated
@@ -24,7 +24,7 @@ from timesink.units import share_text
 from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from timesink.capture.captured import Capture
+    from timesink.capture.manifest import Capture
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
@@ -194,10 +194,10 @@ class Loop:
 
     def _ncu(self, out: Path, patterns: Sequence[str]) -> Capture:
         from timesink import capture
-        from timesink.capture.schedule import Steps
+        from timesink.capture.schedule import StepSchedule
 
         settle, timed, _ = self._counts
-        steps = Steps(settle + timed, 0, 0, 1)
+        steps = StepSchedule(settle + timed, 0, 0, 1)
         chosen: dict[str, Any] = {
             "kernels": "|".join(f"({pattern})" for pattern in patterns),
             "set_name": "full",
@@ -207,10 +207,10 @@ class Loop:
         return capture.ncu(self._program, steps=steps, out=out, **chosen, **common)
 
     def _steps(self) -> Any:
-        from timesink.capture.schedule import Steps
+        from timesink.capture.schedule import StepSchedule
 
         settle, timed, active = self._counts
-        return Steps(settle, timed, active=active)
+        return StepSchedule(settle, timed, active=active)
 
 
 def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from timesink.capture.ncu_flags import NcuOptions
+    from timesink.capture.ncu_run import NcuOptions
     from timesink.capture.running import Settings
 
 
@@ -48,7 +48,7 @@ def ncu(
     counts = given.Counts(settle, timed, 0, steps)
     run = {"whole": whole, "unprofiled": unprofiled, "keep_running": keep_running, "timeout_s": timeout}
     with translated():
-        from timesink.capture.ncu_flags import NcuOptions
+        from timesink.capture.ncu_run import NcuOptions
 
         names = tuple(metrics.split(",")) if metrics else ()
         ranges = tuple(nvtx or ())
@@ -71,12 +71,11 @@ def ncu(
 
 def _made(program: Sequence[str], tool: Path | None, chosen: NcuOptions, settings: Settings, what: str) -> int:
     """Print the command, check it, or run it."""
-    from timesink.capture.ncu_flags import ncu_command
-    from timesink.capture.running import agent_environment
-    from timesink.capture.tool_runs import capture_ncu, ncu_by_range, range_plan
-    from timesink.capture.tools import installed
+    from timesink.capture.ncu_run import capture_ncu, ncu_by_range, ncu_command
+    from timesink.capture.running import agent_environment, range_plan
+    from timesink.capture.tools import installed_tool
 
-    found = installed("ncu", tool)
+    found = installed_tool("ncu", tool)
     if what == "run":
         return finished(capture_ncu(program, found, chosen, settings))
     by_range = ncu_by_range(program, settings)

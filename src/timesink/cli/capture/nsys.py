@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from timesink.capture.nsys import NsysOptions
+    from timesink.capture.nsys_run import NsysOptions
     from timesink.capture.running import Settings
 
 
@@ -50,7 +50,7 @@ def nsys(
     counts = given.Counts(settle, timed, warm_up, steps)
     run = {"whole": whole, "auto_ranges": auto_ranges, "keep_running": keep_running, "timeout_s": timeout}
     with translated():
-        from timesink.capture.nsys import NsysOptions
+        from timesink.capture.nsys_run import NsysOptions
 
         traces = tuple(part.strip() for part in trace.split(","))
         graphs = "graph" if whole_graphs else "node"
@@ -62,12 +62,11 @@ def nsys(
 
 def _made(program: Sequence[str], tool: Path | None, chosen: NsysOptions, settings: Settings, what: str) -> int:
     """Print the command, check it, or run it."""
-    from timesink.capture.nsys import nsys_command
-    from timesink.capture.running import agent_environment
-    from timesink.capture.tool_runs import capture_nsys, nsys_by_range, range_plan
-    from timesink.capture.tools import installed
+    from timesink.capture.nsys_run import capture_nsys, nsys_by_range, nsys_command
+    from timesink.capture.running import agent_environment, range_plan
+    from timesink.capture.tools import installed_tool
 
-    found = installed("nsys", tool)
+    found = installed_tool("nsys", tool)
     if what == "run":
         return finished(capture_nsys(program, found, chosen, settings))
     by_range = nsys_by_range(program, chosen, settings)

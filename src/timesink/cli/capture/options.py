@@ -113,14 +113,13 @@ def settings(
     **others: object,
 ) -> Settings:
     """Settings from options; `others` are fields of `Settings`. `CaptureError` for numbers that make no sense."""
-    from timesink.capture.calls import default_folder
     from timesink.capture.errors import CaptureError, Fault
-    from timesink.capture.running import Settings
-    from timesink.capture.schedule import Steps
+    from timesink.capture.running import Settings, default_folder
+    from timesink.capture.schedule import StepSchedule
 
     if absent := [path for path in config_files or () if not path.is_file()]:
         raise CaptureError(Fault.REQUEST, f"there is no file {absent[0]}", remedy="check --config-file")
-    steps = Steps(counts.settle, counts.timed, counts.warm_up, counts.active)
+    steps = StepSchedule(counts.settle, counts.timed, counts.warm_up, counts.active)
     where = out if out is not None else default_folder(tool)
     return Settings(where, steps, config_files=tuple(config_files or ()), **others)  # type: ignore[arg-type]
 

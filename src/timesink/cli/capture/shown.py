@@ -12,7 +12,7 @@ from timesink.cli.output import sink
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
-    from timesink.capture.captured import Capture
+    from timesink.capture.manifest import Capture
     from timesink.capture.running import Settings
     from timesink.capture.tools import Tool
 

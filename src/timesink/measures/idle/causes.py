@@ -21,7 +21,7 @@ from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif.program import Work
+from timesink.whatif.graph import RankWork
 
 # In order of priority: of two that enclose an instant, the first named speaks for it, down to `logging`. Below that,
 # the innermost activity speaks for itself.
@@ -129,7 +129,7 @@ class _Part:
     cause: Int64Array
 
 
-def host_activity(trace: Trace, work: Work, windows: Intervals) -> HostActivity:
+def host_activity(trace: Trace, work: RankWork, windows: Intervals) -> HostActivity:
     """Activity of a rank's launching threads, of the rows that touch the windows."""
     threads = work.calls.threads
     timeline_of = np.arange(len(threads))
@@ -139,7 +139,7 @@ def host_activity(trace: Trace, work: Work, windows: Intervals) -> HostActivity:
     return HostActivity(_segments(joined), {table: _segments(part) for table, part in parts.items()}, timeline_of)
 
 
-def _part(trace: Trace, table: Table, work: Work, timeline_of: Int64Array, windows: Intervals) -> _Part:
+def _part(trace: Trace, table: Table, work: RankWork, timeline_of: Int64Array, windows: Intervals) -> _Part:
     """Rows of a table that touch the windows on a launching thread."""
     frame = trace.get(table)
     number = {pair: n for n, pair in enumerate(work.calls.threads)}

@@ -11,7 +11,7 @@ import polars as pl
 from timesink.measures.idle.causes import CODE, HostActivity, Segments
 from timesink.model.arrays import BoolArray, IntArray
 from timesink.model.tables import API_CALLS
-from timesink.whatif.program import Work
+from timesink.whatif.graph import RankWork
 
 # A drain ends this soon after the release at most: the gap may begin later, with unrelated work of another stream.
 _DRAIN_SLACK_NS: Final = 20_000
@@ -61,7 +61,7 @@ class _Gaps:
     timeline: IntArray
 
 
-def cut_gaps(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> Pieces:
+def cut_gaps(gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> Pieces:
     """Cut every gap, placed before: host part, launch latency, dependency, and what is left on the device."""
     known = _known(gaps, work, activity)
     host_end = np.clip(known.launch_ns, known.start_ns, known.end_ns)
@@ -76,13 +76,13 @@ def cut_gaps(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> Pieces:
     return Pieces.joined([part.taken(np.flatnonzero(part.end_ns > part.start_ns)) for part in parts])
 
 
-def placed(gaps: pl.DataFrame, work: Work) -> pl.DataFrame:
+def placed(gaps: pl.DataFrame, work: RankWork) -> pl.DataFrame:
     """The gaps with `place`: the op that ended each, by its place among the rank's ops."""
     place = work.ops.places_of(gaps["op"].to_numpy())
     return gaps.with_columns(pl.Series("place", place, pl.Int64))
 
 
-def _known(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> _Gaps:
+def _known(gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> _Gaps:
     ops, calls = work.ops, work.calls
     op = gaps["place"].to_numpy()
     call = ops.call[op]
@@ -96,12 +96,12 @@ def _known(gaps: pl.DataFrame, work: Work, activity: HostActivity) -> _Gaps:
     )  # fmt: skip
 
 
-def _inside_graph(known: _Gaps, work: Work) -> BoolArray:
+def _inside_graph(known: _Gaps, work: RankWork) -> BoolArray:
     """The op that ended the gap is not the first of its graph launch: no launch could have come in between."""
     return known.end_ns > work.blocks.start_ns[known.block]
 
 
-def _drains(known: _Gaps, work: Work, activity: HostActivity, host_end: IntArray) -> tuple[IntArray, IntArray]:
+def _drains(known: _Gaps, work: RankWork, activity: HostActivity, host_end: IntArray) -> tuple[IntArray, IntArray]:
     """The call whose wait drained the device before each gap (-1: none), and how far the restart is charged to it.
 
     Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
@@ -137,7 +137,7 @@ def _drains(known: _Gaps, work: Work, activity: HostActivity, host_end: IntArray
     return found, until
 
 
-def _sync_parts(known: _Gaps, work: Work, call: IntArray, until: IntArray, sync_row: IntArray) -> Pieces:
+def _sync_parts(known: _Gaps, work: RankWork, call: IntArray, until: IntArray, sync_row: IntArray) -> Pieces:
     gap = np.flatnonzero(call >= 0)
     calls = work.calls
     thread = calls.thread[call[gap]]
@@ -198,7 +198,7 @@ def _call_rows(segments: Segments, timeline: IntArray, time_ns: IntArray) -> Int
     return np.where(place >= 0, segments.row[np.maximum(place, 0)], -1) if segments.row.size else place
 
 
-def _device_parts(known: _Gaps, work: Work, host_end: IntArray, sync_row: IntArray) -> list[Pieces]:
+def _device_parts(known: _Gaps, work: RankWork, host_end: IntArray, sync_row: IntArray) -> list[Pieces]:
     """After the launch: latency, then a dependency on another device, then an ordinary gap or one unexplained."""
     linked = (known.call >= 0) & ~_inside_graph(known, work)
     late = np.where(linked, known.launch_ns + work.costs.latency_late_ns(known.op), known.start_ns)
@@ -237,7 +237,7 @@ def _device_parts(known: _Gaps, work: Work, host_end: IntArray, sync_row: IntArr
     ]
 
 
-def _sources(known: _Gaps, work: Work) -> tuple[IntArray, IntArray]:
+def _sources(known: _Gaps, work: RankWork) -> tuple[IntArray, IntArray]:
     """When the last event that the op's block waited for came, and the class of the op that raised it."""
     ends = np.full(known.block.size, np.iinfo(np.int64).min, np.int64)
     source = np.zeros(known.block.size, np.int64)
@@ -251,7 +251,7 @@ def _sources(known: _Gaps, work: Work) -> tuple[IntArray, IntArray]:
     return ends, classes
 
 
-def _last_raised(work: Work, low: int, high: int) -> tuple[IntArray, IntArray]:
+def _last_raised(work: RankWork, low: int, high: int) -> tuple[IntArray, IntArray]:
     """For the blocks `low` to `high` that waited for an event: the block that raised the last, and the block itself."""
     events = work.events
     within = np.flatnonzero((events.sink >= low) & (events.sink <= high))

@@ -23,11 +23,10 @@ from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.critical import PathPieces, path_pieces
-from timesink.whatif.graph import Graph
-from timesink.whatif.periods import Anchors, StepWindows, calibrated
+from timesink.whatif.critical_path import PathPieces, path_pieces
+from timesink.whatif.graph import Graph, Program, RankWork, ranks_of
+from timesink.whatif.periods import Anchors, StepWindows, calibrate
 from timesink.whatif.pricing import Pricer
-from timesink.whatif.program import Program, Work, ranks_of
 
 
 @remembered
@@ -40,11 +39,11 @@ def programs(trace: Trace) -> Mapping[int, Program]:
 _OPS_KEPT: Final = 200_000
 
 
-def work_of(trace: Trace, rank: int) -> Work:
+def work_of(trace: Trace, rank: int) -> RankWork:
     """What a rank did: its program where that is kept anyway, else its parts alone."""
     if trace.get(DEVICE_OPS).height <= _OPS_KEPT:
         return programs(trace)[rank]
-    return Work.read_work(trace, rank)
+    return RankWork.read_work(trace, rank)
 
 
 @remembered
@@ -79,7 +78,7 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
     found: dict[int, Pricer] = {}
     for rank, pricer in pricers(trace).items():
         windows = pricer.anchors.windows
-        found[rank] = Pricer(calibrated(pricer.graph, step_ns, windows), windows, pricer.residual_ratio)
+        found[rank] = Pricer(calibrate(pricer.graph, step_ns, windows), windows, pricer.residual_ratio)
     return found
 
 

@@ -1,13 +1,25 @@
-"""The command line of `ncu`, as the installed version takes it."""
+"""Captures with Nsight Compute: the command line as the installed version takes it, and the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
-from timesink.capture.tools import Tool
+from timesink.capture.manifest import Capture, check
+from timesink.capture.running import (
+    Settings,
+    explained,
+    is_python,
+    range_plan,
+    refuse_failure,
+    run_tool,
+    split_options,
+)
+from timesink.capture.schedule import StepSchedule
+from timesink.capture.tools import Tool, installed_tool
 
 # Kernels of NCCL and NVSHMEM wait for other ranks: replayed, or held back while another rank is replayed, they hang.
 NO_COMMUNICATION = "regex:^(?!.*(nccl|nvshmem))"
@@ -65,12 +77,51 @@ class NcuOptions:
                 )
 
 
+def ncu(
+    program: Sequence[str],
+    *,
+    steps: int | StepSchedule = 1,
+    out: Path | None = None,
+    tool: Path | None = None,
+    **options: Any,
+) -> Capture:
+    """Profile kernels of `steps` steps with Nsight Compute; `tool` is the ncu to use. Raises `CaptureError`.
+
+    Options are the fields of `Settings` and of `NcuOptions`, by name.
+    """
+    chosen, settings = split_options("ncu", NcuOptions, steps, out, options)
+    return capture_ncu(program, installed_tool("ncu", tool), NcuOptions(**chosen), settings)
+
+
+def capture_ncu(program: Sequence[str], tool: Tool, options: NcuOptions, settings: Settings) -> Capture:
+    """One report of profiled kernels, `kernels.ncu-rep`."""
+    by_range = ncu_by_range(program, settings)
+    report = settings.out.absolute() / "kernels.ncu-rep"
+    argv = ncu_command(tool, options, report, program, by_range)
+    watched = run_tool(program, argv, tool, settings, range_plan(settings, True) if by_range else None)
+    ended = watched.ended
+    if "ERR_NVGPUCTRPERM" in ended.said():
+        raise explained(ended, tool.title, settings.out)
+    if by_range:
+        refuse_failure(ended, watched.ranks, "the program", settings)
+    elif ended.status != 0:
+        raise explained(ended, "the program", settings.out)
+    if not report.is_file() and "No kernels were profiled" not in ended.said():
+        raise explained(ended, tool.title, settings.out)
+    return watched.finish(check(report), ["kernel profiles"])
+
+
+def ncu_by_range(program: Sequence[str], settings: Settings) -> bool:
+    """Whether steps are profiled: not for other than Python programs, nor for whole ones."""
+    return is_python(program) and not settings.whole
+
+
 def ncu_command(tool: Tool, options: NcuOptions, report: Path, program: Sequence[str], by_range: bool) -> list[str]:
     """`by_range`: profile between cudaProfilerStart and Stop only. Raises `CaptureError` for what the version lacks."""
     argv = [str(tool.path), "--export", str(report), "--force-overwrite", "--target-processes", "all"]
     argv += ["--kernel-name-base", "function"]
     argv += ["--kernel-name", f"regex:{options.kernels}" if options.kernels else NO_COMMUNICATION]
-    argv += _what(options)
+    argv += _metrics(options)
     if options.nvtx:
         argv.append("--nvtx")
         argv += [word for range_ in options.nvtx for word in ("--nvtx-include", range_)]
@@ -88,7 +139,7 @@ def ncu_command(tool: Tool, options: NcuOptions, report: Path, program: Sequence
     return [*argv, *program]
 
 
-def _what(options: NcuOptions) -> list[str]:
+def _metrics(options: NcuOptions) -> list[str]:
     """Metrics, else sections, else a set."""
     if options.metrics:
         return ["--metrics", ",".join(options.metrics)]

@@ -1,4 +1,7 @@
-"""What each blocking call waited for (R3): the device work whose end let it go on."""
+"""What each blocking call waited for (R3): the device work whose end let it go on.
+
+Orders between streams (R10): which op had to end before which op on another stream could start.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.calls import CallKind
-from timesink.knowledge.kernels import COPY
+from timesink.knowledge.kernels import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
-from timesink.model.tables import DEVICE_OPS, SYNCS
+from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Ops
 from timesink.whatif.host import Calls
@@ -39,7 +42,7 @@ class Releases:
 
 def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> Releases:
     """Releases of device, stream and event synchronisations, of blocking copies and of calls that free memory."""
-    launches = Launches.of(calls, ops, blocks)
+    launches = LaunchOrder.of(calls, ops, blocks)
     kind = calls.kind
     parts = [
         _device_syncs(np.flatnonzero(kind == CallKind.DEVICE_SYNC), calls, blocks, launches),
@@ -57,7 +60,7 @@ def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Launches:
+class LaunchOrder:
     """Launched blocks in order of launch, and per stream the blocks on it in that order."""
 
     block: IntArray
@@ -66,7 +69,7 @@ class Launches:
     on_stream: dict[int, tuple[Int64Array, IntArray]]
 
     @classmethod
-    def of(cls, calls: Calls, ops: Ops, blocks: Blocks) -> Launches:
+    def of(cls, calls: Calls, ops: Ops, blocks: Blocks) -> LaunchOrder:
         """Sort what was launched."""
         launched = np.flatnonzero(blocks.call >= 0)
         at = calls.start_ns[blocks.call[launched]] if launched.size else np.empty(0, np.int64)
@@ -104,7 +107,7 @@ def _pairs(call: IntArray, block: IntArray, inferred: BoolArray | bool = False) 
     return call[found], block[found], flags[found]
 
 
-def _device_syncs(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+def _device_syncs(chosen: IntArray, calls: Calls, blocks: Blocks, launches: LaunchOrder) -> Pairs:
     """The last block launched on each stream before the call. Streams idle since the call before need no edge."""
     start = calls.start_ns[chosen]
     order = np.argsort(start, kind="stable")
@@ -121,14 +124,14 @@ def _device_syncs(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Laun
     return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))  # type: ignore[return-value]
 
 
-def _freeing(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+def _freeing(chosen: IntArray, calls: Calls, blocks: Blocks, launches: LaunchOrder) -> Pairs:
     """cudaFree and its like drain the device: taken so only where the call is seen to outlast running work (R4)."""
     call, block, inferred = _nearest(chosen, calls, blocks, launches)
     waited = blocks.end_ns[block] > calls.start_ns[call]
     return call[waited], block[waited], inferred[waited]
 
 
-def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks, launches: Launches) -> Pairs:
+def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks, launches: LaunchOrder) -> Pairs:
     """The last block launched on the stream that `syncs` names, else on the thread's latest, else the nearest."""
     chosen = np.flatnonzero(calls.kind == CallKind.STREAM_SYNC)
     stream = _recorded_streams(trace, rank, calls, ops)[chosen]
@@ -178,7 +181,7 @@ def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> IntArr
     return answer
 
 
-def _stream_used_last(chosen: IntArray, calls: Calls, ops: Ops, launches: Launches, blocks: Blocks) -> IntArray:
+def _stream_used_last(chosen: IntArray, calls: Calls, ops: Ops, launches: LaunchOrder, blocks: Blocks) -> IntArray:
     """The stream of the last block that the calling thread launched before the call, or -1."""
     thread = calls.thread[launches.call]
     order = np.lexsort((launches.at_ns, thread))
@@ -194,7 +197,7 @@ def _stream_used_last(chosen: IntArray, calls: Calls, ops: Ops, launches: Launch
     return answer
 
 
-def _nearest(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Launches) -> Pairs:
+def _nearest(chosen: IntArray, calls: Calls, blocks: Blocks, launches: LaunchOrder) -> Pairs:
     """The block, launched before the call, whose end came last before the return: only if the return followed soon."""
     if not chosen.size or not launches.block.size:
         return _pairs(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -219,3 +222,108 @@ def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> tu
     waits = (calls.kind[call] == CallKind.COPY_BLOCKING) | pageable_out | pageable_in.fill_null(False).to_numpy()
     waits &= blocks.end_ns[copies] <= calls.end_ns[call] + _CLOCK_SLACK_NS
     return call[waits], copies[waits]
+
+
+# A source that ended this long after its sink started cannot have been waited for: the inference was wrong.
+_EVENT_WAITS_CLOCK_SLACK_NS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventEdges:
+    """Pairs of blocks (source ends before sink starts), and whether each was recorded or inferred."""
+
+    source: Int64Array
+    sink: Int64Array
+    inferred: BoolArray
+
+
+def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> EventEdges:
+    """Recorded edges where the trace has both ends of them; PyTorch's known pattern for waits that name no event."""
+    launches = LaunchOrder.of(calls, ops, blocks)
+    source, sink, known = _recorded(trace, rank, calls, ops, launches)
+    waits = np.flatnonzero(calls.kind == CallKind.STREAM_WAIT)
+    unnamed = waits[~np.isin(calls.correlation[waits], known)]
+    guess_source, guess_sink = _by_pattern(unnamed, calls, ops, blocks, launches)
+    inferred = np.repeat([False, True], [source.size, guess_source.size])
+    source, sink = np.concatenate((source, guess_source)), np.concatenate((sink, guess_sink))
+    possible = (blocks.end_ns[source] <= blocks.start_ns[sink] + _EVENT_WAITS_CLOCK_SLACK_NS) & (source != sink)
+    return EventEdges(source[possible], sink[possible], inferred[possible])
+
+
+def _recorded(
+    trace: Trace, rank: int, calls: Calls, ops: Ops, launches: LaunchOrder
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Source and sink of each usable row of `event_waits`; correlations of the waits that were usable.
+
+    A wait on a record that came after it is discarded: kineto before its change 1339 wrote such pairs.
+    """
+    empty = np.empty(0, np.int64)
+    rows = trace.get(EVENT_WAITS).filter(
+        (pl.col("rank") == rank) & (pl.col("waited_stream") >= 0) & (pl.col("record_correlation") >= 0)
+    )
+    if not rows.height or not len(calls):
+        return empty, empty, empty
+    number = {(device, stream): n for n, (device, _, stream) in reversed(list(enumerate(ops.streams)))}
+    any_device = {stream: n for n, (_, _, stream) in reversed(list(enumerate(ops.streams)))}
+    records = np.flatnonzero(calls.kind == CallKind.EVENT_RECORD)
+    recorded_at = dict(zip(calls.correlation[records].tolist(), calls.start_ns[records].tolist(), strict=True))
+    found: list[tuple[int, int, int]] = []
+    wanted = rows.select("device", "stream", "waited_stream", "record_correlation", "correlation", "start_ns")
+    for device, stream, waited, record, correlation, start in wanted.iter_rows():
+        at = recorded_at.get(record)
+        if at is None or at > start:
+            continue
+        source = launches.last_on(number.get((device, waited), any_device.get(waited, -1)), np.array([at]))[0]
+        sink = _next_on(launches, number.get((device, stream), any_device.get(stream, -1)), start)
+        if source >= 0 and sink >= 0:
+            found.append((int(source), sink, -1 if correlation is None else correlation))
+    if not found:
+        return empty, empty, empty
+    columns = np.array(found, np.int64).T
+    return columns[0], columns[1], columns[2]
+
+
+def _next_on(launches: LaunchOrder, stream: int, after_ns: int) -> int:
+    if stream not in launches.on_stream:
+        return -1
+    at, block = launches.on_stream[stream]
+    place = int(np.searchsorted(at, after_ns, side="left"))
+    return int(block[place]) if place < block.size else -1
+
+
+def _by_pattern(
+    waits: Int64Array, calls: Calls, ops: Ops, blocks: Blocks, launches: LaunchOrder
+) -> tuple[Int64Array, Int64Array]:
+    """A wait call orders the thread's next launch behind earlier work of another stream.
+
+    Before a collective that is the last computation; before a computation, the last collective; on other streams, the
+    launch just before on another stream. The caller drops what the observed times refute.
+    """
+    empty = np.empty(0, np.int64)
+    if not waits.size or not launches.block.size:
+        return empty, empty
+    talks = ops.op_class[blocks.op[launches.block]] == COMMUNICATION
+    places = np.arange(launches.block.size)
+    last_talk = np.maximum.accumulate(np.where(talks, places, -1))
+    last_work = np.maximum.accumulate(np.where(talks, -1, places))
+    stream = ops.stream[blocks.op[launches.block]]
+    sink = _next_by_thread(waits, calls, launches)
+    waits, sink = waits[sink >= 0], sink[sink >= 0]
+    before = np.searchsorted(launches.at_ns, calls.start_ns[waits], side="left") - 1
+    waits, sink, before = waits[before >= 0], sink[before >= 0], before[before >= 0]
+    source = np.where(talks[sink], last_work[before], last_talk[before])
+    source = np.where((source < 0) & (stream[before] != stream[sink]), before, source)
+    usable = (source >= 0) & (stream[np.maximum(source, 0)] != stream[sink])
+    return launches.block[source[usable]], launches.block[sink[usable]]
+
+
+def _next_by_thread(waits: Int64Array, calls: Calls, launches: LaunchOrder) -> Int64Array:
+    """Place, in launch order, of the calling thread's next launch after each wait, or -1."""
+    thread = calls.thread[launches.call]
+    answer = np.full(waits.size, -1, np.int64)
+    for number in np.unique(calls.thread[waits]):
+        mine = np.flatnonzero(thread == number)
+        asked = np.flatnonzero(calls.thread[waits] == number)
+        place = np.searchsorted(launches.at_ns[mine], calls.start_ns[waits[asked]], side="left")
+        answer[asked] = np.where(place < mine.size, mine[np.minimum(place, mine.size - 1)], -1) if mine.size else -1
+    return answer

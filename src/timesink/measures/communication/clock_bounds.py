@@ -1,10 +1,11 @@
-"""Between which limits each clock's offset must lie: causality of collectives, propagated until nothing tightens.
+"""Lower and upper bounds of each clock's offset, from causality in collectives and messages.
 
-Nobody leaves a collective before everybody has come. So there is an instant m at which all are inside, and for each
-rank start <= m + offset <= end by its own clock. These are difference constraints; with one clock as reference,
-shortest paths (Bellman-Ford over ranks and collectives) give the tightest limits they imply. Of a message only half
-of that is true: nobody has received it before its sender began to send. Clocks may drift against each other by at most
-`drift_ratio`: then a limit at one collective is a limit at another, wider by drift times their distance.
+Nobody leaves a collective before everybody has arrived. So there is an instant m at which all ranks are inside, and by
+the clock of each rank start <= m + offset <= end. These are difference constraints (Cormen et al., "Introduction to
+Algorithms", chapter on single-source shortest paths): with one clock as reference, Bellman-Ford over ranks and
+collectives gives the tightest bounds they imply. A message gives one of the two constraints: nobody has received it
+before its sender began to send. Clocks may drift against each other by at most `drift_ratio`: a bound at one collective
+is therefore a bound at another, wider by the drift times the time between them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _ROUNDS: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visits:
-    """One row per clock and collective or message: who was in which one from when to when, by that clock.
+    """One row per clock and collective or message (`instance`): start and end by that clock, in ns.
 
-    `holds`: nobody else leaves before this one has come; `held`: it leaves only after those. Both in a collective; of a
-    message its sender holds and its receiver is held.
+    `holds` is true where no other participant can leave before this one has arrived, `held` where this one cannot leave
+    before those have. Both are true in a collective; in a message the sender holds and the receiver is held.
     """
 
     clock: Int64Array
@@ -43,15 +44,21 @@ class Visits:
 
 
 def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Int64Array, Int64Array]:
-    """Lowest and highest offset of each row's clock against clock 0, at that collective; -+UNKNOWN where none follows.
+    """Lowest and highest offset (ns) of each row's clock against clock 0, at that row; -+UNKNOWN where unbounded.
 
-    The offset is what the clock shows minus what clock 0 shows. A lowest above a highest says that the rows contradict
-    each other: matched wrongly, or drifting faster than assumed.
+    The offset is what the clock shows minus what clock 0 shows. A lowest offset above the highest says that the rows
+    contradict each other: they were matched wrongly, or the clocks drift faster than `drift_ratio`.
+
+        clock  instance  start_ns  end_ns
+          0        0          0      100
+          1        0         40      130    alone: offset between 40 - 100 = -60 and 130 - 0 = 130
+          0        1        200      210
+          1        1        205      215    alone: between -5 and 15; without drift that holds for both rows of clock 1
     """
     if not visits.clock.size:
         return visits.start_ns, visits.end_ns
     base = np.full(visits.clocks, np.iinfo(np.int64).max)
-    np.minimum.at(base, visits.clock, visits.start_ns)  # clocks may differ by decades: each counts from its first call
+    np.minimum.at(base, visits.clock, visits.start_ns)  # clocks may differ by decades: each counts from its first start
     begun = base[visits.clock]
     start, end = visits.start_ns - begun, visits.end_ns - begun
     rows = _Rows.of(visits, start, drift_ratio)
@@ -63,7 +70,17 @@ def offset_bounds(visits: Visits, drift_ratio: float) -> tuple[Int64Array, Int64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """Visits by clock and time; `group` lists them by instance, `first` begins each instance there."""
+    """The index arrays of `_highest_offsets`: visits sorted by clock and time, and how to group them by instance.
+
+    `order` sorts the visits; `clock` and `widening` (drift since the clock's first start, ns) are in that order.
+    `group` lists sorted positions by instance, `first` are the places in `group` where an instance begins, and `which`
+    numbers the instance of each place. Four visits (clock, instance) = (0, 7), (0, 9), (1, 7), (1, 9), sorted already:
+
+        position    0  1  2  3
+        group       0  2  1  3      instance 7 is at positions 0 and 2, instance 9 at 1 and 3
+        first       0     2
+        which       0  0  1  1
+    """
 
     order: Int64Array
     clock: Int64Array
@@ -91,9 +108,17 @@ class _Side:
 
 
 def _highest_offsets(rows: _Rows, leaving: _Side, entering: _Side) -> Int64Array:
-    """Shortest paths from clock 0: offset <= (offset' - entering') + leaving for any two in one collective.
+    """Shortest paths from clock 0: offset <= (offset' - entering') + leaving for any two participants of an instance.
 
-    With times negated and their roles exchanged the same sum bounds the negated offset, hence the offset from below.
+    Each round takes, per instance, the least `bound - enter` of its participants, adds each one's own `leave`, and
+    carries the result along each clock; it ends when nothing tightens. With times negated and their roles exchanged the
+    same sum bounds the negated offset, hence the offset from below. The rows of `offset_bounds`' example:
+
+        clock  enter  leave   at first   through the instance   along the clock
+          0        0    100          0          0                      0
+          1       40    130    UNKNOWN    (0 - 0) + 130 = 130         15
+          0      200    210          0          0                      0
+          1      205    215    UNKNOWN    (0 - 200) + 215 = 15        15
     """
     leave, enter = leaving.time_ns[rows.order], entering.time_ns[rows.order]
     leaves, enters = leaving.counts[rows.order], entering.counts[rows.order]
@@ -114,7 +139,16 @@ def _highest_offsets(rows: _Rows, leaving: _Side, entering: _Side) -> Int64Array
 
 
 def _spread_over_time(clock: Int64Array, bound: Int64Array, widening: Int64Array) -> Int64Array:
-    """Each bound, or a neighbour's on the same clock widened by the drift between them; rows lie in time order."""
+    """Each bound, or that of another row of the same clock plus the drift between the two, whichever is tighter.
+
+    Rows are in order of clock and time; `widening` grows with time, so differences of it are the drift between rows.
+
+        clock  widening  bound   result
+          0           0     50       50
+          0          10    100       60    50 + (10 - 0)
+          1           0    UNKNOWN   30    20 + (10 - 0)
+          1          10     20       20
+    """
     forward = _running_minimum(clock, bound - widening) + widening
     backward = _running_minimum(clock[::-1], (bound + widening)[::-1])[::-1] - widening
     spread = np.minimum(bound, np.minimum(forward, backward))
@@ -122,14 +156,21 @@ def _spread_over_time(clock: Int64Array, bound: Int64Array, widening: Int64Array
 
 
 def _running_minimum(group: Int64Array, value: Int64Array) -> Int64Array:
-    """The running minimum, begun anew at each group; rows of a group are adjacent."""
+    """The running minimum, begun anew at each group; rows of a group are adjacent.
+
+    Step s lets every row look s rows back, s doubling: after log2(longest group) steps a row has seen all before it.
+
+        group   0  0  1  1
+        value   5  3  4  6
+        result  5  3  4  4
+    """
     value = value.copy()
     first = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1]))) if group.size else group
-    place = np.arange(group.size)
-    begun = np.repeat(first, np.diff(np.concatenate((first, [group.size]))))
+    length = np.diff(np.concatenate((first, [group.size])))
+    before = np.arange(group.size) - np.repeat(first, length)  # how many rows of its group a row has before it
     step = 1
-    while step < group.size and (place - begun).max(initial=0) >= step:
-        inside = np.flatnonzero(place - begun >= step)
+    while before.max(initial=0) >= step:
+        inside = np.flatnonzero(before >= step)
         value[inside] = np.minimum(value[inside], value[inside - step])
         step *= 2
     return value

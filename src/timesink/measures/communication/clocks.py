@@ -1,8 +1,9 @@
-"""Clocks of different hosts, aligned on collectives: a point estimate, and limits that causality proves.
+"""Clocks of different hosts, aligned on collectives: a point estimate, and the bounds that causality proves.
 
-The estimate is the median of how far ends lie apart: a collective is over for everybody at about the same instant. The
-limits hold whatever the skew of those ends; the estimate is moved into them where it lies outside. Sends and receives
-limit clocks too, each pair on one side; they enter the estimate only where collectives do not connect all clocks.
+The estimate is a median of differences of ends: a collective is over for everybody at about the same instant. The
+bounds (`clock_bounds`) hold however much those ends differ; an estimate outside them is moved to the nearer bound.
+Sends and receives bound clocks too, each pair on one side; they enter the estimate only where collectives do not
+connect all clocks. Throughout, an offset is what a clock shows minus what clock 0 shows at the same instant, in ns.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ _ASSUMED_ERROR_NS: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """One clock against the first. `offset_ns` is what it shows beyond clock 0, in the middle of its calls; the true
-    offset lies within `error_ns` of it (None: nothing limits it). `residual_ns` is the median distance of single
-    collectives from the estimate. `drift_ratio` is 0 where none rises above the noise.
+    """One clock against clock 0.
+
+    `offset_ns` is its offset in the middle of its calls; the true one lies within `error_ns` of it (None: nothing
+    bounds it). `residual_ns` is the median distance of single collectives from the estimate. `drift_ratio` is the
+    change of the offset per time, 0 where none rises above the noise. `consistent`: its bounds do not contradict.
     """
 
     name: str
@@ -47,12 +50,12 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clocks:
-    """`calls`: the matched calls with `offset_ns` and `error_ns` (null: unbounded) of their clock at that moment;
-    `pairs`: the same of sends and receives.
+    """All clocks of a job, and its calls placed on clock 0.
 
-    `shared_clock_ok` says whether ranks known to share a clock agree with that, by the same limits; None where no two
-    ranks do. `assumed_shared`: no file says so, but all ranks seem to be on one host. Times minus `offset_ns` are on
-    the clock of the first rank.
+    `calls` are the matched calls with `offset_ns` and `error_ns` (null: unbounded) of their clock at that moment, and
+    `pairs` the same of sends and receives: a time minus `offset_ns` is the time on the clock of the first rank.
+    `shared_clock_ok` says whether ranks known to share a clock agree with that, by the same bounds; None where no two
+    ranks share one. `assumed_shared`: no file says so, but all ranks seem to be on one host.
     """
 
     clocks: tuple[Clock, ...]
@@ -63,22 +66,22 @@ class Clocks:
 
     @property
     def worst_error_ns(self) -> int | None:
-        """The largest error of any clock; None where one of them is not limited at all."""
+        """The largest error of any clock; None where one of them is not bounded at all."""
         errors = [clock.error_ns for clock in self.clocks]
         return None if None in errors else max((error for error in errors if error is not None), default=0)
 
 
 def align_clocks(calls: pl.DataFrame, members: pl.DataFrame, pairs: pl.DataFrame | None = None) -> Clocks:
-    """Align the clocks of the ranks in matched `calls` and `pairs` (of sends and receives, instance numbers of their
-    own); `members` says which ranks share a clock.
+    """Align the clocks of the ranks in matched `calls` and in `pairs`, the matched sends and receives.
 
-    Where no file names its host, ranks whose GPUs are different ones of a list they all see, and whose clocks then turn
-    out to show the same time, are taken to share a host, and so a clock.
+    `members` (of a `Job`) says which ranks share a clock. Instance numbers of pairs must differ from those of calls.
+    Where no file names its host, the ranks are taken to share a host, and so a clock, if they use different GPUs of a
+    list that all of them see and their clocks turn out to show the same time.
     """
     pairs = calls.clear() if pairs is None else pairs
-    found = _align(calls, pairs, members)
-    if not _on_one_host(members, found):
-        return found
+    clocks = _align(calls, pairs, members)
+    if not _on_one_host(members, clocks):
+        return clocks
     shared = _align(calls, pairs, members.with_columns(clock=pl.lit("one host, as it seems")))
     error = pl.lit(_ASSUMED_ERROR_NS, pl.Int64)
     return Clocks(
@@ -90,40 +93,38 @@ def align_clocks(calls: pl.DataFrame, members: pl.DataFrame, pairs: pl.DataFrame
     )
 
 
-def _on_one_host(members: pl.DataFrame, found: Clocks) -> bool:
+def _on_one_host(members: pl.DataFrame, clocks: Clocks) -> bool:
     ranks = members["rank"].n_unique()
-    if len(found.clocks) < 2 or members["host"].null_count() < members.height or members.height != ranks:
+    if len(clocks.clocks) < 2 or members["host"].null_count() < members.height or members.height != ranks:
         return False
     visible = members["visible_devices"].unique().to_list()
     if members["device"].n_unique() != ranks or len(visible) != 1 or (visible[0] or 0) < ranks:
         return False
     return all(
         clock.consistent and clock.error_ns is not None and abs(clock.offset_ns) <= min(clock.error_ns, _SAME_CLOCK_NS)
-        for clock in found.clocks[1:]
+        for clock in clocks.clocks[1:]
     )
 
 
 def _align(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> Clocks:
     every = pl.concat([calls.with_columns(paired=pl.lit(False)), pairs.with_columns(paired=pl.lit(True))])
-    clock_of = _clocks_of(members, every)
+    clock_of = _number_clocks(members, every)
     every = every.join(clock_of, on="rank", how="left", maintain_order="left")
-    known = every.filter("rigorous")
-    number = known["clock_number"].to_numpy().astype(np.int64)
-    visits = _visits(known, number)
+    rigorous = every.filter("rigorous")
+    visits = _visits(rigorous, rigorous["clock_number"].to_numpy().astype(np.int64))
     low, high = offset_bounds(visits, MAX_DRIFT_RATIO)
-    alone = every.filter(~pl.col("paired"))
-    fits = _fit_clocks(alone if _connects_all(alone, every) else every)
+    collectives = every.filter(~pl.col("paired"))
+    fits = _fit_clocks(collectives if _connects_all(collectives, every) else every)
     names = clock_of.sort("clock_number").group_by("clock_number", "clock", maintain_order=True).agg("rank")
-    found, parts = [], [every.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
-    for at, name, ranks in names.rows():
-        mine = every.filter(pl.col("clock_number") == at)
-        bounds = _Limits.of(visits, low, high, at)
-        clock, aligned = _aligned_clock(mine, fits.get(at), bounds, at)
-        found.append(replace(clock, name=name, ranks=tuple(sorted(ranks))))
-        parts.append(aligned)
-    whole = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
-    calls, pairs = (whole.filter(pl.col("paired") == paired).drop("paired") for paired in (False, True))
-    return Clocks(tuple(found), calls, pairs, _shared_clock_ok(known, clock_of))
+    clocks, parts = [], [every.clear().with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(0, pl.Int64))]
+    for number, name, ranks in names.rows():
+        own = every.filter(pl.col("clock_number") == number)
+        clock, placed = _place(own, fits.get(number), _Bounds.of(visits, low, high, number), number)
+        clocks.append(replace(clock, name=name, ranks=tuple(sorted(ranks))))
+        parts.append(placed)
+    placed = pl.concat(parts).drop("clock", "clock_number").sort("instance", "rank", "device")
+    calls, pairs = (placed.filter(pl.col("paired") == paired).drop("paired") for paired in (False, True))
+    return Clocks(tuple(clocks), calls, pairs, _shared_clock_ok(rigorous, clock_of))
 
 
 def _connects_all(calls: pl.DataFrame, every: pl.DataFrame) -> bool:
@@ -143,22 +144,29 @@ def _connects_all(calls: pl.DataFrame, every: pl.DataFrame) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Limits:
-    """Limits of one clock's offset at the times of its rigorous calls."""
+class _Bounds:
+    """Lowest and highest offset of one clock at the times of its rigorous calls, ascending."""
 
     time_ns: Int64Array
     low_ns: Int64Array
     high_ns: Int64Array
 
     @classmethod
-    def of(cls, visits: Visits, low: Int64Array, high: Int64Array, clock: int) -> _Limits:
-        mine = np.flatnonzero(visits.clock == clock)
-        mine = mine[np.argsort(visits.start_ns[mine], kind="stable")]
-        mine = mine[(low[mine] > -UNKNOWN) & (high[mine] < UNKNOWN)]
-        return cls(visits.start_ns[mine], low[mine], high[mine])
+    def of(cls, visits: Visits, low: Int64Array, high: Int64Array, clock: int) -> _Bounds:
+        rows = np.flatnonzero((visits.clock == clock) & (low > -UNKNOWN) & (high < UNKNOWN))
+        rows = rows[np.argsort(visits.start_ns[rows], kind="stable")]
+        return cls(visits.start_ns[rows], low[rows], high[rows])
 
     def at(self, time_ns: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The limits at other times: those of the call before and the call after, widened by drift, intersected."""
+        """The bounds at other times: those of the call before and of the call after, widened by drift, intersected.
+
+        With calls at 0 and 1_000_000 ns, bounds [-50, 50] and [0, 20], and 500 ns of drift per 1_000_000:
+
+            time_ns   from the call before    from the call after    result
+                  0           -50 ..  50            -500 .. 520       -50 ..  50
+            100_000          -100 .. 100            -450 .. 470      -100 .. 100
+            900_000          -500 .. 500             -50 ..  70       -50 ..  70
+        """
         if not self.time_ns.size:
             return np.full(time_ns.size, -UNKNOWN, np.int64), np.full(time_ns.size, UNKNOWN, np.int64)
         after = np.minimum(np.searchsorted(self.time_ns, time_ns), self.time_ns.size - 1)
@@ -173,7 +181,7 @@ class _Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Offset at `middle_ns` by the clock's own time, and its change with time."""
+    """Offset at `middle_ns` by the clock's own time, its change with time, and the median distance from that line."""
 
     offset_ns: int
     drift_ratio: float
@@ -185,13 +193,13 @@ class _Fit:
         return np.asarray(self.offset_ns + moved, np.int64)
 
 
-def _clocks_of(members: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _number_clocks(members: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """rank, clock, clock_number; clock 0 is that of the lowest rank with calls. A rank of unknown clock has its own."""
     own = pl.coalesce("clock", pl.format("rank {}", "rank"))
     silent = ~pl.col("rank").is_in(calls["rank"].unique().implode())
     ranks = members.select("rank", own.alias("clock")).unique("rank", keep="first", maintain_order=True)
     order = ranks.sort(silent, "rank")["clock"].unique(maintain_order=True).to_list()
-    numbers = {name: at for at, name in enumerate(order)}
+    numbers = {name: number for number, name in enumerate(order)}
     number = pl.col("clock").replace_strict(numbers, return_dtype=pl.Int64, default=None)
     return ranks.with_columns(number.alias("clock_number")).sort("rank")
 
@@ -203,117 +211,155 @@ def _visits(calls: pl.DataFrame, clock: Int64Array) -> Visits:
 
 
 def _fit_clocks(calls: pl.DataFrame) -> dict[int, _Fit]:
-    """The point estimate of each clock: medians of ends against what the others say of each collective's end.
+    """The point estimate of each clock, by number: how its ends differ from the common end of each collective.
 
-    Two medians in turn, offset and common end, settle after a few rounds also where no group spans all clocks.
+    Offsets follow from common ends and common ends from offsets, each by a median in turn. That settles after a few
+    rounds, also where no group spans all clocks. Two collectives of two clocks, with ends by each clock:
+
+        clock  instance  end   first end of the clock  own end   common end  difference
+          0        0     100                     100         0            0           0
+          0        1     300                     100       200          200           0
+          1        0    1140                    1140         0            0           0
+          1        1    1344                    1140       204          200           4    median 2, + 1140 - 100
     """
     if not calls.height:
         return {}
     clock = calls["clock_number"].to_numpy().astype(np.int64)
-    instance = calls["instance"].to_numpy()
-    end, start = calls["end_ns"].to_numpy(), calls["start_ns"].to_numpy()
-    base = {int(at): int(end[clock == at].min()) for at in np.unique(clock)}
-    own = end - np.array([base[int(at)] for at in clock], np.int64)
-    offset = _first_offsets(clock, instance, own)
+    instance, start, end = (calls[name].to_numpy() for name in ("instance", "start_ns", "end_ns"))
+    first_end = np.full(int(clock.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_end, clock, end)
+    own_end = end - first_end[clock]  # clocks may differ by decades, which medians in float64 would not resolve
+    offset = _first_offsets(clock, instance, own_end)
     for _ in range(_ROUNDS):
-        common = _common_end(clock, instance, own - offset[clock])
-        offset = _group_medians(clock, own - common, offset)
+        difference = own_end - _common_end(clock, instance, own_end - offset[clock])
+        offset = _group_medians(clock, difference, offset)
         offset = offset - offset[0]
-    apart = own - _common_end(clock, instance, own - offset[clock])
-    zero = base.get(0, min(base.values()))
-    return {
-        int(at): _fit_line(start[clock == at], apart[clock == at], base[int(at)] - zero, bool(at == 0))
-        for at in np.unique(clock)
-    }
+    difference = own_end - _common_end(clock, instance, own_end - offset[clock])
+    fits = {}
+    for number in np.unique(clock).tolist():
+        own = clock == number
+        shift = int(first_end[number]) - int(first_end[0])
+        fits[number] = _fit_line(start[own], difference[own], shift, is_reference=number == 0)
+    return fits
 
 
-def _first_offsets(clock: Int64Array, instance: Int64Array, own: Int64Array) -> Int64Array:
-    """A first guess: clocks reached from clock 0 over collectives they share, one after another."""
-    count = int(clock.max()) + 1
+def _first_offsets(clock: Int64Array, instance: Int64Array, own_end: Int64Array) -> Int64Array:
+    """A first guess per clock: clocks are reached from clock 0 over collectives they share, one after another.
+
+    A clock's guess is the median difference between its ends and the latest end that reached clocks give:
+
+        clock  instance  own end
+          0        0         0     reached first: collective 0 ends at 0
+          1        0         7     offset 7 - 0 = 7
+          1        1        30     then collective 1 ends at 30 - 7 = 23
+          2        1        33     offset 33 - 23 = 10
+    """
+    count, never = int(clock.max()) + 1, np.iinfo(np.int64).min
     offset, reached = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     reached[0] = True
     while True:
         inside = reached[clock]
-        ends = np.full(int(instance.max()) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(ends, instance[inside], (own - offset[clock])[inside])
-        new = ~inside & (ends[instance] > np.iinfo(np.int64).min)
+        ends = np.full(int(instance.max()) + 1, never)
+        np.maximum.at(ends, instance[inside], (own_end - offset[clock])[inside])
+        new = ~inside & (ends[instance] > never)
         if not new.any():
             return offset
-        for at in np.unique(clock[new]):
-            mine = new & (clock == at)
-            offset[at] = int(np.median(own[mine] - ends[instance[mine]]))
-            reached[at] = True
+        for number in np.unique(clock[new]):
+            own = new & (clock == number)
+            offset[number] = int(np.median(own_end[own] - ends[instance[own]]))
+            reached[number] = True
 
 
-def _common_end(clock: Int64Array, instance: Int64Array, aligned: Int64Array) -> Int64Array:
-    """For each row, when its collective ended: by clock 0 where that took part, else by the median of those there."""
-    frame = pl.DataFrame({"instance": instance, "end": aligned, "first": clock == 0})
+def _common_end(clock: Int64Array, instance: Int64Array, aligned_end: Int64Array) -> Int64Array:
+    """For each row, when its collective ended: by clock 0 where that took part, else the median of its participants.
+
+    clock     0  1  1  2
+    instance  0  0  1  1
+    end       5  9  4  8
+    result    5  5  6  6
+    """
+    frame = pl.DataFrame({"instance": instance, "end": aligned_end, "first": clock == 0})
     by_first = pl.col("end").filter("first").median().over("instance")
     end = pl.coalesce(by_first, pl.col("end").median().over("instance"))
     return frame.select(end.round().cast(pl.Int64)).to_series().to_numpy()
 
 
 def _group_medians(group: Int64Array, value: Int64Array, otherwise: Int64Array) -> Int64Array:
-    found = otherwise.copy()
+    """The median value of each group by its number, rounded; groups without a row keep their element of `otherwise`."""
     medians = pl.DataFrame({"group": group, "value": value}).group_by("group").agg(pl.col("value").median())
-    found[medians["group"].to_numpy()] = np.rint(medians["value"].to_numpy()).astype(np.int64)
-    return found
+    result = otherwise.copy()
+    result[medians["group"].to_numpy()] = np.rint(medians["value"].to_numpy()).astype(np.int64)
+    return result
 
 
-def _fit_line(start: Int64Array, apart: Int64Array, shift: int, reference: bool) -> _Fit:
-    """Offset and drift of one clock from single differences; drift only where it rises above their noise."""
+def _fit_line(start: Int64Array, difference: Int64Array, shift: int, is_reference: bool) -> _Fit:
+    """Offset and drift of one clock from single differences of ends, plus `shift`.
+
+    The slope runs from the median of the first third of the calls to that of the last third (a resistant line, Tukey,
+    "Exploratory Data Analysis", 1977). It is kept only where it explains several times what the calls scatter around
+    the line; else the clock has a constant offset, the median.
+    """
     middle = int(start.min() + (start.max() - start.min()) // 2)
-    level = int(np.median(apart))
-    noise = float(np.median(np.abs(apart - level)))
-    flat = _Fit(0 if reference else level + shift, 0.0, middle, round(noise))
-    if reference or start.size < _DRIFT_CALLS or int(np.ptp(start)) < _DRIFT_WINDOW_NS:
+    level = int(np.median(difference))
+    noise = float(np.median(np.abs(difference - level)))
+    flat = _Fit(0 if is_reference else level + shift, 0.0, middle, round(noise))
+    if is_reference or start.size < _DRIFT_CALLS or int(np.ptp(start)) < _DRIFT_WINDOW_NS:
         return flat
     order = np.argsort(start, kind="stable")
     third = start.size // 3
     early, late = order[:third], order[-third:]
     run = float(np.median(start[late]) - np.median(start[early]))
-    slope = float(np.median(apart[late]) - np.median(apart[early])) / run if run > 0 else 0.0
+    slope = float(np.median(difference[late]) - np.median(difference[early])) / run if run > 0 else 0.0
     slope = float(np.clip(slope, -MAX_DRIFT_RATIO, MAX_DRIFT_RATIO))
-    straight = apart - slope * (start - middle)
-    left = float(np.median(np.abs(straight - np.median(straight))))
-    if abs(slope) * run < _ABOVE_NOISE * max(left, 1.0):
+    level_without_slope = difference - slope * (start - middle)
+    scatter = float(np.median(np.abs(level_without_slope - np.median(level_without_slope))))
+    if abs(slope) * run < _ABOVE_NOISE * max(scatter, 1.0):
         return flat
-    return _Fit(int(np.median(straight)) + shift, slope, middle, round(left))
+    return _Fit(int(np.median(level_without_slope)) + shift, slope, middle, round(scatter))
 
 
-def _aligned_clock(calls: pl.DataFrame, fit: _Fit | None, limits: _Limits, number: int) -> tuple[Clock, pl.DataFrame]:
+def _place(calls: pl.DataFrame, fit: _Fit | None, bounds: _Bounds, number: int) -> tuple[Clock, pl.DataFrame]:
+    """One clock, yet without name and ranks, and its calls with `offset_ns` and `error_ns`.
+
+    The offset at a call is the fit moved into the bounds; the error is the distance to the farther bound. Where bounds
+    contradict each other, the fit stands as it is and the error is unknown.
+
+        fit   bounds     offset  error
+         10   -5 .. 15       10     15
+         30   -5 .. 15       15     20
+         10   none           10   null
+         10   20 ..  5       10   null, and not consistent
+    """
     time = calls["start_ns"].to_numpy()
     if number == 0 or fit is None:
         residual = fit.residual_ns if fit else 0
-        known = 0 if number == 0 else None
-        clock = Clock("", (), 0, known, 0.0, residual, calls.height, True)
-        return clock, calls.with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(known, pl.Int64))
-    low, high = limits.at(time)
+        error = 0 if number == 0 else None
+        clock = Clock("", (), 0, error, 0.0, residual, calls.height, True)
+        return clock, calls.with_columns(offset_ns=pl.lit(0, pl.Int64), error_ns=pl.lit(error, pl.Int64))
+    low, high = bounds.at(time)
     consistent = bool((low <= high).all())
     guess = fit.at(time)
     offset = np.where(low <= high, np.clip(guess, low, high), guess)
     bounded = (low > -UNKNOWN) & (high < UNKNOWN)
-    error = np.where(bounded, np.maximum(high - offset, offset - low), 0)
-    middle_low, middle_high = limits.at(np.array([fit.middle_ns]))
+    errors = np.where(bounded, np.maximum(high - offset, offset - low), 0)
+    middle_low, middle_high = bounds.at(np.array([fit.middle_ns]))
     middle = int(np.clip(fit.offset_ns, middle_low[0], middle_high[0])) if consistent else fit.offset_ns
-    worst = int(error.max()) if bounded.all() and consistent else None
+    worst = int(errors.max()) if bounded.all() and consistent else None
     clock = Clock("", (), middle, worst, fit.drift_ratio, fit.residual_ns, calls.height, consistent)
-    columns = pl.DataFrame({"offset_ns": offset, "error_ns": error, "bounded": bounded & consistent})
-    aligned = pl.concat([calls, columns], how="horizontal").with_columns(
-        pl.when("bounded").then(pl.col("error_ns")).alias("error_ns")
-    )
-    return clock, aligned.drop("bounded")
+    known_error = pl.when(pl.Series(bounded & consistent)).then(pl.Series(errors))
+    return clock, calls.with_columns(pl.Series("offset_ns", offset), known_error.alias("error_ns"))
 
 
-def _shared_clock_ok(known: pl.DataFrame, clock_of: pl.DataFrame) -> bool | None:
-    """Whether offset 0 lies within the limits of ranks that are said to share the first rank's clock."""
+def _shared_clock_ok(rigorous: pl.DataFrame, clock_of: pl.DataFrame) -> bool | None:
+    """Whether offset 0 lies within the bounds of all ranks that are said to share a clock; None where none do."""
     shared = clock_of.group_by("clock").agg(pl.col("rank").sort()).filter(pl.col("rank").list.len() > 1)
-    if not shared.height or not known.height:
+    if not shared.height or not rigorous.height:
         return None
     for ranks in shared["rank"].to_list():
-        mine = known.filter(pl.col("rank").is_in(ranks))
-        number = mine["rank"].replace_strict({rank: at for at, rank in enumerate(ranks)}, return_dtype=pl.Int64)
-        low, high = offset_bounds(_visits(mine, number.to_numpy()), 0.0)
+        theirs = rigorous.filter(pl.col("rank").is_in(ranks))
+        numbers = {rank: number for number, rank in enumerate(ranks)}
+        number = theirs["rank"].replace_strict(numbers, return_dtype=pl.Int64)
+        low, high = offset_bounds(_visits(theirs, number.to_numpy()), 0.0)
         if ((low > 0) | (high < 0)).any():
             return False
     return True

@@ -15,16 +15,15 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.communication.waits import collective_waits
-from timesink.measures.ranks.job import job
+from timesink.measures.ranks.job import OP_KEY, job, launches_of
 from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
 
@@ -44,7 +43,7 @@ class SmallPart:
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallCollectives:
     """`calls`: rank, device, bytes, start_ns (of the transfer: after the last arrival, where that is known), end_ns,
-    launch_ns (length of the call that launched it)."""
+    launch_length_ns (of the call that launched it)."""
 
     trace: Trace
     calls: pl.DataFrame
@@ -64,6 +63,7 @@ class SmallCollectives:
         begin, over = step_windows(self.trace, device)
         inside = np.searchsorted(np.sort(start), over) - np.searchsorted(np.sort(start), begin)
         step_ns, period = per_step_ns(self.trace, device, exposed), period_ns(self.trace, device)
+        launch_ns = small["launch_length_ns"].drop_nulls().to_numpy()
         per_step = float(inside.mean()) if inside.size else 0.0
         return SmallPart(
             per_step=per_step,
@@ -71,36 +71,19 @@ class SmallCollectives:
             exposed=exposed,
             exposed_step_ns=step_ns,
             exposed_ratio=step_ns / period if period else 0.0,
-            launch_step_ns=_mean(small["launch_ns"]) * per_step,
+            launch_step_ns=(float(launch_ns.mean()) if launch_ns.size else 0.0) * per_step,
         )
 
 
 def small_collectives(trace: Trace) -> SmallCollectives:
     """Collectives with the transfer they contain."""
     waits = collective_waits(trace)
-    key = ["rank", "device", "start_ns", "end_ns", "stream"]
-    waited = waits.calls.unique(key, keep="first").select(*key, "wait_ns")
-    calls = waits.job.calls.join(waited, on=key, how="left", maintain_order="left", nulls_equal=True)
+    waited = waits.calls.unique(OP_KEY, keep="first").select(*OP_KEY, "wait_ns")
+    calls = waits.job.calls.join(waited, on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)
     begun = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
-    calls = calls.join(_launches(trace, calls), on=key, how="left", maintain_order="left", nulls_equal=True)
-    calls = calls.select("rank", "device", "bytes", begun.alias("start_ns"), "end_ns", "launch_ns")
+    calls = calls.join(launches_of(trace, calls), on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)
+    calls = calls.select("rank", "device", "bytes", begun.alias("start_ns"), "end_ns", "launch_length_ns")
     return SmallCollectives(trace, calls, waits.job.exposed)
-
-
-def _launches(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
-    """How long the call took that launched each device op that starts with a collective, where it is known."""
-    key = ["rank", "device", "start_ns", "end_ns", "stream"]
-    ops, calls, link = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace).call
-    together = ops["start_ns"].is_in(collectives["start_ns"].unique().implode()).to_numpy()
-    rows = np.flatnonzero(together & (link >= 0))
-    call = calls[link[rows]]
-    launched = ops.select(key)[rows].with_columns((call["end_ns"] - call["start_ns"]).alias("launch_ns"))
-    return launched.unique(key, keep="first")
-
-
-def _mean(values: pl.Series) -> float:
-    known = values.drop_nulls().to_numpy()
-    return float(known.mean()) if known.size else 0.0
 
 
 _FORWARD: Final = r"^DistributedDataParallel\.forward$"
@@ -159,13 +142,8 @@ def _forwards(trace: Trace) -> pl.DataFrame:
 def _launched_reductions(trace: Trace) -> pl.DataFrame:
     """All-reduces of known size with the start of the call that launched them: rank, device, start_ns, end_ns, bytes,
     launch_ns, in order of launch."""
-    ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
-    link = launch_links(trace).call
-    launch = np.append(calls["start_ns"].to_numpy(), 0)[link]
-    key = ["rank", "device", "stream", "start_ns", "end_ns"]
-    launches = ops.select(key).with_columns(pl.Series("launch_ns", launch)).filter(pl.Series(link >= 0))
     reductions = job(trace).calls.filter((pl.col("kind") == "allreduce") & pl.col("bytes").is_not_null())
-    joined = reductions.join(launches.unique(key, keep="first"), on=key, how="inner")
+    joined = reductions.join(launches_of(trace, reductions), on=OP_KEY, how="inner")
     return joined.sort("rank", "device", "launch_ns", "start_ns")
 
 

@@ -1,18 +1,14 @@
-"""Which calls of different ranks are one collective: by group and sequence number, else by aligned order.
+"""Which calls of different ranks are one collective, and which send is which receive.
 
-Which call of one rank is which call of another, where no sequence numbers say so: aligned sequences of tokens.
+Collectives are matched by group and sequence number, else by order: each rank's calls become a sequence of tokens (kind
+and size), and sequences are aligned. Training repeats itself, so a window that opened a step late looks the same
+shifted by a step. Among shifts that match equally well the clocks decide: calls that belong together end within
+microseconds of each other, always equally far apart; a wrong step shows the jitter of whole steps.
 
-Training repeats itself, so a window that opened a step late looks the same shifted by a step. Among shifts that match
-equally well the clocks decide: calls that really belong together end within microseconds of each other, always equally
-far apart; a wrong step shows the jitter of whole steps.
-
-Which send is which receive: by who sends to whom, in order.
-
-PyTorch says of each send and receive its peer. Messages between two ranks keep their order, so the n-th send from one
-to the other is the n-th receive there, windows that opened at different messages aside: those are aligned by size.
-Sequence numbers do not help: each rank counts its own sends and receives to all peers together. Batches (one kernel
-for several sends and receives) and traces without labels say no peer: they are matched only where two ranks run such
-kernels, because then each is the other's peer.
+Messages between two ranks keep their order, so the n-th send from one to the other is the n-th receive there; where
+windows opened at different messages, the sequences are aligned by size. Sequence numbers do not help here: each rank
+counts its own sends and receives to all peers together. Batches (one kernel for several sends and receives) and traces
+without labels name no peer: they are matched only where two ranks run such kernels, each being the other's peer.
 """
 
 from __future__ import annotations
@@ -33,12 +29,16 @@ _OVERLAP: Final = 0.5
 _BETTER: Final = 2.0
 # No more shifts than this are tried: periods beyond it need sequence numbers.
 _SHIFTS: Final = 512
+# Matching blocks take quadratic time: sequences with gaps are compared up to this length.
 _LONGEST_FOR_GAPS: Final = 4_000
+# Exchanges of fewer ranks than this may be messages between two as well as an all-to-all.
+_CROWD: Final = 3
+_MEMBER: Final = ["rank", "device"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenSequence:
-    """Calls of one rank in order: what each is, and when it ended by that rank's clock."""
+    """Calls of one rank in order: a number for what each is, and when it ended by that rank's clock."""
 
     token: Int64Array
     end_ns: Int64Array
@@ -48,70 +48,73 @@ class TokenSequence:
 
 
 def align_sequences(reference: TokenSequence, other: TokenSequence) -> tuple[Int64Array, Int64Array]:
-    """Positions in the reference and in the other that are the same call, ascending."""
+    """Positions in the reference and in the other that are the same call: two arrays of one length, both ascending.
+
+    The shift is the one whose ends agree best, but the nearest to 0 unless another agrees twice as well. Where no shift
+    makes all tokens of the overlap equal, calls are missing, and the common blocks are taken.
+
+        reference  tokens  a b a b a    ends  0  10  20  30  40
+        other      tokens    b a b      ends    510 520 530     shift 1: always 500 apart
+        result             0 1 2 3 4  ->  positions 1, 2, 3 and 0, 1, 2
+    """
     if not len(reference) or not len(other):
-        return _pair(range(0), range(0))
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     shifts = _fitting_shifts(reference.token, other.token)
     if shifts:
-        spread = [_spread_ns(reference, other, shift) for shift in shifts]
-        best = int(np.argmin(spread))
-        chosen = best if spread[best] * _BETTER < spread[0] else 0
+        spreads_ns = [_spread_ns(reference, other, shift) for shift in shifts]
+        best = int(np.argmin(spreads_ns))
+        chosen = best if spreads_ns[best] * _BETTER < spreads_ns[0] else 0
         return _overlap(len(reference), len(other), shifts[chosen])
     return _matching_blocks(reference.token, other.token)
 
 
 def _overlap(reference: int, other: int, shift: int) -> tuple[Int64Array, Int64Array]:
-    """Position i + shift of the reference is position i of the other."""
-    first, last = max(0, -shift), min(other, reference - shift)
-    place = np.arange(first, last, dtype=np.int64)
-    return place + shift, place
+    """All pairs of positions i + shift of the reference and i of the other, for sequences of these lengths.
+
+    reference  other  shift   positions
+        5        3      1     1 2 3  and  0 1 2
+        5        3      4     4      and  0
+        5        3     -1     0 1    and  1 2
+    """
+    position = np.arange(max(0, -shift), min(other, reference - shift), dtype=np.int64)
+    return position + shift, position
 
 
 def _fitting_shifts(reference: Int64Array, other: Int64Array) -> list[int]:
-    """Shifts at which every call of the overlap is of the same kind, the nearest to none first."""
+    """Shifts at which all tokens of the overlap are equal and it is long enough, the nearest to 0 first."""
     shorter = min(reference.size, other.size)
     least = max(1, int(np.ceil(_OVERLAP * shorter)))
-    every = sorted(range(least - other.size, reference.size - least + 1), key=lambda shift: (abs(shift), shift))
-    found = []
-    for shift in every[:_SHIFTS]:
-        mine, theirs = _overlap(reference.size, other.size, shift)
-        if np.array_equal(reference[mine], other[theirs]):
-            found.append(shift)
-    return found
+    shifts = sorted(range(least - other.size, reference.size - least + 1), key=lambda shift: (abs(shift), shift))
+    overlaps = ((shift, _overlap(reference.size, other.size, shift)) for shift in shifts[:_SHIFTS])
+    return [shift for shift, (ours, theirs) in overlaps if np.array_equal(reference[ours], other[theirs])]
 
 
 def _spread_ns(reference: TokenSequence, other: TokenSequence, shift: int) -> float:
-    """How far the differences of ends lie from their median, in the median."""
-    mine, theirs = _overlap(len(reference), len(other), shift)
-    apart = other.end_ns[theirs] - reference.end_ns[mine]
+    """The median absolute deviation of the differences of ends: small where calls really belong together."""
+    ours, theirs = _overlap(len(reference), len(other), shift)
+    apart = other.end_ns[theirs] - reference.end_ns[ours]
     return float(np.median(np.abs(apart - np.median(apart))))
 
 
 def _matching_blocks(reference: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Matching blocks of sequences in which calls are missing."""
+    """Positions of the matching blocks (`difflib`) of two sequences in which calls are missing."""
     first, second = reference[:_LONGEST_FOR_GAPS].tolist(), other[:_LONGEST_FOR_GAPS].tolist()
     blocks = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
-    pairs = [(block.a + at, block.b + at) for block in blocks for at in range(block.size)]
-    return _pair([a for a, _ in pairs], [b for _, b in pairs])
-
-
-def _pair(first: range | list[int], second: range | list[int]) -> tuple[Int64Array, Int64Array]:
-    return np.array(first, np.int64), np.array(second, np.int64)
-
-
-_MEMBER = ["rank", "device"]
-_CROWD = 3
+    pairs = [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
+    positions = np.array(pairs, np.int64).reshape(-1, 2)
+    return positions[:, 0], positions[:, 1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchedCollectives:
-    """`calls`: the calls that have a counterpart, with `instance` (one number per collective), `size` (ranks found in
-    it), `complete` (all ranks of its group are), `rigorous` (nobody can leave before everybody has come).
+    """The calls of a job that are one collective.
 
-    An exchange that runs as sends and receives counts as a barrier where three or more ranks run equally many, but is
-    not rigorous: its name does not prove it. `unmatched_count` calls have no counterpart among the ranks read;
-    `one_sided_count` sends, receives and others that cannot be told to wait for everybody are left out on purpose.
-    `by_order_count` were matched without sequence numbers.
+    `calls`: those with a counterpart, with `instance` (one number per collective), `size` (ranks found in it),
+    `complete` (all ranks of its group were found), `rigorous` (nobody can leave before everybody has arrived). An
+    exchange that runs as sends and receives counts as a collective where three or more ranks run equally many, but is
+    not rigorous: its name does not prove it. Of `call_count` calls, `unmatched_count` have no counterpart among the
+    ranks read, `by_order_count` were matched without sequence numbers, and `one_sided_count` (sends, receives and
+    others that need not wait for everybody) are left out on purpose.
     """
 
     calls: pl.DataFrame
@@ -128,19 +131,19 @@ class MatchedCollectives:
 
 
 def match_collectives(calls: pl.DataFrame) -> MatchedCollectives:
-    """Match the calls of a `Job`."""
+    """Match the collectives among the `calls` of a `Job`, group by group."""
     able = calls.filter(pl.col("kind").is_in([*BARRIERS]) | ((pl.col("kind") == EXCHANGE) & exchanges_alike(calls)))
     parts: list[pl.DataFrame] = []
     by_order = 0
-    for _, part in sorted(able.partition_by("group", as_dict=True, maintain_order=True).items(), key=_group_key):
-        numbered = _by_sequence(part)
-        if numbered is None:
-            numbered = _by_order(part)
-            by_order += numbered.height
-        parts.append(numbered)
-    found = pl.concat(parts) if parts else able.with_columns(pl.lit("").alias("match"))
-    found = _number_instances(found)
-    return MatchedCollectives(found, calls.height, able.height - found.height, calls.height - able.height, by_order)
+    groups = able.partition_by("group", as_dict=True, maintain_order=True)
+    for _, group in sorted(groups.items(), key=lambda entry: str(entry[0][0] or "")):
+        keyed = _by_sequence(group)
+        if keyed is None:
+            keyed = _by_order(group)
+            by_order += keyed.height
+        parts.append(keyed)
+    matched = _number_instances(pl.concat(parts) if parts else able.with_columns(pl.lit("").alias("match")))
+    return MatchedCollectives(matched, calls.height, able.height - matched.height, calls.height - able.height, by_order)
 
 
 def exchanges_alike(calls: pl.DataFrame) -> pl.Series:
@@ -155,37 +158,26 @@ def exchanges_alike(calls: pl.DataFrame) -> pl.Series:
     return joined["alike"].fill_null(False)
 
 
-def _group_key(entry: tuple[tuple[object, ...], pl.DataFrame]) -> str:
-    return str(entry[0][0] or "")
-
-
-def _by_sequence(part: pl.DataFrame) -> pl.DataFrame | None:
-    """Keyed by sequence number, or None where some are missing, repeated, or name calls that cannot be one."""
-    if part["sequence"].null_count() or part.select("sequence", *_MEMBER).is_duplicated().any():
+def _by_sequence(group: pl.DataFrame) -> pl.DataFrame | None:
+    """Keyed (`match`) by sequence number; None where some are missing, repeated, or name calls that cannot be one."""
+    if group["sequence"].null_count() or group.select("sequence", *_MEMBER).is_duplicated().any():
         return None
-    kinds = part.group_by("sequence").agg(pl.col("kind", "bytes").n_unique())
+    kinds = group.group_by("sequence").agg(pl.col("kind", "bytes").n_unique())
     alike = ((kinds["kind"] == 1) & (kinds["bytes"] == 1)).mean()
     if not isinstance(alike, float) or alike < 1.0:
         return None
-    return part.with_columns(pl.format("{} #{}", pl.col("group").fill_null(""), "sequence").alias("match"))
+    return group.with_columns(pl.format("{} #{}", pl.col("group").fill_null(""), "sequence").alias("match"))
 
 
-def _by_order(part: pl.DataFrame) -> pl.DataFrame:
-    """Keyed by place in the longest member's order, lane by lane where all members use equally many streams."""
-    members = part.partition_by(_MEMBER, maintain_order=True)
-    streams = {member["stream"].n_unique() for member in members}
-    in_lanes = len(streams) == 1
-    lanes = [
-        member.with_columns(
-            pl.col("stream").rank("dense").cast(pl.Int64).alias("lane")
-            if in_lanes
-            else pl.lit(1, pl.Int64).alias("lane")
-        )
-        for member in members
-    ]
-    return pl.concat(
-        [_match_lane(lane) for _, lane in sorted(pl.concat(lanes).partition_by("lane", as_dict=True).items())]
-    )
+def _by_order(group: pl.DataFrame) -> pl.DataFrame:
+    """Keyed (`match`) by position among the longest member's calls.
+
+    Where all members use equally many streams, the n-th stream of each is one lane, and lanes are matched one by one.
+    """
+    streams = group.group_by(_MEMBER).agg(pl.col("stream").n_unique())["stream"]
+    lane = pl.col("stream").rank("dense").over(_MEMBER) if streams.n_unique() == 1 else pl.lit(1)
+    lanes = group.with_columns(lane.cast(pl.Int64).alias("lane")).partition_by("lane", as_dict=True)
+    return pl.concat([_match_lane(lane) for _, lane in sorted(lanes.items())])
 
 
 def _match_lane(lane: pl.DataFrame) -> pl.DataFrame:
@@ -197,33 +189,31 @@ def _match_lane(lane: pl.DataFrame) -> pl.DataFrame:
     group, number = reference["group"][0] or "", int(reference["lane"][0])
     parts = []
     for member in members:
-        place = np.full(member.height, -1, np.int64)
-        mine, theirs = align_sequences(_sequence(reference), _sequence(member))
-        place[theirs] = mine
-        parts.append(member.with_columns(pl.Series("place", place)).filter(pl.col("place") >= 0))
-    key = pl.format("{} order {}.{}", pl.lit(group), pl.lit(number), "place").alias("match")
-    return pl.concat(parts).with_columns(key).drop("lane", "token", "place")
+        ours, theirs = align_sequences(*(_sequence(frame, frame["token"]) for frame in (reference, member)))
+        parts.append(member[theirs].with_columns(pl.Series("position", ours)))
+    key = pl.format("{} order {}.{}", pl.lit(group), pl.lit(number), "position").alias("match")
+    return pl.concat(parts).with_columns(key).drop("lane", "token", "position")
 
 
-def _sequence(member: pl.DataFrame) -> TokenSequence:
-    return TokenSequence(member["token"].to_numpy(), member["end_ns"].to_numpy())
+def _sequence(calls: pl.DataFrame, token: pl.Series) -> TokenSequence:
+    return TokenSequence(token.to_numpy(), calls["end_ns"].to_numpy())
 
 
-def _number_instances(found: pl.DataFrame) -> pl.DataFrame:
-    """Instances with at least two members, numbered by the first member's start, then by key."""
-    found = found.sort(*_MEMBER, "start_ns", "end_ns", "match")
-    instances = found.group_by("match", maintain_order=True).agg(
+def _number_instances(keyed: pl.DataFrame) -> pl.DataFrame:
+    """Instances with at least two members, numbered by the first member's start, then by key (`match`)."""
+    keyed = keyed.sort(*_MEMBER, "start_ns", "end_ns", "match")
+    instances = keyed.group_by("match", maintain_order=True).agg(
         pl.len().alias("size"), pl.col("start_ns").first().alias("begun")
     )
     instances = instances.filter(pl.col("size") > 1).sort("begun", "match").with_row_index("instance").drop("begun")
-    joined = found.join(instances, on="match", how="inner").with_columns(
+    joined = keyed.join(instances, on="match", how="inner").with_columns(
         pl.col("instance").cast(pl.Int64),
         pl.col("size").cast(pl.Int32),
         pl.col("kind").is_in([*BARRIERS]).alias("rigorous"),
     )
     widest = pl.col("size").max().over(pl.col("group").fill_null(""))
-    whole = pl.col("size") >= pl.coalesce("group_size", widest)
-    return joined.with_columns(whole.alias("complete")).drop("match").sort("instance", *_MEMBER)
+    is_complete = pl.col("size") >= pl.coalesce("group_size", widest)
+    return joined.with_columns(is_complete.alias("complete")).drop("match").sort("instance", *_MEMBER)
 
 
 _KEYS = ["group", "low", "high", "sender"]
@@ -231,11 +221,12 @@ _KEYS = ["group", "low", "high", "sender"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchedMessages:
-    """`calls`: sends and receives that have a counterpart, with `instance` (one number per pair), `size` (2),
-    `complete` and `rigorous` (the message cannot arrive before it is sent; false where who sends is not known).
+    """The sends and receives of a job that are one message.
 
-    `call_count` sends, receives and exchanges were looked at; `unmatched_count` of them have no counterpart among the
-    ranks read, or say too little to tell it.
+    `calls`: those with a counterpart, with `instance` (one number per pair), `size` (2), `complete` (true) and
+    `rigorous` (the message cannot arrive before it is sent; false where it is not known who sends). `call_count` sends,
+    receives and exchanges were looked at; `unmatched_count` of them have no counterpart among the ranks read, or say
+    too little to find it.
     """
 
     calls: pl.DataFrame
@@ -249,56 +240,49 @@ class MatchedMessages:
 
 
 def match_messages(calls: pl.DataFrame, first_instance: int = 0) -> MatchedMessages:
-    """Match the sends and receives of a `Job`. Instances are numbered from `first_instance` by start, then channel."""
+    """Match sends and receives among the `calls` of a `Job`.
+
+    Instances are numbered from `first_instance` by start, then by channel (who sends to whom).
+    """
     exchange = (pl.col("kind") == EXCHANGE) & ~exchanges_alike(calls)
     looked_at = calls.filter(pl.col("kind").is_in([*POINT_TO_POINT]) | exchange)
-    parts = [_match_channel(part) for part in _channels(looked_at)]
-    found = pl.concat([_number_messages(looked_at.clear(), np.zeros(0, np.int64)), *parts])
-    order = found.group_by("channel", "place").agg(pl.col("start_ns").min()).sort("start_ns", "channel", "place")
+    pairs = pl.concat([_match_channel(channel) for channel in _channels(looked_at)])
+    message = ["channel", "position"]
+    order = pairs.group_by(message).agg(pl.col("start_ns").min()).sort("start_ns", *message)
     order = order.with_row_index("instance", offset=first_instance).drop("start_ns")
-    whole = found.join(order, on=["channel", "place"], how="inner").with_columns(
+    calls = pairs.join(order, on=message, how="inner").with_columns(
         pl.col("instance").cast(pl.Int64),
         size=pl.lit(2, pl.Int32),
         rigorous=pl.col("kind").is_in([*POINT_TO_POINT]),
         complete=pl.lit(True),
     )
-    whole = whole.drop("channel", "place", "low", "high", "sender").sort("instance", "rank", "device", "start_ns")
-    return MatchedMessages(whole, looked_at.height, looked_at.height - whole.height)
+    calls = calls.drop(*message, "low", "high", "sender").sort("instance", "rank", "device", "start_ns")
+    return MatchedMessages(calls, looked_at.height, looked_at.height - calls.height)
 
 
 def _channels(looked_at: pl.DataFrame) -> list[pl.DataFrame]:
-    """Calls by who sends to whom, or by the two ranks where that is not said; one such direction per frame."""
-    mute = looked_at.filter(pl.col("peer").is_null())
-    told = [looked_at.filter(pl.col("peer").is_not_null())]
-    ranks = mute["rank"].unique().sort().to_list()
-    if len(ranks) == 2 and (mute["kind"] == EXCHANGE).all():
-        told.append(mute.with_columns(peer=(sum(ranks) - pl.col("rank")).cast(pl.Int32)))
-    whole = pl.concat(told).with_columns(
+    """An empty frame, then one per direction: who sends to whom, or just two ranks where that is not known."""
+    peerless = looked_at.filter(pl.col("peer").is_null())
+    addressed = [looked_at.filter(pl.col("peer").is_not_null())]
+    ranks = peerless["rank"].unique().sort().to_list()
+    if len(ranks) == 2 and (peerless["kind"] == EXCHANGE).all():
+        addressed.append(peerless.with_columns(peer=(sum(ranks) - pl.col("rank")).cast(pl.Int32)))
+    directed = pl.concat(addressed).with_columns(
         low=pl.min_horizontal("rank", "peer"),
         high=pl.max_horizontal("rank", "peer"),
         sender=pl.when(pl.col("kind") == "send").then("rank").when(pl.col("kind") == "recv").then("peer"),
     )
-    parts = whole.sort(*_KEYS, nulls_last=True, maintain_order=True).partition_by(_KEYS, maintain_order=True)
-    return [part.with_columns(channel=pl.lit(at, pl.Int64)) for at, part in enumerate(parts)]
+    parts = directed.sort(*_KEYS, nulls_last=True, maintain_order=True).partition_by(_KEYS, maintain_order=True)
+    return [part.with_columns(channel=pl.lit(at, pl.Int64)) for at, part in enumerate([directed.clear(), *parts])]
 
 
 def _match_channel(channel: pl.DataFrame) -> pl.DataFrame:
-    """The calls of one channel that have a counterpart, with their `place` in it."""
+    """The calls of one channel that have a counterpart, with their `position` among its messages."""
     sides = channel.sort("rank", "start_ns", "end_ns", "device", maintain_order=True).partition_by(
         "rank", maintain_order=True
     )
     if len(sides) != 2:
-        return _number_messages(channel.clear(), np.zeros(0, np.int64))
-    first, second = align_sequences(*(_message_sequence(side) for side in sides))
-    place = np.arange(first.size, dtype=np.int64)
-    return pl.concat([_number_messages(side[rows], place) for side, rows in zip(sides, (first, second), strict=True)])
-
-
-def _message_sequence(side: pl.DataFrame) -> TokenSequence:
-    return TokenSequence(side["bytes"].fill_null(-1).to_numpy(), side["end_ns"].to_numpy())
-
-
-def _number_messages(side: pl.DataFrame, place: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pl.DataFrame:
-    blank = {"low": pl.Int32, "high": pl.Int32, "sender": pl.Int32, "channel": pl.Int64}
-    missing = [pl.lit(None, dtype).alias(name) for name, dtype in blank.items() if name not in side.columns]
-    return side.with_columns(*missing).with_columns(pl.Series("place", place, pl.Int64))
+        return channel.clear().with_columns(position=pl.lit(0, pl.Int64))
+    matching = align_sequences(*(_sequence(side, side["bytes"].fill_null(-1)) for side in sides))
+    position = pl.Series("position", np.arange(matching[0].size, dtype=np.int64))
+    return pl.concat([side[rows].with_columns(position) for side, rows in zip(sides, matching, strict=True)])

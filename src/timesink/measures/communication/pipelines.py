@@ -1,14 +1,12 @@
-"""Pipelines across ranks: which ranks are stages, how long each works per step, and how much of that overlaps.
+"""Pipelines: which ranks are stages, how long each works per step, and how much of that overlaps.
 
-How much of the time that stages could hide behind each other they do hide.
-
-OverlapScore = (sum of stages - period) / (sum of stages - longest stage), 0 where stages run one after another, 1 where
+OverlapScore = (sum of stages - period) / (sum of stages - longest stage): 0 where stages run one after another, 1 where
 the period is the longest stage. Stage times must be those of stages that contend with nobody, or the sum is too large.
 
-Stage timestamps that a program logged itself: one file a rank, JSON lines or CSV, one line an item.
-
-`tA0` and `tA1` are the begin and end of stage A, `tB0` and `tB1` those of stage B, and so on; `tSend`, `tRecv` and
-other columns may stand beside. Every line is on its own rank's clock: only times of one file are subtracted.
+Stages come from a trace of several ranks, or from timestamps that a program logged itself: one file a rank, JSON lines
+or CSV, one line an item. `tA0` and `tA1` are the begin and end of stage A, `tB0` and `tB1` those of stage B, and so on;
+`tSend`, `tRecv` and other columns are ignored. Every line is on its own rank's clock: only times of one file are
+subtracted.
 """
 
 from __future__ import annotations
@@ -27,7 +25,9 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
-from timesink.measures.ranks.job import Job, job
+from timesink.measures.ranks.job import Job, by_device, job
+from timesink.measures.timeline.timeline import Device
+from timesink.model.arrays import Float64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 from timesink.untrusted.plain_json import parsed
@@ -43,14 +43,15 @@ class PipelineStage:
 
 @dataclass(frozen=True, slots=True)
 class OverlapScore:
-    """`period_ns`: from one item (or step) to the next. `score` is None for fewer than two stages that do any work."""
+    """How much stages overlap; `period_ns` is the time from one item (or step) to the next, `stages` do the work of
+    one."""
 
     stages: tuple[PipelineStage, ...]
     period_ns: float
 
     @property
     def serial_ns(self) -> float:
-        """One stage after another."""
+        """The time of all stages, one after another."""
         return sum(stage.time_ns for stage in self.stages)
 
     @property
@@ -60,12 +61,15 @@ class OverlapScore:
 
     @property
     def hidden_ns(self) -> float:
-        """Stage time that ran beside other stages, per period."""
+        """Stage time that ran at the same time as other stages, per period."""
         return max(0.0, self.serial_ns - self.period_ns)
 
     @property
     def bubble_ratio(self) -> float:
-        """Share of the period in which the stages stood still, averaged over them."""
+        """Share of the period in which the stages stood still, averaged over them: 1 - sum / (stages x period).
+
+        For p equal stages and m micro-batches this is the (p - 1) / (m + p - 1) of GPipe (arXiv:1811.06965).
+        """
         if self.period_ns <= 0 or not self.stages:
             return 0.0
         return max(0.0, 1.0 - self.serial_ns / (len(self.stages) * self.period_ns))
@@ -77,7 +81,7 @@ class OverlapScore:
 
     @property
     def score(self) -> float | None:
-        """Hidden time over the time that could be hidden, 0 to 1."""
+        """Hidden time over the time that could be hidden, 0 to 1; None for fewer than two stages that do any work."""
         if not self.stages:
             return None
         possible = self.serial_ns - self.longest.time_ns
@@ -90,12 +94,12 @@ _MOSTLY: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages are ranks that mostly send and receive (`labelled`: the profiler says so, else kernel names do);
-    `overlap.period_ns` is the median step, a stage's time the median computation in its steps.
+    """A job whose `ranks` mostly send and receive (`labelled`: the profiler says so, else kernel names do).
 
-    Computation beside communication counts as it ran, so a stage slowed by its own transfers makes the score too high,
-    never too low. `micro_batches` is the number of receives per step on the rank with the most, half of them where
-    gradients come back over the same way; None where they cannot be counted.
+    `overlap.period_ns` is the median step, a stage's time the median computation in its steps. Computation during
+    communication counts as it ran, so a stage slowed by its own transfers makes the score too high, never too low.
+    `micro_batches` is the largest number of receives per step of any rank (activations, and gradients where they come
+    back to it); None where none are recorded. `steps` is the number of steady steps of the rank with the fewest.
     """
 
     ranks: tuple[int, ...]
@@ -111,10 +115,10 @@ def pipeline(trace: Trace) -> Pipeline | None:
     return pipeline_of(job(trace))
 
 
-def pipeline_of(whole: Job) -> Pipeline | None:
+def pipeline_of(job: Job) -> Pipeline | None:
     """The pipeline of a job; None where its ranks are no stages or no steady step is known."""
-    ranks = _stage_ranks(whole.calls)
-    steps = whole.steps.filter(pl.col("rank").is_in(ranks))
+    ranks = _stage_ranks(job.calls)
+    steps = job.steps.filter(pl.col("rank").is_in(ranks))
     if len(ranks) < 2 or steps["rank"].n_unique() < len(ranks):
         return None
     each = (
@@ -125,10 +129,10 @@ def pipeline_of(whole: Job) -> Pipeline | None:
     )
     stages = tuple(PipelineStage(f"rank {rank}", compute) for rank, compute in each.select("rank", "compute_ns").rows())
     period = each["period_ns"].median()
-    labelled = bool(whole.calls.filter(pl.col("rank").is_in(ranks))["labelled"].any())
+    labelled = bool(job.calls.filter(pl.col("rank").is_in(ranks))["labelled"].any())
     assert isinstance(period, float)
     return Pipeline(
-        ranks, OverlapScore(stages, period), _micro_batches(whole, steps), min(each["count"].to_list()), labelled
+        ranks, OverlapScore(stages, period), _micro_batches(job, steps), min(each["count"].to_list()), labelled
     )
 
 
@@ -140,17 +144,16 @@ def _stage_ranks(calls: pl.DataFrame) -> tuple[int, ...]:
     return tuple(shares.filter(pl.col("share") > _MOSTLY)["rank"].sort().to_list())
 
 
-def _micro_batches(whole: Job, steps: pl.DataFrame) -> int | None:
-    counts = []
-    for rank, start, end in steps.select("rank", "start_ns", "end_ns").rows():
-        received = whole.calls.filter(
-            (pl.col("rank") == rank) & (pl.col("kind") == "recv") & pl.col("start_ns").is_between(start, end, "left")
-        )
-        counts.append(received.height)
-    return max(counts) if counts and max(counts) > 0 else None
+def _micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
+    received = job.calls.filter(pl.col("kind") == "recv")
+    counts = [
+        received.filter((pl.col("rank") == rank) & pl.col("start_ns").is_between(start, end, "left")).height
+        for rank, start, end in steps.select("rank", "start_ns", "end_ns").rows()
+    ]
+    return max(counts, default=0) or None
 
 
-def between_stages(trace: Trace) -> dict[tuple[int, int], Intervals]:
+def between_stages(trace: Trace) -> dict[Device, Intervals]:
     """Per GPU of a pipeline: when a send or receive ran there, its wait for the other stage included."""
     line = pipeline(trace)
     if line is None:
@@ -158,8 +161,7 @@ def between_stages(trace: Trace) -> dict[tuple[int, int], Intervals]:
     sends = job(trace).calls.filter(
         pl.col("rank").is_in(line.ranks) & pl.col("kind").is_in([*POINT_TO_POINT, EXCHANGE])
     )
-    parts = sends.partition_by("rank", "device", as_dict=True)
-    return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items()}
+    return by_device(sends)
 
 
 UNITS_NS: Final[Mapping[str, float]] = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
@@ -169,10 +171,10 @@ _LEAST_ITEMS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class StageLog:
-    """What the files say together.
+    """What the files say together: the overlap, the number of items of the stage with the most, and the files.
 
-    The period is the median over stages of the median time between begins of items that follow each other; begins that
-    a step boundary separates (the `step` column changes) do not follow each other.
+    The period is the median over stages of the median time between begins of items that follow each other; begins on
+    different sides of a step boundary (the `step` column changes) do not follow each other.
     """
 
     overlap: OverlapScore
@@ -181,8 +183,12 @@ class StageLog:
 
 
 def read_stage_logs(paths: Sequence[Path], unit: str = "s") -> StageLog:
-    """The stages of all files. Raises `UnreadableTrace` for a line that is no record, naming the line."""
-    begins: dict[str, list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = {}
+    """The stages of all files; `unit` of the timestamps is a key of `UNITS_NS`.
+
+    Raises `UnreadableTrace` for a line that is no record (it names the line), for a file without stage columns, for a
+    stage that ends before it begins, and for fewer than three items.
+    """
+    begins: dict[str, list[Float64Array]] = {}
     lengths: dict[str, list[float]] = {}
     items = 0
     for path in paths:
@@ -216,7 +222,7 @@ def _lengths(path: Path, rows: list[dict[str, float]], name: str) -> list[float]
     return lengths
 
 
-def _runs(rows: list[dict[str, float]], name: str) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+def _runs(rows: list[dict[str, float]], name: str) -> list[Float64Array]:
     """Begins of items that follow each other, one array per step."""
     by_step: dict[float, list[float]] = {}
     for row in rows:
@@ -252,7 +258,7 @@ def _parsed(path: Path, number: int, line: str) -> dict[str, object]:
 
 
 def _numbers(record: Mapping[str, object]) -> dict[str, float]:
-    found = {}
+    numbers = {}
     for key, value in record.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             continue
@@ -261,5 +267,5 @@ def _numbers(record: Mapping[str, object]) -> dict[str, float]:
         except (ValueError, OverflowError):
             continue
         if math.isfinite(number):
-            found[key] = number
-    return found
+            numbers[key] = number
+    return numbers

@@ -1,17 +1,11 @@
-"""Every collective split into waiting for the last rank and moving data, hidden and exposed.
+"""Every collective and message split into waiting for the last rank and moving data, hidden and exposed.
 
-Bandwidth of collectives as nccl-tests defines it.
-
-algbw = S / t, busbw = algbw x factor (nccl-tests, PERFORMANCE.md); t is the transfer, from the last rank's arrival to
-the last end, since waiting for a late rank moves no data. 1 GB = 1e9 bytes.
-
-Messages between two ranks: how long each direction waits and transfers.
-
-Which groups or pairs of ranks need longer than others for the same transfer, and what ranks they share.
-
-A transfer is told without any clock: whoever comes last to a collective or a message waits for nobody, so the shortest
-of its kernels is the transfer. Only transfers of one kind, size, number of ranks and number of hosts are compared. A
-collective of all ranks has nothing to be compared with: a slow link slows it for everybody.
+From waits follow two views of transfers. `bandwidth` is that of nccl-tests (PERFORMANCE.md): algbw = S / t and
+busbw = algbw x factor of the collective, t being the transfer from the last rank's arrival to the last end, since
+waiting for a late rank moves no data; 1 GB = 1e9 bytes. `links` compares groups and pairs of ranks that transfer the
+same. That needs no clock: who arrives last waits for nobody, so the shortest of an instance's kernels is the transfer.
+Only transfers of one kind, size, number of ranks and number of hosts are compared. A collective of all ranks has
+nothing to be compared with: a slow link slows it for everybody.
 """
 
 from __future__ import annotations
@@ -29,21 +23,23 @@ from timesink.measures.communication.matching import (
     match_collectives,
     match_messages,
 )
-from timesink.measures.ranks.job import Job, job
+from timesink.measures.ranks.job import Job, by_device, job
+from timesink.measures.timeline.timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveWaits:
-    """`calls`: one row per matched call, by instance and rank; wait + transfer = duration, to the nanosecond.
+    """Every matched call of a job split into wait and transfer: wait + transfer = duration, to the nanosecond.
 
-    Columns beside those of the call: instance, size, complete, rigorous, offset_ns, arrival_ns (start on the first
-    rank's clock), ready_ns (the last arrival), wait_ns (from its own arrival until the last one), transfer_ns (the
-    rest), exposed_wait_ns, exposed_transfer_ns (those parts with no computation beside them), error_ns (what the clocks
-    leave open about wait and transfer; null: everything). `instances`: instance, kind, group, size, bytes, ready_ns,
-    end_ns, transfer_ns (from the last arrival to the last end), last_rank, last_device, margin_ns (how long after the
-    second last), error_ns. Where a rank is missing from an instance (`complete` false), waits are lower bounds.
+    `calls`: one row per matched call, by instance and rank. Columns besides those of the call: instance, size,
+    complete, rigorous, offset_ns, arrival_ns (start on the first rank's clock), ready_ns (the last arrival), wait_ns
+    (from its own arrival until the last one), transfer_ns (the rest), exposed_wait_ns, exposed_transfer_ns (those parts
+    with no computation at the same time), error_ns (what the clocks leave open about wait and transfer; null:
+    everything). `instances`: instance, kind, group, size, bytes, ready_ns, end_ns, transfer_ns (from the last arrival
+    to the last end), last_rank, last_device, margin_ns (how long after the second last), error_ns. Where a rank is
+    missing from an instance (`complete` false), waits are lower bounds.
 
     `pairs`: the same columns as `calls` for sends and receives that have a counterpart. A send that is over before its
     receiver comes was buffered and waited for nobody.
@@ -64,21 +60,27 @@ def collective_waits(trace: Trace) -> CollectiveWaits:
     return waits_of(job(trace))
 
 
-def waits_of(whole: Job) -> CollectiveWaits:
+def waits_of(job: Job) -> CollectiveWaits:
     """The split for a merged job."""
-    found = match_collectives(whole.calls)
-    sends = match_messages(whole.calls, first_instance=int(found.calls["instance"].n_unique()))
-    clocks = align_clocks(found.calls, whole.members, sends.calls)
-    calls = _exposed(_split(clocks.calls), whole.exposed)
-    pairs = _exposed(_unbuffered(_split(clocks.pairs)), whole.exposed)
-    return CollectiveWaits(whole, found, clocks, calls, _instances(calls), sends, pairs)
+    collectives = match_collectives(job.calls)
+    messages = match_messages(job.calls, first_instance=int(collectives.calls["instance"].n_unique()))
+    clocks = align_clocks(collectives.calls, job.members, messages.calls)
+    calls = _with_exposed(_split(clocks.calls), job.exposed)
+    pairs = _with_exposed(_without_buffered(_split(clocks.pairs)), job.exposed)
+    return CollectiveWaits(job, collectives, clocks, calls, _instances(calls), messages, pairs)
 
 
 def _split(calls: pl.DataFrame) -> pl.DataFrame:
+    """Add arrival_ns, ready_ns, wait_ns, error_ns and transfer_ns. One collective of two ranks, clock 1 being 5 ahead:
+
+    rank  start  end  offset   arrival  ready  wait  transfer
+      0     100  200       0       100    160    60        40
+      1     165  205       5       160    160     0        40
+    """
     arrival, length = pl.col("start_ns") - pl.col("offset_ns"), pl.col("end_ns") - pl.col("start_ns")
     last = pl.col("arrival_ns") == pl.col("ready_ns")
-    own = pl.col("error_ns")
-    of_last = own.filter(last).max().over("instance")
+    own_error = pl.col("error_ns")
+    last_error = own_error.filter(last).max().over("instance")
     # An error is a sum of two clocks' errors; within one clock both are null or equal and cancel.
     return (
         calls.with_columns(arrival.alias("arrival_ns"))
@@ -86,41 +88,42 @@ def _split(calls: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             pl.min_horizontal(pl.col("ready_ns") - pl.col("arrival_ns"), length).alias("wait_ns"),
             pl.when(pl.col("offset_ns").n_unique().over("instance") == 1)
-            .then(pl.max_horizontal(own, of_last))
-            .otherwise(own + of_last)
+            .then(pl.max_horizontal(own_error, last_error))
+            .otherwise(own_error + last_error)
             .alias("error_ns"),
         )
         .with_columns((length - pl.col("wait_ns")).alias("transfer_ns"))
     )
 
 
-def _unbuffered(pairs: pl.DataFrame) -> pl.DataFrame:
-    """A send that ended before its receiver came moved its data all the same."""
+def _without_buffered(pairs: pl.DataFrame) -> pl.DataFrame:
+    """A send that ended before its receiver arrived was buffered: all of it is transfer."""
     length = pl.col("end_ns") - pl.col("start_ns")
     buffered = (pl.col("kind") == "send") & (pl.col("wait_ns") >= length)
     wait = pl.when(buffered).then(0).otherwise("wait_ns").alias("wait_ns")
     return pairs.with_columns(wait, (length - wait).alias("transfer_ns"))
 
 
-def _exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
-    """How much of each part no computation hides, by the rank's own clock."""
-    open_parts = {key: Intervals.of(part) for key, part in exposed.partition_by("rank", "device", as_dict=True).items()}
+def _with_exposed(calls: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
+    """Add how much of wait and transfer no computation hides, by the rank's own clock."""
+    exposed_on = by_device(exposed)
     nothing = pl.lit(0, pl.Int64)
     parts = [calls.clear().with_columns(exposed_wait_ns=nothing, exposed_transfer_ns=nothing)]
-    for key, mine in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
-        free = open_parts.get(key, Intervals.none())
-        start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-        turn = start + mine["wait_ns"].to_numpy()
+    for (rank, device), own in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        free = exposed_on.get((rank, device), Intervals.none())
+        start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
+        wait_end = start + own["wait_ns"].to_numpy()
         parts.append(
-            mine.with_columns(
-                pl.Series("exposed_wait_ns", free.covered_ns(start, turn)),
-                pl.Series("exposed_transfer_ns", free.covered_ns(turn, end)),
+            own.with_columns(
+                pl.Series("exposed_wait_ns", free.covered_ns(start, wait_end)),
+                pl.Series("exposed_transfer_ns", free.covered_ns(wait_end, end)),
             )
         )
     return pl.concat(parts).sort("instance", "rank", "device")
 
 
 def _instances(calls: pl.DataFrame) -> pl.DataFrame:
+    """One row per instance, from the calls of its ranks in order of arrival."""
     by_arrival = calls.sort("instance", "arrival_ns", "rank", "device")
     arrival, end = pl.col("arrival_ns"), pl.col("end_ns") - pl.col("offset_ns")
     return (
@@ -142,21 +145,17 @@ def _instances(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 @remembered
-def waiting_in_collectives(trace: Trace) -> dict[tuple[int, int], Intervals]:
-    """Per GPU: when it stood in a collective whose last rank had not come, hidden or not, by the rank's own clock."""
-    waits = collective_waits(trace)
-    found = {}
-    for (rank, device), mine in waits.calls.partition_by("rank", "device", as_dict=True).items():
-        start = mine["start_ns"].to_numpy()
-        found[int(rank), int(device)] = Intervals.union_of(start, start + mine["wait_ns"].to_numpy())
-    return found
+def waiting_in_collectives(trace: Trace) -> dict[Device, Intervals]:
+    """Per GPU: when it stood in a collective whose last rank had not arrived, hidden or not, by the rank's own
+    clock."""
+    calls = collective_waits(trace).calls
+    return by_device(calls.with_columns((pl.col("start_ns") + pl.col("wait_ns")).alias("end_ns")))
 
 
-def exposed_waits(trace: Trace) -> dict[tuple[int, int], Intervals]:
-    """The part of that waiting with no computation beside it."""
-    open_parts = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
-    waiting = waiting_in_collectives(trace)
-    return {key: part & Intervals.of(open_parts[key]) for key, part in waiting.items() if key in open_parts}
+def exposed_waits(trace: Trace) -> dict[Device, Intervals]:
+    """Per GPU: the part of `waiting_in_collectives` with no computation at the same time."""
+    exposed = by_device(collective_waits(trace).job.exposed)
+    return {key: waiting & exposed[key] for key, waiting in waiting_in_collectives(trace).items() if key in exposed}
 
 
 def bandwidth(waits: CollectiveWaits) -> pl.DataFrame:
@@ -231,8 +230,8 @@ _SHAPE: Final = ("kind", "size", "hosts", "bytes")
 
 @dataclass(frozen=True, slots=True)
 class SlowLink:
-    """A group or pair `ranks` whose `kind` of `size_bytes` takes `p50_ns`, where the median of its like takes
-    `usual_ns`; `exposed_ns` is what its slowest rank stood in those transfers, all in all."""
+    """A group or pair `ranks` that needs `p50_ns` for a `kind` of `size_bytes` for which the median of comparable ones
+    needs `usual_ns`; `exposed_ns` is the exposed time of its slowest rank in its `count` transfers, summed."""
 
     ranks: tuple[int, ...]
     kind: str
@@ -249,33 +248,35 @@ class SlowLink:
 
     @property
     def excess_ns(self) -> float:
-        """What would go of the exposed transfers if they took the usual time."""
+        """The exposed time that would go if these transfers took the usual time."""
         return self.exposed_ns * (1 - self.usual_ns / self.p50_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """`frame`: ranks (list), kind, size, hosts, bytes, count, p50_ns, exposed_ns, usual_ns: groups and pairs that have
-    at least two others to be compared with."""
+    """Groups and pairs of ranks that have at least two others to be compared with.
+
+    `frame`: ranks (list), kind, size (ranks), hosts, bytes, count, p50_ns, exposed_ns, usual_ns.
+    """
 
     frame: pl.DataFrame
 
     def slow(self, ratio: float) -> tuple[SlowLink, ...]:
-        """Those that take more than so many times the usual, the most exposed excess first."""
+        """Those whose transfers take more than `ratio` times the usual, the most exposed excess first."""
         rows = self.frame.filter(pl.col("p50_ns") > ratio * pl.col("usual_ns")).iter_rows(named=True)
-        found = [
+        slow = [
             SlowLink(tuple(row["ranks"]), row["kind"], row["bytes"], row["p50_ns"], row["usual_ns"], row["count"],
                      row["exposed_ns"])
             for row in rows
         ]  # fmt: skip
-        return tuple(sorted(found, key=lambda link: (-link.excess_ns, link.ranks, link.kind, link.size_bytes)))
+        return tuple(sorted(slow, key=lambda link: (-link.excess_ns, link.ranks, link.kind, link.size_bytes)))
 
     def shared(self, slow: tuple[SlowLink, ...]) -> tuple[int, ...]:
         """Ranks that take part in every slow transfer and in none of the usual speed."""
-        odd = {link.ranks for link in slow}
-        inside = set.intersection(*(set(ranks) for ranks in odd)) if odd else set()
-        sound = {rank for ranks in self.frame["ranks"].to_list() if tuple(ranks) not in odd for rank in ranks}
-        return tuple(sorted(inside - sound))
+        slow_groups = {link.ranks for link in slow}
+        in_all = set.intersection(*(set(ranks) for ranks in slow_groups)) if slow_groups else set()
+        sound = {rank for ranks in self.frame["ranks"].to_list() if tuple(ranks) not in slow_groups for rank in ranks}
+        return tuple(sorted(in_all - sound))
 
 
 @remembered

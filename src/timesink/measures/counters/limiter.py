@@ -29,7 +29,7 @@ from timesink.measures.counters.counters import (
     stalls_of,
 )
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.waste import Cause, Waste, least_passes, waste_of
+from timesink.measures.counters.waste import LANES, Cause, Waste, least_passes, waste_of
 from timesink.model.trace import Trace, remembered
 
 # The share of its nominal peak that a unit reaches at best. DRAM: the highest of 87 kernels on nine GPUs was 94.9 %.
@@ -154,7 +154,7 @@ def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float
     if stalls is None:
         return {}
     loads, shared = stalls.of(_LOAD_STALLS), stalls.of(_SHARED_STALLS)
-    lanes = 0.0 if waste.active_lanes is None else max(0.0, 1 - waste.active_lanes / 32)
+    lanes = 0.0 if waste.active_lanes is None else max(0.0, 1 - waste.active_lanes / LANES)
     return {
         Cause.REGISTER_SPILLS: loads * waste.of(Cause.REGISTER_SPILLS, Resource.L1),
         Cause.ATOMICS: loads * waste.atomic_requests + shared * waste.of(Cause.ATOMICS, Resource.L1),
@@ -182,7 +182,7 @@ def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
         case Cause.LATENCY:
             return 0.0 if _BARRIERS in leaf.name else 1.0
         case Cause.DIVERGENCE:
-            lanes = 1.0 if waste.active_lanes is None else min(1.0, waste.active_lanes / 32)
+            lanes = 1.0 if waste.active_lanes is None else min(1.0, waste.active_lanes / LANES)
             return 1.0 if leaf.resource is Resource.DRAM else lanes
         case Cause.REGISTER_SPILLS:
             is_instruction = is_request or leaf.resource in (Resource.ALU, Resource.ISSUE, Resource.CONTROL)

@@ -1,6 +1,18 @@
-"""What part of a kernel's traffic and instructions is waste: bytes nobody asked for, conflicts, spills, idle lanes.
+"""What share of a kernel's traffic and instructions is waste: bytes nobody asked for, conflicts, spills, idle lanes.
 
-Each figure is a share of the busy time of one resource, so shares of one resource by different causes add up.
+Each figure is a share of the busy time of one resource, so shares of one resource by different causes add up. The
+counters and the units they count are those of NVIDIA's "Nsight Compute: Kernel Profiling Guide" (Metrics Guide, Memory
+Chart, Source Metrics): a *sector* is 32 bytes of a 128-byte cache line, a *request* is one memory instruction of one
+warp, a *wavefront* (here also: pass) is what the L1 data pipe serves at once, 128 bytes. What "coalesced" means is in
+the "CUDA C++ Best Practices Guide", section Coalesced Access to Global Memory.
+
+One load of a full warp, four bytes a lane, as these counters see it:
+
+    access                         requests  sectors  ideal sectors  wavefronts   waste
+    global, lanes side by side            1        4              4           1   none
+    global, every second word             1        8              4           2   half of the sectors and passes
+    global, every lane another line       1       32              4          32   28 of 32 sectors
+    shared, all lanes in one bank         1        -              -          32   31 of 32 passes
 """
 
 from __future__ import annotations
@@ -13,12 +25,12 @@ from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Reso
 from timesink.measures.counters.roofline import level_bytes
 
 _SECTOR_BYTES = 32
-_LANES = 32
+LANES = 32  # of a warp
 _PASS_SECTORS = 4  # one pass through the L1 data pipe serves 128 bytes
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
 _MOST_COALESCED_PASSES = 4
 _DRAM_ACCESS_SECTORS = 2  # HBM moves 64 bytes at a time: a lone sector brings another along
-_ISSUES = 4  # warp instructions an SM issues per cycle at most
+_ISSUES = 4  # warp instructions an SM issues per cycle at most: one of each of its four schedulers
 
 
 class Cause(StrEnum):
@@ -56,6 +68,11 @@ class Access:
     used_of_stores: float | None
 
     @property
+    def other_wavefronts(self) -> float:
+        """Passes for shared and local memory."""
+        return (self.shared_wavefronts or 0.0) + (self.local_wavefronts or 0.0)
+
+    @property
     def excess_ratio(self) -> float | None:
         """Share of the global sectors that a coalesced kernel would not touch."""
         if not self.sectors or self.ideal_sectors is None:
@@ -65,10 +82,10 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Shares of a resource's busy time by cause, and how many of 32 lanes are active (None: not collected).
+    """Shares of a resource's busy time by cause, and the mean number of active lanes of 32 (None: not collected).
 
-    `local_instructions` and `memory_instructions` are shares of executed instructions that access local memory and that
-    go through load-store; `atomic_requests` is the share of global memory requests that are atomic.
+    `local_instructions` and `memory_instructions` are the shares (0 to 1) of executed instructions that access local
+    memory and that go through load-store; `atomic_requests` is the share of global memory requests that are atomic.
     """
 
     shares: Mapping[Cause, Mapping[Resource, float]]
@@ -84,12 +101,17 @@ class Waste:
 
 
 def waste_of(kernel: KernelCounters) -> Waste:
-    """The waste of one kernel."""
+    """The waste of one kernel; what its counters do not say counts as none.
+
+    Arithmetic units and issue slots do the work of idle lanes too, so an instruction with n active lanes wastes
+    1 - n / 32 of them. Atomics in shared memory conflict as other accesses do: conflicts are split between both causes
+    by the share of atomic instructions.
+    """
     access = access_of(kernel)
     lanes = active_lanes(kernel)
-    idle_lanes = 0.0 if lanes is None else max(0.0, 1 - lanes / _LANES)
+    idle_lanes = 0.0 if lanes is None else max(0.0, 1 - lanes / LANES)
     local = _ratio(_local_instructions(kernel), kernel.first("smsp__inst_executed.sum", "inst_executed"))
-    atomic_sectors = _ratio(_atomic_sectors(kernel), _l2_sectors(kernel))
+    atomic_sectors = _ratio(_atomic_sectors(kernel), _sectors(kernel, "l2"))
     shares = {
         Cause.REGISTER_SPILLS: _spills(kernel, access, local),
         Cause.ATOMICS: {
@@ -106,7 +128,7 @@ def waste_of(kernel: KernelCounters) -> Waste:
 
 
 def access_of(kernel: KernelCounters) -> Access:
-    """The memory instructions of one kernel."""
+    """The memory instructions of one kernel. Passes without conflicts are those counted less the conflicts counted."""
     sectors, ideal = _global_sectors(kernel)
     shared = kernel.first("memory_l1_wavefronts_shared", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
     conflicts = kernel.get("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum")
@@ -143,6 +165,7 @@ def active_lanes(kernel: KernelCounters) -> float | None:
 
 
 def _global_sectors(kernel: KernelCounters) -> tuple[float | None, float | None]:
+    """Sectors that global loads and stores touch, and would touch if coalesced: counted, else by the bytes used."""
     sectors, ideal = (
         kernel.get("memory_l2_theoretical_sectors_global"),
         kernel.get("memory_l2_theoretical_sectors_global_ideal"),
@@ -160,12 +183,13 @@ def _global_sectors(kernel: KernelCounters) -> tuple[float | None, float | None]
 
 
 def _used_bytes(kernel: KernelCounters, op: str) -> float | None:
+    """The share of each touched sector that the kernel uses, 0 to 1; `op` is ld or st."""
     per_sector = kernel.get(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio")
     return None if per_sector is None else min(1.0, per_sector / _SECTOR_BYTES)
 
 
 def _wavefronts(kernel: KernelCounters) -> float | None:
-    """Passes through the data pipe: it takes one per cycle and SM, so its utilisation tells their number."""
+    """Passes through the L1 data pipe: it takes one per cycle and SM, so passes = utilisation x cycles x SMs."""
     share = kernel.share("l1tex__data_pipe_lsu_wavefronts")
     cycles = kernel.first("l1tex__cycles_elapsed.avg", "sm__cycles_elapsed.avg")
     sms = kernel.first("device__attribute_multiprocessor_count", "launch__sm_count")
@@ -178,9 +202,8 @@ def _wavefronts_per_request(kernel: KernelCounters) -> float | None:
 
 
 def _requests_per_cycle(kernel: KernelCounters) -> float:
-    """Load-store requests an SM takes per cycle: its data-centre chips (x.0) have 32 load-store lanes, the others
-    16.
-    """
+    """Load-store requests of warps that an SM takes per cycle: data-centre chips (compute capability x.0) have 32
+    load-store lanes, others 16 (CUDA C++ Programming Guide, Compute Capabilities)."""
     capability = kernel.compute_capability
     return 1.0 if capability is not None and capability[1] == 0 else 0.5
 
@@ -190,27 +213,29 @@ def _local_instructions(kernel: KernelCounters) -> float:
     return found or kernel.total("sass__inst_executed_local_loads", "sass__inst_executed_local_stores") or 0.0
 
 
-def _l2_sectors(kernel: KernelCounters) -> float | None:
-    moved = level_bytes(kernel, "l2")
+def _sectors(kernel: KernelCounters, level: str) -> float | None:
+    """Sectors moved at a memory level, ``l2`` or ``dram``."""
+    moved = level_bytes(kernel, level)
     return None if moved is None else moved / _SECTOR_BYTES
 
 
 def _atomic_sectors(kernel: KernelCounters) -> float:
-    whole = kernel.total("lts__t_sectors_srcunit_tex_op_atom.sum", "lts__t_sectors_srcunit_tex_op_red.sum")
+    total = kernel.total("lts__t_sectors_srcunit_tex_op_atom.sum", "lts__t_sectors_srcunit_tex_op_red.sum")
     parts = ("atom_dot_alu", "atom_dot_cas", "red")
-    return whole or kernel.total(*(f"lts__t_sectors_srcunit_tex_op_{part}.sum" for part in parts)) or 0.0
+    return total or kernel.total(*(f"lts__t_sectors_srcunit_tex_op_{part}.sum" for part in parts)) or 0.0
 
 
 def _atomic_requests(kernel: KernelCounters) -> float:
     """Share of the global memory requests that are atomic."""
-    base = "l1tex__t_requests_pipe_lsu_mem_global_op_"
-    atomic = kernel.total(f"{base}atom.sum", f"{base}red.sum")
-    every = kernel.total(*(f"{base}{op}.sum" for op in ("atom", "red", "ld", "st")))
-    return _ratio(atomic, every)
+    return _ratio(_requests(kernel, "atom", "red"), _requests(kernel, "atom", "red", "ld", "st"))
+
+
+def _requests(kernel: KernelCounters, *ops: str) -> float | None:
+    return kernel.total(*(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ops))
 
 
 def _memory_instructions(kernel: KernelCounters) -> float:
-    """Load-store instructions among all, from how busy their issue is and how many it takes per cycle."""
+    """Load-store instructions among all executed: (share of their peak x that peak) / (share of all x _ISSUES)."""
     requests, every = kernel.share("sm__inst_executed_pipe_lsu"), kernel.share("sm__inst_executed")
     return (
         0.0 if requests is None or not every else min(1.0, requests * _requests_per_cycle(kernel) / (every * _ISSUES))
@@ -218,11 +243,12 @@ def _memory_instructions(kernel: KernelCounters) -> float:
 
 
 def _spills(kernel: KernelCounters, access: Access, local: float) -> dict[Resource, float]:
+    """Local memory (spilled registers) as a share of each resource: passes of L1, sectors beyond it, instructions."""
     theory = kernel.get("memory_l2_theoretical_sectors_local")
     missed = kernel.total(
         "l1tex__t_sectors_pipe_lsu_mem_local_op_ld_lookup_miss.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"
     )
-    outer = _ratio(missed if missed is not None else theory, _l2_sectors(kernel))
+    outer = _ratio(missed if missed is not None else theory, _sectors(kernel, "l2"))
     return {
         Resource.L1: _ratio(access.local_wavefronts, access.wavefronts),
         Resource.L2: outer,
@@ -239,53 +265,64 @@ def _shared_conflicts(access: Access) -> float:
 
 
 def _uncoalesced(kernel: KernelCounters, access: Access) -> dict[Resource, float]:
-    """Atomics on scattered words touch excess sectors too: that part belongs to them, not to the loads and stores."""
+    """Excess traffic of global loads and stores as a share of each resource; `excess` is that of their sectors.
+
+    Atomics on scattered words touch excess sectors too: their part of the requests belongs to them. L2 and DRAM move
+    other data as well, so excess counts there only as far as they moved more sectors than the coalesced kernel needs.
+    DRAM moves two sectors at a time: of what it moves for a lone one, half is excess. Without atomics:
+
+        sectors  ideal sectors  L2 sectors  DRAM sectors   excess   L2            DRAM
+            100            100         100           100     0      0             0
+            400            100         400           400     0.75   1 - 100/400   min(1 - 0.25/2, 1 - 100/400)
+            400            100         200          2000     0.75   1 - 100/200   min(1 - 0.25/2, 1 - 100/2000)
+            400            100         100     not known     0.75   0             0
+    """
     excess = access.excess_ratio
     if excess is None or not access.ideal_sectors:
         return _uncoalesced_by_wavefronts(access)
-    mine = 1 - _atomic_requests(kernel)
+    not_atomic = 1 - _atomic_requests(kernel)
     within_dram = 1 - (1 - excess) / _DRAM_ACCESS_SECTORS if excess else 0.0
     return {
-        Resource.L1: mine * _excess_passes(kernel, access),
-        Resource.L2: mine * min(excess, _above(access.ideal_sectors, _l2_sectors(kernel), excess)),
-        Resource.DRAM: mine * min(within_dram, _above(access.ideal_sectors, _dram_sectors(kernel), 0.0)),
+        Resource.L1: not_atomic * _excess_passes(kernel, access),
+        Resource.L2: not_atomic * min(excess, _above(access.ideal_sectors, _sectors(kernel, "l2"), excess)),
+        Resource.DRAM: not_atomic * min(within_dram, _above(access.ideal_sectors, _sectors(kernel, "dram"), 0.0)),
     }
 
 
 def _excess_passes(kernel: KernelCounters, access: Access) -> float:
-    """Passes of global accesses beyond one per request and 128 bytes, as a share of all passes of the data pipe."""
-    base = "l1tex__t_requests_pipe_lsu_mem_global_op_"
-    requests = kernel.total(f"{base}ld.sum", f"{base}st.sum") or 0.0
-    others = (access.shared_wavefronts or 0.0) + (access.local_wavefronts or 0.0)
-    if access.wavefronts is None:
+    """Passes of global accesses beyond one per request and 128 bytes, as a share of all passes of the data pipe.
+
+    passes  of shared, local  ideal sectors  requests   needed for global    result
+       100                 0            400        50   max(400 / 4, 50)     0
+       400                 0            400        50   max(400 / 4, 50)     (400 - 0 - 100) / 400 = 0.75
+       400               200            400        50   max(400 / 4, 50)     (400 - 200 - 100) / 400 = 0.25
+       400               200            400       150   max(400 / 4, 150)    (400 - 200 - 150) / 400 = 0.125
+    """
+    if access.wavefronts is None or not access.excess_ratio:
         return access.excess_ratio or 0.0
-    needed = max((access.ideal_sectors or 0.0) / _PASS_SECTORS, requests)
-    return _ratio(access.wavefronts - others - needed, access.wavefronts) if access.excess_ratio else 0.0
+    needed = max((access.ideal_sectors or 0.0) / _PASS_SECTORS, _requests(kernel, "ld", "st") or 0.0)
+    return _ratio(access.wavefronts - access.other_wavefronts - needed, access.wavefronts)
 
 
 def least_passes(access: Access) -> float:
-    """The share of the data pipe's passes that would be left if global accesses were as wide as they can be."""
+    """The share of the data pipe's passes that is left if each global pass serves 128 bytes; it cannot be less."""
     if access.wavefronts is None or access.ideal_sectors is None:
         return 0.0
-    others = (access.shared_wavefronts or 0.0) + (access.local_wavefronts or 0.0)
-    return _ratio(others + access.ideal_sectors / _PASS_SECTORS, access.wavefronts)
+    return _ratio(access.other_wavefronts + access.ideal_sectors / _PASS_SECTORS, access.wavefronts)
 
 
 def _uncoalesced_by_wavefronts(access: Access) -> dict[Resource, float]:
-    """Without sector counts: a kernel without shared memory whose requests take more passes than any coalesced one."""
+    """Waste where sectors were not counted: a kernel without shared memory has more passes per request than any
+    coalesced kernel, whose requests take four of them at most (16 bytes a lane)."""
     each = access.wavefronts_per_request
     if each is None or access.uses_shared or each <= _MOST_COALESCED_PASSES:
         return {}
     return {Resource.L1: 1 - _MOST_COALESCED_PASSES / each}
 
 
-def _dram_sectors(kernel: KernelCounters) -> float | None:
-    moved = level_bytes(kernel, "dram")
-    return None if moved is None else moved / _SECTOR_BYTES
-
-
-def _above(ideal: float | None, actual: float | None, unknown: float) -> float:
-    return unknown if ideal is None or not actual else max(0.0, 1 - ideal / actual)
+def _above(ideal: float, actual: float | None, unknown: float) -> float:
+    """The share of `actual` that is more than `ideal`; `unknown` where nothing was counted."""
+    return max(0.0, 1 - ideal / actual) if actual else unknown
 
 
 def _ratio(part: float | None, whole: float | None) -> float:

@@ -1,18 +1,12 @@
-"""What the questions across ranks need of each rank: rows per collective and step, none per kernel; any order merges.
+"""What questions across ranks need of each rank: rows per collective and step, none per kernel.
 
 A `Job` is read from a trace of one rank or of many. Merging puts rows together and sorts them by a total order, so it
 is associative and commutative: one rank at a time, a tree of hosts, or all at once give the same tables.
 
-The pace of a job: one step of all its ranks.
-
-The collectives of each rank as matching and waiting need them: by the profiler's labels, else by kernel name.
-
-Batches of sends and receives: several calls on the host, then one kernel that carries none of their labels.
-
-PyTorch's `batch_isend_irecv` records each send and receive of a batch on the host; one SendRecv kernel, launched where
-the batch closes, does them all. A recorded call without device work belongs to the next such kernel its rank launches.
-
-How long the host takes for each steady step, and how much of that it is not waiting for the GPU.
+Collectives are known by the profiler's labels, else by kernel name. Batches of sends and receives need care: PyTorch's
+`batch_isend_irecv` records each send and receive of a batch on the host, without device work; one SendRecv kernel,
+launched where the batch closes, does them all and carries none of their labels. A recorded call without device work
+therefore belongs to the next such kernel that its rank launches.
 """
 
 from __future__ import annotations
@@ -31,200 +25,14 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.budget import time_budget
 from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.synchronisations import synchronisations
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace, remembered
 
-_BATCH_KEY: Final = ["rank", "device", "stream", "start_ns", "end_ns"]
-_BATCH_COLUMNS: Final = ["kind", "group", "group_size", "peer", "bytes", "labelled"]
-
-
-def split_batches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """The same calls, kernels of known batches once per message; each then has the times of its kernel."""
-    said = _on_the_host(trace)
-    kernels = calls.filter(pl.col("kind") == EXCHANGE)
-    if not said.height or not kernels.height:
-        return calls
-    launched = kernels.join(_launches(trace), on=_BATCH_KEY, how="inner").sort("launch_ns")
-    found = said.sort("call_ns").join_asof(
-        launched.select(*_BATCH_KEY, "launch_ns"), left_on="call_ns", right_on="launch_ns", by="rank",
-        strategy="forward",
-        check_sortedness=False,
-    )  # fmt: skip
-    found = found.drop_nulls("start_ns").select(
-        *_BATCH_KEY, *(pl.col(name).alias(f"said_{name}") for name in _BATCH_COLUMNS)
-    )
-    whole = calls.join(found, on=_BATCH_KEY, how="left", maintain_order="left")
-    known = pl.col("said_kind").is_not_null()
-    return whole.with_columns(
-        pl.when(known).then(f"said_{name}").otherwise(name).alias(name) for name in _BATCH_COLUMNS
-    ).select(calls.columns)
-
-
-def _on_the_host(trace: Trace) -> pl.DataFrame:
-    """Sends and receives that are recorded without device work of their own."""
-    rows = trace.get(COLLECTIVES).filter(
-        pl.col("device").is_null() & pl.col("peer").is_not_null() & pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT)
-    )
-    kinds = rows["kind"].cast(pl.String).to_list()
-    sizes = [
-        message_bytes(kind, into, out)
-        for kind, into, out in zip(kinds, rows["in_bytes"].to_list(), rows["out_bytes"].to_list(), strict=True)
-    ]
-    group, ranks = pl.col("group").cast(pl.String), pl.col("group_ranks").cast(pl.String)
-    return rows.select(
-        "rank",
-        pl.col("start_ns").alias("call_ns"),
-        pl.col("kind").cast(pl.String),
-        pl.when(group.is_not_null()).then(pl.concat_str(group, ranks, separator=" ", ignore_nulls=True)).alias("group"),
-        "group_size",
-        "peer",
-        pl.Series("bytes", sizes, pl.Int64),
-        pl.lit(True).alias("labelled"),
-    )
-
-
-def _launches(trace: Trace) -> pl.DataFrame:
-    """When the call began that launched each device op."""
-    ops, link = trace.get(DEVICE_OPS), launch_links(trace).call
-    begun = np.append(trace.get(API_CALLS)["start_ns"].to_numpy(), 0)[link]
-    launches = ops.select(_BATCH_KEY).with_columns(pl.Series("launch_ns", begun)).filter(pl.Series(link >= 0))
-    return launches.unique(_BATCH_KEY, keep="first")
-
-
-# `holds`: no computation ran at its last instant, and computation went on before the next collective was over: it is
-# what the rank had waited for. Collectives that run on while a rank has nothing left to compute hold it only at the
-# last. `peer`: the rank that is sent to or received from. `work_before_ns`: computation since the collective before it
-# on this GPU ended.
-CALLS = {
-    "rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64,
-    "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "peer": pl.Int32,
-    "bytes": pl.Int64, "labelled": pl.Boolean, "exposed_ns": pl.Int64, "holds": pl.Boolean, "work_before_ns": pl.Int64,
-}  # fmt: skip
-
-_KEY = ["rank", "device", "start_ns", "end_ns"]
-_SAID = ["stream", "kind", "group", "group_size", "sequence", "peer", "bytes", "labelled"]
-
-
-def job_calls(trace: Trace) -> pl.DataFrame:
-    """One row per collective with device work, by rank, device and start."""
-    told = _labelled(trace)
-    ops = trace.get(DEVICE_OPS)
-    kernels = ops.filter(op_class(ops) == "communication").select(*_KEY, "stream", "name")
-    bare = kernels.join(told.select(*_KEY, "stream"), on=[*_KEY, "stream"], how="anti")
-    bare = bare.select(*_KEY, "stream").with_columns(
-        mapped(bare["name"], _kinds, pl.String).alias("kind"),
-        pl.lit(None, pl.String).alias("group"),
-        pl.lit(None, pl.Int32).alias("group_size"),
-        pl.lit(None, pl.Int64).alias("sequence"),
-        pl.lit(None, pl.Int32).alias("peer"),
-        pl.lit(None, pl.Int64).alias("bytes"),
-        pl.lit(False).alias("labelled"),
-    )
-    calls = _grouped(split_batches(trace, pl.concat([told, bare]))).sort(*_KEY, "stream", "kind", nulls_last=True)
-    return _add_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
-
-
-def _labelled(trace: Trace) -> pl.DataFrame:
-    """What `collectives` says of those whose device work was found. A group is its name and its members."""
-    said = trace.get(COLLECTIVES).filter(pl.col("device").is_not_null()).unique([*_KEY, "stream"], keep="first")
-    kinds = said["kind"].cast(pl.String).to_list()
-    sizes = [
-        message_bytes(kind, into, out)
-        for kind, into, out in zip(kinds, said["in_bytes"].to_list(), said["out_bytes"].to_list(), strict=True)
-    ]
-    named = pl.concat_str("group", "group_ranks", separator=" ", ignore_nulls=True)
-    return said.with_columns(pl.col("group", "group_ranks").cast(pl.String)).select(
-        *_KEY,
-        "stream",
-        pl.col("kind").cast(pl.String),
-        pl.when(pl.col("group").is_not_null()).then(named).alias("group"),
-        "group_size",
-        "sequence",
-        "peer",
-        pl.Series("bytes", sizes, pl.Int64),
-        pl.col("group").is_not_null().alias("labelled"),
-    )
-
-
-def _grouped(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls without a label get the group of the others on their stream, where these have one: a group has a stream."""
-    stream = ["rank", "device", "stream"]
-    known = pl.col("group").drop_nulls()
-    alone = known.n_unique().over(stream) == 1
-    return calls.with_columns(
-        pl.when(alone).then(pl.coalesce("group", known.first().over(stream))).otherwise("group").alias("group"),
-        pl.when(alone)
-        .then(pl.coalesce("group_size", pl.col("group_size").drop_nulls().first().over(stream)))
-        .otherwise("group_size")
-        .alias("group_size"),
-    )
-
-
-def _holds(end: Int64Array, exposed: Intervals, compute: Intervals) -> BoolArray:
-    latest = np.iinfo(np.int64).max
-    at = np.searchsorted(compute.start_ns, end)
-    resumed = np.append(compute.start_ns, latest)[at]
-    next_over = np.append(np.maximum.accumulate(end)[1:], latest - 1)
-    return (exposed.covered_ns(end - 1, end) > 0) & (resumed <= next_over)
-
-
-def _kinds(names: pl.Series) -> pl.Series:
-    return pl.Series([kind_of_kernel(name) for name in names.to_list()], dtype=pl.String)
-
-
-def _add_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """How much of each is exposed, and how much the GPU computed since the one before."""
-    lines, budgets = device_timeline(trace), time_budget(trace)
-    nothing = pl.lit(0, pl.Int64)
-    parts = [calls.clear().with_columns(exposed_ns=nothing, holds=pl.lit(False), work_before_ns=nothing)]
-    for (rank, device), mine in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
-        start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-        exposed, compute = budgets[rank, device].exposed_communication, lines[rank, device].compute
-        before = np.concatenate(([lines[rank, device].span_start_ns], np.maximum.accumulate(end)[:-1]))
-        parts.append(
-            mine.with_columns(
-                pl.Series("exposed_ns", exposed.covered_ns(start, end)),
-                pl.Series("holds", _holds(end, exposed, compute)),
-                pl.Series("work_before_ns", compute.covered_ns(np.minimum(before, start), start)),
-            )
-        )
-    return pl.concat(parts)
-
-
-HOST_STEPS = {"rank": pl.Int32, "step": pl.Int32, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}
-
-
-def host_steps(trace: Trace) -> pl.DataFrame:
-    """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread.
-
-    A rank of which no call was recorded has no row: nothing says what its host did.
-    """
-    seen = set(trace.get(API_CALLS)["rank"].unique())
-    waits = synchronisations(trace).calls
-    parts = [pl.DataFrame(schema=HOST_STEPS)]
-    for (rank, process, thread), mine in (
-        steps(trace).kept.partition_by("rank", "process", "thread", as_dict=True).items()
-    ):
-        if rank not in seen:
-            continue
-        own = (pl.col("rank") == rank) & (pl.col("process") == process)
-        own = own & (pl.col("thread") == thread) if thread is not None else own
-        blocked = Intervals.of(waits.filter(own))
-        start, end = mine["host_start_ns"].to_numpy(), mine["host_end_ns"].to_numpy()
-        parts.append(
-            mine.select("rank", "step").with_columns(
-                pl.Series("host_ns", end - start),
-                pl.Series("host_busy_ns", end - start - blocked.covered_ns(start, end)),
-            )
-        )
-    return pl.concat(parts).sort("rank", "step").unique(["rank", "step"], keep="first", maintain_order=True)
-
-
-# What a job is read from where it was recorded, beside device ops.
+# What a job is read from where it was recorded, next to device ops.
 JOB_READS: Final = (API_CALLS, COLLECTIVES, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES)
 
 MEMBERS = {
@@ -237,6 +45,16 @@ MEMBERS = {
 SPANS = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 STEPS = {"rank": pl.Int32, "device": pl.Int32, "step": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64,
          "compute_ns": pl.Int64, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}  # fmt: skip
+# `holds`: no computation ran at the collective's last instant, and computation went on before the next collective was
+# over: the rank had waited for this one. Collectives that run on while a rank has nothing left to compute hold it only
+# at the last. `peer`: the rank that is sent to or received from. `work_before_ns`: computation since the collective
+# before it on this GPU ended. `labelled`: the profiler names its group.
+CALLS = {
+    "rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "stream": pl.Int64,
+    "kind": pl.String, "group": pl.String, "group_size": pl.Int32, "sequence": pl.Int64, "peer": pl.Int32,
+    "bytes": pl.Int64, "labelled": pl.Boolean, "exposed_ns": pl.Int64, "holds": pl.Boolean, "work_before_ns": pl.Int64,
+}  # fmt: skip
+HOST_STEPS = {"rank": pl.Int32, "step": pl.Int32, "host_ns": pl.Int64, "host_busy_ns": pl.Int64}
 SCHEMAS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "members": MEMBERS,
     "calls": CALLS,
@@ -248,13 +66,12 @@ SCHEMAS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """Tables of the ranks that were read; times are each rank's own clock.
+    """Tables of the ranks that were read; all times are ns by each rank's own clock.
 
-    `members`: one row per rank and GPU, its time budget (compute + exposed communication + exposed copy + idle =
-    span) and what it copied straight to or from other GPUs. `calls`: its collectives. `exposed`: intervals of
-    communication with no computation beside it. `steps`: device windows of its steady steps, with how long the host
-    took for them and how much of it it did not wait.
-    `parity`: what ought to be equal.
+    `members`: one row per rank and GPU with its time budget (compute + exposed communication + exposed copy + idle =
+    span) and what it copied directly to or from other GPUs. `calls`: its collectives (`CALLS`). `exposed`: intervals of
+    communication with no computation at the same time. `steps`: device windows of its steady steps, how long the host
+    took for each and how long of that it did not wait. `parity`: facts that ought to be equal on all ranks.
     """
 
     members: pl.DataFrame
@@ -271,8 +88,9 @@ class Job:
     @classmethod
     def merged(cls, parts: Iterable[Job]) -> Job:
         """All ranks of the parts, in an order that does not depend on theirs."""
-        every = [cls.empty(), *parts]
-        return cls(**{name: _ordered([getattr(part, name) for part in every]) for name in SCHEMAS})
+        jobs = [cls.empty(), *parts]
+        tables = {name: pl.concat([getattr(job, name) for job in jobs]) for name in SCHEMAS}
+        return cls(**{name: table.sort(table.columns, nulls_last=True) for name, table in tables.items()})
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -288,15 +106,15 @@ def job(trace: Trace) -> Job:
     computed = np.zeros(windows.height, np.int64)
     start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
     for (rank, device), line in lines.by_device.items():
-        here = ((windows["rank"] == rank) & (windows["device"] == device)).to_numpy()
-        computed[here] = line.compute.covered_ns(start[here], end[here])
+        own = ((windows["rank"] == rank) & (windows["device"] == device)).to_numpy()
+        computed[own] = line.compute.covered_ns(start[own], end[own])
     exposed = [
         pl.DataFrame(
-            {"rank": part.rank, "device": part.device, "start_ns": part.exposed_communication.start_ns,
-             "end_ns": part.exposed_communication.end_ns}, schema=SPANS,
+            {"rank": budget.rank, "device": budget.device, "start_ns": budget.exposed_communication.start_ns,
+             "end_ns": budget.exposed_communication.end_ns}, schema=SPANS,
         )
-        for part in budgets
-        if len(part.exposed_communication)
+        for budget in budgets
+        if len(budget.exposed_communication)
     ]  # fmt: skip
     return Job.merged(
         [
@@ -316,36 +134,39 @@ def job(trace: Trace) -> Job:
 def _members(trace: Trace) -> pl.DataFrame:
     """One row per GPU that did any work, and per source without one, so that a rank that did nothing is not lost."""
     sources = trace.get(SOURCES).sort("rank", "path").unique("rank", keep="first", maintain_order=True)
-    said = {row["rank"]: row for row in sources.iter_rows(named=True)}
+    source_of = {row["rank"]: _source_columns(row) for row in sources.iter_rows(named=True)}
     names = {(rank, device): name for rank, device, name in trace.get(DEVICES).select("rank", "device", "name").rows()}
     visible = dict(trace.get(DEVICES).group_by("rank").agg(pl.len()).rows())
-    lines = device_timeline(trace)
-    peer = _peer_copies(trace)
-    rows = [
-        {
-            **_said(said.get(part.rank)),
-            "rank": part.rank,
-            "device": part.device,
-            "device_name": names.get((part.rank, part.device)),
-            "visible_devices": visible.get(part.rank),
-            "start_ns": lines[part.rank, part.device].span_start_ns,
-            "end_ns": lines[part.rank, part.device].span_end_ns,
-            "busy_ns": part.busy_ns,
-            "compute_ns": part.compute_ns,
-            "communication_ns": part.communication_ns,
-            "exposed_communication_ns": part.exposed_communication_ns,
-            "exposed_copy_ns": part.exposed_copy_ns,
-            "idle_ns": part.idle_ns,
-            **dict(zip(("peer_copy_ns", "peer_copy_bytes"), peer.get((part.rank, part.device), (0, 0)), strict=True)),
-        }
-        for part in time_budget(trace)
-    ]
+    lines, peer_copies = device_timeline(trace), _peer_copies(trace)
+    rows = []
+    for budget in time_budget(trace):
+        device = (budget.rank, budget.device)
+        copied_ns, copied_bytes = peer_copies.get(device, (0, 0))
+        rows.append(
+            {
+                **source_of.get(budget.rank, {}),
+                "rank": budget.rank,
+                "device": budget.device,
+                "device_name": names.get(device),
+                "visible_devices": visible.get(budget.rank),
+                "start_ns": lines[device].span_start_ns,
+                "end_ns": lines[device].span_end_ns,
+                "busy_ns": budget.busy_ns,
+                "compute_ns": budget.compute_ns,
+                "communication_ns": budget.communication_ns,
+                "exposed_communication_ns": budget.exposed_communication_ns,
+                "exposed_copy_ns": budget.exposed_copy_ns,
+                "idle_ns": budget.idle_ns,
+                "peer_copy_ns": copied_ns,
+                "peer_copy_bytes": copied_bytes,
+            }
+        )
     seen = {row["rank"] for row in rows}
-    rows += [{**_said(row), "rank": rank, "device": None} for rank, row in said.items() if rank not in seen]
+    rows += [{**columns, "rank": rank, "device": None} for rank, columns in source_of.items() if rank not in seen]
     return pl.DataFrame(rows, schema=MEMBERS)
 
 
-def _peer_copies(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
+def _peer_copies(trace: Trace) -> dict[Device, tuple[int, int]]:
     """Per GPU, time and bytes of its copies from GPU to GPU. The copy engine moves them: no other rank takes part."""
     copies = trace.get(DEVICE_OPS).filter(pl.col("copy_kind") == "p2p")
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
@@ -353,23 +174,177 @@ def _peer_copies(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
     return {(rank, device): (length_ns, size) for rank, device, length_ns, size in each.rows()}
 
 
-def _said(source: Mapping[str, object] | None) -> dict[str, object]:
+def _source_columns(source: Mapping[str, object]) -> dict[str, object]:
     """Ranks share a clock where their host is known to be one, or where one file holds them."""
-    if source is None:
-        return {}
     path, digest, host = source["path"], source["sha256"], source["host"]
     clock = f"host {host}" if host else f"file {digest or path}"  # a file of several ranks has one clock for all
     return {"source": path, "host": host, "clock": clock, "world_size": source["world_size"]}
 
 
-def _ordered(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    return pl.concat(frames).sort(frames[0].columns, nulls_last=True, maintain_order=False)
+def by_device(spans: pl.DataFrame) -> dict[Device, Intervals]:
+    """Rows with rank, device, start_ns and end_ns as intervals per (rank, device)."""
+    parts = spans.partition_by("rank", "device", as_dict=True).items()
+    return {(int(rank), int(device)): Intervals.of(rows) for (rank, device), rows in parts}
 
 
-def step_ns(whole: Job) -> float:
+def step_ns(job: Job) -> float:
     """Mean step of the slowest rank; the longest span where no rank has steady steps."""
     period = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
-    frame = whole.steps if whole.steps.height else whole.members
+    frame = job.steps if job.steps.height else job.members
     means = frame.with_columns(period).group_by("rank").agg(pl.col("length_ns").mean())
     longest = means["length_ns"].max()
     return float(longest) if isinstance(longest, (int, float)) else 0.0
+
+
+# What identifies a collective's device work in the tables of a trace.
+OP_KEY: Final = ["rank", "device", "stream", "start_ns", "end_ns"]
+_LABELS: Final = ["kind", "group", "group_size", "sequence", "peer", "bytes", "labelled"]
+
+
+def job_calls(trace: Trace) -> pl.DataFrame:
+    """One row per collective with device work (per message in a batch), by rank, device and start; columns: `CALLS`."""
+    recorded = trace.get(COLLECTIVES).filter(pl.col("device").is_not_null()).unique(OP_KEY, keep="first")
+    labelled = _with_labels(recorded).select(*OP_KEY, *_LABELS)
+    ops = trace.get(DEVICE_OPS)
+    kernels = ops.filter(op_class(ops) == "communication").select(*OP_KEY, "name")
+    others = kernels.join(labelled.select(OP_KEY), on=OP_KEY, how="anti")
+    by_name = others.select(
+        *OP_KEY,
+        mapped(others["name"], _kinds, pl.String).alias("kind"),
+        *(pl.lit(None, CALLS[name]).alias(name) for name in _LABELS[1:-1]),
+        pl.lit(False).alias("labelled"),
+    )
+    calls = _with_groups(_split_batches(trace, pl.concat([labelled, by_name])))
+    calls = calls.sort("rank", "device", "start_ns", "end_ns", "stream", "kind", nulls_last=True)
+    return _with_surroundings(trace, calls).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+
+
+def _kinds(names: pl.Series) -> pl.Series:
+    return pl.Series([kind_of_kernel(name) for name in names.to_list()], dtype=pl.String)
+
+
+def _with_labels(recorded: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `collectives` with the columns of `_LABELS`. A group is its name and its members."""
+    kinds = recorded["kind"].cast(pl.String)
+    sizes = [
+        message_bytes(kind, in_bytes, out_bytes)
+        for kind, in_bytes, out_bytes in zip(kinds, recorded["in_bytes"], recorded["out_bytes"], strict=True)
+    ]
+    group, members = pl.col("group").cast(pl.String), pl.col("group_ranks").cast(pl.String)
+    return recorded.with_columns(
+        kinds,
+        pl.when(group.is_not_null())
+        .then(pl.concat_str(group, members, separator=" ", ignore_nulls=True))
+        .alias("group"),
+        pl.Series("bytes", sizes, pl.Int64),
+        group.is_not_null().alias("labelled"),
+    )
+
+
+def launches_of(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """The host calls that launched the device work of `calls`: `OP_KEY`, launch_ns (when it began), launch_length_ns.
+
+    Work whose launch was not recorded has no row; ops that merely start with one of `calls` may have one.
+    """
+    ops, api, call = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace).call
+    at_a_start = ops["start_ns"].is_in(calls["start_ns"].unique().implode()).to_numpy()
+    rows = np.flatnonzero(at_a_start & (call >= 0))
+    start, end = (api[name].gather(call[rows]) for name in ("start_ns", "end_ns"))
+    launched = ops.select(OP_KEY)[rows].with_columns(start.alias("launch_ns"), (end - start).alias("launch_length_ns"))
+    return launched.unique(OP_KEY, keep="first")
+
+
+def _split_batches(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """The same calls, kernels of recorded batches once per message; each then has the times of its kernel."""
+    messages = trace.get(COLLECTIVES).filter(
+        pl.col("device").is_null() & pl.col("peer").is_not_null() & pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT)
+    )
+    kernels = calls.filter(pl.col("kind") == EXCHANGE)
+    if not messages.height or not kernels.height:
+        return calls
+    launched = kernels.join(launches_of(trace, kernels), on=OP_KEY, how="inner").sort("launch_ns")
+    names = [name for name in _LABELS if name != "sequence"]
+    messages = _with_labels(messages).with_columns(labelled=pl.lit(True))
+    messages = messages.select("rank", pl.col("start_ns").alias("call_ns"), pl.col(names).name.prefix("message_"))
+    messages = messages.sort("call_ns").join_asof(
+        launched.select(*OP_KEY, "launch_ns"), left_on="call_ns", right_on="launch_ns", by="rank", strategy="forward",
+        check_sortedness=False,
+    )  # fmt: skip
+    messages = messages.drop_nulls("start_ns").drop("call_ns", "launch_ns")
+    joined = calls.join(messages, on=OP_KEY, how="left", maintain_order="left")
+    in_batch = pl.col("message_kind").is_not_null()
+    return joined.with_columns(
+        pl.when(in_batch).then(f"message_{name}").otherwise(name).alias(name) for name in names
+    ).select(calls.columns)
+
+
+def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls without a label get the group of the others on their stream, where these have one: a group has a stream."""
+    stream = ["rank", "device", "stream"]
+    known = pl.col("group").drop_nulls()
+    size = pl.col("group_size").drop_nulls().first().over(stream)
+    alone = known.n_unique().over(stream) == 1
+    return calls.with_columns(
+        pl.when(alone).then(pl.coalesce("group", known.first().over(stream))).otherwise("group").alias("group"),
+        pl.when(alone).then(pl.coalesce("group_size", size)).otherwise("group_size").alias("group_size"),
+    )
+
+
+def _with_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """How much of each is exposed, and how much the GPU computed since the one before."""
+    lines, budgets = device_timeline(trace), time_budget(trace)
+    nothing = pl.lit(0, pl.Int64)
+    parts = [calls.clear().with_columns(exposed_ns=nothing, holds=pl.lit(False), work_before_ns=nothing)]
+    for (rank, device), own in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
+        exposed, compute = budgets[rank, device].exposed_communication, lines[rank, device].compute
+        before = np.concatenate(([lines[rank, device].span_start_ns], np.maximum.accumulate(end)[:-1]))
+        parts.append(
+            own.with_columns(
+                pl.Series("exposed_ns", exposed.covered_ns(start, end)),
+                pl.Series("holds", _holds(end, exposed, compute)),
+                pl.Series("work_before_ns", compute.covered_ns(np.minimum(before, start), start)),
+            )
+        )
+    return pl.concat(parts)
+
+
+def _holds(end: Int64Array, exposed: Intervals, compute: Intervals) -> BoolArray:
+    """Whether each collective held its rank: exposed at its last instant, and computation resumed before the next end.
+
+    Three collectives of one GPU in order of start, with computation from 130 to 190:
+
+        end   exposed at the end   computation resumes   next end   holds
+        100          yes                   130              120     no: the next one was waited for
+        120          yes                   130              200     yes
+        200          yes                  never          never      no
+    """
+    latest = np.iinfo(np.int64).max
+    resumed = np.append(compute.start_ns, latest)[np.searchsorted(compute.start_ns, end)]
+    next_over = np.append(np.maximum.accumulate(end)[1:], latest - 1)
+    return (exposed.covered_ns(end - 1, end) > 0) & (resumed <= next_over)
+
+
+def host_steps(trace: Trace) -> pl.DataFrame:
+    """rank, step, host_ns, host_busy_ns of every kept step. Busy: outside blocking calls of the step's own thread.
+
+    A rank of which no call was recorded has no row: nothing says what its host did.
+    """
+    seen = set(trace.get(API_CALLS)["rank"].unique())
+    waits = synchronisations(trace).calls
+    parts = [pl.DataFrame(schema=HOST_STEPS)]
+    threads = steps(trace).kept.partition_by("rank", "process", "thread", as_dict=True)
+    for (rank, process, thread), kept in threads.items():
+        if rank not in seen:
+            continue
+        own = (pl.col("rank") == rank) & (pl.col("process") == process)
+        own = own & (pl.col("thread") == thread) if thread is not None else own
+        blocked = Intervals.of(waits.filter(own))
+        start, end = kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy()
+        parts.append(
+            kept.select("rank", "step").with_columns(
+                pl.Series("host_ns", end - start),
+                pl.Series("host_busy_ns", end - start - blocked.covered_ns(start, end)),
+            )
+        )
+    return pl.concat(parts).sort("rank", "step").unique(["rank", "step"], keep="first", maintain_order=True)

@@ -1,16 +1,16 @@
-"""How late each rank came to each collective, and how much of that was its own doing.
+"""How late each rank came to each collective, how much of that was its own doing, and what the job would gain without
+it.
 
 A rank that waited for a late one comes late itself: that lateness is inherited. Time is therefore counted from an
-anchor, the last collective that held everybody up (most ranks had nothing left to compute and went on after it): all
-ranks leave it at the same instant. What a rank needs from there to the next collective, beyond the median of the
-ranks in it (of two: the earlier), is its own, but for what it stood in smaller collectives and messages for others.
-What it stood in transfers longer than its peers is told from what its host and its GPU took.
-
-What the job gains where ranks come as their peers do: the question of ByteDance's straggler study (OSDI'25).
+*anchor*, the last collective that held everybody up (most ranks had nothing left to compute and went on after it): all
+ranks leave it at the same instant. What a rank needs from there to the next collective, beyond the median of the ranks
+in it (of two: the earlier), is its own lateness, less the time it stood in smaller collectives and messages for others.
+Own lateness is split by cause: computation of its GPU, exposed transfers longer than its peers', and the rest, its
+host.
 
 Between two anchors a job is as late as its latest rank. Without the own lateness of some ranks it is as late as the
-latest of the others; that gain is real only as far as the others stood waiting for it with nothing to compute, and only
-as far as the hosts of the others can keep that pace.
+latest of the others (the question of the straggler study of Lin et al., OSDI 2025). That gain is real only as far as
+the others stood waiting for it with nothing to compute, and as far as the hosts of the others can keep that pace.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
+from timesink.measures.ranks.job import by_device
+from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 
 # A collective that starts this soon after the one before it on its stream was held by that one, not by its rank's work.
 _FOLLOWS_NS: Final = 20_000
-_HELD_UP: Final = 0.5
+_HELD_UP: Final = 0.5  # of the ranks: most of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lateness:
-    """`calls`: instance, rank, device, arrival_ns, end_ns (first rank's clock), anchor (instance, -1: none seen yet),
+    """Lateness per call, per rank and per epoch (the time from one anchor to the next).
+
+    `calls`: instance, rank, device, arrival_ns, end_ns (first rank's clock), anchor (instance, -1: none seen yet),
     since_anchor_ns, follows (instance that held it, -1: none), behind_ns (after the median arrival), own_ns, device_ns,
     network_ns, host_ns, error_ns. own = device + network + host: device is computation beyond the median since the
-    anchor, network the exposed transfer beyond the median, host the rest.
+    anchor, network the exposed transfer beyond the median, host the rest; all of them ns.
 
     `ranks`: rank, own_ns (largest per anchor, summed), device_ns, network_ns, host_ns, late_count, anchors, last_count,
     since_ns (when the first of the anchors it was late at ended). Ranks that come late by no more than the clocks leave
@@ -64,17 +68,17 @@ def lateness(trace: Trace) -> Lateness:
 def lateness_of(waits: CollectiveWaits) -> Lateness:
     """Lateness of every rank of a job."""
     anchors = _anchors(waits.calls)
-    placed = _anchored(waits, anchors)
-    same = ["instance", "anchor"]
     known = pl.col("anchor") >= 0
     error = pl.col("error_ns").fill_null(np.iinfo(np.int64).max)
 
-    def beyond(name: str) -> pl.Expr:  # of two ranks the earlier, of many the median
-        return (pl.col(name) - pl.col(name).quantile(0.5, "lower").over(same)).round().cast(pl.Int64)
+    def beyond(name: str) -> pl.Expr:  # the median of the ranks that count from the same anchor; of two the earlier
+        median = pl.col(name).quantile(0.5, "lower").over("instance", "anchor")
+        return (pl.col(name) - median).round().cast(pl.Int64)
 
     own = beyond("since_anchor_ns") - beyond("waited_since_ns").clip(0)
     calls = (
-        placed.with_columns(
+        _with_anchors(waits, anchors)
+        .with_columns(
             (pl.col("arrival_ns") - pl.col("arrival_ns").quantile(0.5, "lower").over("instance"))
             .clip(0)
             .cast(pl.Int64)
@@ -110,72 +114,89 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
 
 
 def _anchors(calls: pl.DataFrame) -> Int64Array:
+    """Instances, ascending, of complete collectives that held at least half of their ranks."""
     held = calls.group_by("instance").agg(pl.col("holds").mean().alias("share"), pl.col("complete").all())
     return np.sort(held.filter((pl.col("share") >= _HELD_UP) & pl.col("complete"))["instance"].to_numpy())
 
 
-def _anchored(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
-    """Each call with the last anchor its rank had left when it arrived, and with the call right before it."""
+def _with_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
+    """Each call with the last anchor its rank had left when it arrived, what the GPU did since, and what held the call.
+
+    Adds anchor, since_anchor_ns, work_since_ns, waited_since_ns, moved_since_ns and follows; end_ns is put on the first
+    rank's clock. Four calls of one GPU, by that clock, where instances 3 and 8 are anchors:
+
+        instance  arrival  end   computed before   anchor  since_anchor  work_since
+               3      100  150                40       -1             0           0
+               5      200  220                50        3            50          50
+               8      300  330                60        3           150         110
+               9      400  410                70        8            70          70
+    """
     standing = _standing(waits)
     calls = waits.calls.with_columns((pl.col("end_ns") - pl.col("offset_ns")).alias("end_ns")).sort(
         "rank", "device", "arrival_ns", "end_ns", "instance"
     )
-    parts = [calls.clear().with_columns(anchor=pl.lit(0, pl.Int64), since_anchor_ns=pl.lit(0, pl.Int64),
-                                        work_since_ns=pl.lit(0, pl.Int64), waited_since_ns=pl.lit(0, pl.Int64),
-                                        moved_since_ns=pl.lit(0, pl.Int64), follows=pl.lit(0, pl.Int64))]  # fmt: skip
-    for mine in calls.partition_by("rank", "device", maintain_order=True):
-        arrival, end = mine["arrival_ns"].to_numpy(), mine["end_ns"].to_numpy()
-        instance, stream = mine["instance"].to_numpy(), mine["stream"].fill_null(-1).to_numpy()
-        is_anchor = np.isin(instance, anchors)
-        left_ns, left = end[is_anchor], instance[is_anchor]
-        order = np.argsort(left_ns, kind="stable")
-        place = np.searchsorted(left_ns[order], arrival, side="right") - 1
-        found = place >= 0
-        row = order[np.maximum(place, 0)] if order.size else np.zeros(arrival.size, np.int64)
-        anchor_end = np.where(found, left_ns[row] if order.size else 0, 0)
-        worked = np.cumsum(mine["work_before_ns"].to_numpy())
-        waiting, moving = standing[mine["rank"][0], mine["device"][0]]
-        start = mine["start_ns"].to_numpy()
-        since = np.where(found, anchor_end + mine["offset_ns"].to_numpy(), start)
-        anchor_row = np.flatnonzero(is_anchor)[row] if order.size else np.zeros(arrival.size, np.int64)
+    zero = pl.lit(0, pl.Int64)
+    added = ("anchor", "since_anchor_ns", "work_since_ns", "waited_since_ns", "moved_since_ns", "follows")
+    parts = [calls.clear().with_columns(zero.alias(name) for name in added)]
+    for own in calls.partition_by("rank", "device", maintain_order=True):
+        names = ("instance", "start_ns", "arrival_ns", "end_ns", "offset_ns")
+        instance, start, arrival, end, offset = (own[name].to_numpy() for name in names)
+        # Rows of anchors in order of their end: the last one that ended before a call arrived is its anchor.
+        rows = np.flatnonzero(np.isin(instance, anchors))
+        rows = rows[np.argsort(end[rows], kind="stable")]
+        left = np.searchsorted(end[rows], arrival, side="right") - 1
+        found = left >= 0
+        anchor = rows[np.maximum(left, 0)] if rows.size else np.zeros(arrival.size, np.int64)
+        worked = np.cumsum(own["work_before_ns"].to_numpy())
+        waiting, moving = standing[own["rank"][0], own["device"][0]]
+        since = np.minimum(np.where(found, end[anchor] + offset, start), start)  # by the rank's own clock
+        stream = own["stream"].fill_null(-1).to_numpy()
         parts.append(
-            mine.with_columns(
-                pl.Series("anchor", np.where(found, left[row] if order.size else -1, -1)),
-                pl.Series("since_anchor_ns", np.where(found, arrival - anchor_end, 0)),
-                pl.Series("work_since_ns", np.where(found, worked - worked[anchor_row], 0)),
-                pl.Series("waited_since_ns", waiting.covered_ns(np.minimum(since, start), start)),
-                pl.Series("moved_since_ns", moving.covered_ns(np.minimum(since, start), start)),
+            own.with_columns(
+                pl.Series("anchor", np.where(found, instance[anchor], -1)),
+                pl.Series("since_anchor_ns", np.where(found, arrival - end[anchor], 0)),
+                pl.Series("work_since_ns", np.where(found, worked - worked[anchor], 0)),
+                pl.Series("waited_since_ns", waiting.covered_ns(since, start)),
+                pl.Series("moved_since_ns", moving.covered_ns(since, start)),
                 pl.Series("follows", _held_by(arrival, end, stream, instance)),
             )
         )
     return pl.concat(parts)
 
 
-def _standing(waits: CollectiveWaits) -> dict[tuple[int, int], tuple[Intervals, Intervals]]:
-    """Per GPU, by its own clock: when it stood waiting for others, and when it stood in transfers."""
-    exposed = waits.job.exposed.partition_by("rank", "device", as_dict=True)
-    kept = ["rank", "device", "start_ns", "end_ns", "wait_ns"]
-    talked = pl.concat([waits.calls.select(kept), waits.pairs.select(kept)])
-    found = {}
-    for (rank, device), mine in talked.partition_by("rank", "device", as_dict=True).items():
-        start, end, wait = (mine[name].to_numpy() for name in ("start_ns", "end_ns", "wait_ns"))
-        bare = Intervals.of(exposed[rank, device]) if (rank, device) in exposed else Intervals.none()
-        waiting = Intervals.union_of(start, start + wait) & bare
-        found[rank, device] = waiting, (Intervals.union_of(start + wait, end) & bare) - waiting
-    return found
+def _standing(waits: CollectiveWaits) -> dict[Device, tuple[Intervals, Intervals]]:
+    """Per GPU, by its own clock: when it stood exposed waiting for others, and when in transfers."""
+    exposed = by_device(waits.job.exposed)
+    columns = ["rank", "device", "start_ns", "end_ns", "wait_ns"]
+    calls = pl.concat([waits.calls.select(columns), waits.pairs.select(columns)])
+    standing = {}
+    for (rank, device), own in calls.partition_by("rank", "device", as_dict=True).items():
+        start, end, wait = (own[name].to_numpy() for name in ("start_ns", "end_ns", "wait_ns"))
+        free = exposed.get((rank, device), Intervals.none())
+        waiting = Intervals.union_of(start, start + wait) & free
+        standing[rank, device] = waiting, (Intervals.union_of(start + wait, end) & free) - waiting
+    return standing
 
 
 def _held_by(arrival: Int64Array, end: Int64Array, stream: Int64Array, instance: Int64Array) -> Int64Array:
-    """The instance on the same stream whose end let each call begin, or -1."""
-    found = np.full(arrival.size, -1, np.int64)
-    for lane in np.unique(stream):
-        rows = np.flatnonzero(stream == lane)
+    """The instance on the same stream whose end let each call begin, or -1; rows are in order of arrival.
+
+    stream        7       7       8       7
+    arrival       0  60_000  60_000  95_000
+    end      50_000  90_000  70_000  99_000
+    instance      1       2       3       4
+    result       -1       1      -1       2     within 20_000 ns after the end before it on the stream
+    """
+    holder = np.full(arrival.size, -1, np.int64)
+    for one_stream in np.unique(stream):
+        rows = np.flatnonzero(stream == one_stream)
         gap = arrival[rows[1:]] - end[rows[:-1]]
-        found[rows[1:]] = np.where((gap >= 0) & (gap <= _FOLLOWS_NS), instance[rows[:-1]], -1)
-    return found
+        holder[rows[1:]] = np.where((gap >= 0) & (gap <= _FOLLOWS_NS), instance[rows[:-1]], -1)
+    return holder
 
 
 def _host_busy(waits: CollectiveWaits) -> pl.DataFrame:
+    """rank, busy_ratio: the share of its steady steps in which a rank's host did not wait."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
         waits.job.steps.drop_nulls("host_busy_ns")
@@ -187,6 +208,7 @@ def _host_busy(waits: CollectiveWaits) -> pl.DataFrame:
 
 
 def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
+    """The `ranks` of `Lateness`: of each anchor the rank's latest call, added up."""
     known = calls.filter(pl.col("anchor") >= 0)
     worst = known.sort("own_ns", "instance", descending=[True, False]).unique(
         ["rank", "anchor"], keep="first", maintain_order=True
@@ -220,7 +242,8 @@ GAIN_ERROR_RATIO: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """`gain_ns` of `span_ns`, from the first anchor's end to the last one's; nothing is said of what lies outside."""
+    """What a job gains where `ranks` are not late of themselves: `gain_ns` of `span_ns`, the time between its
+    anchors."""
 
     ranks: tuple[int, ...]
     gain_ns: int
@@ -228,12 +251,17 @@ class Rebalanced:
 
     @property
     def gain_ratio(self) -> float:
-        """Share of the time that goes."""
+        """The share of the span that is gained."""
         return self.gain_ns / self.span_ns if self.span_ns else 0.0
 
 
 def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
-    """The gain where these ranks lose their own lateness. With all ranks given nobody comes later than the median."""
+    """The gain where these ranks lose their own lateness; with all ranks given nobody comes later than the median.
+
+    Per epoch: min(latest own lateness - latest of the others, the shortest exposed communication of the others), not
+    below 0; summed, and capped by `_host_slack_ns`. Own lateness 90, 20 and 0 of ranks 0 to 2, of which rank 0 is
+    chosen and the others stood 60 and 80: the epoch gains min(90 - 20, 60) = 60.
+    """
     chosen = tuple(sorted(set(ranks)))
     epochs = late.epochs
     if late.anchors.size < 2 or not epochs.height or not chosen:

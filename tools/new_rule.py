@@ -44,7 +44,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.diagnosis.rule import Facts, Limits, Rule
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from timesink.measures.timeline.budget import step_budgets
+from timesink.measures.steps.per_step import step_budgets
 from timesink.model.trace import Trace, Window
 from timesink.readers import ReadLimits, read, reader_of
 from timesink.readers.cutting import CuttingReader
@@ -54,11 +54,11 @@ OURS = [
 def test_steps_of_a_window_are_timed_as_in_the_whole_trace(path: Path) -> None:
     whole = read(path, cache=False)
     first, last = whole.extent_ns or (0, 0)
-    said = {row["start_ns"]: row for row in step_budgets(whole).frame.drop("step").iter_rows(named=True)}
+    said = {row["start_ns"]: row for row in step_budgets(whole).drop("step").iter_rows(named=True)}
     seen = set()
     for at in range(6):
         cut = whole.between(first + (last - first) * at // 10, first + (last - first) * (at + 4) // 10)
-        for row in step_budgets(cut).frame.drop("step").iter_rows(named=True):
+        for row in step_budgets(cut).drop("step").iter_rows(named=True):
             assert row == said.get(row["start_ns"], row)
             seen.add(row["start_ns"])
     assert len(seen & said.keys()) > len(said) // 2

@@ -13,7 +13,7 @@ from tests.strategies import traces
 
 from timesink.measures.steps.parts import step_parts, step_series
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.budget import time_budget
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.trace import Trace
 from timesink.verify.compare import RunDeviation, batch_logs, comparability, compare_captures, judge_captures
 from timesink.verify.contributions import Key, apportioned, contributions, grouped, matched
@@ -205,4 +205,4 @@ def test_real_captures_show_the_known_change_and_sum_to_it(
         parts = step_parts(trace)
         assert int(parts.frame["total_ns"].sum()) == parts.span_ns
         compute = int(parts.frame.filter(pl.col("kind") == "compute")["total_ns"].sum())
-        assert compute <= sum(budget.compute_ns for budget in time_budget(trace))
+        assert compute <= sum(budget.compute_ns for budget in device_timeline(trace))

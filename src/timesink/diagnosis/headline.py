@@ -20,10 +20,9 @@ from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.parts import COMPUTE, accumulation, step_parts
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.budget import time_budget
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import serving_phases
 from timesink.measures.timeline.synchronisations import synchronised_ranges
-from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICES, SOURCES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
@@ -73,7 +72,7 @@ def _profiled_step_ms(facts: Facts) -> float | None:
     p50_ns = facts(steps).times.p50_ns
     if p50_ns is not None:
         return p50_ns / NS_PER_MS
-    return max((budget.span_ns for budget in facts(time_budget)), default=0) / NS_PER_MS or None
+    return max((budget.span_ns for budget in facts(device_timeline)), default=0) / NS_PER_MS or None
 
 
 def device_figures(facts: Facts) -> tuple[DeviceFigures, ...]:
@@ -91,7 +90,7 @@ def device_figures(facts: Facts) -> tuple[DeviceFigures, ...]:
             exposed_comm_ns=part.exposed_communication_ns,
             exposed_copy_ns=part.exposed_copy_ns,
         )
-        for part in facts(time_budget)
+        for part in facts(device_timeline)
     )
 
 
@@ -101,7 +100,7 @@ def notes(facts: Facts) -> tuple[str, ...]:
         f"{note.kind.value}: {note.message}" + (f" ({note.count} rows)" if note.count else "")
         for note in facts.trace.notes
     )
-    if facts(steps).times.count == 0 and len(facts(time_budget)):
+    if facts(steps).times.count == 0 and len(facts(device_timeline)):
         said += ("no steps found: figures per step are for the whole window",)
     profiled_ns, step_ns = facts(steps).times.p50_ns, facts.trace.unprofiled_step_ns
     if step_ns and profiled_ns:
@@ -122,17 +121,16 @@ _SLOWED: Final = 0.1  # a profiled step this much longer is not the step the pro
 
 def no_bottleneck(facts: Facts, has_findings: bool) -> str:
     """One sentence for a trace in which no finding is worth a change."""
-    budgets = list(facts(time_budget))
-    if not budgets:
-        return "The trace holds no device work, so no bottleneck of the device can be named."
     lines = facts(device_timeline).by_device
+    if not lines:
+        return "The trace holds no device work, so no bottleneck of the device can be named."
     busy = sum(share_of_step(facts.trace, key, line.busy) for key, line in lines.items()) / len(lines)
     step, unprofiled = _profiled_step_ms(facts), _ms(facts.trace.unprofiled_step_ns)
     period = _of_step(busy, step, unprofiled) if facts(steps).times.count and step else ""
     what = "no finding is worth 1 % of a step" if has_findings else "no rule finds a change worth making"
     if not has_findings and 1 - busy > QUIET.default:
         what = "no rule names a cause, and what the host did in that time is not all recorded"
-    devices = "The device is" if len(budgets) == 1 else f"The {len(budgets)} devices are"
+    devices = "The device is" if len(lines) == 1 else f"The {len(lines)} devices are"
     return f"{devices} busy {share_text(busy)}{period}{_attained(facts)}{_idle(facts)}; {what}."
 
 
@@ -240,7 +238,7 @@ def _totals(frame: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _overlap(facts: Facts) -> str:
-    budgets = sorted(facts(time_budget), key=lambda part: (-part.span_ns, part.rank, part.device))
+    budgets = sorted(facts(device_timeline), key=lambda part: (-part.span_ns, part.rank, part.device))
     if not budgets:
         return ""
     part = budgets[0]

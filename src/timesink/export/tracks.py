@@ -14,8 +14,8 @@ import polars as pl
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.launches import launch_units
-from timesink.measures.timeline.links import launch_links
 from timesink.measures.timeline.replay import critical_path
 from timesink.model.arrays import Int64Array
 from timesink.model.schema import Table

@@ -48,17 +48,17 @@ def captured_metrics(trace: Trace) -> dict[str, Counter]:
 
 def step_metrics(trace: Trace) -> dict[str, Counter]:
     """Shares of the step's time and launches per step, of the device where each is worst."""
-    from timesink.measures.timeline.budget import step_budgets
+    from timesink.measures.steps.per_step import step_budgets
     from timesink.measures.timeline.launches import launches
 
     found: dict[str, Counter] = {}
-    frame = step_budgets(trace).frame
+    frame = step_budgets(trace)
     if frame.height:
         sums = frame.group_by("rank", "device").sum().sort("rank", "device")
         for name, column in _SHARES.items():
             worst = max(part / whole for part, whole in zip(sums[column], sums["period_ns"], strict=True) if whole)
             found[f"{name} share"] = Counter(float(worst), "share", How.SHARE)
-    per_step = [one.launches_per_step for one in launches(trace) if one.launches_per_step is not None]
+    per_step = [part.launches_per_step for part in launches(trace).values() if part.launches_per_step is not None]
     if per_step:
         found["launches per step"] = Counter(max(per_step), "launches")
     return found

@@ -7,7 +7,7 @@ import polars as pl
 from timesink.measures.idle.blame import IdleBlame, idle_blame
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.trace import Trace

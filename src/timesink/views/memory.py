@@ -6,7 +6,7 @@ from timesink.errors import UsageError
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.trace import Trace
 from timesink.views.figures import Band, MemoryChart
 from timesink.views.page import DEVICE, RANK, Column, Page, Sheet

@@ -21,9 +21,8 @@ from timesink.measures.memory.ledger import memory_ledger
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
-from timesink.measures.timeline.budget import time_budget
-from timesink.measures.timeline.host_places import attribution
-from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.measures.timeline.attribution import attribution
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace
@@ -46,14 +45,14 @@ from timesink.views.timeline import window_of
 def step_budget_parts(trace: Trace) -> tuple[StepBudget, ...]:
     """One budget per device: compute, exposed communication, exposed copies, then idle time by cause, largest first."""
     counts = {key: rows.height for key, rows in steps(trace).windows.group_by("rank", "device")}
-    return tuple(_budget(trace, (part.rank, part.device), counts) for part in time_budget(trace))
+    return tuple(_budget(trace, (part.rank, part.device), counts) for part in device_timeline(trace))
 
 
 def _budget(trace: Trace, device: tuple[int, int], counts: dict[tuple[object, ...], int]) -> StepBudget:
     """Each part is measured by itself; that they sum to the period is a law, not an arrangement."""
-    budget = time_budget(trace)[device]
+    budget = device_timeline(trace)[device]
     busy = {
-        "compute": device_timeline(trace)[device].compute,
+        "compute": budget.compute,
         "communication": budget.exposed_communication,
         "copy": budget.exposed_copy,
     }

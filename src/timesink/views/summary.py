@@ -6,9 +6,9 @@ import polars as pl
 
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.budget import time_budget
+from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.copies import copies
-from timesink.measures.timeline.host_places import attribution
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.launches import launches
 from timesink.measures.timeline.quality import quality
 from timesink.measures.timeline.synchronisations import synchronisations
@@ -52,7 +52,7 @@ def _budget(trace: Trace) -> Sheet:
             part.idle_ns,
             part.idle_ratio,
         )
-        for part in time_budget(trace)
+        for part in device_timeline(trace)
     )
     note = "compute hides communication, both hide copies; compute + exposed communication + exposed copy + idle = span"
     return Sheet("budget", "Time budget", columns, rows, note)
@@ -118,7 +118,7 @@ def _copies(trace: Trace) -> Sheet:
         Column("exposed_ns", "no kernel beside", unit="ns"),
         Column("gigabytes_per_s", "rate", unit="GB/s"),
     )
-    return Sheet("copies", "Copies", columns, rows_of(copies(trace).frame, columns))
+    return Sheet("copies", "Copies", columns, rows_of(copies(trace), columns))
 
 
 def _waits(trace: Trace) -> Sheet:
@@ -161,11 +161,11 @@ def _launches(trace: Trace) -> Sheet:
             item.device,
             item.launch_count,
             item.launches_per_step,
-            *(spread.p50_ns if spread.count else None for spread in (item.run_ahead, item.latency, item.interval)),
+            *(item.run_ahead_p50_ns, item.latency_p50_ns, item.interval_p50_ns),
             item.empty_queue_ratio if item.launch_count else None,
             item.host_late_ratio,
         )
-        for item in launches(trace)
+        for item in launches(trace).values()
     )
     note = "run-ahead: from the launch call to the start of its work; GPU waits for host: gaps whose launch came late"
     return Sheet("launches", "Launches", columns, rows, note)

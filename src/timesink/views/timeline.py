@@ -16,7 +16,7 @@ from timesink.knowledge.kernels import op_class
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import Nesting
 from timesink.model.schema import Table

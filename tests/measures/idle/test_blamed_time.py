@@ -7,10 +7,9 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.measures.idle.blamed_time import blamed_time, drained_time, launching_time, python_time
-from timesink.measures.idle.causes import NAMES
-from timesink.measures.idle.sync_gain import sync_gain
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.idle.blamed_time import blamed_time, drained_time, launching_time, python_time, sync_gain
+from timesink.measures.idle.causes import CAUSES
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.trace import Trace
 
 US = 1_000
@@ -37,8 +36,8 @@ WAITED = """
 
 @given(traces())
 def test_inside_and_outside_input_and_behind_waits_sum_to_the_idle_time(trace: Trace) -> None:
-    inside = blamed_time(trace, NAMES, preparing=True)
-    outside = blamed_time(trace, NAMES, preparing=False)
+    inside = blamed_time(trace, CAUSES, preparing=True)
+    outside = blamed_time(trace, CAUSES, preparing=False)
     waits = [drained_time(trace, root) for root in ("wait", "allocator", "copy_in", "copy_out")]
     for part in inside:
         others = [one.intervals for group in (outside, *waits) for one in group if one.device == part.device]

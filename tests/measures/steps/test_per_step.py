@@ -7,7 +7,7 @@ from tests.tables import trace_of
 
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_name, period_ns, share_of_step
 from timesink.measures.timeline.copies import exposed_copies
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 
 US = 1_000
@@ -59,9 +59,13 @@ def test_copies_are_grouped_by_direction_and_memory_and_exposed_where_no_kernel_
 | back       | copy   | c    | d2h       | device     |     20 |       |      200 |    250 |
 | kernel     | kernel | k    |           |            |      7 |       |       60 |    150 |
 """)
-    groups = exposed_copies(trace).groups
-    pageable, pinned = groups[DEVICE, "h2d", True], groups[DEVICE, "h2d", False]
+    back, pinned, pageable = exposed_copies(trace)
+    assert [(group.direction, group.pageable) for group in (back, pinned, pageable)] == [
+        ("d2h", False),
+        ("h2d", False),
+        ("h2d", True),
+    ]
     assert (pageable.exposed.total_ns, pinned.exposed.total_ns) == (60 * US, 50 * US)
     assert (pageable.gigabytes_per_s, pinned.gigabytes_per_s) == (40.0, 20.0)
-    assert groups[DEVICE, "d2h", False].gigabytes_per_s is None
+    assert back.gigabytes_per_s is None
     assert pageable.rows == (0,)

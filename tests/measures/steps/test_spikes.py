@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.measures.steps.spike_traces import KINDS, simulated, slowed
 
-from timesink.measures.steps.contents import StepOps, align
-from timesink.measures.steps.spikes import Spike, spikes
+from timesink.measures.steps.spikes import Spike, StepOps, align, spikes
 
 NAMED = {
     "gc": Spike.GARBAGE_COLLECTION,

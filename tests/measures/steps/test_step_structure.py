@@ -10,7 +10,7 @@ from tests.tables import trace_of
 
 from timesink.measures.steps.parts import accumulation
 from timesink.measures.timeline.ranges import Phase, phase_of, serving_phases
-from timesink.measures.timeline.synchronisations import NEEDS, synchronised_ranges
+from timesink.measures.timeline.synchronisations import LEAST_BLOCKS, synchronised_ranges
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -80,7 +80,9 @@ def blocks(count: int, waiting: int) -> Trace:
     )
 
 
-@pytest.mark.parametrize(("count", "waiting", "is_so"), [(10, 10, True), (10, 8, False), (NEEDS - 1, NEEDS - 1, False)])
+@pytest.mark.parametrize(
+    ("count", "waiting", "is_so"), [(10, 10, True), (10, 8, False), (LEAST_BLOCKS - 1, LEAST_BLOCKS - 1, False)]
+)
 def test_instrumentation_that_waits_after_each_block_is_recognised(count: int, waiting: int, is_so: bool) -> None:
     found = synchronised_ranges(blocks(count, waiting))
     assert (found.blocks, found.waiting, found.attribution_only) == (count, waiting, is_so)

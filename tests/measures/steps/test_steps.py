@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from tests.strategies import frame, shifted, traces
 from tests.tables import trace_of
 
-from timesink.measures.steps.markers import Marker
-from timesink.measures.steps.marks import step_of_ops
+from timesink.measures.steps.marks import StepMarker, step_of_ops
 from timesink.measures.steps.steps import P99_NEEDS, step_times, steps
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
@@ -58,7 +57,7 @@ def loop(periods_ns: list[int], name: str = "ProfilerStep#{}", **columns: object
 
 def test_a_step_lasts_from_its_first_kernel_to_the_first_of_the_next() -> None:
     found = steps(loop([100, 100, 130, 100]))
-    assert found.marker is Marker.PROFILER_STEP
+    assert found.marker is StepMarker.PROFILER_STEP
     assert found.windows.select("step", "start_ns", "end_ns", "period_ns").rows() == [
         (0, 501, 601, 100),
         (1, 601, 701, 100),
@@ -119,7 +118,7 @@ def test_a_leading_step_that_allocates_is_warm_up_though_it_is_not_slow() -> Non
 
 def test_ranges_that_repeat_mark_steps_whatever_number_is_in_their_names() -> None:
     found = steps(loop([100] * 5, name="iteration {}"))
-    assert (found.marker, found.marker_name, found.count) == (Marker.RANGE, "iteration #", 4)
+    assert (found.marker, found.marker_name, found.count) == (StepMarker.RANGE, "iteration #", 4)
 
 
 def test_two_ranges_of_a_name_are_too_few_to_mark_steps() -> None:
@@ -165,7 +164,7 @@ def kernels(names: list[str], distance_ns: int = 10) -> Trace:
 def test_without_marks_the_kernels_that_come_back_show_the_steps_not_the_layers() -> None:
     one = ["embed", *["norm", "gemm", "gelu"] * 4, "loss", "adam"]
     found = steps(kernels(one * 6))
-    assert (found.marker, found.marker_name) == (Marker.KERNEL_PATTERN, "embed")
+    assert (found.marker, found.marker_name) == (StepMarker.KERNEL_PATTERN, "embed")
     assert set(found.windows["period_ns"]) == {10 * len(one)}
     assert found.count == 5
 

@@ -5,10 +5,9 @@ from hypothesis import given
 from tests.strategies import reordered, traces
 from tests.tables import trace_of
 
-from timesink.measures.timeline.host_places import attribution
-from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.attribution import attribution, launch_links
 from timesink.measures.timeline.ranges import range_projection
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
 
 NESTED = """
@@ -146,14 +145,9 @@ def test_a_range_owns_the_union_of_the_work_launched_in_it_on_its_thread() -> No
         """)
     )
     columns = ("name", "op_count", "device_ns", "first_ns", "last_ns")
-    assert found.instances.with_columns(pl.col("name").cast(pl.String)).select(columns).rows() == [
+    assert found.with_columns(pl.col("name").cast(pl.String)).select(columns).rows() == [
         ("step", 2, 50, 100, 150),
         ("forward", 1, 30, 100, 130),
-    ]
-    assert found.by_name.select("name", "count", "host_ns", "device_ns").rows() == [
-        ("step", 1, 40, 50),
-        ("forward", 1, 10, 30),
-        ("idle", 1, 10, 0),
     ]
 
 
@@ -172,13 +166,12 @@ def test_ranges_that_cross_each_own_what_was_launched_in_them() -> None:
         | early  | early | start_end |        0 |     20 |
         | late   | late  | start_end |       10 |     30 |
         """)
-    ).by_name
+    )
     assert dict(found.select("name", "device_ns").rows()) == {"early": 30, "late": 20}
 
 
 @given(traces())
 def test_a_range_and_its_device_time_obey_their_bounds(trace: Trace) -> None:
     found = range_projection(trace)
-    for row in found.instances.iter_rows(named=True):
+    for row in found.iter_rows(named=True):
         assert 0 <= row["device_ns"] <= row["last_ns"] - row["first_ns"]
-    assert found.by_name.group_by("rank", "name").agg(pl.col("count").first())["count"].sum() == trace[RANGES].height

@@ -6,8 +6,9 @@ from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.knowledge.kernels import op_class
+from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.budget import linked_time_budget, step_budgets, time_budget
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
@@ -34,7 +35,7 @@ LOOP = """
 
 
 def test_compute_hides_communication_and_both_hide_copies() -> None:
-    budget = time_budget(
+    budget = device_timeline(
         trace_of("""
         | device_ops | kind   | name            | stream | start_ns | end_ns |
         | gemm       | kernel | gemm            |      7 |        0 |     40 |
@@ -50,7 +51,7 @@ def test_compute_hides_communication_and_both_hide_copies() -> None:
 
 
 def test_the_budget_of_a_step_covers_its_window_and_no_more() -> None:
-    rows = step_budgets(trace_of(LOOP)).frame
+    rows = step_budgets(trace_of(LOOP))
     assert rows.select(pl.exclude("rank", "device")).rows() == [
         (0, 10, 60, 50, 20, 10, 0, 20),
         (1, 60, 110, 50, 20, 0, 10, 20),
@@ -59,7 +60,7 @@ def test_the_budget_of_a_step_covers_its_window_and_no_more() -> None:
 
 @given(traces())
 def test_the_four_parts_make_the_span(trace: Trace) -> None:
-    for budget in (*time_budget(trace), *linked_time_budget(trace)):
+    for budget in (*device_timeline(trace), *device_timeline(trace.linked_only())):
         parts = (budget.compute_ns, budget.exposed_communication_ns, budget.exposed_copy_ns, budget.idle_ns)
         assert sum(parts) == budget.span_ns
         assert min(parts) >= 0
@@ -70,7 +71,7 @@ def test_the_four_parts_make_the_span(trace: Trace) -> None:
 @given(traces())
 def test_every_instant_goes_to_the_class_of_highest_priority_that_runs(trace: Trace) -> None:
     ops = trace[DEVICE_OPS].with_columns(op_class(trace[DEVICE_OPS]))
-    for budget in time_budget(trace):
+    for budget in device_timeline(trace):
         mine = ops.filter((pl.col("rank") == budget.rank) & (pl.col("device") == budget.device))
         owner: dict[int, str] = {}
         for name in ("copy", "communication", "compute"):
@@ -84,7 +85,7 @@ def test_every_instant_goes_to_the_class_of_highest_priority_that_runs(trace: Tr
 
 @given(traces())
 def test_the_parts_of_every_step_make_its_period(trace: Trace) -> None:
-    rows = step_budgets(trace).frame
+    rows = step_budgets(trace)
     parts = pl.sum_horizontal("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
     assert rows.height == steps(trace).windows.height
     assert rows.select((parts == pl.col("period_ns")).all()).item()

@@ -9,8 +9,8 @@ from tests.tables import trace_of
 from timesink.knowledge.kernels import op_class
 from timesink.measures.communication.communication import communication
 from timesink.measures.kernels.kernels import kernels, small_kernels
-from timesink.measures.timeline.budget import time_budget
 from timesink.measures.timeline.copies import copies
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -28,23 +28,22 @@ def test_copies_are_told_apart_by_direction_and_memory() -> None:
         """)
     )
     columns = ("copy_kind", "src_memory", "count", "bytes", "total_ns", "union_ns", "exposed_ns", "gigabytes_per_s")
-    assert found.frame.select(columns).rows() == [
+    assert found.select(columns).rows() == [
         ("h2d", "pinned", 2, 1200, 70, 70, 10, 1200 / 70),
         ("h2d", "pageable", 1, 100, 20, 20, 20, 5.0),
         ("d2d", "unknown", 1, 0, 10, 10, 10, None),
     ]
-    assert found.pageable_bytes_ratio == 100 / 1300
 
 
 @given(traces())
 def test_copies_add_up(trace: Trace) -> None:
-    found, ops = copies(trace).frame, trace[DEVICE_OPS].filter(pl.col("kind") == "copy")
+    found, ops = copies(trace), trace[DEVICE_OPS].filter(pl.col("kind") == "copy")
     assert found["count"].sum() == ops.height
     assert found["bytes"].sum() == ops["bytes"].sum()
     assert found["total_ns"].sum() == (ops["end_ns"] - ops["start_ns"]).sum()
     assert (found["exposed_ns"] <= found["union_ns"]).all()
     assert (found["union_ns"] <= found["total_ns"]).all()
-    for budget in time_budget(trace):
+    for budget in device_timeline(trace):
         mine = found.filter((pl.col("rank") == budget.rank) & (pl.col("device") == budget.device))
         assert mine["exposed_ns"].sum() >= budget.exposed_copy_ns
 

@@ -10,11 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.measures.conftest import Load
+from tests.measures.timeline.tensorboard_breakdown import ROLES, tensorboard_breakdown
 
 from timesink.knowledge.kernels import op_class
-from timesink.measures.tensorboard_breakdown import ROLES, tensorboard_breakdown
-from timesink.measures.timeline.budget import DeviceBudget, linked_time_budget, time_budget
-from timesink.measures.timeline.timeline import device_timeline, linked_timeline
+from timesink.measures.timeline.device_timeline import DeviceTimeline, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES
 from timesink.model.trace import Trace
@@ -36,7 +35,7 @@ def tracelens_ms(shared_data: Path, name: str) -> dict[str, float]:
         return {row["type"]: float(row["time ms"]) for row in csv.DictReader(text)}
 
 
-def figures_ms(budget: DeviceBudget) -> dict[str, float]:
+def figures_ms(budget: DeviceTimeline) -> dict[str, float]:
     figures_ns = {
         "computation_time": budget.compute_ns,
         "exposed_comm_time": budget.exposed_communication_ns,
@@ -84,7 +83,8 @@ def test_in_the_arithmetic_of_tracelens_its_figures_come_out(load: Load, shared_
 def test_exact_figures_differ_from_tracelens_by_its_rounding_only(load: Load, shared_data: Path, name: str) -> None:
     """Binary microseconds are spaced by up to 0.98 ns at these times, so both ends of every op may be half that off."""
     trace = load(f"public/kineto/{name}.json.gz")
-    (budget,), expected, ops = linked_time_budget(trace), tracelens_ms(shared_data, name), file_times_us(trace)
+    (budget,) = device_timeline(trace.linked_only())
+    expected, ops = tracelens_ms(shared_data, name), file_times_us(trace)
     spacing_ms = float(np.spacing(ops["start"].to_numpy().max())) / 1e3
     for kind, value_ms in figures_ms(budget).items():
         allowed_ms = 2 * spacing_ms if kind == "total_time" else ops.height * spacing_ms
@@ -95,7 +95,7 @@ def test_exact_figures_differ_from_tracelens_by_its_rounding_only(load: Load, sh
 @pytest.mark.parametrize("name", TRACELENS)
 def test_where_every_op_has_a_launch_both_conventions_agree(load: Load, name: str) -> None:
     trace = load(f"public/kineto/{name}.json.gz")
-    (every,), (linked,) = device_timeline(trace), linked_timeline(trace)
+    (every,), (linked,) = device_timeline(trace), device_timeline(trace.linked_only())
     assert (every.span_ns, every.busy_ns, every.op_count) == (linked.span_ns, linked.busy_ns, linked.op_count)
 
 
@@ -138,7 +138,7 @@ def test_blocks_per_multiprocessor_are_those_of_pytorchs_own_tool(load: Load, sh
 
 
 def test_a_copy_bound_gpu_is_busy(load: Load) -> None:
-    budget = time_budget(load("public/nsys/h100_2gpu_1s.sqlite"))[0, 0]
+    budget = device_timeline(load("public/nsys/h100_2gpu_1s.sqlite"))[0, 0]
     assert (round(budget.span_ns / 1e6, 2), round(budget.idle_ns / 1e6, 2)) == (969.45, 6.56)
     assert round(100 * budget.busy_ratio, 1) == 99.3
     assert budget.span_ns - budget.compute_ns == pytest.approx(
@@ -161,7 +161,7 @@ def test_idle_time_counts_copies(
 ) -> None:
     """The published span runs from the first kernel to the last; ours from the first op, which may be a copy."""
     trace = load(f"public/nsys/{name}.sqlite")
-    budget, ops = time_budget(trace)[device], trace[DEVICE_OPS]
+    budget, ops = device_timeline(trace)[device], trace[DEVICE_OPS]
     kernels = ops.filter((ops["kind"] == "kernel") & (ops["rank"] == device[0]) & (ops["device"] == device[1]))
     kernel_span_ns = kernels.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item()
     found = (kernel_span_ns / 1e6, budget.idle_ns / 1e6, budget.communication_ns / 1e6)
@@ -175,7 +175,7 @@ def test_exposed_communication_and_gpu_time_of_two_runs(load: Load) -> None:
     totals = []
     for name in ("h100_2gpu_before", "h100_2gpu_after"):
         trace = load(f"public/nsys/{name}.sqlite")
-        budgets, ops = list(time_budget(trace)), trace[DEVICE_OPS]
+        budgets, ops = list(device_timeline(trace)), trace[DEVICE_OPS]
         exposed_ms = sum(budget.exposed_communication_ns for budget in budgets) / 1e6
         kernels = ops.filter(ops["kind"] == "kernel")
         totals.append(

@@ -14,8 +14,8 @@ from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline import replay
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.replay import calibrated_pricers, graphs, pricers, step_windows
-from timesink.measures.timeline.timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, RANGES
 from timesink.model.trace import Trace

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.strategies import reordered, shifted, traces
 from tests.tables import trace_of
 
-from timesink.measures.timeline.timeline import DeviceTimeline, DeviceTimelines, device_timeline, linked_timeline
+from timesink.measures.timeline.device_timeline import DeviceTimeline, DeviceTimelines, device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
@@ -69,18 +69,19 @@ def test_linked_timeline_leaves_out_work_launched_before_the_window() -> None:
         | launch    | cudaLaunchKernel |        5 |      6 |           1 |
         | launch    | cudaLaunchKernel |        7 |      8 |           2 |
         """)
-    assert (device_timeline(trace)[0, 0].span_ns, device_timeline(trace)[0, 0].idle_ns) == (50, 15)
-    assert (linked_timeline(trace)[0, 0].span_ns, linked_timeline(trace)[0, 0].idle_ns) == (20, 5)
+    (every,), (linked,) = device_timeline(trace), device_timeline(trace.linked_only())
+    assert (every.span_ns, every.idle_ns) == (50, 15)
+    assert (linked.span_ns, linked.idle_ns) == (20, 5)
 
 
 def test_no_device_ops_no_timelines() -> None:
     assert len(device_timeline(Trace("empty", {}))) == 0
-    assert len(linked_timeline(Trace("empty", {DEVICE_OPS: DEVICE_OPS.empty()}))) == 0
+    assert len(device_timeline(Trace("empty", {DEVICE_OPS: DEVICE_OPS.empty()}))) == 0
 
 
 @given(traces())
 def test_busy_and_idle_make_the_span(trace: Trace) -> None:
-    for line in (*device_timeline(trace), *linked_timeline(trace)):
+    for line in (*device_timeline(trace), *device_timeline(trace.linked_only())):
         assert line.busy_ns + line.idle_ns == line.span_ns
         assert line.idle.total_ns == line.idle_ns
 

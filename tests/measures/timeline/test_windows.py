@@ -9,9 +9,9 @@ from tests.measures.steps.test_steps import loop
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.budget import step_budgets, time_budget
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
 
@@ -72,7 +72,7 @@ def test_what_ran_before_the_window_is_no_time_of_it() -> None:
         | c          | 0      | 7      | gemm                                      | 130      | 150    |
         """
     )
-    cut = time_budget(trace.between(100_000, 140_000))[0, 0]
+    cut = device_timeline(trace.between(100_000, 140_000))[0, 0]
     assert (cut.span_ns, cut.exposed_communication_ns, cut.idle_ns, cut.compute_ns) == (40_000, 10_000, 20_000, 10_000)
 
 
@@ -88,5 +88,5 @@ def test_a_window_is_busy_where_the_whole_trace_is(trace: Trace, start: int, len
 @given(traces(), st.integers(0, 150), st.integers(1, 150))
 def test_steps_of_a_window_are_steps_of_the_trace_or_dropped(trace: Trace, start: int, length: int) -> None:
     cut = trace.between(start, start + length)
-    for row in step_budgets(cut).frame.iter_rows(named=True):
+    for row in step_budgets(cut).iter_rows(named=True):
         assert start <= row["start_ns"] < row["end_ns"] <= start + length

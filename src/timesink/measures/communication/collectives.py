@@ -18,8 +18,8 @@ from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
 from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
 from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.synchronisations import synchronisations
-from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches

@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import op_class
-from timesink.measures.timeline.budget import time_budget
-from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
@@ -76,7 +75,6 @@ def communication(trace: Trace) -> Communication:
         .sort(["rank", "device", "total_ns", "name"], descending=[False, False, True, False])
     )
     counts = {(r, d): n for r, d, n in talking.group_by("rank", "device").len().iter_rows()}
-    budgets = time_budget(trace)
     return Communication(
         by_device={
             key: DeviceCommunication(
@@ -84,7 +82,7 @@ def communication(trace: Trace) -> Communication:
                 device=line.device,
                 kernel_count=counts.get(key, 0),
                 total_ns=line.communication.total_ns,
-                exposed=budgets[key].exposed_communication,
+                exposed=line.exposed_communication,
             )
             for key, line in device_timeline(trace).by_device.items()
         },

@@ -26,7 +26,7 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.ranks.job import Job, by_device, job
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered

@@ -24,7 +24,7 @@ from timesink.measures.communication.matching import (
     match_messages,
 )
 from timesink.measures.ranks.job import Job, by_device, job
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
 

@@ -36,14 +36,12 @@ from timesink.knowledge.gpus import DRAM_SHARE
 from timesink.knowledge.kernels import op_class
 from timesink.knowledge.work.arguments import Operator
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.idle.gaps import device_gaps
 from timesink.measures.kernels.facts import Shortened, device_peaks, in_ranges, kernel_facts, rows_of
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.steps.steps import KEPT, steps
-from timesink.measures.timeline.host_places import host_nesting, host_places
+from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
+from timesink.measures.timeline.device_timeline import Device, device_gaps
 from timesink.measures.timeline.launches import launches
-from timesink.measures.timeline.links import launch_links
-from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -175,7 +173,7 @@ def eager_islands(trace: Trace) -> tuple[EagerIslands, ...]:
     """Per device with compiled graphs in steady steps."""
     marks = trace.get(RANGES)
     marks = marks.filter(matches(marks["name"], GRAPH_CALL))
-    if not marks.height or not trace.get(API_CALLS).height or not list(launches(trace)):
+    if not marks.height or not trace.get(API_CALLS).height or not launches(trace):
         return ()
     ops = trace[DEVICE_OPS]
     links, calls = launch_links(trace), trace[API_CALLS]

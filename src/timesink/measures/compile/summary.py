@@ -247,7 +247,7 @@ def compile_counters(trace: Trace) -> CompileCounters:
     """Count."""
     log = compile_summary(trace) if COMPILE_EVENTS in trace else None
     regions = compiled_regions(trace) if DEVICE_OPS in trace else ()
-    made = [part.launches_per_step for part in launches(trace)] if DEVICE_OPS in trace else []
+    made = [part.launches_per_step for part in launches(trace).values()] if DEVICE_OPS in trace else []
     per_step = [count for count in made if count is not None]
     return CompileCounters(
         graph_breaks=log.graph_breaks if log else None,

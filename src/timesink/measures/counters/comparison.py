@@ -14,7 +14,7 @@ import polars as pl
 from timesink.knowledge.kernels import function_name, plain_name
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.steps.per_step import largest_per_step_ns
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES

@@ -9,11 +9,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.idle.causes import NAMES, HostActivity, IdleCause, host_activity
-from timesink.measures.idle.gaps import device_gaps
-from timesink.measures.idle.pieces import Pieces, cut_gaps, placed
+from timesink.measures.idle.causes import CAUSES, HostActivity, IdleCause, host_activity
+from timesink.measures.idle.pieces import Pieces, cut_gaps, with_places
+from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.replay import work_of
-from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.lookup import stacked
@@ -118,7 +117,7 @@ def _blame_rank(trace: Trace, rank: int) -> Iterator[pl.DataFrame]:
     work = work_of(trace, rank)
     activity = host_activity(trace, work, _late(trace, rank))
     for gaps in device_gaps(trace).slices(rank):
-        found = placed(gaps, work)
+        found = with_places(gaps, work)
         yield _named(trace, work.calls.threads, found, cut_gaps(found, work, activity), activity).sort("start_ns")
 
 
@@ -138,7 +137,7 @@ def _named(
         "start_ns": pl.Series(pieces.start_ns),
         "end_ns": pl.Series(pieces.end_ns),
         "cause": pl.Series(pieces.cause, dtype=pl.UInt8).replace_strict(
-            list(range(len(NAMES))), list(NAMES), return_dtype=IdleCause
+            list(range(len(CAUSES))), list(CAUSES), return_dtype=IdleCause
         ),
     }
     for place, name in enumerate(("process", "thread")):

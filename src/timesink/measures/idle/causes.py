@@ -25,16 +25,16 @@ from timesink.whatif.graph import RankWork
 
 # In order of priority: of two that enclose an instant, the first named speaks for it, down to `logging`. Below that,
 # the innermost activity speaks for itself.
-NAMES: Final = (
+CAUSES: Final = (
     "profiler", "sync", "allocator", "copy_staging", "loader", "compile", "checkpoint", "garbage_collection",
     "optimizer", "logging", "dispatch", "cuda_call", "python", "untraced",
     "launch_latency", "dependency_communication", "dependency_copy", "dependency_compute", "kernel_gap", "graph_gap",
     "unexplained",
 )  # fmt: skip
-IdleCause: Final = pl.Enum(list(NAMES))
-HOST_CAUSES: Final = NAMES[1:14]
-CODE: Final = {name: code for code, name in enumerate(NAMES)}
-SPEAKS_FOR_ITSELF: Final = CODE["dispatch"]
+IdleCause: Final = pl.Enum(list(CAUSES))
+HOST_CAUSES: Final = CAUSES[1:14]
+CAUSE_CODE: Final = {name: code for code, name in enumerate(CAUSES)}
+SPEAKS_FOR_ITSELF: Final = CAUSE_CODE["dispatch"]
 
 _BY_NAME: Final = (
     ("garbage_collection", r"(?i)Python GC|garbage.?collect|^gc[._:]|(^|[.\s/])gc\.py|<built-in method collect of"),
@@ -53,10 +53,10 @@ _OPERATOR_RANGE: Final = r"^(aten|autograd|torch|prims|c10d)::"
 def call_causes(names: pl.Series, stages: BoolArray) -> Int64Array:
     """The cause each CUDA call speaks for; `stages` marks copies from or to pageable memory."""
     kinds = call_kinds(names)
-    codes = np.full(kinds.size, CODE["cuda_call"], np.int64)
-    codes[np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])] = CODE["sync"]
-    codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE])] = CODE["allocator"]
-    codes[stages | (kinds == CallKind.COPY_BLOCKING)] = CODE["copy_staging"]
+    codes = np.full(kinds.size, CAUSE_CODE["cuda_call"], np.int64)
+    codes[np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])] = CAUSE_CODE["sync"]
+    codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE])] = CAUSE_CODE["allocator"]
+    codes[stages | (kinds == CallKind.COPY_BLOCKING)] = CAUSE_CODE["copy_staging"]
     return codes
 
 
@@ -67,19 +67,19 @@ def name_causes(names: pl.Series, otherwise: str) -> Int64Array:
         name = pl.col("name")
         plain = (
             pl.when(name.str.contains(_OPERATOR_RANGE))
-            .then(pl.lit(CODE["dispatch"]))
-            .otherwise(pl.lit(CODE[otherwise]))
+            .then(pl.lit(CAUSE_CODE["dispatch"]))
+            .otherwise(pl.lit(CAUSE_CODE[otherwise]))
         )
         answer = plain
         for cause, pattern in reversed(_BY_NAME):
-            answer = pl.when(name.str.contains(pattern)).then(pl.lit(CODE[cause])).otherwise(answer)
+            answer = pl.when(name.str.contains(pattern)).then(pl.lit(CAUSE_CODE[cause])).otherwise(answer)
         return distinct.rename("name").to_frame().select(answer.cast(pl.Int64).alias("code")).to_series()
 
-    return mapped(names, classify, pl.Int64).fill_null(CODE[otherwise]).to_numpy()
+    return mapped(names, classify, pl.Int64).fill_null(CAUSE_CODE[otherwise]).to_numpy()
 
 
 # Where two of these begin and end together, the later one in this list is the inner one.
-TABLES: Final = (RANGES, FRAMES, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
+ACTIVITY_TABLES: Final = (RANGES, FRAMES, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +134,7 @@ def host_activity(trace: Trace, work: RankWork, windows: Intervals) -> HostActiv
     threads = work.calls.threads
     timeline_of = np.arange(len(threads))
     timeline_of[work.bursts.worker] = work.bursts.owner
-    parts = {table: _part(trace, table, work, timeline_of, windows) for table in TABLES}
+    parts = {table: _part(trace, table, work, timeline_of, windows) for table in ACTIVITY_TABLES}
     joined = _Part(*(np.concatenate([getattr(p, f) for p in parts.values()]) for f in _Part.__slots__))
     return HostActivity(_segments(joined), {table: _segments(part) for table, part in parts.items()}, timeline_of)
 
@@ -164,7 +164,7 @@ def _part(trace: Trace, table: Table, work: RankWork, timeline_of: Int64Array, w
 def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -> Int64Array:
     names = frame["name"].gather(rows)
     if table is PROFILER_OVERHEAD:
-        return np.full(rows.size, CODE["profiler"], np.int64)
+        return np.full(rows.size, CAUSE_CODE["profiler"], np.int64)
     if table is API_CALLS:
         return call_causes(names, _pageable(trace, frame)[rows])
     return name_causes(names, {RANGES: "untraced", FRAMES: "python", HOST_OPS: "dispatch"}[table])

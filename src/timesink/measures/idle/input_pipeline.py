@@ -20,11 +20,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.steps.markers import Marker
-from timesink.measures.steps.marks import found_steps
+from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.links import launch_links
-from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import thread_slices
@@ -38,8 +37,8 @@ _PROCESS: Final = ("rank", "process")
 @remembered
 def staged_input(trace: Trace) -> Mapping[tuple[int, int, int], Intervals]:
     """Inferred input preparation by (rank, process, thread), the thread being the one that copies."""
-    found = found_steps(trace)
-    if found.marker in (None, Marker.KERNEL_PATTERN):
+    found = step_marks(trace)
+    if found.marker in (None, StepMarker.KERNEL_PATTERN):
         return {}
     heads = _heads(found.frame, _launching_calls(trace))
     calls = trace.get(API_CALLS)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.idle.causes import CODE, HostActivity, Segments
+from timesink.measures.idle.causes import CAUSE_CODE, HostActivity, Segments
 from timesink.model.arrays import BoolArray, IntArray
 from timesink.model.tables import API_CALLS
 from timesink.whatif.graph import RankWork
@@ -76,7 +76,7 @@ def cut_gaps(gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> Piec
     return Pieces.joined([part.taken(np.flatnonzero(part.end_ns > part.start_ns)) for part in parts])
 
 
-def placed(gaps: pl.DataFrame, work: RankWork) -> pl.DataFrame:
+def with_places(gaps: pl.DataFrame, work: RankWork) -> pl.DataFrame:
     """The gaps with `place`: the op that ended each, by its place among the rank's ops."""
     place = work.ops.places_of(gaps["op"].to_numpy())
     return gaps.with_columns(pl.Series("place", place, pl.Int64))
@@ -142,8 +142,8 @@ def _sync_parts(known: _Gaps, work: RankWork, call: IntArray, until: IntArray, s
     calls = work.calls
     thread = calls.thread[call[gap]]
     return Pieces(
-        gap, known.start_ns[gap], until[gap], np.full(gap.size, CODE["sync"], np.int64), known.timeline[gap], thread,
-        sync_row[gap], sync_row[gap], calls.start_ns[call[gap]],
+        gap, known.start_ns[gap], until[gap], np.full(gap.size, CAUSE_CODE["sync"], np.int64), known.timeline[gap],
+        thread, sync_row[gap], sync_row[gap], calls.start_ns[call[gap]],
     )  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def _host_parts(known: _Gaps, activity: HostActivity, start: IntArray, end: IntA
     hole_gap = gap[bounds_owner[1:][same]]
     none = np.full(hole_gap.size, -1, np.int64)
     holes = Pieces(
-        hole_gap, right[:-1][same], left[1:][same], np.full(hole_gap.size, CODE["untraced"], np.int64),
+        hole_gap, right[:-1][same], left[1:][same], np.full(hole_gap.size, CAUSE_CODE["untraced"], np.int64),
         known.timeline[hole_gap], known.thread[hole_gap], none, sync_row[hole_gap], right[:-1][same],
     )  # fmt: skip
     return Pieces.joined([filled, holes])
@@ -208,13 +208,13 @@ def _device_parts(known: _Gaps, work: RankWork, host_end: IntArray, sync_row: In
     call_end = work.calls.end_ns[np.maximum(known.call, 0)] if len(work.calls) else known.start_ns
     made = np.clip(np.where(linked, call_end, known.start_ns), latency_end, known.end_ns)
     held_until = np.clip(source_end, made, known.end_ns)
-    dependency = np.array([CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
+    dependency = np.array([CAUSE_CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
     graph = _inside_graph(known, work)
     ordinary = int(np.clip(work.costs.gap_late_ns, *_ORDINARY_GAP_NS))
     rest_cause = np.where(
         graph,
-        CODE["graph_gap"],
-        np.where(known.end_ns - held_until <= ordinary, CODE["kernel_gap"], CODE["unexplained"]),
+        CAUSE_CODE["graph_gap"],
+        np.where(known.end_ns - held_until <= ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"]),
     )
     launch_row = work.calls.row[np.maximum(known.call, 0)] if len(work.calls) else known.call
     none = np.full(known.op.size, -1, np.int64)
@@ -223,12 +223,12 @@ def _device_parts(known: _Gaps, work: RankWork, host_end: IntArray, sync_row: In
     def parts(start: IntArray, end: IntArray, cause: IntArray, thread: IntArray, call_row: IntArray) -> Pieces:
         return Pieces(every, start, end, cause, known.timeline, thread, call_row, sync_row, start)
 
-    latency = np.full(every.size, CODE["launch_latency"], np.int64)
+    latency = np.full(every.size, CAUSE_CODE["launch_latency"], np.int64)
     launch = Pieces(
         every, host_end, latency_end, latency, known.timeline, known.thread, np.where(linked, launch_row, -1), sync_row,
         np.where(linked, known.launch_ns, host_end),
     )  # fmt: skip
-    in_call = np.full(every.size, CODE["cuda_call"], np.int64)
+    in_call = np.full(every.size, CAUSE_CODE["cuda_call"], np.int64)
     return [
         launch,
         replace(launch, start_ns=latency_end, end_ns=made, cause=in_call),

@@ -30,7 +30,7 @@ from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
-from timesink.measures.timeline.host_places import attribution
+from timesink.measures.timeline.attribution import attribution
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS

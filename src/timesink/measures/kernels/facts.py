@@ -22,9 +22,8 @@ import polars as pl
 from timesink.knowledge.gpus import KERNEL_FLOOR_NS, GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.measures.timeline.host_places import attribution, host_places, range_nesting
-from timesink.measures.timeline.links import launch_links
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.attribution import attribution, host_places, launch_links, range_nesting
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.lookup import lean

@@ -30,8 +30,8 @@ from timesink.measures.kernels.conversions import copies
 from timesink.measures.kernels.facts import OPTIMIZER_RANGE, Shortened, all_rows, kernel_facts, rows_of
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.ranges import range_projection
-from timesink.measures.timeline.timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -222,7 +222,7 @@ def _idle(trace: Trace, rows: Int64Array) -> Intervals:
 
 def _spans(trace: Trace) -> dict[Device, Intervals]:
     """From the first to the last device op launched in each optimizer range."""
-    instances = range_projection(trace).instances
+    instances = range_projection(trace)
     mine = instances.filter(matches(instances["name"], OPTIMIZER_RANGE))
     found = {}
     for (rank, device), part in mine.group_by("rank", "device"):

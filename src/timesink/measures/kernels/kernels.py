@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink.knowledge.kernels import function_name, op_class
 from timesink.measures.steps.per_step import per_step_ns, step_windows
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered

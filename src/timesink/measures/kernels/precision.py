@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.measures.kernels.facts import Shortened, device_peaks, kernel_facts, rows_of
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered

@@ -19,7 +19,7 @@ from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE, GpuPeaks, Precisio
 from timesink.knowledge.work.arguments import Operator, Tensor
 from timesink.knowledge.work.products import matmul
 from timesink.measures.kernels.facts import Shortened, device_peaks, kernel_facts
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -21,7 +21,7 @@ import polars as pl
 
 from timesink.measures.kernels.facts import Shortened, all_rows, kernel_facts, multiprocessors
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS

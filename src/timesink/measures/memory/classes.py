@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.memory.allocator import BEFORE, Lifetimes, lifetimes
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import MEMORY_MARKS

@@ -26,7 +26,7 @@ from timesink.measures.memory.classes import (
     memory_classes,
     user_frame,
 )
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.trace import Trace, remembered
 

@@ -22,10 +22,9 @@ from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_ker
 from timesink.knowledge.kernels import op_class
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.budget import time_budget
-from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.synchronisations import synchronisations
-from timesink.measures.timeline.timeline import Device, device_timeline
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
@@ -101,7 +100,7 @@ class Job:
 @remembered
 def job(trace: Trace) -> Job:
     """The tables of every rank in a trace."""
-    lines, budgets = device_timeline(trace), time_budget(trace)
+    lines = device_timeline(trace)
     windows = steps(trace).windows.select("rank", "device", "step", "start_ns", "end_ns")
     computed = np.zeros(windows.height, np.int64)
     start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
@@ -110,11 +109,11 @@ def job(trace: Trace) -> Job:
         computed[own] = line.compute.covered_ns(start[own], end[own])
     exposed = [
         pl.DataFrame(
-            {"rank": budget.rank, "device": budget.device, "start_ns": budget.exposed_communication.start_ns,
-             "end_ns": budget.exposed_communication.end_ns}, schema=SPANS,
+            {"rank": line.rank, "device": line.device, "start_ns": line.exposed_communication.start_ns,
+             "end_ns": line.exposed_communication.end_ns}, schema=SPANS,
         )
-        for budget in budgets
-        if len(budget.exposed_communication)
+        for line in lines
+        if len(line.exposed_communication)
     ]  # fmt: skip
     return Job.merged(
         [
@@ -137,26 +136,26 @@ def _members(trace: Trace) -> pl.DataFrame:
     source_of = {row["rank"]: _source_columns(row) for row in sources.iter_rows(named=True)}
     names = {(rank, device): name for rank, device, name in trace.get(DEVICES).select("rank", "device", "name").rows()}
     visible = dict(trace.get(DEVICES).group_by("rank").agg(pl.len()).rows())
-    lines, peer_copies = device_timeline(trace), _peer_copies(trace)
+    peer_copies = _peer_copies(trace)
     rows = []
-    for budget in time_budget(trace):
-        device = (budget.rank, budget.device)
+    for line in device_timeline(trace):
+        device = (line.rank, line.device)
         copied_ns, copied_bytes = peer_copies.get(device, (0, 0))
         rows.append(
             {
-                **source_of.get(budget.rank, {}),
-                "rank": budget.rank,
-                "device": budget.device,
+                **source_of.get(line.rank, {}),
+                "rank": line.rank,
+                "device": line.device,
                 "device_name": names.get(device),
-                "visible_devices": visible.get(budget.rank),
-                "start_ns": lines[device].span_start_ns,
-                "end_ns": lines[device].span_end_ns,
-                "busy_ns": budget.busy_ns,
-                "compute_ns": budget.compute_ns,
-                "communication_ns": budget.communication_ns,
-                "exposed_communication_ns": budget.exposed_communication_ns,
-                "exposed_copy_ns": budget.exposed_copy_ns,
-                "idle_ns": budget.idle_ns,
+                "visible_devices": visible.get(line.rank),
+                "start_ns": line.span_start_ns,
+                "end_ns": line.span_end_ns,
+                "busy_ns": line.busy_ns,
+                "compute_ns": line.compute_ns,
+                "communication_ns": line.communication_ns,
+                "exposed_communication_ns": line.exposed_communication_ns,
+                "exposed_copy_ns": line.exposed_copy_ns,
+                "idle_ns": line.idle_ns,
                 "peer_copy_ns": copied_ns,
                 "peer_copy_bytes": copied_bytes,
             }
@@ -292,13 +291,14 @@ def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
 
 def _with_surroundings(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """How much of each is exposed, and how much the GPU computed since the one before."""
-    lines, budgets = device_timeline(trace), time_budget(trace)
+    lines = device_timeline(trace)
     nothing = pl.lit(0, pl.Int64)
     parts = [calls.clear().with_columns(exposed_ns=nothing, holds=pl.lit(False), work_before_ns=nothing)]
     for (rank, device), own in calls.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
         start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-        exposed, compute = budgets[rank, device].exposed_communication, lines[rank, device].compute
-        before = np.concatenate(([lines[rank, device].span_start_ns], np.maximum.accumulate(end)[:-1]))
+        line = lines[rank, device]
+        exposed, compute = line.exposed_communication, line.compute
+        before = np.concatenate(([line.span_start_ns], np.maximum.accumulate(end)[:-1]))
         parts.append(
             own.with_columns(
                 pl.Series("exposed_ns", exposed.covered_ns(start, end)),

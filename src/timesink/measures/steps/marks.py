@@ -1,4 +1,8 @@
-"""All steps a trace shows, by whichever mark shows them, and the step each device op belongs to.
+"""Where steps begin on the host: ProfilerStep ranges, else ranges that repeat at top level, else nothing.
+
+Order of trust follows the profilers' own marks first; a kernel pattern that repeats is `periodicity.py`'s last resort.
+
+All steps a trace shows, by whichever mark shows them, and the step each device op belongs to.
 
 Steps of a trace without marks: a kernel that comes back at a steady distance, with alike kernels between.
 
@@ -16,29 +20,187 @@ A lone slow step later in the run is no warm-up: it stays and shows in the high 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import communicates
-from timesink.measures.steps.markers import MarkedSteps, Marker, marked_steps
-from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
-from timesink.model.names import matches
+from timesink.model.names import mapped, matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
+PROFILER_STEP = r"^ProfilerStep#\d+$"
+STEP_NAME = r"(?i)(^|[^a-z])(step|iter|iteration|batch|micro_?batch|execute_model)[^a-z]*$"
+NO_STEP_NAME = r"(?i)optim|sched|load|fetch|next|zero|copy|log"
+FRAMEWORK_NAME = (
+    r"^[A-Za-z_]\w*::|, (seq|op_id) = "  # aten::, FSDP:: and the ranges of emit_nvtx are operators, not steps
+)
+REPEATS = 3  # two occurrences show one period, and no second one to check it by
+STEADY_SHARE = 2 / 3  # of the distances between unnamed marks must lie within a factor of two of their median
+
+_THREAD = ("rank", "process", "thread")
+
+
+class StepMarker(StrEnum):
+    """What told steps apart."""
+
+    PROFILER_STEP = "profiler_step"
+    RANGE = "range"
+    KERNEL_PATTERN = "kernel_pattern"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessMarks:
+    """Steps of one process: `frame` has label, thread, host_start_ns, host_end_ns, mark_end_ns, in order of start.
+
+    A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases
+    that fill less than half of the period, for the median period. `mark_end_ns` is the end of the step's own range,
+    which may leave a stretch before the next mark. `name` is the mark's stem.
+    """
+
+    rank: int
+    process: int
+    marker: StepMarker
+    name: str
+    frame: pl.DataFrame
+
+
+def _process_marks(trace: Trace) -> list[ProcessMarks]:
+    """The steps each process marked, in order of (rank, process); processes without marks are left out."""
+    profiler = _profiler_steps(trace)
+    named = {(found.rank, found.process): found for found in _range_steps(trace)}
+    return [marked for _, marked in sorted((named | profiler).items())]
+
+
+def _profiler_steps(trace: Trace) -> dict[tuple[int, int], ProcessMarks]:
+    columns = [*_THREAD, "name", "start_ns", "end_ns"]
+    parts = [
+        frame.filter(matches(frame["name"], PROFILER_STEP)).select(columns)
+        for frame in (trace.get(RANGES), trace.get(HOST_OPS))
+    ]
+    rows = pl.concat([part.with_columns(pl.col("name").cast(pl.String)) for part in parts])
+    found = {}
+    for (rank, process), steps in _by(rows.unique(maintain_order=True), "rank", "process"):
+        thread = _most_frequent(steps["thread"])
+        found[rank, process] = _marked(
+            steps.filter(pl.col("thread") == thread), rank, process, (StepMarker.PROFILER_STEP, "ProfilerStep")
+        )
+    return found
+
+
+def _range_steps(trace: Trace) -> Iterator[ProcessMarks]:
+    ranges = trace.get(RANGES)
+    stems = mapped(ranges["name"], lambda names: names.str.replace_all(r"\d+", "#"), pl.String).alias("stem")
+    rows = ranges.select(*_THREAD, "depth", "name", "start_ns", "end_ns").with_columns(stems)
+    rows = rows.filter(~pl.col("stem").str.contains(FRAMEWORK_NAME))
+    launches = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")
+    for (rank, process), mine in _by(_top_repeats(rows), "rank", "process"):
+        calls = launches.filter((pl.col("rank") == rank) & (pl.col("process") == process))
+        chosen = _best_family(mine, calls)
+        if chosen is not None:
+            thread, stem = chosen
+            steps = mine.filter((pl.col("thread") == thread) & (pl.col("stem") == stem))
+            steps = steps.with_columns(pl.col("name").cast(pl.String))
+            yield _marked(steps, rank, process, (StepMarker.RANGE, stem))
+
+
+def _top_repeats(rows: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of the outermost depth of their thread at which any name comes back often enough."""
+    family = [*_THREAD, "depth", "stem"]
+    often = rows.group_by(family).len().filter(pl.col("len") >= REPEATS)
+    top = often.filter(pl.col("depth") == pl.col("depth").min().over(_THREAD))
+    return rows.join(top.select(family), on=family, how="semi", maintain_order="left")
+
+
+def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str] | None:
+    """(thread, stem) of the ranges that best mark steps: named like a step, else steady and covering most time.
+
+    Ranges in which nothing is launched mark no step by themselves; if those that do come in rounds of several, the
+    first of the round is the mark.
+    """
+    families = (
+        rows.group_by("thread", "stem")
+        .agg(
+            pl.len().alias("count"),
+            pl.col("start_ns").min().alias("first"),
+            (pl.col("end_ns") - pl.col("start_ns")).sum().alias("covered"),
+            _steady(pl.col("start_ns").sort().diff().drop_nulls()).alias("steady"),
+        )
+        .with_columns(_hinted(pl.col("stem")).alias("hinted"))
+        .filter(pl.col("hinted") | pl.col("steady"))
+        .sort(["hinted", "covered", "thread", "stem"], descending=[True, True, False, False])
+    )
+    working = [f for f in families.iter_rows(named=True) if _launches_inside(rows, launches, f["thread"], f["stem"])]
+    if not working:
+        return None
+    best = working[0]
+    if not best["hinted"]:
+        alike = families.filter(
+            (pl.col("thread") == best["thread"]) & ((pl.col("count") - best["count"]).abs() <= 1)
+        ).sort("first", "stem")
+        best = alike.row(0, named=True)
+    return best["thread"], best["stem"]
+
+
+def _steady(distance: pl.Expr) -> pl.Expr:
+    middle = distance.median()
+    return distance.is_between(middle / 2, 2 * middle).mean() >= STEADY_SHARE
+
+
+def _hinted(stem: pl.Expr) -> pl.Expr:
+    plain = stem.str.strip_chars("#_ .:-")
+    return plain.str.contains(STEP_NAME) & ~plain.str.contains(NO_STEP_NAME)
+
+
+def _launches_inside(rows: pl.DataFrame, launches: pl.DataFrame, thread: int, stem: str) -> bool:
+    """Whether any launching call lies in one of the family's ranges; true where the trace has no such calls at all."""
+    if not launches.height:
+        return True
+    mine = rows.filter((pl.col("thread") == thread) & (pl.col("stem") == stem)).sort("start_ns")
+    inside = launches.sort("start_ns").join_asof(mine.select("start_ns", "end_ns"), on="start_ns", suffix="_range")
+    return bool(inside.select((pl.col("end_ns") > pl.col("start_ns")).any()).item())
+
+
+def _marked(steps: pl.DataFrame, rank: int, process: int, mark: tuple[StepMarker, str]) -> ProcessMarks:
+    ordered = steps.sort("start_ns", "end_ns", "name").unique("start_ns", keep="last", maintain_order=True)
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    period, length = start.diff().median(), (end - start).median()
+    last_end = pl.when(2 * length < period).then(start + period.cast(pl.Int64)).otherwise(end)
+    frame = ordered.select(
+        pl.col("name").alias("label"),
+        "thread",
+        start.alias("host_start_ns"),
+        start.shift(-1).fill_null(last_end).alias("host_end_ns"),
+        end.alias("mark_end_ns"),
+    )
+    return ProcessMarks(rank=rank, process=process, marker=mark[0], name=mark[1], frame=frame)
+
+
+def _by(rows: pl.DataFrame, *keys: str) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
+    for (rank, process), part in sorted(rows.partition_by(keys, as_dict=True, maintain_order=True).items()):
+        yield (int(rank), int(process)), part
+
+
+def _most_frequent(values: pl.Series) -> int:
+    counts = values.value_counts().sort(["count", values.name], descending=[True, False])
+    return int(counts[values.name][0])
+
+
 FITTING_SHARE: Final = 0.9  # of kernels whose token count must fit the step count
 ALIKE: Final = 0.95  # median similarity of neighbouring segments, FALCON's limit on its auto-correlation
-REPEATS: Final = 3
+_PERIODS_NEEDED: Final = 3
 
 
 def anchors(kernels: pl.DataFrame) -> Int64Array:
     """Row numbers of `kernels` (name, grid_x, grid_y, grid_z; one stream, in order) that begin a period; maybe none."""
     tokens = _tokens(kernels)
-    if tokens.size < 2 * REPEATS:
+    if tokens.size < 2 * _PERIODS_NEEDED:
         return np.empty(0, np.int64)
     counts = np.bincount(tokens)
     for period_count in _step_counts(counts):
@@ -56,7 +218,7 @@ def _tokens(kernels: pl.DataFrame) -> Int64Array:
 
 def _step_counts(counts: Int64Array) -> list[int]:
     """Token counts that could be the number of steps, most steps first."""
-    candidates = np.unique(counts[counts >= REPEATS])[::-1]
+    candidates = np.unique(counts[counts >= _PERIODS_NEEDED])[::-1]
     weight = counts.sum()
     fitting = []
     for candidate in candidates:
@@ -83,7 +245,7 @@ def _alike(tokens: Int64Array, positions: Int64Array) -> float:
     """Median over neighbouring segments of 2 * common tokens / all tokens, tokens counted with their repeats."""
     segment = np.searchsorted(positions, np.arange(tokens.size), side="right") - 1
     inside = (segment >= 0) & (segment < positions.size - 1)
-    if positions.size < REPEATS:
+    if positions.size < _PERIODS_NEEDED:
         return 0.0
     width = int(tokens.max()) + 1
     cells, held = np.unique(segment[inside] * width + tokens[inside], return_counts=True)
@@ -112,20 +274,20 @@ STEP_COLUMNS = pl.Schema(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoundSteps:
+class StepMarks:
     """`frame` has STEP_COLUMNS, `step` counting from 0 in each process; `on_device` says that its times are the
     GPU's, which is so only for kernel patterns whose launches are not recorded."""
 
-    marker: Marker | None
+    marker: StepMarker | None
     name: str
     frame: pl.DataFrame
     on_device: bool
 
 
 @remembered
-def found_steps(trace: Trace) -> FoundSteps:
+def step_marks(trace: Trace) -> StepMarks:
     """Marked steps of all processes; where no process marks any, steps by kernel pattern."""
-    marked = marked_steps(trace)
+    marked = _process_marks(trace)
     on_device = False
     if not marked:
         on_device = not launch_links(trace).linked_count
@@ -139,7 +301,7 @@ def found_steps(trace: Trace) -> FoundSteps:
         )
         for part in marked
     ]
-    return FoundSteps(
+    return StepMarks(
         marker=marked[0].marker if marked else None,
         name=marked[0].name if marked else "",
         frame=pl.concat([pl.DataFrame(schema=STEP_COLUMNS), *frames]),
@@ -150,7 +312,7 @@ def found_steps(trace: Trace) -> FoundSteps:
 @remembered
 def step_of_ops(trace: Trace) -> Int32Array:
     """For each row of `device_ops`, the step of its process in which it was launched; -1 outside all, or not known."""
-    found, links = found_steps(trace), launch_links(trace)
+    found, links = step_marks(trace), launch_links(trace)
     ops, calls = trace.get(DEVICE_OPS), trace.get(API_CALLS)
     if found.on_device:
         when, known = ops["start_ns"].to_numpy(), np.ones(ops.height, np.bool_)
@@ -172,7 +334,7 @@ def step_of_ops(trace: Trace) -> Int32Array:
     return step
 
 
-def _pattern_steps(trace: Trace, on_device: bool) -> list[MarkedSteps]:
+def _pattern_steps(trace: Trace, on_device: bool) -> list[ProcessMarks]:
     ops = trace.get(DEVICE_OPS)
     call = pl.Series("call", launch_links(trace).call)
     kernels = ops.select(
@@ -193,7 +355,7 @@ def _pattern_steps(trace: Trace, on_device: bool) -> list[MarkedSteps]:
     return [part for part in found if part is not None]
 
 
-def _pattern(trace: Trace, marks: pl.DataFrame, process: tuple[int, int], on_device: bool) -> MarkedSteps | None:
+def _pattern(trace: Trace, marks: pl.DataFrame, process: tuple[int, int], on_device: bool) -> ProcessMarks | None:
     if on_device:
         starts, threads = marks["start_ns"], pl.Series("thread", [0]).new_from_index(0, marks.height)
     else:
@@ -214,7 +376,7 @@ def _pattern(trace: Trace, marks: pl.DataFrame, process: tuple[int, int], on_dev
         "host_start_ns",
         pl.col("host_start_ns").shift(-1).fill_null(pl.col("host_start_ns").max() + 1).alias("host_end_ns"),
     ).with_columns(pl.col("host_end_ns").alias("mark_end_ns"))
-    return MarkedSteps(rank=process[0], process=process[1], marker=Marker.KERNEL_PATTERN, name=name, frame=frame)
+    return ProcessMarks(rank=process[0], process=process[1], marker=StepMarker.KERNEL_PATTERN, name=name, frame=frame)
 
 
 SETUP_CALL: Final = (
@@ -266,7 +428,7 @@ def _setup_events(trace: Trace) -> pl.DataFrame:
         )
     ]
     events = pl.concat(parts).sort("start_ns")
-    marks = found_steps(trace).frame.sort("host_start_ns")
+    marks = step_marks(trace).frame.sort("host_start_ns")
     placed = events.join_asof(
         marks, left_on="start_ns", right_on="host_start_ns", by=["rank", "process"], check_sortedness=False
     )

@@ -20,12 +20,10 @@ import polars as pl
 
 from timesink.knowledge.kernels import op_class
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.steps.marks import found_steps
+from timesink.measures.steps.marks import step_marks
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.budget import time_budget
-from timesink.measures.timeline.host_places import host_places
-from timesink.measures.timeline.links import launch_links
-from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.measures.timeline.attribution import host_places, launch_links
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
@@ -104,7 +102,7 @@ def _device(trace: Trace, key: Device, windows: pl.DataFrame) -> pl.DataFrame:
     here = (pl.col("rank") == key[0]) & (pl.col("device") == key[1])
     mine = windows.filter(here)
     start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-    budget = time_budget(trace)[key]
+    budget = device_timeline(trace)[key]
     exposed = ((COMMUNICATION, budget.exposed_communication), (COPY, budget.exposed_copy))
     rows = [_compute(trace, key, Intervals(start, end))]
     rows += [_one(kind, int(part.covered_ns(start, end).sum())) for kind, part in exposed]
@@ -219,7 +217,7 @@ class Accumulation:
 @remembered
 def accumulation(trace: Trace) -> tuple[Accumulation, ...]:
     """Per rank with steps."""
-    marks = found_steps(trace).frame
+    marks = step_marks(trace).frame
     updates, passes = _starts(trace, OPTIMIZER, None), _starts(trace, BACKWARD, NO_BACKWARD)
     found = []
     for (rank,), mine in sorted(marks.partition_by("rank", as_dict=True).items()):

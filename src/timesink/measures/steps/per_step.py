@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
+import polars as pl
 
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.timeline import Device, device_timeline
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
@@ -60,3 +61,21 @@ def largest_per_step_ns(trace: Trace, claimed: Mapping[Device, Intervals]) -> fl
     Ranks of a synchronous job wait for each other, so the device with the most to gain bounds what the job can gain.
     """
     return max((per_step_ns(trace, device, part) for device, part in claimed.items()), default=0.0)
+
+
+@remembered
+def step_budgets(trace: Trace) -> pl.DataFrame:
+    """The time of each kept step on each device, every nanosecond once: one row per (rank, device, step).
+
+    Columns: rank, device, step, start_ns, end_ns, period_ns, compute_ns, exposed_communication_ns, exposed_copy_ns,
+    idle_ns; in every row the last four sum to `period_ns`.
+    """
+    windows = steps(trace).windows
+    names = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
+    parts = [windows.clear().with_columns(pl.lit(None, pl.Int64).alias(name) for name in names)]
+    for (rank, device), rows in windows.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+        line, start, end = device_timeline(trace)[rank, device], rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        shown = (line.compute, line.exposed_communication, line.exposed_copy)
+        covered = [*(part.covered_ns(start, end) for part in shown), end - start - line.busy.covered_ns(start, end)]
+        parts.append(rows.with_columns(pl.Series(*column) for column in zip(names, covered, strict=True)))
+    return pl.concat(parts)

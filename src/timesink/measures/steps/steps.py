@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.steps.markers import Marker
-from timesink.measures.steps.marks import found_steps, step_of_ops, warm_up_count
-from timesink.measures.timeline.links import launch_links
+from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops, warm_up_count
+from timesink.measures.timeline.attribution import launch_links
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, Window, remembered
 
@@ -51,7 +50,7 @@ class Steps:
     sets the pace of a synchronous job. `dropped`: how many steps were left out, by reason, all ranks together.
     """
 
-    marker: Marker | None
+    marker: StepMarker | None
     marker_name: str
     frame: pl.DataFrame
     windows: pl.DataFrame
@@ -73,7 +72,7 @@ class Steps:
 @remembered
 def steps(trace: Trace) -> Steps:
     """Find steps, time them, and drop warm-up and truncated ones."""
-    found = found_steps(trace)
+    found = step_marks(trace)
     anchored = _device_anchors(trace)
     lead = _leading_device(anchored)
     early = _begun_before(found.frame, lead, trace)
@@ -169,9 +168,9 @@ def _complete_from(trace: Trace) -> pl.DataFrame:
     schema = {"rank": pl.Int32, "process": pl.Int64, "complete_ns": pl.Int64}
     if trace.window is None or trace.window.start_ns <= trace.window.first_ns:
         return pl.DataFrame(schema=schema)
-    found = found_steps(trace).frame.select("rank", "process").unique()
+    found = step_marks(trace).frame.select("rank", "process").unique()
     opens = pl.lit(trace.window.start_ns)
-    if found_steps(trace).on_device:
+    if step_marks(trace).on_device:
         return found.with_columns(opens.alias("complete_ns"))
     call = pl.Series("call", launch_links(trace).call)
     ops = trace.get(DEVICE_OPS).select("rank", "process", "device", "stream").with_columns(call)

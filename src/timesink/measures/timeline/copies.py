@@ -1,84 +1,51 @@
-"""Copies by direction and memory kind: how much, how fast, how much of it the device shows nothing else for.
-
-Copies grouped by direction and kind of host memory, as intervals: what each group keeps the device from.
-"""
+"""Copies by direction and kind of host memory: how much, how fast, and how much of it no kernel hides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
-from timesink.measures.timeline.budget import time_budget
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
 _KIND = ("rank", "device", "copy_kind", "src_memory", "dst_memory")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Copies:
-    """`frame`: one row per (rank, device, copy_kind, src_memory, dst_memory), most time first.
-
-    Columns besides those: pageable, count, bytes, total_ns (durations summed), union_ns (some copy of this row ran),
-    exposed_ns (of that, no kernel ran), gigabytes_per_s. The rate is bytes over summed durations, 1 GB = 1e9 bytes:
-    what one copy gets while it runs; copies whose bytes the profiler left out are not in it. Copies the profiler gave
-    no direction are `unknown`.
-    """
-
-    frame: pl.DataFrame
-
-    @property
-    def pageable_bytes_ratio(self) -> float:
-        """Share of host-device bytes that go through pageable memory; 0 where there are none."""
-        host = self.frame.filter(pl.col("copy_kind").is_in(["h2d", "d2h"]))
-        total = int(host["bytes"].sum())
-        return int(host.filter("pageable")["bytes"].sum()) / total if total else 0.0
+_LENGTH = pl.col("end_ns") - pl.col("start_ns")
+_PAGEABLE = pl.any_horizontal(pl.col("src_memory", "dst_memory") == "pageable").fill_null(False).alias("pageable")
 
 
 @remembered
-def copies(trace: Trace) -> Copies:
-    """Summarise copies. `exposed_ns` of different rows may overlap where copies of two directions run at once."""
-    ops = trace.get(DEVICE_OPS)
-    rows = ops.filter(ops["kind"] == "copy").select(*_KIND, "bytes", "start_ns", "end_ns")
+def copies(trace: Trace) -> pl.DataFrame:
+    """One row per (rank, device, copy_kind, src_memory, dst_memory), most time first.
+
+    Columns besides those: count, bytes, pageable, gigabytes_per_s, total_ns (durations summed), union_ns (some copy of
+    this row ran), exposed_ns (of that, no kernel ran). The rate is bytes over summed durations, 1 GB = 1e9 bytes: what
+    one copy gets while it runs; copies whose bytes the profiler left out do not count in it. Copies the profiler gave
+    no direction are `unknown`. `exposed_ns` of two rows may overlap where copies of two directions run at once.
+    """
+    rows = _copy_ops(trace).select(*_KIND, "bytes", "start_ns", "end_ns")
     rows = rows.with_columns(pl.col(name).fill_null("unknown") for name in _KIND[2:])
-    length = pl.col("end_ns") - pl.col("start_ns")
-    sized = pl.col("bytes").is_not_null()
+    sized_ns = _LENGTH.filter(pl.col("bytes").is_not_null()).sum()
     summary = (
         rows.group_by(_KIND)
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
             pl.col("bytes").sum(),
-            length.sum().alias("total_ns"),
-            length.filter(sized).sum().alias("sized_ns"),
+            _LENGTH.sum().alias("total_ns"),
+            (pl.col("bytes").sum() / pl.when(sized_ns > 0).then(sized_ns)).alias("gigabytes_per_s"),
         )
-        .with_columns(
-            (pl.any_horizontal(pl.col("src_memory", "dst_memory") == "pageable")).alias("pageable"),
-            (pl.col("bytes") / pl.when(pl.col("sized_ns") > 0).then("sized_ns")).alias("gigabytes_per_s"),
-        )
-        .drop("sized_ns")
-        .sort(_KIND)
+        .with_columns(_PAGEABLE)
     )
-    unions = _unions(trace, rows)
-    return Copies(
-        summary.join(unions, on=_KIND, how="left").sort(
-            ["rank", "device", "total_ns", *_KIND[2:]], descending=[False, False, True, False, False, False]
-        )
-    )
-
-
-def _unions(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    budgets = time_budget(trace)
-    found = []
+    times = []
     for key, part in rows.partition_by(_KIND, as_dict=True, maintain_order=True).items():
         union = Intervals.of(part)
-        exposed = union & budgets[key[0], key[1]].exposed_copy
-        found.append((*key, union.total_ns, exposed.total_ns))
+        exposed = union & device_timeline(trace)[key[0], key[1]].exposed_copy
+        times.append((*key, union.total_ns, exposed.total_ns))
     schema = {name: DEVICE_OPS.columns[name].dtype for name in _KIND} | {"union_ns": pl.Int64, "exposed_ns": pl.Int64}
-    return pl.DataFrame(found, schema=schema, orient="row")
+    joined = summary.join(pl.DataFrame(times, schema=schema, orient="row"), on=_KIND, how="left")
+    return joined.sort(["rank", "device", "total_ns", *_KIND[2:]], descending=[False, False, True, False, False, False])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,52 +67,41 @@ class CopyGroup:
     rows: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExposedCopies:
-    """Groups by (device, direction, pageable), in that order."""
-
-    groups: Mapping[tuple[Device, str, bool], CopyGroup]
-
-    def __iter__(self) -> Iterator[CopyGroup]:
-        return iter(self.groups.values())
-
-
 @remembered
-def exposed_copies(trace: Trace) -> ExposedCopies:
-    """Group every copy of the trace."""
-    ops = trace.get(DEVICE_OPS).with_row_index("row")
-    host_side = pl.any_horizontal(pl.col("src_memory", "dst_memory") == "pageable").fill_null(False)
-    copies = ops.filter(pl.col("kind") == "copy").select(
+def exposed_copies(trace: Trace) -> tuple[CopyGroup, ...]:
+    """Every copy of the trace, grouped by device, direction and whether pageable memory is involved, in that order."""
+    rows = _copy_ops(trace).select(
         "row",
         "rank",
         "device",
         pl.col("copy_kind").fill_null("unknown").cast(pl.String).alias("direction"),
-        host_side.alias("pageable"),
+        _PAGEABLE,
         "bytes",
         "start_ns",
         "end_ns",
+        _LENGTH.alias("length_ns"),
     )
     keys = ["rank", "device", "direction", "pageable"]
-    parts = copies.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
-    groups = (_group(trace, key, part) for key, part in parts.items())
-    return ExposedCopies({(group.device, group.direction, group.pageable): group for group in groups})
+    parts = rows.sort(keys, maintain_order=True).partition_by(keys, as_dict=True, maintain_order=True)
+    return tuple(
+        _group(part, (rank, device), direction, pageable, device_timeline(trace)[rank, device].exposed_copy)
+        for (rank, device, direction, pageable), part in parts.items()
+    )
 
 
-def _group(trace: Trace, key: tuple[object, ...], part: pl.DataFrame) -> CopyGroup:
-    rank, device, direction, pageable = key
-    assert isinstance(rank, int)
-    assert isinstance(device, int)
-    length = part["end_ns"] - part["start_ns"]
-    sized_ns = int(length.filter(part["bytes"].is_not_null()).sum())
-    total = int(part["bytes"].sum())
-    longest = part.with_columns(length.alias("length")).sort("length", "row", descending=[True, False])["row"].head(5)
+def _copy_ops(trace: Trace) -> pl.DataFrame:
+    return trace.get(DEVICE_OPS).with_row_index("row").filter(pl.col("kind") == "copy")
+
+
+def _group(part: pl.DataFrame, device: Device, direction: str, pageable: bool, exposed: Intervals) -> CopyGroup:
+    moved, sized_ns = int(part["bytes"].sum()), int(part.drop_nulls("bytes")["length_ns"].sum())
     return CopyGroup(
-        device=(rank, device),
-        direction=str(direction),
-        pageable=bool(pageable),
+        device=device,
+        direction=direction,
+        pageable=pageable,
         count=part.height,
-        bytes=total,
-        gigabytes_per_s=total / sized_ns if sized_ns and total else None,
-        exposed=Intervals.of(part) & time_budget(trace)[rank, device].exposed_copy,
-        rows=tuple(longest.to_list()),
+        bytes=moved,
+        gigabytes_per_s=moved / sized_ns if sized_ns and moved else None,
+        exposed=Intervals.of(part) & exposed,
+        rows=tuple(part.sort("length_ns", "row", descending=[True, False])["row"].head(5).to_list()),
     )

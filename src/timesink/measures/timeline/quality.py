@@ -1,11 +1,10 @@
-"""What the trace can be trusted for: links, losses, resolution, graphs, the profiler's own time.
+"""What a trace can be trusted for: links, losses, resolution, graphs, and what recording it cost the host.
 
-What recording cost the host, estimated from what was recorded. An estimate: only an unprofiled run can tell.
-
-Unit costs of torch.profiler, from captures of host-bound programs beside their unprofiled step times (H200, torch 2.11,
-shapes recorded): about 1 us per operator and 3 us per CUDA call. A Python frame costs 0.4 us (calls of an empty
-function, torch 2.13, with stacks); an operator with stacks or memory recorded costs 1.5 us more, an allocation as much.
-Nsight Systems records no operators; its 1 us per CUDA call is not counted here.
+The cost of recording is an estimate from what was recorded; only an unprofiled run can tell it exactly. Unit costs of
+torch.profiler come from captures of host-bound programs and their unprofiled step times (H200, torch 2.11, shapes
+recorded): about 1 us per operator and 3 us per CUDA call. A Python frame costs 0.4 us (calls of an empty function,
+torch 2.13, with stacks); an operator with stacks or memory recorded costs 1.5 us more, an allocation as much. Nsight
+Systems records no operators; its 1 us per CUDA call is not counted here.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.attribution import launch_links
+from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS, PROFILER_OVERHEAD
@@ -27,30 +27,35 @@ from timesink.units import NS_PER_US
 LAUNCH_CALL = r"^(cuda|hip|cu)(Launch|ModuleLaunch|ExtLaunch|ExtModuleLaunch|Graph(s)?Launch)"
 GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch"
 
+# What recording one of each costs the host; measured as the docstring above says.
+_OPERATOR_NS: Final = 1.0 * NS_PER_US
+_WITH_STACK_NS: Final = 1.5 * NS_PER_US
+_CALL_NS: Final = 3.0 * NS_PER_US
+_FRAME_NS: Final = 0.4 * NS_PER_US
+_ALLOCATION_NS: Final = 1.5 * NS_PER_US
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:
     """Facts about the trace, not about the program.
 
-    `unlinked_count` device ops have no launch record; `head_count` of them start before the first linked op of their
-    device: work queued before the window opened. `dead_launch_count` launch calls have no device work: it fell out of
-    the window, was dropped, or ran where the profiler does not look. `graph_ratio`: share of summed device time that
-    graph launches own, whose kernels no operator can be blamed for. `resolution_ns`: largest power of ten up to 1 us
-    that divides every time of device ops, calls and operators; 1,000 means that short kernels are rounded, None that
-    there are no times. `overhead_ns`: union of the profiler's own intervals on each rank, summed. `lost_count`: records
-    the reader reports as lost.
+    `linked_count` of the device ops have a launch record; `head_count` of the others start before the first linked op
+    of their device: work queued before the recording began. `dead_launch_count` launch calls have no device work: it
+    fell out of the window, was dropped, or ran where the profiler does not look. `graph_ratio`: share of summed device
+    time that graph launches own, whose kernels no operator can be blamed for. `resolution_ns`: largest power of ten up
+    to 1 us that divides every time of device ops, calls and operators; 1,000 means that short kernels are rounded, None
+    that there are no times. `overhead_ns`: union of the profiler's own intervals on each rank, summed. `lost_count`:
+    records the reader reports as lost.
     """
 
     device_op_count: int
     linked_count: int
-    unlinked_count: int
     head_count: int
     launch_count: int
     dead_launch_count: int
     graph_op_count: int
     graph_ratio: float
     resolution_ns: int | None
-    overhead_count: int
     overhead_ns: int
     lost_count: int
 
@@ -65,8 +70,7 @@ def quality(trace: Trace) -> Quality:
     """Judge the trace."""
     ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
     length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
-    whole = (ops["kind"] == "graph").to_numpy()
-    graphs = whole | _from_graph(trace)
+    graphs = (ops["kind"] == "graph").to_numpy() | _from_graph(trace)
     overhead = trace.get(PROFILER_OVERHEAD)
     launched = links.launching(calls.height)
     launching = matches(calls["name"], LAUNCH_CALL).to_numpy()
@@ -74,26 +78,25 @@ def quality(trace: Trace) -> Quality:
     return Quality(
         device_op_count=ops.height,
         linked_count=links.linked_count,
-        unlinked_count=ops.height - links.linked_count,
         head_count=_head_count(trace),
         launch_count=int(np.count_nonzero(launching)),
         dead_launch_count=int(np.count_nonzero(launching & ~launched)),
         graph_op_count=int(np.count_nonzero(graphs)),
         graph_ratio=int(length[graphs].sum()) / total_ns if total_ns else 0.0,
         resolution_ns=_resolution_ns(trace),
-        overhead_count=overhead.height,
         overhead_ns=sum(Intervals.of(part).total_ns for _, part in overhead.group_by("rank")),
         lost_count=sum(note.count for note in trace.notes if note.kind is NoteKind.DATA_LOSS),
     )
 
 
-def _from_graph(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _from_graph(trace: Trace) -> BoolArray:
     """Whether a graph launch owns each op: by its graph id, or by the name of its call."""
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
-    known = ops["graph_id"].fill_null(0).to_numpy() > 0
-    named = matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy()
-    called = named[np.maximum(links.call, 0)] & links.linked if named.size else known
-    return np.asarray(known | called, np.bool_)
+    has_graph_id = ops["graph_id"].fill_null(0).to_numpy() > 0
+    graph_calls = matches(trace.get(API_CALLS)["name"], GRAPH_LAUNCH).to_numpy()
+    if not graph_calls.size:
+        return has_graph_id
+    return has_graph_id | (graph_calls[np.maximum(links.call, 0)] & links.linked)
 
 
 def _head_count(trace: Trace) -> int:
@@ -106,23 +109,16 @@ def _head_count(trace: Trace) -> int:
 
 def _resolution_ns(trace: Trace) -> int | None:
     """The largest power of ten up to a microsecond that divides all times."""
-    divisor = NS_PER_US
-    if not any(trace.get(table).height for table in (DEVICE_OPS, API_CALLS, HOST_OPS)):
+    frames = [trace.get(table) for table in (DEVICE_OPS, API_CALLS, HOST_OPS)]
+    if not any(frame.height for frame in frames):
         return None
-    for table in (DEVICE_OPS, API_CALLS, HOST_OPS):
-        frame = trace.get(table)
+    divisor = NS_PER_US
+    for frame in frames:
         for name in ("start_ns", "end_ns"):
             times = frame[name].to_numpy()
             while divisor > 1 and np.any(times % divisor):
                 divisor //= 10
     return divisor
-
-
-_OPERATOR_NS: Final = 1.0 * NS_PER_US
-_WITH_STACK_NS: Final = 1.5 * NS_PER_US
-_CALL_NS: Final = 3.0 * NS_PER_US
-_FRAME_NS: Final = 0.4 * NS_PER_US
-_ALLOCATION_NS: Final = 1.5 * NS_PER_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,6 @@ class ProfilerCost:
     rank: int
     frames: float
     operators: float
-    calls: float
     allocations: float
     cost_ns: float
     heavy: bool
@@ -144,14 +139,15 @@ class ProfilerCost:
 @remembered
 def profiler_cost(trace: Trace) -> tuple[ProfilerCost, ...]:
     """Per rank with operators, in order; none where the profile records no operators."""
-    found = []
+    costs = []
     for rank in trace.get(HOST_OPS)["rank"].unique().sort().to_list():
-        count = max(steps(trace).frame.filter(pl.col("rank") == rank).height, 1)
-        tables = (FRAMES, HOST_OPS, API_CALLS, MEMORY_EVENTS)
-        heights = [trace.get(table).filter(pl.col("rank") == rank).height / count for table in tables]
-        frames, operators, calls, allocations = heights
+        step_count = max(steps(trace).frame.filter(pl.col("rank") == rank).height, 1)
+        frames, operators, calls, allocations = (
+            trace.get(table).filter(pl.col("rank") == rank).height / step_count
+            for table in (FRAMES, HOST_OPS, API_CALLS, MEMORY_EVENTS)
+        )
         stacks = _WITH_STACK_NS if frames or allocations else 0.0
-        cost = frames * _FRAME_NS + operators * (_OPERATOR_NS + stacks) + calls * _CALL_NS
-        cost += allocations * _ALLOCATION_NS
-        found.append(ProfilerCost(rank, frames, operators, calls, allocations, cost, heavy=frames > 0))
-    return tuple(found)
+        cost_ns = frames * _FRAME_NS + operators * (_OPERATOR_NS + stacks) + calls * _CALL_NS
+        cost_ns += allocations * _ALLOCATION_NS
+        costs.append(ProfilerCost(rank, frames, operators, allocations, cost_ns, heavy=frames > 0))
+    return tuple(costs)

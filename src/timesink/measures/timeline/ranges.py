@@ -1,8 +1,7 @@
 """Ranges projected onto the GPU: the device time of the work launched inside each range on its thread.
 
-Phases of a serving loop: each engine step prefills, decodes, or does both, by the annotation around it.
-
-vLLM names a step `execute_<n>_context_<requests>(...)_generation_<requests>(...)`, older versions
+Also the phases of a serving loop: each engine step prefills, decodes, or does both, by the annotation around it. vLLM
+names a step `execute_<n>_context_<requests>(...)_generation_<requests>(...)`, older versions
 `execute_context_<n>(<tokens>)_generation_<m>(<tokens>)`; SGLang `step[DECODE bs=32]`, `step[EXTEND bs=2 toks=900]`.
 """
 
@@ -16,151 +15,107 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.timeline.host_places import host_places, push_pop_ranges, range_nesting
-from timesink.measures.timeline.links import launch_links
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.measures.timeline.attribution import host_places, launch_links, range_nesting
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import union_ns
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
-_INSTANCES = pl.Schema(
-    {
-        "range": pl.Int64(),
-        "device": pl.Int32(),
-        "op_count": pl.Int64(),
-        "device_ns": pl.Int64(),
-        "first_ns": pl.Int64(),
-        "last_ns": pl.Int64(),
-    }
+_PROJECTED: Final = pl.Schema(
+    {"range": pl.Int64()}
+    | {name: RANGES.columns[name].dtype for name in ("rank", "thread", "name", "depth")}
+    | {"host_start_ns": pl.Int64(), "host_end_ns": pl.Int64(), "device": pl.Int32()}
+    | dict.fromkeys(("op_count", "device_ns", "first_ns", "last_ns"), pl.Int64())
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeProjection:
-    """`instances`: one row per (range, device) that launched work, in order.
+@remembered
+def range_projection(trace: Trace) -> pl.DataFrame:
+    """One row per (range, device) that launched work, in order of both.
 
     Columns: range (row of `ranges`), rank, thread, name, depth, host_start_ns, host_end_ns, device, op_count,
     device_ns (union over streams of its work, work of ranges inside it included), first_ns, last_ns (first start and
-    last end of it). `by_name`: rank, name, count (ranges of the name, those without device work too), host_ns, and per
-    device: device, op_count, device_ns summed over the outermost ranges of the name, most device time first. Unions of
-    two ranges can overlap in time, so device_ns of different names need not add up to busy time.
+    last end of it). Unions of two ranges can overlap in time, so device_ns of different ranges need not add up to busy
+    time. Work launched on other threads while a range is open is not the range's.
     """
-
-    instances: pl.DataFrame
-    by_name: pl.DataFrame
-
-
-@remembered
-def range_projection(trace: Trace) -> RangeProjection:
-    """Project every range. Work launched on other threads while a range is open is not the range's."""
-    ranges = trace.get(RANGES)
-    range_of, op = _pairs(trace)
-    instances = _instances(trace, range_of, op)
-    facts = ranges.with_row_index("range").select(
-        pl.col("range").cast(pl.Int64),
-        *("rank", "thread", "name", "depth"),
-        pl.col("start_ns").alias("host_start_ns"),
-        pl.col("end_ns").alias("host_end_ns"),
-        pl.Series("outermost", _outermost(trace)),
-    )
-    known = ["range", "rank", "thread", "name", "depth", "host_start_ns", "host_end_ns", "device"]
-    joined = instances.join(facts, on="range", how="left", maintain_order="left")
-    return RangeProjection(
-        instances=joined.select(*known, "op_count", "device_ns", "first_ns", "last_ns"),
-        by_name=_by_name(facts, joined),
-    )
-
-
-def _pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """Every (range row, device op row) such that the range holds the op's launch on its thread."""
-    ranges, links = trace.get(RANGES), launch_links(trace)
-    to_row = np.flatnonzero((ranges["kind"] == "push_pop").to_numpy())
-    nesting = range_nesting(trace)
-    op = np.flatnonzero(links.linked)
-    holder = host_places(trace).range_[links.call[op]].astype(np.int64)
-    range_parts, op_parts = [], []
-    while True:
-        inside = holder >= 0
-        op, holder = op[inside], holder[inside]
-        if not op.size:
-            break
-        range_parts.append(to_row[holder])
-        op_parts.append(op)
-        holder = nesting.parent[holder]
-    crossing_range, crossing_op = _crossing_pairs(trace)
-    return np.concatenate([*range_parts, crossing_range]), np.concatenate([*op_parts, crossing_op])
-
-
-def _crossing_pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """The same for start/end ranges, which may cross: each takes the launches of its thread between its ends."""
-    ranges, links = trace.get(RANGES), launch_links(trace)
-    calls = (
-        trace.get(API_CALLS)
-        .select("rank", "process", "thread", "start_ns")
-        .with_columns(pl.int_range(pl.len()).alias("call"))
-    )
-    op = np.flatnonzero(links.linked)
-    op = op[np.argsort(links.call[op], kind="stable")]
-    owned = links.call[op]
-    slices = {key: calls["start_ns"].to_numpy()[a:b] for key, a, b in thread_slices(calls)}
-    firsts = {key: a for key, a, _ in thread_slices(calls)}
-    range_parts, op_parts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    crossing = ranges.with_row_index("range").filter(ranges["kind"] == "start_end")
-    columns = ("range", "rank", "process", "thread", "start_ns", "end_ns")
-    for row, rank, process, thread, start, end in crossing.select(columns).iter_rows():
-        if (rank, process, thread) in slices:
-            low, high = np.searchsorted(slices[rank, process, thread], [start, end]) + firsts[rank, process, thread]
-            mine = op[np.searchsorted(owned, low) : np.searchsorted(owned, high)]
-            range_parts.append(np.full(mine.size, row, np.int64))
-            op_parts.append(mine)
-    return np.concatenate(range_parts), np.concatenate(op_parts)
-
-
-def _instances(trace: Trace, range_of: Int64Array, op: Int64Array) -> pl.DataFrame:
-    if not op.size:
-        return pl.DataFrame(schema=_INSTANCES)
-    ops = trace.get(DEVICE_OPS)
-    start, end = ops["start_ns"].to_numpy()[op], ops["end_ns"].to_numpy()[op]
-    pairs = pl.DataFrame({"range": range_of, "device": ops["device"].to_numpy()[op], "start": start, "end": end})
+    range_row, op_row = _launched_inside(trace)
+    if not op_row.size:
+        return pl.DataFrame(schema=_PROJECTED)
+    ops = trace.get(DEVICE_OPS).select("device", "start_ns", "end_ns")[op_row]
+    pairs = ops.with_columns(pl.Series("range", range_row))
     pairs = pairs.with_columns(pl.struct("range", "device").rank("dense").sub(1).cast(pl.Int64).alias("group"))
-    summary = (
+    projected = (
         pairs.group_by("group")
         .agg(
             pl.col("range", "device").first(),
             pl.len().cast(pl.Int64).alias("op_count"),
-            pl.col("start").min().alias("first_ns"),
-            pl.col("end").max().alias("last_ns"),
+            pl.col("start_ns").min().alias("first_ns"),
+            pl.col("end_ns").max().alias("last_ns"),
         )
         .sort("group")
     )
-    device_ns = union_ns(pairs["group"].to_numpy(), start, end, summary.height)
-    return summary.with_columns(pl.Series("device_ns", device_ns)).select(_INSTANCES.names())
-
-
-def _outermost(trace: Trace) -> BoolArray:
-    """Whether a range lies in no other of its name; start/end ranges count each."""
-    ranges = trace.get(RANGES)
-    outermost = np.ones(ranges.height, np.bool_)
-    nested = (ranges["kind"] == "push_pop").to_numpy()
-    codes = push_pop_ranges(trace)["name"].to_physical().cast(pl.Int64).to_numpy()
-    outermost[nested] = range_nesting(trace).outermost_of_name(codes)
-    return outermost
-
-
-def _by_name(facts: pl.DataFrame, joined: pl.DataFrame) -> pl.DataFrame:
-    key = ["rank", "name"]
-    outer = facts.filter("outermost")
-    host = (
-        facts.group_by(key)
-        .agg(pl.len().cast(pl.Int64).alias("count"))
-        .join(outer.group_by(key).agg((pl.col("host_end_ns") - pl.col("host_start_ns")).sum().alias("host_ns")), on=key)
+    group, start, end = (pairs[name].to_numpy() for name in ("group", "start_ns", "end_ns"))
+    projected = projected.with_columns(pl.Series("device_ns", union_ns(group, start, end, projected.height)))
+    named = trace.get(RANGES)[projected["range"]].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"})
+    return projected.hstack(named.select("rank", "thread", "name", "depth", "host_start_ns", "host_end_ns")).select(
+        _PROJECTED.names()
     )
-    device = joined.filter("outermost").group_by(*key, "device").agg(pl.col("op_count", "device_ns").sum())
-    named = host.join(device, on=key, how="left").with_columns(
-        pl.col("op_count", "device_ns").fill_null(0), pl.col("name").cast(pl.String)
-    )
-    return named.sort(["rank", "device_ns", "host_ns", "name", "device"], descending=[False, True, True, False, False])
+
+
+def _launched_inside(trace: Trace) -> tuple[Int64Array, Int64Array]:
+    """Every pair (range row, device op row) such that the range encloses the op's launch on its thread.
+
+    Ops that no range encloses drop out; the others climb from the innermost range around their launch to its parents.
+    With op 0 launched in range 1, which is inside range 0, and op 1 launched in range 0 alone::
+
+        round  range  op
+        1      1      0
+        1      0      1
+        2      0      0
+    """
+    links = launch_links(trace)
+    row_of_nested = np.flatnonzero((trace.get(RANGES)["kind"] == "push_pop").to_numpy())
+    parent = range_nesting(trace).parent
+    op = np.flatnonzero(links.linked)
+    enclosing = host_places(trace).range_[links.call[op]].astype(np.int64)
+    crossing_range, crossing_op = _launched_between(trace)
+    range_parts, op_parts = [crossing_range], [crossing_op]
+    while op.size:
+        inside = enclosing >= 0
+        op, enclosing = op[inside], enclosing[inside]
+        range_parts.append(row_of_nested[enclosing])
+        op_parts.append(op)
+        enclosing = parent[enclosing]
+    return np.concatenate(range_parts), np.concatenate(op_parts)
+
+
+def _launched_between(trace: Trace) -> tuple[Int64Array, Int64Array]:
+    """The same for start/end ranges, which may cross: each takes the launches of its thread between its ends.
+
+    The calls of a thread are neighbouring rows in order of start, and ops are put in order of their call, so that each
+    range takes one run of calls and one run of ops.
+    """
+    crossing = trace.get(RANGES).with_row_index("range").filter(pl.col("kind") == "start_end")
+    links, calls = launch_links(trace), trace.get(API_CALLS)
+    op = np.flatnonzero(links.linked)
+    op = op[np.argsort(links.call[op], kind="stable")]
+    call_of_op = links.call[op]
+    call_start = calls["start_ns"].to_numpy()
+    threads = {thread: (first, last) for thread, first, last in thread_slices(calls)}
+    range_parts, op_parts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    columns = ("range", "rank", "process", "thread", "start_ns", "end_ns")
+    for row, rank, process, thread, start, end in crossing.select(columns).iter_rows():
+        if (rank, process, thread) in threads:
+            first, last = threads[rank, process, thread]
+            first_call, last_call = first + np.searchsorted(call_start[first:last], [start, end])
+            launched = op[np.searchsorted(call_of_op, first_call) : np.searchsorted(call_of_op, last_call)]
+            range_parts.append(np.full(launched.size, row, np.int64))
+            op_parts.append(launched)
+    return np.concatenate(range_parts), np.concatenate(op_parts)
+
+
+"""+"""
 
 
 _VLLM: Final = re.compile(r"^execute\w*?_context_(?P<context>\d+)\([^)]*\)_generation_(?P<generation>\d+)\(")
@@ -205,23 +160,23 @@ def serving_phases(trace: Trace) -> tuple[PhaseTime, ...]:
     """Per rank and phase; nothing where no step of a serving engine is annotated. Where two annotations of one step
     nest, the outer one counts."""
     ranges = trace.get(RANGES).with_row_index("row")
-    names = {name: found for name in ranges["name"].unique().cast(pl.String) if name and (found := phase_of(name))}
-    if not names:
+    names = [name for name in ranges["name"].unique().cast(pl.String) if name]
+    phase_by_name = {name: step for name in names if (step := phase_of(name))}
+    if not phase_by_name:
         return ()
-    device = range_projection(trace).instances.group_by("range").agg(pl.col("device_ns").max())
-    work = dict(device.select("range", "device_ns").iter_rows())
+    device = range_projection(trace).group_by("range").agg(pl.col("device_ns").max())
+    device_ns = dict(device.select("range", "device_ns").iter_rows())
     columns = ("row", "rank", "process", "thread", pl.col("name").cast(pl.String), "start_ns", "end_ns")
-    rows = ranges.select(columns).filter(pl.col("name").is_in(list(names)))
-    totals: dict[tuple[int, Phase], list[tuple[int | None, int, int]]] = {}
-    reached: dict[tuple[int, int, int], int] = {}
+    rows = ranges.select(columns).filter(pl.col("name").is_in(list(phase_by_name)))
+    engine_steps: dict[tuple[int, Phase], list[tuple[int | None, int, int]]] = {}  # requests, host ns, device ns
+    outer_end: dict[tuple[int, int, int], int] = {}
     for row, rank, process, thread, name, start, end in rows.sort("start_ns", -pl.col("end_ns")).iter_rows():
-        place = (rank, process, thread)
-        if start < reached.get(place, start):
+        if start < outer_end.get((rank, process, thread), start):
             continue
-        reached[place] = end
-        phase, requests = names[name]
-        totals.setdefault((rank, phase), []).append((requests, end - start, int(work.get(row, 0))))
-    return tuple(_phase(rank, phase, parts) for (rank, phase), parts in sorted(totals.items()))
+        outer_end[rank, process, thread] = end
+        phase, requests = phase_by_name[name]
+        engine_steps.setdefault((rank, phase), []).append((requests, end - start, int(device_ns.get(row, 0))))
+    return tuple(_phase_time(rank, phase, parts) for (rank, phase), parts in sorted(engine_steps.items()))
 
 
 def phase_of(name: str) -> tuple[Phase, int | None] | None:
@@ -235,7 +190,7 @@ def phase_of(name: str) -> tuple[Phase, int | None] | None:
     return None
 
 
-def _phase(rank: int, phase: Phase, parts: list[tuple[int | None, int, int]]) -> PhaseTime:
+def _phase_time(rank: int, phase: Phase, parts: list[tuple[int | None, int, int]]) -> PhaseTime:
     requests = [count for count, _, _ in parts if count is not None]
     mean = sum(requests) / len(requests) if requests else None
-    return PhaseTime(rank, phase, len(parts), mean, sum(p[1] for p in parts), sum(p[2] for p in parts))
+    return PhaseTime(rank, phase, len(parts), mean, sum(part[1] for part in parts), sum(part[2] for part in parts))

@@ -1,11 +1,7 @@
-"""What changes would win, over the steady steps of each rank.
+"""The dependency graph of each rank, built once per trace, and what is replayed of it: prices and the critical path.
 
-The dependency graph of each rank, built once per trace: idle blame reads its parts, prices replay it.
-
-A long trace is replayed in excerpts, so the whole of its program would serve the blame alone: it is then read without
-the graph's nodes, and not kept.
-
-The chain of events that sets the pace of each rank, as it passed between host and GPU.
+Idle blame reads the parts of the graph, prices replay it. A long trace is replayed in excerpts, so that its whole
+program would serve the blame alone: it is then read without the graph's nodes, and not kept.
 """
 
 from __future__ import annotations
@@ -17,10 +13,9 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.links import launch_links
+from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.critical_path import PathPieces, path_pieces
@@ -28,15 +23,19 @@ from timesink.whatif.graph import Graph, Program, RankWork, ranks_of
 from timesink.whatif.periods import Anchors, StepWindows, calibrate
 from timesink.whatif.pricing import Pricer
 
+# A trace with more device ops than this is only ever replayed in excerpts: its program as a graph is not kept.
+_OPS_KEPT: Final = 200_000
+# A replay of about this many device ops says as much as one of millions, and a price stays well below a second.
+_OPS_REPLAYED: Final = 20_000
+# An excerpt has this many stretches, spread evenly so that a drift over the run shows, of at least so many steps.
+_STRETCHES: Final = 4
+_STEPS_IN_STRETCH: Final = 3
+
 
 @remembered
 def programs(trace: Trace) -> Mapping[int, Program]:
     """Per rank: its calls, device ops, and what each waited for."""
     return {rank: Program.read(trace, rank) for rank in ranks_of(trace)}
-
-
-# A rank with more device ops than this is only ever replayed in excerpts.
-_OPS_KEPT: Final = 200_000
 
 
 def work_of(trace: Trace, rank: int) -> RankWork:
@@ -52,18 +51,14 @@ def graphs(trace: Trace) -> Mapping[int, Graph]:
     return {rank: Graph.of(program, trace.tables) for rank, program in programs(trace).items()}
 
 
-# A replay of about this many device ops tells as much as one of millions, and a price stays well below a second.
-_OPS_REPLAYED: Final = 20_000
-_STRETCHES: Final = 4
-_STEPS_IN_STRETCH: Final = 3
-
-
 @remembered
 def pricers(trace: Trace) -> Mapping[int, Pricer]:
     """A pricer per rank with steady steps. Of a long trace it replays a few stretches of steps, spread evenly."""
     worked = set(trace.get(DEVICE_OPS)["rank"].unique())  # a memory snapshot has steps, and nothing to replay
-    found = {rank: windows for rank, windows in step_windows(trace).items() if rank in worked}
-    return {rank: Pricer(*_replayed(trace, rank, windows)) for rank, windows in found.items()}
+    windows_by_rank = step_windows(trace)
+    return {
+        rank: Pricer(*_replayed(trace, rank, windows)) for rank, windows in windows_by_rank.items() if rank in worked
+    }
 
 
 @remembered
@@ -75,11 +70,12 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
     step_ns = trace.unprofiled_step_ns
     if step_ns is None:
         return pricers(trace)
-    found: dict[int, Pricer] = {}
-    for rank, pricer in pricers(trace).items():
-        windows = pricer.anchors.windows
-        found[rank] = Pricer(calibrate(pricer.graph, step_ns, windows), windows, pricer.residual_ratio)
-    return found
+    return {
+        rank: Pricer(
+            calibrate(pricer.graph, step_ns, pricer.anchors.windows), pricer.anchors.windows, pricer.residual_ratio
+        )
+        for rank, pricer in pricers(trace).items()
+    }
 
 
 def step_windows(trace: Trace) -> Mapping[int, StepWindows]:
@@ -92,16 +88,26 @@ def step_windows(trace: Trace) -> Mapping[int, StepWindows]:
 
 
 def _replayed(trace: Trace, rank: int, windows: StepWindows) -> tuple[Graph, StepWindows]:
-    """The graph to replay and its windows: all of it, or of a long trace an excerpt."""
+    """The graph to replay and its windows: all of it, or of a long trace an excerpt.
+
+    Of 100 steps with 100,000 ops, 20 are replayed: `_STRETCHES` runs of 5, each with the step before it to bring the
+    queues to their usual depth. That lead is in the graph and not in the windows::
+
+        run  lead  steps
+        0    0     1 to 5
+        1    31    32 to 36
+        2    62    63 to 67
+        3    94    95 to 99
+    """
     ops = trace.get(DEVICE_OPS)
-    count = ops.height if ops["rank"].n_unique() == 1 else int((ops["rank"] == rank).sum())
-    budget = max(_STRETCHES * _STEPS_IN_STRETCH, int(len(windows) * _OPS_REPLAYED / max(count, 1)))
-    if count <= _OPS_REPLAYED or len(windows) <= budget:
+    op_count = ops.height if ops["rank"].n_unique() == 1 else int((ops["rank"] == rank).sum())
+    step_count = max(_STRETCHES * _STEPS_IN_STRETCH, int(len(windows) * _OPS_REPLAYED / max(op_count, 1)))
+    if op_count <= _OPS_REPLAYED or len(windows) <= step_count:
         return graphs(trace)[rank], windows
-    length = budget // _STRETCHES
-    firsts = np.linspace(1, len(windows) - length, _STRETCHES).astype(np.int64)
-    chosen = np.unique(firsts[:, None] + np.arange(length))
-    lead = np.unique(np.maximum(firsts - 1, 0))  # one step ahead of each stretch brings the queues to their usual depth
+    length = step_count // _STRETCHES
+    first = np.linspace(1, len(windows) - length, _STRETCHES).astype(np.int64)
+    chosen = np.unique(first[:, None] + np.arange(length))
+    lead = np.unique(np.maximum(first - 1, 0))
     within = Intervals.union_of(
         np.concatenate((windows.start_ns[chosen], windows.start_ns[lead])),
         np.concatenate((windows.end_ns[chosen], windows.start_ns[np.minimum(lead + 1, len(windows) - 1)])),
@@ -113,13 +119,10 @@ def _replayed(trace: Trace, rank: int, windows: StepWindows) -> tuple[Graph, Ste
 
 def _excerpt(trace: Trace, rank: int, within: Intervals) -> tuple[Trace, Int64Array]:
     """The calls made within the time, the device ops they launched, what the host did; and those ops' rows."""
-    tables: dict[Table, pl.DataFrame] = {}
-    calls, ops = trace.get(API_CALLS), trace.get(DEVICE_OPS)
+    calls, ops, call_of_op = trace.get(API_CALLS), trace.get(DEVICE_OPS), launch_links(trace).call
     called = _starts_in(calls, rank, within)
-    link = launch_links(trace).call
-    by_launch = np.append(called, False)[link]
-    launched = np.where(link >= 0, by_launch, _starts_in(ops, rank, within))
-    tables[API_CALLS], tables[DEVICE_OPS] = calls.filter(pl.Series(called)), ops.filter(pl.Series(launched))
+    launched = np.where(call_of_op >= 0, np.append(called, False)[call_of_op], _starts_in(ops, rank, within))
+    tables = {API_CALLS: calls.filter(pl.Series(called)), DEVICE_OPS: ops.filter(pl.Series(launched))}
     for table in (SYNCS, EVENT_WAITS):
         if table in trace:
             tables[table] = trace[table].filter(pl.Series(_starts_in(trace[table], rank, within)))
@@ -140,9 +143,12 @@ def _starts_in(frame: pl.DataFrame, rank: int, within: Intervals) -> BoolArray:
 def critical_path(trace: Trace) -> Mapping[int, PathPieces]:
     """Per rank with steady steps and a dependency graph: the path from the first of them to the end of the last.
 
-    It is the path of the unchanged replay, so every piece lies where it was observed. A piece that no weight explains
+    It is the path of the unchanged replay, so every piece is where it was observed. A piece that no weight explains
     in full keeps its whole length: the path says what was waited for, not why it took that long.
     """
     windows = step_windows(trace)
-    known = {rank: graph for rank, graph in graphs(trace).items() if rank in windows}
-    return {rank: path_pieces(graph, graph.replay(), Anchors(graph, windows[rank])) for rank, graph in known.items()}
+    return {
+        rank: path_pieces(graph, graph.replay(), Anchors(graph, windows[rank]))
+        for rank, graph in graphs(trace).items()
+        if rank in windows
+    }

@@ -1,9 +1,8 @@
-"""Calls that make the host wait for the GPU, how long they wait, and how long the GPU then waits for the host.
+"""Calls that make the host wait for the GPU: how long they wait, and how long the GPU then waits for the host.
 
-Whether the program's own instrumentation waits for the GPU at the end of every block it times.
-
-Such a trace says where GPU time goes, block by block, and nothing of how fast the program runs: no launch runs ahead,
-nothing overlaps. It is a fact about the capture, not a fault of the program.
+Also whether the program's own instrumentation waits for the GPU at the end of every block it times. Such a trace says
+where GPU time goes, block by block, and nothing of how fast the program runs: no launch runs ahead, nothing overlaps.
+It is a fact about the capture, not a fault of the program.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.idle.gaps import device_gaps
-from timesink.measures.timeline.host_places import host_places, push_pop_ranges
+from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
+from timesink.measures.timeline.device_timeline import device_gaps
 from timesink.measures.timeline.launches import launches
-from timesink.measures.timeline.links import launch_links
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -34,6 +32,17 @@ SYNC_COPY: Final = (
     + _VERSION
     + r"|^(cu|hip)Memcpy(HtoD|DtoH|DtoD|AtoH|HtoA|2D|3D)?"
     + _VERSION
+)
+
+# Fewer blocks than this that launch work may end in a wait by chance (a loss that is read, a copy): they are no
+# instrumentation. Of an instrumented program's blocks some at its edges end without a wait, hence not all of them.
+LEAST_BLOCKS: Final = 6
+WAITING_SHARE: Final = 0.9
+# Ranges that profilers and compilers put around work by themselves: nobody times these.
+_NO_BLOCK: Final = r"^ProfilerStep#|^Torch-Compiled Region|^Optimizer\.|^## Call CompiledFxGraph"
+_THREAD: Final = ["rank", "process", "thread"]
+_DRAINS: Final = pl.Schema(
+    {"rank": pl.Int32(), "device": pl.Int32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "call": pl.Int64()}
 )
 
 
@@ -55,25 +64,23 @@ class Synchronisations:
 @remembered
 def synchronisations(trace: Trace) -> Synchronisations:
     """Find blocking calls, the time they block, and the drains they cause."""
-    calls = trace.get(API_CALLS)
-    kind = _kinds(trace)
+    calls, kind, places = trace.get(API_CALLS), _kinds(trace), host_places(trace)
     rows = np.flatnonzero(kind.is_not_null().to_numpy())
-    places = host_places(trace)
-    found = calls[rows].select("rank", "process", "thread", "name", "start_ns", "end_ns")
-    found = found.with_columns(
+    blocking = calls[rows].select(
+        *_THREAD,
         pl.col("name").cast(pl.String),
+        "start_ns",
+        "end_ns",
         kind[rows].alias("kind"),
         pl.Series("call", rows),
         (pl.col("end_ns") - pl.col("start_ns")).alias("blocked_ns"),
         places.host_op_names(rows),
         places.range_names(rows),
     )
-    drains = _drains(trace, found)
-    charged = drains.group_by("call").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("drain_ns"))
-    found = found.join(charged, on="call", how="left", maintain_order="left").with_columns(
-        pl.col("drain_ns").fill_null(0)
-    )
-    return Synchronisations(calls=found, drains=drains)
+    drains = _drains(trace, blocking)
+    drain_ns = drains.group_by("call").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("drain_ns"))
+    blocking = blocking.join(drain_ns, on="call", how="left", maintain_order="left")
+    return Synchronisations(calls=blocking.with_columns(pl.col("drain_ns").fill_null(0)), drains=drains)
 
 
 def _kinds(trace: Trace) -> pl.Series:
@@ -81,11 +88,9 @@ def _kinds(trace: Trace) -> pl.Series:
     calls = trace.get(API_CALLS)
     kind = mapped(calls["name"], _kind_of_names, SyncCallKind)  # type: ignore[arg-type]
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
-    to_pageable = ((ops["kind"] == "copy") & (ops["copy_kind"] == "d2h") & (ops["dst_memory"] == "pageable")).fill_null(
-        False
-    )
+    to_pageable = (ops["kind"] == "copy") & (ops["copy_kind"] == "d2h") & (ops["dst_memory"] == "pageable")
     pageable = np.zeros(calls.height, np.bool_)
-    pageable[links.call[to_pageable.to_numpy() & links.linked]] = True
+    pageable[links.call[to_pageable.fill_null(False).to_numpy() & links.linked]] = True
     return pl.select(
         pl.when(kind.is_null() & pl.Series(pageable)).then(pl.lit("pageable_copy", SyncCallKind)).otherwise(kind)
     ).to_series()
@@ -103,63 +108,50 @@ def _drains(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
     Of several such calls the first to return is the cause: it was the one that let the queue run dry.
     """
-    parts = [_DRAINS.clear()]
+    parts = [pl.DataFrame(schema=_DRAINS)]
     waits = calls.sort("end_ns", "call").partition_by("rank", "process", as_dict=True, maintain_order=True)
     for gaps in device_gaps(trace).slices():
-        parts += [_drained(gaps.filter(_of(*process)), mine) for process, mine in waits.items()]
+        for (rank, process), blocking in waits.items():
+            of_process = gaps.filter((pl.col("rank") == rank) & (pl.col("process") == process))
+            cause = _first_waiting(of_process, blocking)
+            call = pl.Series("call", blocking["call"].to_numpy()[cause[cause >= 0]])
+            drained = of_process.filter(pl.Series(cause >= 0))
+            parts.append(drained.select("rank", "device", "start_ns", "end_ns", call))
     return pl.concat(parts).sort("rank", "device", "start_ns")
-
-
-def _of(rank: object, process: object) -> pl.Expr:
-    return pl.col("rank").eq(rank) & pl.col("process").eq(process)
-
-
-def _drained(gaps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    row = _first_waiting(gaps, calls)
-    held = row >= 0
-    drained = gaps.filter(pl.Series(held)).select("rank", "device", "start_ns", "end_ns")
-    return drained.with_columns(pl.Series("call", calls["call"].to_numpy()[row[held]]))
 
 
 def _first_waiting(gaps: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:
     """For each gap, the index of the first call to return after the gap began that was waiting when it began; or -1.
 
-    `calls` come in order of return. The call must return before the launch of the work that ends the gap.
+    `calls` come in order of return. The call must return before the launch of the work that ends the gap. A gap
+    [100, 180) whose work was launched at 150 belongs to call 2: call 0 returned before it, call 1 had not begun::
+
+        call  start  end
+        0     20     90
+        1     105    110
+        2     60     140
+        3     50     170  (returned after the launch)
     """
-    start = gaps["start_ns"].to_numpy()
-    limit = gaps.select(pl.coalesce("launch_start_ns", "end_ns")).to_series().to_numpy()
+    gap_start = gaps["start_ns"].to_numpy()
+    launched = gaps.select(pl.coalesce("launch_start_ns", "end_ns")).to_series().to_numpy()
     call_start, call_end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    at = np.searchsorted(call_end, start, side="left")
-    found = np.full(start.size, -1, np.int64)
-    open_ = np.arange(start.size)
-    while open_.size:
-        index = at[open_]
-        possible = index < call_end.size
-        open_, index = open_[possible], index[possible]
-        in_time = call_end[index] <= limit[open_]
-        open_, index = open_[in_time], index[in_time]
-        waiting = call_start[index] < start[open_]
-        found[open_[waiting]] = index[waiting]
-        open_ = open_[~waiting]
-        at[open_] += 1
-    return found
-
-
-_DRAINS = pl.DataFrame(
-    schema={"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "call": pl.Int64}
-)
-
-
-NEEDS: Final = 6  # blocks that launch work: fewer are no instrumentation
-SHARE: Final = 0.9  # of them end in a wait
-_NO_BLOCK: Final = r"^ProfilerStep#|^Torch-Compiled Region|^Optimizer\.|^## Call CompiledFxGraph"
-_THREAD: Final = ["rank", "process", "thread"]
+    candidate = np.searchsorted(call_end, gap_start, side="left")
+    answer = np.full(gap_start.size, -1, np.int64)
+    undecided = np.arange(gap_start.size)
+    while undecided.size:
+        undecided = undecided[candidate[undecided] < call_end.size]
+        undecided = undecided[call_end[candidate[undecided]] <= launched[undecided]]
+        waiting = call_start[candidate[undecided]] < gap_start[undecided]
+        answer[undecided[waiting]] = candidate[undecided[waiting]]
+        undecided = undecided[~waiting]
+        candidate[undecided] += 1
+    return answer
 
 
 @dataclass(frozen=True, slots=True)
 class SynchronisedRanges:
     """`blocks`: ranges that launch work and enclose no other such range; `waiting` of them end in a blocking call,
-    with no launch behind it."""
+    with no launch after it."""
 
     blocks: int
     waiting: int
@@ -167,40 +159,46 @@ class SynchronisedRanges:
     @property
     def attribution_only(self) -> bool:
         """Whether nearly every block ends in a wait."""
-        return self.blocks >= NEEDS and self.waiting >= SHARE * self.blocks
+        return self.blocks >= LEAST_BLOCKS and self.waiting >= WAITING_SHARE * self.blocks
 
 
 @remembered
 def synchronised_ranges(trace: Trace) -> SynchronisedRanges:
-    """Look at the innermost ranges around launches."""
+    """Count the innermost ranges around launches, and those of them that end in a wait."""
     ranges, calls = push_pop_ranges(trace), trace.get(API_CALLS)
     ranges = ranges.filter(~matches(ranges["name"], _NO_BLOCK))
-    if not ranges.height or not calls.height or not list(launches(trace)):
+    if not ranges.height or not calls.height or not launches(trace):
         return SynchronisedRanges(0, 0)
-    made = calls.filter(pl.Series(launch_links(trace).launching(calls.height))).select(*_THREAD, "start_ns")
-    waits = synchronisations(trace).calls.select(*_THREAD, "start_ns", "end_ns")
+    launching = calls.filter(pl.Series(launch_links(trace).launching(calls.height))).select(*_THREAD, "start_ns")
+    blocking = synchronisations(trace).calls.select(*_THREAD, "start_ns").sort("start_ns")
     blocks = waiting = 0
-    for key, mine in sorted(ranges.partition_by(_THREAD, as_dict=True).items()):
-        here = pl.all_horizontal(pl.col(name) == value for name, value in zip(_THREAD, key, strict=True))
-        starts = np.sort(made.filter(here)["start_ns"].to_numpy())
-        blocking = waits.filter(here).sort("start_ns")
-        begin, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-        first, last = np.searchsorted(starts, begin), np.searchsorted(starts, end)
-        full = last > first
-        leaf = full & ~_encloses(begin, end, full)
-        blocks += int(leaf.sum())
-        latest = np.where(leaf, starts[np.maximum(last - 1, 0)], 0) if starts.size else begin
-        after = np.searchsorted(blocking["start_ns"].to_numpy(), latest)
-        until = np.searchsorted(blocking["start_ns"].to_numpy(), end)
-        waiting += int((leaf & (until > after)).sum())
+    for key, of_thread in sorted(ranges.partition_by(_THREAD, as_dict=True).items()):
+        on_thread = pl.all_horizontal(pl.col(name) == value for name, value in zip(_THREAD, key, strict=True))
+        launch = np.sort(launching.filter(on_thread)["start_ns"].to_numpy())
+        wait = blocking.filter(on_thread)["start_ns"].to_numpy()
+        begin, end = of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy()
+        first, after_last = np.searchsorted(launch, begin), np.searchsorted(launch, end)
+        launches_work = after_last > first
+        block = launches_work & ~_encloses(begin, end, launches_work)
+        blocks += int(block.sum())
+        last_launch = launch[after_last[block] - 1]
+        waiting += int((np.searchsorted(wait, end[block]) > np.searchsorted(wait, last_launch)).sum())
     return SynchronisedRanges(blocks, waiting)
 
 
-def _encloses(begin: np.ndarray, end: np.ndarray, full: np.ndarray) -> np.ndarray:
-    """Whether a range holds another that launches work; ranges are in order of start, and nest."""
-    answer = np.zeros(begin.size, bool)
+def _encloses(begin: Int64Array, end: Int64Array, launches_work: BoolArray) -> BoolArray:
+    """Whether each range of a thread encloses another one that launches work. Ranges nest, in order of start.
+
+    Sorted by start, and the longer of equals first, a range that encloses any encloses the next one in order; of
+    [0, 90), [10, 40), [50, 80) the first does, because [10, 40) follows it::
+
+        range     next      encloses
+        [0, 90)   [10, 40)  True
+        [10, 40)  [50, 80)  False
+        [50, 80)  none      False
+    """
+    answer = np.zeros(begin.size, np.bool_)
     order = np.lexsort((-end, begin))
-    order = order[full[order]]
-    inside = (begin[order[1:]] >= begin[order[:-1]]) & (end[order[1:]] <= end[order[:-1]])
-    answer[order[:-1]] = inside
+    order = order[launches_work[order]]
+    answer[order[:-1]] = (begin[order[1:]] >= begin[order[:-1]]) & (end[order[1:]] <= end[order[:-1]])
     return answer

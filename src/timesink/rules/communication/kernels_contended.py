@@ -38,7 +38,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.measures.communication.communication import contention
 from timesink.measures.steps.per_step import period_ns
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.units import NS_PER_MS, share_text, time_text
 

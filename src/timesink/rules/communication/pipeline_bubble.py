@@ -41,7 +41,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.measures.communication.pipelines import Pipeline, pipeline
 from timesink.measures.ranks.job import JOB_READS
-from timesink.measures.timeline.timeline import device_timeline
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.units import NS_PER_MS, share_text, time_text

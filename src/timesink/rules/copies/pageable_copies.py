@@ -28,11 +28,10 @@ from typing import Final, Literal
 
 from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
-from timesink.measures.idle.blamed_time import drained_time
-from timesink.measures.idle.sync_gain import Root
+from timesink.measures.idle.blamed_time import Root, drained_time
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rules.idle._family import BLAME_READS

@@ -29,8 +29,8 @@ from timesink.diagnosis.rule import Facts, Limits, Rule
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
 from timesink.measures.idle.blamed_time import BlamedTime, launching_time
 from timesink.measures.kernels.kernels import small_kernels
+from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.launches import DeviceLaunches, launches
-from timesink.measures.timeline.timeline import Device
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.rules.idle._family import BLAME_READS, idle_verdict, place_of, waits
 from timesink.units import share_text, time_text
@@ -45,9 +45,10 @@ def check(facts: Facts, limits: Limits) -> Verdict:
 
     def finding(part: BlamedTime, evidence: Evidence) -> Finding:
         found = facts(launches)[part.device]
+        interval = time_text(found.interval_p50_ns or 0.0)
         count = "" if found.launches_per_step is None else f"{found.launches_per_step:.0f} launches per step, "
         return Finding(
-            message=f"{waits(part, limit)} for the next launch: {count}one every {time_text(found.interval.p50_ns)}, "
+            message=f"{waits(part, limit)} for the next launch: {count}one every {interval}, "
             f"{share_text(found.empty_queue_ratio)} of them find an empty queue",
             bottleneck=Bottleneck.LAUNCH_BOUND,
             where=place_of(part),
@@ -61,7 +62,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
 
     starved = [part for part in launching_time(facts.trace) if _starved(facts, part.device)]
     if not starved:
-        return Clear(tuple(_queue_fact(part) for part in facts(launches)))
+        return Clear(tuple(_queue_fact(part) for part in facts(launches).values()))
     return idle_verdict(starved, limit, "idle time before launches", HOW, finding)
 
 
@@ -69,7 +70,7 @@ def _starved(facts: Facts, device: Device) -> bool:
     """The median kernel is shorter than the median interval between launches."""
     found = facts(launches)[device]
     median_ns = {(part.rank, part.device): part.median_ns for part in small_kernels(facts.trace, 0)}
-    return median_ns.get(device, 0.0) < found.interval.p50_ns
+    return median_ns.get(device, 0.0) < (found.interval_p50_ns or 0.0)
 
 
 def _queue_fact(part: DeviceLaunches) -> Evidence:

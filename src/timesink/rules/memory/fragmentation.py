@@ -36,7 +36,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.memory.allocator import AllocatorView, allocator_views
-from timesink.measures.timeline.timeline import Device
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.rules.memory._family import CAPTURE, size_evidence
 from timesink.units import bytes_text, share_text

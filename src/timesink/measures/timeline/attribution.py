@@ -1,12 +1,10 @@
-"""Where in the program each CUDA call was made: the innermost operator and the innermost range around it.
+"""Who caused each piece of device work: the CUDA call that launched it, and the operator and range around that call.
 
-Which framework operator each device op belongs to, and how much device time each operator causes.
-
-The operator is the innermost one that holds the launch call on its thread. Where the launch or its place is not
+The operator is the innermost one that encloses the launch call on its thread. Where the launch or its place is not
 recorded, the profiler's external id decides. External ids can name an unrelated operator in compiled or asynchronous
-programs, so where both speak and differ, the place of the launch wins and the difference is counted. The kernels of a
-graph replay were captured elsewhere: they go to the operator around the graph launch, or to nobody, never to one of the
-operators that were captured.
+programs, so where both are known and differ, the place of the launch wins and the difference is counted. The kernels of
+a graph replay were captured elsewhere: they go to the operator around the graph launch, or to nobody, never to one of
+the operators that were captured.
 """
 
 from __future__ import annotations
@@ -16,18 +14,57 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from timesink.measures.timeline.links import launch_links
-from timesink.model.arrays import Int32Array, Int64Array
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array
+from timesink.model.correlation import launching_calls
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HostPlaces:
-    """For each row of `api_calls`: the row of the innermost operator and range of its thread that holds its start.
+class LaunchLinks:
+    """For each row of `device_ops`, the row of `api_calls` that launched it, or -1 where that is not recorded.
 
-    -1 where there is none. Ranges are the push/pop ones, which nest; a start/end range belongs to no thread's stack.
+    `shared` marks ops whose call launched several: the kernels of one graph launch.
+    """
+
+    call: Int64Array
+    shared: BoolArray
+
+    @property
+    def linked(self) -> BoolArray:
+        """Which ops have a launch record."""
+        return self.call >= 0
+
+    @property
+    def linked_count(self) -> int:
+        """How many ops have a launch record."""
+        return int(np.count_nonzero(self.call >= 0))
+
+    def launching(self, height: int) -> BoolArray:
+        """Which of the `height` rows of `api_calls` launched any device op."""
+        flags = np.zeros(height, np.bool_)
+        flags[self.call[self.linked]] = True
+        return flags
+
+
+@remembered
+def launch_links(trace: Trace) -> LaunchLinks:
+    """Join device ops to the calls that launched them, by rank, process and correlation (`model.correlation`)."""
+    calls = trace.get(API_CALLS)
+    call = launching_calls(trace.get(DEVICE_OPS), calls)
+    ops_of_call = np.bincount(call[call >= 0], minlength=max(calls.height, 1))
+    return LaunchLinks(call=call, shared=(call >= 0) & (ops_of_call[np.maximum(call, 0)] > 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostPlaces:
+    """Where in the program each CUDA call was made.
+
+    `host_op` and `range_` hold, for each row of `api_calls`, the row of the innermost operator and of the innermost
+    range of its thread that encloses the call's start, or -1; the names of those rows are `op_names` and
+    `range_names_`. Ranges are the push/pop ones (rows of `push_pop_ranges`), which nest; a start/end range is on no
+    thread's stack.
     """
 
     host_op: Int32Array
@@ -37,11 +74,11 @@ class HostPlaces:
 
     def host_op_names(self, calls: Int64Array) -> pl.Series:
         """Names of the operators around these calls, null where none."""
-        return _named(self.op_names, self.host_op[calls], "host_op")
+        return _names_at(self.op_names, self.host_op[calls], "host_op")
 
     def range_names(self, calls: Int64Array) -> pl.Series:
         """Names of the ranges around these calls, null where none."""
-        return _named(self.range_names_, self.range_[calls], "range")
+        return _names_at(self.range_names_, self.range_[calls], "range")
 
 
 @remembered
@@ -64,7 +101,7 @@ def push_pop_ranges(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def host_places(trace: Trace) -> HostPlaces:
-    """Place every API call."""
+    """Find the innermost operator and range around the start of every API call."""
     calls = trace.get(API_CALLS)
     return HostPlaces(
         host_op=host_nesting(trace).innermost_of(calls).astype(np.int32),
@@ -74,11 +111,11 @@ def host_places(trace: Trace) -> HostPlaces:
     )
 
 
-def _named(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
-    index = pl.Series(np.where(rows >= 0, rows, 0)) if len(names) else pl.Series([], dtype=pl.Int64)
+def _names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
+    """The name at each row, null for row -1. `names` = [a, b] and `rows` = [1, -1, 0, 1] give [b, null, a, b]."""
     if not len(names):
         return pl.Series(label, [None], dtype=pl.String).new_from_index(0, rows.size)
-    held = names.gather(index).cast(pl.String).alias(label)
+    held = names.gather(np.maximum(rows, 0)).cast(pl.String)
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias(label)).to_series()
 
 
@@ -109,27 +146,36 @@ def attribution(trace: Trace) -> Attribution:
     host_op = np.full(ops.height, -1, np.int32)
     host_op[links.linked] = host_places(trace).host_op[links.call[links.linked]]
     disagreements = _disagreements(trace, host_op)
-    nowhere = np.flatnonzero((host_op < 0) & ~links.shared)
-    host_op[nowhere] = _by_external_id(trace, nowhere)
+    without_place = np.flatnonzero((host_op < 0) & ~links.shared)
+    host_op[without_place] = _by_external_id(trace, without_place)
     length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
-    alone = host_op < 0
+    unattributed = host_op < 0
     return Attribution(
         host_op=host_op,
         operators=_operators(trace, host_op, length),
         total_ns=int(length.sum()),
-        unattributed_ns=int(length[alone].sum()),
-        unattributed_count=int(np.count_nonzero(alone)),
+        unattributed_ns=int(length[unattributed].sum()),
+        unattributed_count=int(np.count_nonzero(unattributed)),
         graph_ns=int(length[links.shared | (ops["kind"] == "graph").to_numpy()].sum()),
         disagreements=disagreements,
     )
 
 
-def _disagreements(trace: Trace, around: Int32Array) -> int:
-    """How many ops, launched inside an operator with an id, carry the id of another one of the trace."""
-    ops, host, inside = trace.get(DEVICE_OPS), trace.get(HOST_OPS), np.flatnonzero(around >= 0)
-    said = ops["external_id"].gather(inside).fill_null(0).to_numpy()
-    meant = host["external_id"].gather(around[inside]).fill_null(0).to_numpy()
-    others = said[(said != meant) & (said != 0) & (meant != 0)]
+def _disagreements(trace: Trace, host_op: Int32Array) -> int:
+    """How many device ops carry the external id of another operator of the trace than `host_op`, the one around them.
+
+    Only row 2 of these counts: id 9 is another operator's, while 0 and 7 are no operator's (ids 5, 6 and 9)::
+
+        op  its external id  id of the operator around its launch
+        0   5                5
+        1   0                5
+        2   9                5
+        3   7                6
+    """
+    ops, host, placed = trace.get(DEVICE_OPS), trace.get(HOST_OPS), np.flatnonzero(host_op >= 0)
+    op_id = ops["external_id"].gather(placed).fill_null(0).to_numpy()
+    around_id = host["external_id"].gather(host_op[placed]).fill_null(0).to_numpy()
+    others = op_id[(op_id != around_id) & (op_id != 0) & (around_id != 0)]
     return int(np.isin(others, host["external_id"].drop_nulls().to_numpy()).sum()) if others.size else 0
 
 
@@ -137,24 +183,26 @@ def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:
     """For these device ops, the operator their external id names; -1 where it names none, or more than one."""
     key = ["rank", "process", "external_id"]
     ops, host = trace.get(DEVICE_OPS).select(key)[rows], trace.get(HOST_OPS)
+    operator_row = np.full(ops.height, -1, np.int64)
     if ops["external_id"].null_count() == ops.height or not host.height:
-        return np.full(ops.height, -1, np.int64)
-    wanted = ops.with_row_index("op").filter(pl.col("external_id").fill_null(0) != 0)
-    known = host.select(key).with_row_index("row").filter(pl.col("external_id").fill_null(0) != 0)
-    known = known.join(wanted.select(key).unique(), on=key, how="semi")
-    known = known.group_by(key).agg(pl.col("row").first().cast(pl.Int64), pl.len()).filter(pl.col("len") == 1)
-    joined = wanted.join(known, on=key, how="inner")
-    found = np.full(ops.height, -1, np.int64)
-    found[joined["op"].to_numpy()] = joined["row"].to_numpy()
-    return found
+        return operator_row
+    has_id = pl.col("external_id").fill_null(0) != 0
+    wanted = ops.with_row_index("op").filter(has_id)
+    operators = host.select(key).with_row_index("row").filter(has_id)
+    operators = operators.join(wanted.select(key).unique(), on=key, how="semi")
+    operators = operators.group_by(key).agg(pl.col("row").first().cast(pl.Int64), pl.len()).filter(pl.col("len") == 1)
+    joined = wanted.join(operators, on=key, how="inner")
+    operator_row[joined["op"].to_numpy()] = joined["row"].to_numpy()
+    return operator_row
 
 
 def _operators(trace: Trace, host_op: Int32Array, length: Int64Array) -> pl.DataFrame:
+    """`Attribution.operators` from the operator and the length in ns of each device op."""
     host, nesting = trace.get(HOST_OPS), host_nesting(trace)
-    held = host_op >= 0
+    attributed = host_op >= 0
     self_device = np.zeros(host.height, np.int64)
-    np.add.at(self_device, host_op[held], length[held])
-    kernels = np.bincount(host_op[held], minlength=host.height).astype(np.int64)
+    np.add.at(self_device, host_op[attributed], length[attributed])
+    kernels = np.bincount(host_op[attributed], minlength=host.height).astype(np.int64)
     outermost = nesting.outermost_of_name(host["name"].to_physical().cast(pl.Int64).to_numpy())
     total_host = (host["end_ns"] - host["start_ns"]).to_numpy()
     rows = host.select("rank", "name").with_columns(

@@ -16,9 +16,8 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import op_class
-from timesink.measures.steps.markers import Marker
-from timesink.measures.steps.marks import STEP_COLUMNS, found_steps
-from timesink.measures.timeline.links import launch_links
+from timesink.measures.steps.marks import STEP_COLUMNS, StepMarker, step_marks
+from timesink.measures.timeline.attribution import launch_links
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.schema import Table
@@ -51,12 +50,12 @@ class TensorboardBreakdown:
 @remembered
 def tensorboard_breakdown(trace: Trace) -> TensorboardBreakdown:
     """Split the steps of every rank."""
-    found = found_steps(trace)
+    found = step_marks(trace)
     schema = {"rank": pl.Int32, "label": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64} | dict.fromkeys(
         ROLES, pl.Int64
     )
     parts = [pl.DataFrame(schema=schema)]
-    if found.marker is Marker.PROFILER_STEP:
+    if found.marker is StepMarker.PROFILER_STEP:
         for key, part in found.frame.partition_by("rank", "process", as_dict=True, maintain_order=True).items():
             mine = {
                 table: _of_process(trace, table, key) for table in (DEVICE_OPS, API_CALLS, RANGES, HOST_OPS, FRAMES)

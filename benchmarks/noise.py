@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import signal
 
-from timesink.verify.runs import mser_cut, pair_order
+from timesink.verify.runs import pair_order
+from timesink.verify.statistics import mser_cut
 
 Values = npt.NDArray[np.float64]
 

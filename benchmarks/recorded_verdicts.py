@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from benchmarks.rivals import RULES, batch_means
 
-from timesink.verify.judge import Plan, judge
-from timesink.verify.outcomes import RunRow, Verdict
-from timesink.verify.runs import pair_order, summarise
-from timesink.verify.step_source import StepTimes
+from timesink.verify.experiment import ExperimentPlan, judge
+from timesink.verify.outcomes import ChangeVerdict, RunRow
+from timesink.verify.runs import RunSteps, pair_order, summarise
 
 KEPT = Path(__file__).resolve().parents[1] / "tests" / "data" / "verify"
 Values = npt.NDArray[np.float64]
@@ -32,10 +31,10 @@ class Recorded:
     planted_ratio: float
     runs: tuple[tuple[str, Values], ...]
 
-    def verdict(self, plan: Plan) -> Verdict:
+    def verdict(self, plan: ExperimentPlan) -> ChangeVerdict:
         """The plan's verdict; the first pair was for warming up."""
         rows: list[RunRow] = [
-            summarise(StepTimes(tuple(map(float, seconds))), side, number)
+            summarise(RunSteps(tuple(map(float, seconds))), side, number)
             for number, (side, seconds) in enumerate(self.runs, 1)
         ][2:]
         pairs = []
@@ -82,7 +81,9 @@ def main() -> None:
     found = recorded()
     for planted in sorted({one.planted_ratio for one in found}):
         outcomes = [
-            str(one.verdict(Plan(threshold_ratio=0.01)).outcome) for one in found if one.planted_ratio == planted
+            str(one.verdict(ExperimentPlan(threshold_ratio=0.01)).outcome)
+            for one in found
+            if one.planted_ratio == planted
         ]
         counts = {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))}
         print(f"planted +{planted:.0%}: {counts}")

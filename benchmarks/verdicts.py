@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.noise import KINDS, Kind, log_ratios, run_means, runs
 from benchmarks.rivals import RULES, batch_means
 
-from timesink.verify.judge import paired_interval, sequential_codes
 from timesink.verify.runs import pair_order
+from timesink.verify.statistics import paired_interval, sequential_codes
 
 STEPS = 200
 PAIRS = 6

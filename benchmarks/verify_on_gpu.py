@@ -21,13 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from timesink.errors import TimesinkError
-from timesink.verify.experiment import verify
+from timesink.verify.experiment import ExperimentPlan, verify
 from timesink.verify.gpu_watch import GpuWatch
-from timesink.verify.judge import Plan
 from timesink.verify.outcomes import RunRow
 from timesink.verify.processes import Command
-from timesink.verify.runs import Session
-from timesink.verify.step_source import StepsFile
+from timesink.verify.runs import Launcher, StepsFile
 
 HERE = Path(__file__).resolve().parent
 STEPS = 150
@@ -53,14 +51,14 @@ class Bench:
         }
         started = time.monotonic()
         with GpuWatch(folder, str(gpu)) as watch:
-            session = Session(commands, StepsFile(), folder, watch, timeout_s=60)
+            session = Launcher(commands, StepsFile(), folder, watch, timeout_s=60)
 
             def launch(side: str, number: int) -> RunRow:
                 if time.monotonic() > self.deadline_s:
                     raise OutOfTime
                 return session.launch(side, number)
 
-            done = verify(Plan(threshold_ratio=self.threshold_ratio), launch)
+            done = verify(ExperimentPlan(threshold_ratio=self.threshold_ratio), launch)
             return {
                 "job": job,
                 "planted_ratio": planted,

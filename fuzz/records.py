@@ -14,9 +14,9 @@ from timesink.capture.redaction import redact
 from timesink.cli.reading import unprofiled_step_ms
 from timesink.measures.communication.pipelines import read_stage_logs
 from timesink.memory_plan.config import read_configuration, read_model
-from timesink.verify import baseline, calibrate, environment, gate, ledger
+from timesink.verify import baseline, calibration, changepoint, counters, environment, ledger
 from timesink.verify.processes import Finished
-from timesink.verify.step_source import JsonFile, StepsFile
+from timesink.verify.runs import JsonFile, StepsFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ _BASELINE = {
     "updates": [{"date": "2026-01-01", "reason": "first", "sha": "abc"}],
 }
 _CALIBRATION = {
-    "schema_version": calibrate.VERSION,
+    "schema_version": calibration.VERSION,
     "environment": {"gpu": "H200"},
     "sessions": [{"run_means_s": [0.01, 0.011, 0.0105], "date": "2026-01-01"}] * 2,
 }
@@ -91,15 +91,15 @@ _COUNTERS = {"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "
 
 RECORDS = (
     Record("baseline", "baseline.json", (_text(_BASELINE),), baseline.read),
-    Record("calibration", "calibration.json", (_text(_CALIBRATION),), calibrate.read),
+    Record("calibration", "calibration.json", (_text(_CALIBRATION),), calibration.read),
     Record("ledger", "ledger.jsonl", (_text(*_LEDGER),), ledger.read),
     Record("manifest", "manifest.json", (_manifest("torch"), _manifest("nsys")), environment.read_manifest),
     Record("capture-folder", "manifest.json", (_manifest("torch"),), lambda path: Capture.load(path.parent)),
     Record(
         "capture-steps", "manifest.json", (_manifest("torch"),), lambda path: unprofiled_step_ms(None, [path.parent])
     ),
-    Record("counters", "counters.json", (_text(_COUNTERS),), gate.read_counters),
-    Record("history", "history.jsonl", (_text(*({"mean": n / 100} for n in range(1, 9))),), gate.read_history),
+    Record("counters", "counters.json", (_text(_COUNTERS),), counters.read_counters),
+    Record("history", "history.jsonl", (_text(*({"mean": n / 100} for n in range(1, 9))),), changepoint.read_history),
     Record(
         "steps-lines",
         "steps.jsonl",

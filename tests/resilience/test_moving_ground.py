@@ -16,7 +16,7 @@ from timesink.readers import ReadLimits, cache
 from timesink.readers.kineto import READERS
 from timesink.verify import processes
 from timesink.verify.processes import Command
-from timesink.verify.step_source import JsonFile, StepsFile
+from timesink.verify.runs import JsonFile, StepsFile
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 7, "tid": 8, "ts": 1, "dur": 2}
 

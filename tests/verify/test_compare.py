@@ -15,8 +15,8 @@ from timesink.measures.steps.parts import step_parts, step_series
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.trace import Trace
-from timesink.verify.compare import RunDeviation, batch_logs, comparability, compare_captures, judge_captures
-from timesink.verify.contributions import Key, apportioned, contributions, grouped, matched
+from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
+from timesink.verify.compare import Key, apportioned, comparability, compare_captures, contributions, grouped, matched
 from timesink.verify.outcomes import Outcome, Reason
 
 KEYS = st.builds(

@@ -9,7 +9,7 @@ import pytest
 
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Quantity, StepFigures, Where
 from timesink.errors import UsageError
-from timesink.verify.contributions import finding_changes
+from timesink.verify.compare import finding_changes
 from timesink.verify.environment import changes, find_manifest, read_manifest
 from timesink.verify.outcomes import Fate
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from benchmarks.noise import KINDS, Kind, log_ratios, run_means, runs
 
-from timesink.verify.judge import classify, paired_interval, sequential_codes
-from timesink.verify.runs import summarise
-from timesink.verify.step_source import StepTimes
+from timesink.verify.runs import RunSteps, summarise
+from timesink.verify.statistics import classify, paired_interval, sequential_codes
 
 EXPERIMENTS = 2_000
 STEPS = 100
@@ -130,5 +129,5 @@ def test_side_after_side_mistakes_drift_for_a_change_where_abba_does_not() -> No
 
 def test_the_simulated_run_mean_is_the_one_the_product_computes() -> None:
     series = runs(np.random.default_rng(3), KINDS[2], 20, 2, 120)
-    by_hand = [[summarise(StepTimes(tuple(run)), "before", 0).mean_s for run in session] for session in series]
+    by_hand = [[summarise(RunSteps(tuple(run)), "before", 0).mean_s for run in session] for session in series]
     np.testing.assert_allclose(run_means(series), by_hand, rtol=1e-12)

@@ -10,9 +10,10 @@ from tests.verify.runs_by_hand import row
 
 from timesink.errors import UsageError
 from timesink.verify import baseline as baselines
-from timesink.verify.baseline import Baseline, BaselineRun, Counter, Unusable
+from timesink.verify.baseline import Baseline, BaselineRun, Unusable
+from timesink.verify.counters import Counter, compare_counter, gate_counters
 from timesink.verify.environment import Environment
-from timesink.verify.gate import against_baseline, compare_counter, gate_counters, gate_step_time
+from timesink.verify.gate import against_baseline, gate_step_time
 from timesink.verify.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
 
 TODAY = date(2026, 11, 20)

@@ -14,6 +14,7 @@ from timesink.render.gate import ci, markdown, pages
 from timesink.render.gate import json as gate_json
 from timesink.render.gate.words import headline, sentence
 from timesink.verify.outcomes import (
+    ChangeVerdict,
     Contribution,
     Effect,
     Fate,
@@ -23,7 +24,6 @@ from timesink.verify.outcomes import (
     How,
     Outcome,
     Reason,
-    Verdict,
 )
 
 etree = pytest.importorskip("lxml.etree", reason="lxml validates XML against a schema")
@@ -43,16 +43,16 @@ HOSTILE = (
     "%0A::error::",
     "-->",
 )
-SLOWER = Verdict(
+SLOWER = ChangeVerdict(
     Outcome.SLOWER, 0.01, Effect(1.034, 1.021, 1.048, 0.95), pairs=6, run_sd_ratio=0.005, false_alarm_ratio=2e-4
 )
-NOISY = Verdict(
+NOISY = ChangeVerdict(
     Outcome.INCONCLUSIVE, 0.02, Effect(1.01, 0.98, 1.05, 0.95), Reason.TOO_NOISY, "wide", "20 pairs", 18, 0.03
 )
-INVALID = Verdict(Outcome.INVALID, 0.02, None, Reason.WRONG_RESULT, "loss 2.1 and 7.0", "fix the program")
+INVALID = ChangeVerdict(Outcome.INVALID, 0.02, None, Reason.WRONG_RESULT, "loss 2.1 and 7.0", "fix the program")
 
 
-def gate_row(verdict: Verdict, name: str = "step time (mean)", **changed: object) -> GateRow:
+def gate_row(verdict: ChangeVerdict, name: str = "step time (mean)", **changed: object) -> GateRow:
     return replace(GateRow(name, "s", 0.0100, 0.01034, verdict), **changed)  # type: ignore[arg-type]
 
 
@@ -94,7 +94,7 @@ def test_the_sentence_states_change_interval_pairs_threshold_noise_and_false_ala
 
 
 def test_a_gain_states_the_change_and_the_speed_up_once_each() -> None:
-    faster = Verdict(Outcome.FASTER, 0.02, Effect(0.8, 0.79, 0.81, 0.95), pairs=6)
+    faster = ChangeVerdict(Outcome.FASTER, 0.02, Effect(0.8, 0.79, 0.81, 0.95), pairs=6)
     assert sentence(gate_row(faster)).startswith("faster: -20.0 % (95 % CI -21.0 … -19.0 %), speed-up 1.25x, 6 pairs")
 
 
@@ -122,12 +122,12 @@ def test_a_verdict_that_rests_on_an_assumption_cannot_fail_the_gate() -> None:
 
 
 def test_rows_that_are_not_gated_decide_nothing() -> None:
-    even = Verdict(Outcome.NO_DIFFERENCE, 0.01)
+    even = ChangeVerdict(Outcome.NO_DIFFERENCE, 0.01)
     assert result(gate_row(even), gate_row(SLOWER, "tail", gated=False)).exit_code() == 0
 
 
 def test_a_counter_is_worse_not_slower_and_shows_its_difference() -> None:
-    counter = GateRow("launches per step", "launches", 812, 900, Verdict(Outcome.SLOWER, 0.0), how=How.EXACT)
+    counter = GateRow("launches per step", "launches", 812, 900, ChangeVerdict(Outcome.SLOWER, 0.0), how=How.EXACT)
     assert sentence(counter).startswith("worse: +88 launches")
 
 
@@ -158,7 +158,7 @@ def test_junit_maps_slower_invalid_and_inconclusive() -> None:
         gate_row(SLOWER, "a"),
         gate_row(INVALID, "b"),
         gate_row(NOISY, "c"),
-        gate_row(Verdict(Outcome.FASTER, 0.02), "d"),
+        gate_row(ChangeVerdict(Outcome.FASTER, 0.02), "d"),
     )
     kinds = {
         strict: [
@@ -223,7 +223,7 @@ def test_comment_and_summary_keep_their_limits_and_the_headline() -> None:
 
 
 def test_the_table_shows_the_fifteen_worst_and_says_how_many_more() -> None:
-    rows = [gate_row(Verdict(Outcome.NO_DIFFERENCE, 0.01), f"even {n:02}") for n in range(19)]
+    rows = [gate_row(ChangeVerdict(Outcome.NO_DIFFERENCE, 0.01), f"even {n:02}") for n in range(19)]
     sheet = pages.metrics(result(*rows, gate_row(SLOWER, "slow one")), 15)
     assert sheet.rows[0][0] == "slow one"
     assert (len(sheet.rows), sheet.note) == (15, "5 more are not shown")

@@ -46,13 +46,13 @@ def test_the_record_counts_predictions_that_held(path: Path) -> None:
         number = ledger.add(path, "x", predicted=Gain(1.0, 0.8, 1.2)).number
         ledger.close(path, number, Outcome.FASTER, Gain(measured, measured, measured))
     ledger.add(path, "still open", predicted=Gain(1, 1, 1))
-    found = ledger.record(ledger.read(path))
+    found = ledger.track_record(ledger.read(path))
     assert (found.compared, found.within, found.median_error_ms, found.median_ratio) == (3, 1, 0.0, 1.0)
 
 
 def test_an_empty_ledger_has_no_record(path: Path) -> None:
     assert ledger.read(path) == []
-    assert ledger.record([]).median_error_ms is None
+    assert ledger.track_record([]).median_error_ms is None
 
 
 @pytest.mark.parametrize("gain", [Gain(1, 2, 3), Gain(float("nan"), 0, 1)])

@@ -11,11 +11,11 @@ from benchmarks.recorded_verdicts import KEPT, Recorded, neighbours, recorded
 from benchmarks.rivals import mann_whitney, welch
 from scipy import stats
 
+from timesink.verify.experiment import ExperimentPlan
 from timesink.verify.gpu_watch import condense, parse_samples
-from timesink.verify.judge import Plan
 from timesink.verify.outcomes import Outcome
 
-PLAN = Plan(threshold_ratio=0.01)
+PLAN = ExperimentPlan(threshold_ratio=0.01)
 
 
 @cache

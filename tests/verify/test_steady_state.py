@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timesink.verify.runs import mser_cut, steady_part, trend
+from timesink.verify.statistics import mser_cut, steady_part, trend
 
 
 def slow_mser(series: list[float], batch: int = 5) -> int:
@@ -51,10 +51,9 @@ def test_steady_noise_is_called_unsteady_in_under_one_percent_of_runs_of_two_hun
     assert np.mean(mser_cut(series) >= 100) < 0.01
 
 
-def test_a_short_series_loses_a_tenth_and_says_so() -> None:
+def test_a_short_series_loses_a_tenth() -> None:
     steady = steady_part([1.0] * 30)
     assert (steady.dropped, len(steady.kept)) == (3, 27)
-    assert "under 60 steps" in steady.how
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 59, 60, 61])

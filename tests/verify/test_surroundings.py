@@ -13,7 +13,7 @@ import pytest
 from tests.verify.runs_by_hand import row
 
 from timesink.errors import UsageError
-from timesink.verify import calibrate
+from timesink.verify import calibration
 from timesink.verify.environment import Environment, differences, environment, parse_gpus, read_manifest, workload
 from timesink.verify.gpu_watch import GpuWatch, condense, parse_processes, parse_samples
 from timesink.verify.processes import Command
@@ -154,15 +154,15 @@ def test_work_differs_by_arguments_files_and_declared_facts(tmp_path: Path) -> N
 
 def test_a_calibration_is_the_deviation_of_log_means_over_all_sessions(tmp_path: Path) -> None:
     here = Environment({"gpu": "x"})
-    path = calibrate.location(tmp_path, here, "w")
-    first = calibrate.store(path, here, "cmd", [row(mean) for mean in (1.0, 1.01, 0.99, 1.0, 1.02)])
-    both = calibrate.store(path, here, "cmd", [row(mean) for mean in (1.1, 1.11)])
+    path = calibration.location(tmp_path, here, "w")
+    first = calibration.store(path, here, "cmd", [row(mean) for mean in (1.0, 1.01, 0.99, 1.0, 1.02)])
+    both = calibration.store(path, here, "cmd", [row(mean) for mean in (1.1, 1.11)])
     assert (first.df, first.enough, both.sessions, both.df) == (4, True, 2, 6)
     assert both.run_sd_ratio == pytest.approx(np.log([1.0, 1.01, 0.99, 1.0, 1.02, 1.1, 1.11]).std(ddof=1), rel=1e-5)
 
 
 def test_calibration_discards_the_first_run() -> None:
-    rows = calibrate.calibrate(lambda number: row(1.0 + number), 5)
+    rows = calibration.calibrate(lambda number: row(1.0 + number), 5)
     assert [r.mean_s for r in rows] == [3.0, 4.0, 5.0, 6.0, 7.0]
 
 
@@ -173,7 +173,7 @@ def test_a_damaged_calibration_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(BrokenRecord):
-        calibrate.read(path)
+        calibration.read(path)
 
 
 def test_of_several_gpus_without_a_selection_nothing_is_held_against_a_run(

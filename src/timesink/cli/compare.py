@@ -65,8 +65,7 @@ def command(
     The parts of the step sum to its change, to the nanosecond. One capture per side is no basis for a verdict: without
     a calibration it is inconclusive, and `timesink verify` decides.
     """
-    from timesink.verify.calibrate import read
-    from timesink.verify.compare import RunDeviation
+    from timesink.verify.calibration import RunDeviation, read
 
     target = sink(form, output, no_color, (before, after))
     if calibration and assume_run_sd:
@@ -105,7 +104,7 @@ def _diagnoses(traces: tuple[Trace, Trace]) -> tuple[Diagnosis, Diagnosis]:
 
 def check_calibration(path: Path, gpu: str) -> None:
     """`UsageError` where the calibration was made on another GPU than the captures."""
-    from timesink.verify.calibrate import made_on
+    from timesink.verify.calibration import made_on
 
     there = made_on(path)
     if gpu and there and gpu != there:

@@ -1,9 +1,8 @@
 """Stored baselines: run summaries of the trunk, committed beside the code, keyed by suite and environment.
 
 One JSON file per suite and environment holds, per metric, the runs that count (never raw traces), the statistic they
-were made for, and why each update was made. New runs are compared with a Student t prediction interval.
-
-What a baseline becomes when runs are added: never runs from before a lasting change together with runs after it.
+were made for, and why each update was made. New runs are compared with a Student t prediction interval. An update never
+keeps runs from before a lasting change together with runs after it.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 
 from timesink.errors import UsageError
 from timesink.verify.changepoint import judge_history
+from timesink.verify.counters import Counter
 from timesink.verify.environment import Environment, differences
 from timesink.verify.limits import BASELINE_LEVEL, HISTORY_MAX, MSER_BATCH
 from timesink.verify.outcomes import Better, How, Reason, RunRow
@@ -42,16 +42,6 @@ class BaselineRun:
     n: int
     date: str
     sha: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """A metric with one value per program, not per run: compared exactly or within a tolerance."""
-
-    value: float
-    unit: str = ""
-    how: How = How.EXACT
-    better: Better = Better.LOWER
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ Sources: Worsley (1979) for the maximally selected t; Kuensch (1989) for blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array, Int64Array
+from timesink.verify.counters import _finite, _json
 from timesink.verify.limits import (
     HISTORY_AFTER,
     HISTORY_ALPHA,
@@ -24,7 +27,8 @@ from timesink.verify.limits import (
     HISTORY_PERMUTATIONS,
     STEP_THRESHOLD,
 )
-from timesink.verify.outcomes import Effect, Outcome, Reason, Verdict
+from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason, inconclusive
+from timesink.verify.statistics import lag1_correlation
 
 _SEED = 20_261_120
 _BLOCK = 3
@@ -61,9 +65,8 @@ def split_statistic(series: npt.ArrayLike, least: int = _LEAST) -> tuple[Float64
 def lag1(values: Float64Array) -> float:
     """Correlation of neighbours once the two levels of the best split are removed: a change is no correlation."""
     index = int(split_statistic(values)[1])
-    rest = np.concatenate([values[:index] - values[:index].mean(), values[index:] - values[index:].mean()])
-    power = float((rest**2).sum())
-    return float((rest[1:] * rest[:-1]).sum() / power) if power > 0 else 0.0
+    levels = [values[:index].mean(), values[index:].mean()]
+    return lag1_correlation(values - np.repeat(levels, [index, len(values) - index]))
 
 
 def change_point(
@@ -90,29 +93,28 @@ def block_permutations(rng: np.random.Generator, count: int, block: int, permuta
 
 def judge_history(
     means: npt.ArrayLike, threshold_ratio: float = STEP_THRESHOLD.default
-) -> tuple[Verdict, ChangePoint | None]:
+) -> tuple[ChangeVerdict, ChangePoint | None]:
     """What a history of run means (oldest first, any unit) says: an alert at most, never a failed gate (`tagged`)."""
     values = np.asarray(means, dtype=np.float64)[-int(HISTORY_MAX.default) :]
     if not np.all(np.isfinite(values) & (values > 0)):
-        return _unsaid(
-            threshold_ratio, Reason.BAD_VALUES, "a mean in the history is no positive number", "remove that entry"
-        ), None
+        why, remedy = "a mean in the history is no positive number", "remove that entry"
+        return inconclusive(threshold_ratio, Reason.BAD_VALUES, why, remedy, tagged=True), None
     if len(values) < HISTORY_MIN.default:
-        why = f"{len(values)} points of at least {HISTORY_MIN.default:.0f}"
-        return _unsaid(
-            threshold_ratio, Reason.INSUFFICIENT_BASELINE, why, "let more runs on the trunk accumulate"
-        ), None
+        why, remedy = (
+            f"{len(values)} points of at least {HISTORY_MIN.default:.0f}",
+            "let more runs on the trunk accumulate",
+        )
+        return inconclusive(threshold_ratio, Reason.INSUFFICIENT_BASELINE, why, remedy, tagged=True), None
     logs = np.log(values)
     correlation = lag1(logs)
     if correlation > HISTORY_LAG1_UNSTABLE.default:
         why = f"neighbouring points correlate by {correlation:.2f} (limit {HISTORY_LAG1_UNSTABLE.default:g})"
-        return _unsaid(
-            threshold_ratio, Reason.UNSTABLE_HISTORY, why, "find what wanders: clocks, neighbours, the machine itself"
-        ), None
+        remedy = "find what wanders: clocks, neighbours, the machine itself"
+        return inconclusive(threshold_ratio, Reason.UNSTABLE_HISTORY, why, remedy, tagged=True), None
     found = change_point(logs, _BLOCK if correlation >= HISTORY_LAG1_FREE.default else 1)
     after = len(values) - found.index
     if found.p > HISTORY_ALPHA.default or abs(np.log(found.ratio)) < np.log1p(threshold_ratio):
-        return Verdict(
+        return ChangeVerdict(
             Outcome.NO_DIFFERENCE,
             threshold_ratio,
             explanation=f"no lasting change in {len(values)} points",
@@ -120,13 +122,12 @@ def judge_history(
         ), None
     if after < HISTORY_AFTER.default:
         why = f"a change of {100 * (found.ratio - 1):+.1f} % is seen in the last {after} points only"
-        return _unsaid(
-            threshold_ratio, Reason.UNCONFIRMED, why, f"wait for {HISTORY_AFTER.default:.0f} points after it"
-        ), None
+        remedy = f"wait for {HISTORY_AFTER.default:.0f} points after it"
+        return inconclusive(threshold_ratio, Reason.UNCONFIRMED, why, remedy, tagged=True), None
     return _lasting(logs, found, threshold_ratio), found
 
 
-def _lasting(logs: Float64Array, found: ChangePoint, threshold_ratio: float) -> Verdict:
+def _lasting(logs: Float64Array, found: ChangePoint, threshold_ratio: float) -> ChangeVerdict:
     outcome = Outcome.SLOWER if found.ratio > 1 else Outcome.FASTER
     before, after = logs[: found.index], logs[found.index :]
     error = float(np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after)))
@@ -135,8 +136,22 @@ def _lasting(logs: Float64Array, found: ChangePoint, threshold_ratio: float) -> 
     low, high = found.ratio * float(np.exp(-half)), found.ratio * float(np.exp(half))
     explanation = f"lasting change {len(after)} points ago, p = {found.p:.3f} by permutation"
     effect = Effect(found.ratio, low, high, level)
-    return Verdict(outcome, threshold_ratio, effect, explanation=explanation, false_alarm_ratio=found.p, tagged=True)
+    return ChangeVerdict(
+        outcome, threshold_ratio, effect, explanation=explanation, false_alarm_ratio=found.p, tagged=True
+    )
 
 
-def _unsaid(threshold_ratio: float, reason: Reason, why: str, remedy: str) -> Verdict:
-    return Verdict(Outcome.INCONCLUSIVE, threshold_ratio, None, reason, why, remedy, tagged=True)
+def read_history(path: Path) -> list[float]:
+    """Run means, oldest first, from JSON lines with a number at ``mean``."""
+    if not path.is_file():
+        raise UsageError(f"there is no history at {path}", remedy='let the trunk job append {"mean": seconds} lines')
+    means = []
+    for place, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        entry = _json(f"{path} line {place}", line)
+        mean = entry.get("mean") if isinstance(entry, dict) else None
+        if not isinstance(mean, (int, float)) or isinstance(mean, bool):
+            raise UsageError(f"{path} line {place} has no number at 'mean'", remedy="remove or mend that line")
+        means.append(_finite(mean, f"{path} line {place}"))
+    return means

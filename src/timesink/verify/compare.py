@@ -1,164 +1,44 @@
-"""Compare two existing captures: what moved and why. Without a calibration it explains and gives no verdict.
+"""Compare two existing captures: what moved, and why. Without a calibration it explains and gives no verdict.
 
-May two captures, one run per side, be called different? Only with a calibration of the run-to-run deviation.
+The change in step time is split into parts, matched between the sides, in whole nanoseconds that sum to the change.
+Findings of two diagnoses are matched: gone, new, changed or the same. Single steps that change otherwise than the rest
+are named, because a mean or median hides them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
-from timesink.model.arrays import Float64Array
-from timesink.verify.calibrate import Calibration
-from timesink.verify.captured_metrics import single_changes, step_metrics
-from timesink.verify.contributions import contributions, finding_changes, grouped
+from timesink.units import time_text
+from timesink.verify.calibration import RunDeviation, judge_captures
+from timesink.verify.counters import step_metrics
 from timesink.verify.environment import HARD, changes, trace_facts
-from timesink.verify.judge import classify, false_alarm, interval
-from timesink.verify.limits import ALPHA, ASSUMED_DF, BATCH_LAG1, BATCHES, MSER_BATCH, MSER_MIN_STEPS, STEP_THRESHOLD
-from timesink.verify.outcomes import Contribution, Effect, GateResult, GateRow, Outcome, Reason, Verdict
-from timesink.verify.runs import steady_part, trend
+from timesink.verify.limits import (
+    KERNEL_THRESHOLD,
+    STEP_THRESHOLD,
+)
+from timesink.verify.outcomes import (
+    ChangeVerdict,
+    Contribution,
+    Fate,
+    FindingChange,
+    GateResult,
+    GateRow,
+    Outcome,
+    Reason,
+)
 
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.measures.steps.parts import StepParts
     from timesink.model.trace import Trace
-
-_CODES = {1: Outcome.SLOWER, -1: Outcome.FASTER, 0: Outcome.NO_DIFFERENCE, 2: Outcome.INCONCLUSIVE}
-_LEAST_BATCHES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class RunDeviation:
-    """The run-to-run deviation a verdict rests on. `assumed`: stated by the user, so the verdict is tagged."""
-
-    ratio: float
-    df: float
-    assumed: bool
-
-    @classmethod
-    def measured(cls, calibration: Calibration) -> RunDeviation:
-        """From a calibration."""
-        return cls(calibration.run_sd_ratio, calibration.df, False)
-
-    @classmethod
-    def stated(cls, ratio: float) -> RunDeviation:
-        """From `--assume-run-sd`."""
-        return cls(ratio, ASSUMED_DF.default, True)
-
-
-def judge_captures(
-    before: Sequence[float], after: Sequence[float], threshold_ratio: float, deviation: RunDeviation | None
-) -> Verdict:
-    """The verdict on two series of step times (any one unit), warm-up already left out.
-
-    The interval is of the log ratio of mean step times. Its standard error is that of batch means within the runs or
-    that of two runs, whichever is larger.
-    """
-    sides = [_usable(side) for side in (before, after)]
-    if any(np.any(~np.isfinite(side) | (side <= 0)) for side, _ in sides):
-        return _unsaid(threshold_ratio, Reason.BAD_VALUES, "a step time is no positive number", "check the capture")
-    if min(len(side) for side, _ in sides) < 2 * _LEAST_BATCHES:
-        why = f"{min(len(side) for side, _ in sides)} steady steps on one side"
-        return _unsaid(threshold_ratio, Reason.TOO_FEW_RUNS, why, "capture 10 steps or more, better 100")
-    if not all(settled for _, settled in sides):
-        return _unsaid(threshold_ratio, Reason.NOT_STEADY, "step times never settle", "capture more steps, later")
-    drift = max((trend(side) for side, _ in sides), key=abs)
-    if abs(drift) > threshold_ratio:
-        why = f"step times drift by {100 * drift:+.1f} % within a capture"
-        return _unsaid(threshold_ratio, Reason.DRIFT, why, "capture more steps, or lock the clocks")
-    batches = [batch_logs(side) for side, _ in sides]
-    notes = _verdict_notes([side for side, _ in sides], batches)
-    error, df = _within(batches)
-    ratio = math.log(sides[1][0].mean() / sides[0][0].mean())
-    if deviation is None:
-        effect = _effect(ratio, error, df)
-        why = "one run per side; the interval holds the noise within each run only, not between runs"
-        to_resolve = "timesink verify with both commands, or timesink calibrate and --calibration"
-        return Verdict(Outcome.INCONCLUSIVE, threshold_ratio, effect, Reason.UNCALIBRATED, why, to_resolve, notes=notes)
-    return _judged(ratio, (error, df), deviation, threshold_ratio, notes)
-
-
-def _judged(
-    ratio: float, within: tuple[float, float], deviation: RunDeviation, threshold_ratio: float, notes: tuple[str, ...]
-) -> Verdict:
-    between = math.sqrt(2) * deviation.ratio
-    error, df = within if within[0] > between else (between, deviation.df)
-    effect = _effect(ratio, error, df)
-    outcome = _CODES[int(classify(math.log(effect.low), math.log(effect.high), threshold_ratio))]
-    noisy = outcome is Outcome.INCONCLUSIVE
-    level = 1 - ALPHA.default
-    if deviation.assumed:
-        notes = (*notes, f"rests on an assumed run-to-run deviation of {100 * deviation.ratio:g} %: it fails no gate")
-    return Verdict(
-        outcome,
-        threshold_ratio,
-        effect,
-        reason=Reason.TOO_NOISY if noisy else None,
-        explanation="the interval crosses a threshold" if noisy else "",
-        to_resolve="timesink verify with both commands" if noisy else "",
-        run_sd_ratio=deviation.ratio,
-        false_alarm_ratio=false_alarm(error, df, level, threshold_ratio)
-        if outcome in (Outcome.SLOWER, Outcome.FASTER)
-        else None,
-        tagged=deviation.assumed,
-        notes=notes,
-    )
-
-
-def batch_logs(series: Float64Array) -> Float64Array:
-    """Logarithms of the means of up to eight equal, contiguous batches; what does not fit is left out at the front."""
-    count = min(int(BATCHES.default), len(series) // 2)
-    size = len(series) // count
-    logs: Float64Array = np.log(series[len(series) - count * size :].reshape(count, size).mean(-1))
-    return logs
-
-
-def _usable(series: Sequence[float]) -> tuple[Float64Array, bool]:
-    """The steady part and whether there is one. Short captures keep every step: warm-up was left out by their marks."""
-    values = np.asarray(series, dtype=np.float64)
-    if len(values) < MSER_MIN_STEPS.default:
-        return values, True
-    steady = steady_part(values)
-    return steady.kept, steady.settled
-
-
-def _within(batches: Sequence[Float64Array]) -> tuple[float, float]:
-    """Standard error of the difference of batch means, with Welch's degrees of freedom."""
-    parts = [float(logs.var(ddof=1)) / len(logs) for logs in batches]
-    total = sum(parts)
-    if total == 0:
-        return 0.0, float(min(len(logs) for logs in batches) - 1)
-    df = total**2 / sum(part**2 / (len(logs) - 1) for part, logs in zip(parts, batches, strict=True))
-    return math.sqrt(total), df
-
-
-def _effect(ratio: float, error: float, df: float) -> Effect:
-    at = interval(ratio, error, df, 1 - ALPHA.default)
-    return Effect(math.exp(ratio), math.exp(float(at.low)), math.exp(float(at.high)), 1 - ALPHA.default)
-
-
-def _verdict_notes(series: Sequence[Float64Array], batches: Sequence[Float64Array]) -> tuple[str, ...]:
-    notes = []
-    size = min(len(side) // len(logs) for side, logs in zip(series, batches, strict=True))
-    if size < MSER_BATCH.default:
-        notes.append(f"batches of {size} steps: the noise within a run is known roughly")
-    if max(map(_lag1, batches)) > BATCH_LAG1.default:
-        notes.append("neighbouring batches are alike: the noise within a run is understated")
-    return tuple(notes)
-
-
-def _lag1(logs: Float64Array) -> float:
-    rest = logs - logs.mean()
-    power = float((rest**2).sum())
-    return float((rest[1:] * rest[:-1]).sum()) / power if power > 0 else 0.0
-
-
-def _unsaid(threshold_ratio: float, reason: Reason, why: str, remedy: str) -> Verdict:
-    return Verdict(Outcome.INCONCLUSIVE, threshold_ratio, None, reason, why, remedy)
 
 
 def compare_captures(
@@ -204,7 +84,7 @@ def compare_captures(
 
 def comparability(
     differing: Mapping[str, tuple[str, str]], allowed: Sequence[str], threshold_ratio: float
-) -> Verdict | None:
+) -> ChangeVerdict | None:
     """An invalid verdict where captures measure different things, else None."""
     forbidding = [name for name in HARD if name in differing and name not in allowed]
     if not forbidding:
@@ -212,13 +92,13 @@ def comparability(
     why = "; ".join(f"{name}: {differing[name][0]} before, {differing[name][1]} after" for name in forbidding)
     reason = Reason.OTHER_WORK if "ranks" in forbidding else Reason.OTHER_ENVIRONMENT
     way = "capture both sides alike, or accept with --allow-env-diff"
-    return Verdict(Outcome.INVALID, threshold_ratio, None, reason, why, way)
+    return ChangeVerdict(Outcome.INVALID, threshold_ratio, None, reason, why, way)
 
 
-def _shares(sides: tuple[Trace, Trace], verdict: Verdict) -> list[GateRow]:
+def _shares(sides: tuple[Trace, Trace], verdict: ChangeVerdict) -> list[GateRow]:
     """Shares of the step and launches per step, shown and not judged: one run says little of them."""
     before, after = (step_metrics(trace) for trace in sides)
-    quiet = Verdict(Outcome.INCONCLUSIVE, verdict.threshold_ratio, None, Reason.UNCALIBRATED, "one run per side")
+    quiet = ChangeVerdict(Outcome.INCONCLUSIVE, verdict.threshold_ratio, None, Reason.UNCALIBRATED, "one run per side")
     return [
         GateRow(name, before[name].unit, before[name].value, after[name].value, quiet, how=after[name].how, gated=False)
         for name in sorted(before.keys() & after.keys())
@@ -241,3 +121,169 @@ def _paced(part: StepParts) -> str:
     """How many steps were taken apart, and where."""
     places = [f"{count} on rank {rank} device {device}" for (rank, device), count in part.paced_by.items()]
     return f"{part.step_count} steps, {', '.join(places)}" if places else "no GPU work"
+
+
+class Key(NamedTuple):
+    """What makes a kernel the same kernel on both sides; for other parts `name` is a cause or empty."""
+
+    kind: str
+    name: str
+    grid: str
+    block: str
+    range: str
+
+
+def contributions(before: StepParts, after: StepParts) -> tuple[Contribution, ...]:
+    """Every part of the step on either side, per step; their changes sum to the change of the mean step.
+
+    Kernels are matched by name, grid, block and range; those left over by name and range, then by name alone, each in
+    order of first occurrence. What is left then is new or vanished.
+    """
+    sides = [_per_step(side) for side in (before, after)]
+    pairs = matched(list(sides[0]), list(sides[1]))
+    return tuple(
+        Contribution(_name(old, new), sides[0].get(old, 0) if old else 0, sides[1].get(new, 0) if new else 0)
+        for old, new in pairs
+    )
+
+
+def apportioned(totals: Sequence[int], count: int) -> list[int]:
+    """Whole numbers near `totals / count` that sum to the rounded mean of their sum, by largest remainders."""
+    target = (2 * sum(totals) + count) // (2 * count)
+    shares = [total // count for total in totals]
+    by_remainder = sorted(range(len(totals)), key=lambda i: (-(totals[i] % count), i))
+    for i in by_remainder[: target - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+def matched(before: Sequence[Key], after: Sequence[Key]) -> list[tuple[Key | None, Key | None]]:
+    """Pairs of keys, each key once, in the order of `before` and then of what is new in `after`."""
+    partner: dict[Key, Key] = {key: key for key in set(before) & set(after)}
+    taken = set(partner)
+    for alike in (lambda key: (key.kind, key.name, key.range), lambda key: (key.kind, key.name)):
+        free: dict[tuple[str, ...], list[Key]] = defaultdict(list)
+        for key in after:
+            if key not in taken:
+                free[alike(key)].append(key)
+        for key in before:
+            if key not in partner and free[alike(key)]:
+                partner[key] = free[alike(key)].pop(0)
+                taken.add(partner[key])
+    pairs: list[tuple[Key | None, Key | None]] = [(key, partner.get(key)) for key in before]
+    return pairs + [(None, key) for key in after if key not in taken]
+
+
+def _per_step(side: StepParts) -> dict[Key, int]:
+    """Whole nanoseconds per step by key, in order of first occurrence."""
+    rows = side.frame.select("kind", "name", "grid", "block", "range", "total_ns").rows()
+    shares = apportioned([row[5] for row in rows], max(side.step_count, 1))
+    return dict(zip((Key(*row[:5]) for row in rows), shares, strict=True))
+
+
+def _name(old: Key | None, new: Key | None) -> str:
+    key = new or old
+    assert key is not None
+    fate = " (new)" if old is None else " (vanished)" if new is None else ""
+    if key.kind != "compute":
+        return f"{key.kind}: {key.name}" if key.name else key.kind
+    grids = _unlike(old, new)
+    inside = f" in {key.range}" if key.range else ""
+    return f"kernel {key.name}{grids}{inside}{fate}"
+
+
+def _unlike(old: Key | None, new: Key | None) -> str:
+    """The launch size, with both where it changed."""
+    sizes: Iterable[str] = dict.fromkeys(f"<{key.grid} | {key.block}>" for key in (old, new) if key and key.grid)
+    return " " + " → ".join(sizes) if sizes else ""
+
+
+def grouped(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
+    """The same by kind: compute, exposed communication, exposed copy, idle."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for part in parts:
+        kind = "compute" if part.name.startswith("kernel ") else part.name.partition(":")[0]
+        sums[kind][0] += part.before_ns
+        sums[kind][1] += part.after_ns
+    return tuple(Contribution(kind, *sums[kind]) for kind in sorted(sums))
+
+
+_PLACE = ("range", "op", "kernel", "file", "line", "stream")
+
+
+def finding_changes(before: Diagnosis, after: Diagnosis) -> tuple[FindingChange, ...]:
+    """Matched by code and place, then by code alone in order; changed where the recoverable time moved by over 5 %."""
+    old, new = list(before.findings), list(after.findings)
+    pairs: list[tuple[tuple[Card, Finding] | None, tuple[Card, Finding] | None]] = []
+    for place in (_by_place, _by_code):
+        waiting: dict[object, list[tuple[Card, Finding]]] = defaultdict(list)
+        for found in new:
+            waiting[place(found)].append(found)
+        for found in list(old):
+            if waiting[place(found)]:
+                partner = waiting[place(found)].pop(0)
+                pairs.append((found, partner))
+                old.remove(found)
+                new.remove(partner)
+    found_once = [(found, None) for found in old] + [(None, found) for found in new]
+    told = [_told(one, other) for one, other in [*pairs, *found_once]]
+    return tuple(sorted(told, key=lambda change: (change.code, change.message)))
+
+
+def _by_place(found: tuple[Card, Finding]) -> object:
+    card, finding = found
+    return (card.code, *(getattr(finding.where, name) for name in _PLACE))
+
+
+def _by_code(found: tuple[Card, Finding]) -> object:
+    return found[0].code
+
+
+def _told(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] | None) -> FindingChange:
+    card, finding = new or old or (None, None)
+    assert card is not None
+    assert finding is not None
+    before, after = (None if side is None else _recoverable_ms(side[1]) for side in (old, new))
+    where = finding.where
+    fate = Fate.NEW if old is None else Fate.GONE if new is None else _moved(before, after)
+    return FindingChange(card.code, card.name, finding.message, fate, before, after, where.file, where.line)
+
+
+def _moved(before: float | None, after: float | None) -> Fate:
+    if before is None or after is None:
+        return Fate.SAME if before is after else Fate.CHANGED
+    return Fate.SAME if abs(after - before) <= KERNEL_THRESHOLD.default * abs(before) else Fate.CHANGED
+
+
+def _recoverable_ms(finding: Finding) -> float | None:
+    return finding.recoverable.value if finding.recoverable is not None else None
+
+
+_FEWEST: Final = 5
+_DEVIATIONS: Final = 5.0  # of the median absolute deviation, scaled to a normal one's standard deviation
+_TO_SIGMA: Final = 1.4826
+_SHOWN: Final = 4
+
+
+def single_changes(before_ns: Sequence[float], after_ns: Sequence[float], threshold_ratio: float) -> list[str]:
+    """One sentence per step that stands apart, the furthest first; nothing where steps cannot be paired."""
+    if len(before_ns) != len(after_ns) or len(before_ns) < _FEWEST or min(*before_ns, *after_ns) <= 0:
+        return []
+    change = np.log(np.asarray(after_ns, np.float64) / np.asarray(before_ns, np.float64))
+    usual = float(np.median(change))
+    apart = np.abs(change - usual)
+    noise = _DEVIATIONS * _TO_SIGMA * float(np.median(apart))
+    odd = np.flatnonzero(apart > max(noise, math.log1p(threshold_ratio)))
+    if 2 * odd.size >= change.size:  # then no step is the usual one
+        return []
+    order = sorted(odd.tolist(), key=lambda place: (-apart[place], place))
+    told = [
+        f"step {place + 1} of {change.size}: {time_text(before_ns[place])} before, {time_text(after_ns[place])} after "
+        f"({_percent(float(change[place]))}), where the median step changes by {_percent(usual)}"
+        for place in order[:_SHOWN]
+    ]
+    return [*told, f"{odd.size - _SHOWN} more steps stand apart"] if odd.size > _SHOWN else told
+
+
+def _percent(log_ratio: float) -> str:
+    return f"{100 * math.expm1(log_ratio):+.1f} %"

@@ -1,39 +1,84 @@
 """Verify one change: runs of both sides in ABBA order, looked at after 6, 12 and 18 pairs, one verdict.
 
 The first pair warms disks and caches and is discarded. The verdict rests on the paired t interval of log ratios of run
-means (`paired`); each look's interval is at 1 - alpha / looks, so looking early costs no false alarms.
+means (`statistics`); each look's interval is at 1 - alpha / looks, so looking early costs no false alarms. Where the
+interval decides nothing, or the runs forbid a verdict, the reason and the way out are named.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from timesink.errors import UsageError
-from timesink.verify.judge import Plan, judge, look_level, paired_interval
-from timesink.verify.limits import MIN_PAIRS, TAIL_RUNS
-from timesink.verify.outcomes import Effect, GateResult, GateRow, Outcome, Reason, RunRow, Verdict
-from timesink.verify.runs import SIDES, Side, pair_order
-from timesink.verify.step_source import same_receipt
+from timesink.verify.limits import (
+    ALPHA,
+    LOOKS,
+    MIN_PAIRS,
+    MOST_PAIRS,
+    ONE_SIDED_RUNS,
+    SD_WARNING,
+    STEP_THRESHOLD,
+    TAIL_RUNS,
+    UNSTEADY_RUNS,
+    WANTED_STEPS,
+)
+from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive
+from timesink.verify.runs import SIDES, Side, pair_order, same_receipt
+from timesink.verify.statistics import (
+    detectable,
+    interval_verdict,
+    look_level,
+    paired_interval,
+    pairs_to_decide,
+)
+
+Pair = tuple[RunRow, RunRow]
+
+
+class Hindrance(NamedTuple):
+    """What forbids a verdict: its code, what was seen, what would help."""
+
+    reason: Reason
+    explanation: str
+    to_resolve: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentPlan:
+    """How a change is verified, fixed before the first run: pairs at each look, error rate, practical threshold."""
+
+    threshold_ratio: float = STEP_THRESHOLD.default
+    alpha: float = ALPHA.default
+    looks: tuple[int, ...] = LOOKS
+    warm_up_pairs: int = 1
+    receipt_tolerance_ratio: float = 0.0
+
+    @property
+    def interval_level(self) -> float:
+        """The level of the interval at each look."""
+        return look_level(self.alpha, len(self.looks))
+
 
 Launch = Callable[[Side, int], RunRow]
-Pair = tuple[RunRow, RunRow]
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     """All counted pairs (before, after), in order, and the verdict on the mean step time."""
 
-    plan: Plan
+    plan: ExperimentPlan
     pairs: tuple[Pair, ...]
-    verdict: Verdict
+    verdict: ChangeVerdict
     notes: tuple[str, ...] = ()
 
 
-def verify(plan: Plan, launch: Launch, progress: Callable[[str], None] = lambda _: None) -> Verification:
+def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None] = lambda _: None) -> Verification:
     """Make runs until a look decides or the plan is exhausted; stop at once where results differ."""
     check_plan(plan)
     number = 1
@@ -52,7 +97,7 @@ def verify(plan: Plan, launch: Launch, progress: Callable[[str], None] = lambda 
                 return Verification(
                     plan,
                     tuple(pairs),
-                    Verdict(
+                    ChangeVerdict(
                         Outcome.INVALID,
                         plan.threshold_ratio,
                         reason=Reason.WRONG_RESULT,
@@ -72,7 +117,7 @@ def verify(plan: Plan, launch: Launch, progress: Callable[[str], None] = lambda 
     raise AssertionError("the last look always returns")
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: ExperimentPlan) -> None:
     """`UsageError` where a plan cannot be carried out."""
     if not plan.looks or plan.looks[0] < MIN_PAIRS.default or any(a >= b for a, b in pairwise(plan.looks)):
         raise UsageError(
@@ -135,14 +180,13 @@ def gain_ms(verification: Verification) -> tuple[float, float, float] | None:
     return value, low, high
 
 
-def _beside(name: str, before: Sequence[float], after: Sequence[float], plan: Plan) -> GateRow:
+def _beside(name: str, before: Sequence[float], after: Sequence[float], plan: ExperimentPlan) -> GateRow:
     """A secondary figure with its own interval; it is shown and decides nothing."""
-    at = paired_interval(np.log(after) - np.log(before), look_level(plan.alpha, len(plan.looks)))
-    effect = Effect(float(np.exp(at.mean)), float(np.exp(at.low)), float(np.exp(at.high)), 1 - plan.alpha)
-    verdict = Verdict(
+    interval = paired_interval(np.log(after) - np.log(before), plan.interval_level)
+    verdict = ChangeVerdict(
         Outcome.INCONCLUSIVE,
         plan.threshold_ratio,
-        effect,
+        interval.effect(1 - plan.alpha),
         Reason.NOT_MEASURED,
         "shown beside the mean, not judged",
         pairs=len(before),
@@ -158,3 +202,110 @@ def _receipt_note(row: RunRow | None) -> tuple[str, ...]:
     if row is not None and row.receipt is None:
         return ("no receipt: that both sides compute the same was not checked",)
     return ()
+
+
+def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
+    """The verdict on the mean step time after these pairs. Never raises for bad values: it says what is bad."""
+    ratios = [_log_ratio(before.mean_s, after.mean_s) for before, after in pairs]
+    if len(ratios) < MIN_PAIRS.default:
+        why, remedy = f"{len(ratios)} pairs; a deviation needs two", f"make {plan.looks[0]} pairs"
+        return inconclusive(plan.threshold_ratio, Reason.TOO_FEW_RUNS, why, remedy, pairs=len(ratios))
+    if not np.all(np.isfinite(ratios)):
+        why, remedy = "a run's mean step time is no positive number", "check the step source"
+        return inconclusive(plan.threshold_ratio, Reason.BAD_VALUES, why, remedy, pairs=len(ratios))
+    interval = paired_interval(ratios, plan.interval_level)
+    pair_sd = float(interval.se) * math.sqrt(len(pairs))
+    verdict = replace(
+        interval_verdict(interval, plan.threshold_ratio, 1 - plan.alpha),
+        pairs=len(pairs),
+        run_sd_ratio=pair_sd / math.sqrt(2),  # a pair's log ratio holds the deviations of two runs
+        notes=_warnings(pairs, pair_sd / math.sqrt(2), plan),
+    )
+    hindrance = _hindrance(pairs, plan, verdict.outcome)
+    if hindrance is None and verdict.outcome is Outcome.INCONCLUSIVE:
+        hindrance = _too_noisy(float(interval.mean), pair_sd, plan, len(pairs))
+    if hindrance is None:
+        return verdict
+    reason, explanation, remedy = hindrance
+    return replace(
+        verdict,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=reason,
+        explanation=explanation,
+        to_resolve=remedy,
+        false_alarm_ratio=None,
+    )
+
+
+def _too_noisy(mean: float, sd: float, plan: ExperimentPlan, pairs: int) -> Hindrance:
+    """How large a change these pairs could show, and how many more would decide."""
+    least = detectable(sd, pairs, plan.interval_level, plan.threshold_ratio)
+    explanation = (
+        f"the interval crosses a threshold; {pairs} pairs show a slow-down of {100 * least:.1f} % in half of all trials"
+    )
+    most = int(MOST_PAIRS.default)
+    needed = pairs_to_decide(mean, sd, plan.interval_level, plan.threshold_ratio, most)
+    remedy = (
+        f"over {most} pairs: the effect lies at the threshold of {100 * plan.threshold_ratio:g} %; "
+        "decide whether a change of that size matters"
+        if needed is None
+        else f"about {max(needed, pairs + 1)} pairs if effect and noise stay as they are"
+    )
+    return Hindrance(Reason.TOO_NOISY, explanation, remedy)
+
+
+# The outcome that slowing one side alone cannot feign: the slowed side is the faster one all the same.
+_DESPITE = {Outcome.SLOWER: 0, Outcome.FASTER: 1}
+
+
+def _hindrance(pairs: Sequence[Pair], plan: ExperimentPlan, outcome: Outcome) -> Hindrance | None:
+    """What forbids a verdict whatever the interval says: unsteady runs, one-sided throttling, a shared GPU."""
+    sides = tuple(zip(*pairs, strict=True))
+    for side in sides:
+        unsettled = sum(not run.settled for run in side)
+        if unsettled > UNSTEADY_RUNS.default * len(side):
+            return Hindrance(
+                Reason.NOT_STEADY,
+                f"{unsettled} of {len(side)} {side[0].side} runs never settle",
+                "time more steps per run, or find what keeps changing",
+            )
+        drifting = sum(abs(run.drift_ratio) > plan.threshold_ratio for run in side)
+        if drifting > UNSTEADY_RUNS.default * len(side):
+            share = f"{100 * plan.threshold_ratio:g} %"
+            why = f"{drifting} of {len(side)} {side[0].side} runs drift by more than {share} while they run"
+            return Hindrance(Reason.DRIFT, why, "time more steps per run, or lock the clocks")
+    slowed = [[run for run in side if run.slowed_by] for side in sides]
+    one_sided = (not slowed[0]) != (not slowed[1]) and max(map(len, slowed)) >= ONE_SIDED_RUNS.default
+    if one_sided and not (outcome in _DESPITE and slowed[_DESPITE[outcome]]):
+        hit = slowed[0] or slowed[1]
+        causes = ", ".join(sorted({cause for run in hit for cause in run.slowed_by}))
+        why = f"the GPU was slowed ({causes}) in {len(hit)} {hit[0].side} runs and in none of the other side"
+        return Hindrance(Reason.THROTTLED, why, "lower the power or heat, lock the clocks, or compare in cycles")
+    shared = [run for side in sides for run in side if run.foreign]
+    if shared:
+        why = f"another program was on the GPU before {len(shared)} runs: {shared[0].foreign[0]}"
+        return Hindrance(
+            Reason.FOREIGN_PROCESS, why, "take the GPU for yourself, or select one with CUDA_VISIBLE_DEVICES"
+        )
+    return None
+
+
+def _warnings(pairs: Sequence[Pair], run_sd: float, plan: ExperimentPlan) -> tuple[str, ...]:
+    runs = [run for pair in pairs for run in pair]
+    notes = []
+    if plan.threshold_ratio < SD_WARNING.default * run_sd:
+        notes.append(
+            f"the threshold of {100 * plan.threshold_ratio:g} % is under twice the run-to-run deviation "
+            f"of {100 * run_sd:.2g} %"
+        )
+    if (shortest := min(run.steps for run in runs)) < WANTED_STEPS.default:
+        notes.append(f"runs of {shortest} steps: warm-up is detected reliably from {WANTED_STEPS.default:.0f} steps")
+    if unsettled := sum(not run.settled for run in runs):
+        notes.append(f"{unsettled} of {len(runs)} runs never settle; their second half was used")
+    if slowed := sum(bool(run.slowed_by) for run in runs):
+        notes.append(f"the GPU was slowed in {slowed} of {len(runs)} runs")
+    return tuple(notes)
+
+
+def _log_ratio(before: float, after: float) -> float:
+    return float(np.log(after) - np.log(before)) if before > 0 and after > 0 else float("nan")

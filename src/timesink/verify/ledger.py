@@ -63,7 +63,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TrackRecord:
     """How good predictions are here, over closed entries that have both gains; None where there is none."""
 
     compared: int
@@ -137,7 +137,7 @@ def read_one(path: Path, number: int) -> Entry:
     return next(entry for entry in read(path) if entry.number == number)
 
 
-def record(entries: Sequence[Entry]) -> Record:
+def track_record(entries: Sequence[Entry]) -> TrackRecord:
     """How predictions compare with measurements so far."""
     errors = [entry.error_ms for entry in entries if entry.error_ms is not None]
     both = [
@@ -147,7 +147,7 @@ def record(entries: Sequence[Entry]) -> Record:
     ]
     ratios = [measured.value_ms / predicted.value_ms for predicted, measured in both if predicted.value_ms > 0]
     within = sum(entry.within is True for entry in entries)
-    return Record(len(errors), within, median(errors) if errors else None, median(ratios) if ratios else None)
+    return TrackRecord(len(errors), within, median(errors) if errors else None, median(ratios) if ratios else None)
 
 
 def _apply(entries: dict[int, Entry], event: dict[str, Any]) -> None:

@@ -61,7 +61,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChangeVerdict:
     """One comparison of one metric.
 
     `threshold_ratio` is the practical threshold (0.02: differences under 2 % do not matter). `effect` is None where the
@@ -90,6 +90,20 @@ class Verdict:
         return str(self.outcome)
 
 
+def inconclusive(
+    threshold_ratio: float, reason: Reason, explanation: str, to_resolve: str, *, pairs: int = 0, tagged: bool = False
+) -> ChangeVerdict:
+    """A verdict without an effect: nothing can be said, and why."""
+    return ChangeVerdict(
+        Outcome.INCONCLUSIVE, threshold_ratio, None, reason, explanation, to_resolve, pairs=pairs, tagged=tagged
+    )
+
+
+def invalid(threshold_ratio: float, reason: Reason, explanation: str, to_resolve: str) -> ChangeVerdict:
+    """The two sides cannot be compared, and why."""
+    return ChangeVerdict(Outcome.INVALID, threshold_ratio, None, reason, explanation, to_resolve)
+
+
 class Better(StrEnum):
     """Which direction of a metric is good."""
 
@@ -116,7 +130,7 @@ class GateRow:
     unit: str
     before: float | None
     after: float | None
-    verdict: Verdict
+    verdict: ChangeVerdict
     better: Better = Better.LOWER
     how: How = How.RUNS
     gated: bool = True

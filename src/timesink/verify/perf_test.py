@@ -18,8 +18,7 @@ from timesink.verify.gpu_watch import GpuWatch, visible_devices
 from timesink.verify.limits import BASELINE_NEW_RUNS
 from timesink.verify.outcomes import GateRow, RunRow
 from timesink.verify.processes import Command
-from timesink.verify.runs import Session
-from timesink.verify.step_source import StepsFile
+from timesink.verify.runs import Launcher, StepsFile
 
 _NAME = 60
 
@@ -50,7 +49,7 @@ class PerfTest:
         """Runs of now against the baseline."""
         stored = baselines.find(self.root, self.suite, self.here, self.work)
         with tempfile.TemporaryDirectory(prefix="timesink-") as name:
-            launch = self._launcher(Path(name))
+            launch = self._numbered_runs(Path(name))
             with launch.watch:
                 count = int(BASELINE_NEW_RUNS.default)
                 row, runs = gate_step_time(
@@ -67,7 +66,7 @@ class PerfTest:
             baselines.read(path) if path.is_file() else baselines.Baseline(self.suite, self.here.hard, self.work, ())
         )
         with tempfile.TemporaryDirectory(prefix="timesink-") as name:
-            launch = self._launcher(Path(name))
+            launch = self._numbered_runs(Path(name))
             with launch.watch:
                 rows = launch.many(runs)
         now = datetime.now(UTC)
@@ -75,18 +74,18 @@ class PerfTest:
         baselines.save(path, updated(start, baselines.summaries(rows, now, ""), {}, update), __version__)
         return path
 
-    def _launcher(self, folder: Path) -> _Launcher:
+    def _numbered_runs(self, folder: Path) -> _NumberedRuns:
         watch = GpuWatch(folder, visible_devices([self.command]))
         both = {"before": self.command, "after": self.command}
-        return _Launcher(Session(both, StepsFile(), folder, watch, self.timeout_s))  # type: ignore[arg-type]
+        return _NumberedRuns(Launcher(both, StepsFile(), folder, watch, self.timeout_s))  # type: ignore[arg-type]
 
 
-class _Launcher:
+class _NumberedRuns:
     """Numbered runs of one session; the first is discarded."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.watch = session.watch
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self.watch = launcher.watch
         self._made = 0
 
     def many(self, count: int) -> list[RunRow]:
@@ -96,7 +95,7 @@ class _Launcher:
 
     def _one(self) -> RunRow:
         self._made += 1
-        return self.session.launch("after", self._made)
+        return self._launcher.launch("after", self._made)
 
 
 def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:

@@ -1,95 +1,29 @@
-"""Runs of one session: make one, condense its steps, watch the GPU meanwhile; the order of the two sides.
+"""Runs of a comparison: the order of the sides, how a program hands over its step times, and one row per run.
 
-Where warm-up ends in a series of step times, and whether it ever does.
-
-MSER-5 (White 1997; White, Cobb and Spratt 2000): cut the prefix that minimises the squared standard error of the mean
-of what remains, computed on means of five. A cut at half means the series never settled. The remainder is
-tested for a trend with Kendall's tau (Mann-Kendall).
+Step times come from ``timesink.step()``, from a pattern on the program's output, or from a JSON file that it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
-from scipy import stats
 
-from timesink.model.arrays import Float64Array, Int64Array
+from timesink.capture.in_program import VARIABLE
+from timesink.errors import ToolFailed, UsageError
+from timesink.untrusted.plain_json import parsed
 from timesink.verify.gpu_watch import GpuState, GpuWatch
-from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, STEADY_CUT
 from timesink.verify.outcomes import RunRow
-from timesink.verify.processes import Command, run
-from timesink.verify.step_source import StepSource, StepTimes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Steady:
-    """The steady part of one run: `kept` step times, `dropped` steps before them, and what was found on the way.
-
-    `drift_ratio` is the relative change over the kept part along its Theil-Sen line, 0 where the trend test sees none.
-    """
-
-    kept: Float64Array
-    dropped: int
-    settled: bool
-    drift_ratio: float
-    how: str
-
-
-def mser_cut(series: npt.ArrayLike, batch: int = int(MSER_BATCH.default)) -> Int64Array:
-    """Steps to drop by MSER over the last axis (a multiple of `batch`); elementwise over leading axes.
-
-    Candidates end at half the batches: past it few batches are left, which often lie close together by chance. A cut
-    at that end means the series never settled.
-    """
-    values = np.asarray(series, dtype=np.float64)
-    count = values.shape[-1] // batch
-    means = values[..., : count * batch].reshape(*values.shape[:-1], count, batch).mean(-1)
-    means = means - means.mean(-1, keepdims=True)
-    left = np.arange(count, 0, -1)
-    total = np.flip(np.cumsum(np.flip(means, -1), -1), -1)
-    squares = np.flip(np.cumsum(np.flip(means**2, -1), -1), -1)
-    statistic = (squares - total**2 / left) / left**2
-    return np.asarray(np.argmin(statistic[..., : int(count * STEADY_CUT.default) + 1], axis=-1) * batch, dtype=np.int64)
-
-
-def steady_part(series: npt.ArrayLike) -> Steady:
-    """Cut the warm-up off one run's step times (any unit). Short series lose a fixed share, and `how` says so."""
-    values = np.asarray(series, dtype=np.float64)
-    count = len(values)
-    if count < MSER_MIN_STEPS.default:
-        cut = int(np.ceil(count * FIXED_DROP.default)) if count > 1 else 0
-        how = (
-            f"first {cut} of {count} steps dropped: under {MSER_MIN_STEPS.default:.0f} steps warm-up cannot be detected"
-        )
-        return Steady(values[cut:], cut, True, trend(values[cut:]), how)
-    cut = int(mser_cut(values))
-    batch = int(MSER_BATCH.default)
-    settled = cut < int(count // batch * STEADY_CUT.default) * batch
-    how = f"first {cut} of {count} steps dropped by MSER-5"
-    return Steady(values[cut:], cut, settled, trend(values[cut:]), how)
-
-
-def trend(values: Float64Array) -> float:
-    """Relative change along the Theil-Sen line of the batch means where Mann-Kendall sees a trend; else 0."""
-    batch = int(MSER_BATCH.default)
-    count = len(values) // batch
-    if count < 4:
-        return 0.0
-    means = values[: count * batch].reshape(count, batch).mean(-1)
-    if np.ptp(means) == 0 or stats.kendalltau(np.arange(count), means).pvalue >= DRIFT_P.default:
-        return 0.0
-    slope, level, _, _ = stats.theilslopes(means, np.arange(count))
-    return float(slope * (count - 1) / level) if level > 0 else 0.0
-
+from timesink.verify.processes import Command, Finished, run
+from timesink.verify.statistics import steady_part
 
 Side = Literal["before", "after"]
 SIDES: tuple[Side, Side] = ("before", "after")
-_PERCENTILE = 95
 
 
 def pair_order(pair: int) -> tuple[Side, Side]:
@@ -98,7 +32,7 @@ def pair_order(pair: int) -> tuple[Side, Side]:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Launcher:
     """What all runs of a comparison share: commands, step source, output folder, GPU watch, time limit per run."""
 
     commands: Mapping[Side, Command]
@@ -117,7 +51,10 @@ class Session:
         return summarise(times, side, number, self.watch.state(finished.started_s, finished.ended_s, foreign))
 
 
-def summarise(times: StepTimes, side: str, number: int, gpu: GpuState | None = None) -> RunRow:
+_PERCENTILE = 95
+
+
+def summarise(times: RunSteps, side: str, number: int, gpu: GpuState | None = None) -> RunRow:
     """Condense a run to its steady part: mean (what throughput is made of), median, 95th percentile, seconds."""
     steady = steady_part(times.seconds)
     state = gpu or GpuState(0)
@@ -139,8 +76,165 @@ def summarise(times: StepTimes, side: str, number: int, gpu: GpuState | None = N
     )
 
 
-def numbered(first: int = 0) -> Iterator[int]:
-    """Run numbers, for folders and tables."""
-    while True:
-        yield first
-        first += 1
+_SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_MOST_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RunSteps:
+    """One run's step times in seconds, in order, and its last receipt where it gave one."""
+
+    seconds: tuple[float, ...]
+    receipt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsFile:
+    """The program calls ``timesink.step()`` or writes the same lines itself to the path in TIMESINK_STEPS."""
+
+    def environment(self, folder: Path) -> Mapping[str, str]:
+        """What the run needs in its environment."""
+        return {VARIABLE: str(folder / "steps.jsonl")}
+
+    def collect(self, folder: Path, finished: Finished) -> RunSteps:
+        """Steps of every rank; one value per step is the slowest rank's, since synchronous ranks wait for it."""
+        files = sorted(folder.glob("steps.jsonl*"))
+        ranks = [_lines(path) for path in files]
+        ranks = [rank for rank in ranks if rank]
+        if not ranks:
+            raise ToolFailed(
+                "the program handed over no step times",
+                remedy="call timesink.step() once per step, or state --step-pattern or --steps-json",
+            )
+        shortest = min(len(rank) for rank in ranks)
+        seconds = tuple(max(_seconds(rank[i].get("seconds"), i) for rank in ranks) for i in range(shortest))
+        receipts = [str(line["receipt"]) for line in ranks[0] if line.get("receipt") is not None]
+        return RunSteps(seconds, receipts[-1] if receipts else None)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPattern:
+    """A regular expression whose named group says value and unit: ``step time (?P<ms>[0-9.]+)`` (s, ms, us or ns)."""
+
+    expression: re.Pattern[str]
+    receipt: re.Pattern[str] | None = None
+
+    @classmethod
+    def parse(cls, expression: str, receipt: str | None = None) -> OutputPattern:
+        """`UsageError` where the expression is broken or names no unit."""
+        compiled = _compiled(expression)
+        if len(set(compiled.groupindex) & set(_SECONDS)) != 1:
+            raise UsageError(
+                f"the step pattern {expression!r} has no group that names a unit",
+                remedy="write one of (?P<s>...), (?P<ms>...), (?P<us>...), (?P<ns>...)",
+            )
+        return cls(compiled, _compiled(receipt) if receipt else None)
+
+    def environment(self, folder: Path) -> Mapping[str, str]:
+        """Nothing: the output is read after the end."""
+        return {}
+
+    def collect(self, folder: Path, finished: Finished) -> RunSteps:
+        """Every match on standard output, then on standard error, in order."""
+        text = _text(finished.stdout) + "\n" + _text(finished.stderr)
+        unit = next(name for name in self.expression.groupindex if name in _SECONDS)
+        found = [match.group(unit) for match in self.expression.finditer(text)]
+        if not found:
+            raise ToolFailed(
+                f"the step pattern {self.expression.pattern!r} matches nothing in the program's output",
+                remedy="run the program once and try the pattern on one line of it",
+            )
+        seconds = tuple(_seconds(value, index) * _SECONDS[unit] for index, value in enumerate(found))
+        return RunSteps(seconds, last_receipt(self.receipt, text))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFile:
+    """A JSON file that the program writes in every run: a list of numbers, or an object with one at `key`.
+
+    The unit is the key's ending (``step_times_ms``); a bare list is seconds.
+    """
+
+    path: Path
+    key: str = ""
+    receipt_key: str = "receipt"
+
+    def environment(self, folder: Path) -> Mapping[str, str]:
+        """Nothing: the path is fixed by the program."""
+        return {}
+
+    def collect(self, folder: Path, finished: Finished) -> RunSteps:
+        """`ToolFailed` where the file is missing, older than the run, or holds no such list."""
+        if not self.path.is_file() or self.path.stat().st_mtime < finished.started_s - 1:
+            raise ToolFailed(
+                f"the run did not write {self.path}", remedy="check --steps-json against what the program writes"
+            )
+        try:
+            content: Any = parsed(_text(self.path))
+        except ValueError as broken:
+            raise ToolFailed(f"{self.path} is no JSON: {broken}") from broken
+        values = content.get(self.key) if self.key and isinstance(content, dict) else content
+        if not isinstance(values, list) or not values:
+            raise ToolFailed(
+                f"{self.path} holds no list of step times at {self.key or 'its top'!r}",
+                remedy="state --steps-json PATH:KEY",
+            )
+        scale = next((size for name, size in _SECONDS.items() if self.key.endswith(f"_{name}")), 1.0)
+        receipt = content.get(self.receipt_key) if isinstance(content, dict) else None
+        seconds = tuple(_seconds(value, index) * scale for index, value in enumerate(values))
+        return RunSteps(seconds, None if receipt is None else str(receipt))
+
+
+StepSource = StepsFile | OutputPattern | JsonFile
+
+
+def last_receipt(pattern: re.Pattern[str] | None, text: str) -> str | None:
+    """The last match's first group (or the whole match) in the program's output."""
+    matches = list(pattern.finditer(text)) if pattern else []
+    return (matches[-1].group(1) if matches[-1].re.groups else matches[-1].group()) if matches else None
+
+
+def same_receipt(one: str, other: str, tolerance_ratio: float) -> bool:
+    """Equal as text, or finite numbers within the relative tolerance. NaN equals nothing: it is a wrong result."""
+    try:
+        left, right = float(one), float(other)
+    except ValueError:
+        return one == other
+    return math.isfinite(left) and math.isclose(left, right, rel_tol=tolerance_ratio)
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression, re.MULTILINE)
+    except re.error as broken:
+        raise UsageError(f"the pattern {expression!r} is no regular expression: {broken}") from broken
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ToolFailed(f"{path} is larger than {_MOST_BYTES} bytes", remedy="print less in the timed runs")
+    return path.read_text("utf-8", "replace")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            row = parsed(line)
+        except ValueError as broken:
+            raise ToolFailed(f"{path.name} line {number} is no JSON: {line[:80]!r}") from broken
+        if not isinstance(row, dict):
+            raise ToolFailed(f"{path.name} line {number} is no object: {line[:80]!r}")
+        rows.append(row)
+    return rows
+
+
+def _seconds(value: object, index: int) -> float:
+    """A positive finite number, or `ToolFailed` naming the step."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise ToolFailed(f"step {index + 1} has no time: {value!r}") from None
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ToolFailed(f"step {index + 1} took {value!r}", remedy="check the pattern or the clock that was read")
+    return seconds

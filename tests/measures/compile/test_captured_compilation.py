@@ -15,8 +15,7 @@ from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.steps.spikes import Spike, spikes
 from timesink.model.trace import Trace
 from timesink.readers import read, read_all
-from timesink.verify.captured_metrics import captured_metrics
-from timesink.verify.gate import gate_counters
+from timesink.verify.counters import captured_metrics, gate_counters
 from timesink.verify.outcomes import How, Outcome
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "compile"

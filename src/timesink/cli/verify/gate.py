@@ -29,15 +29,14 @@ from timesink.verify.outcomes import GateResult, GateRow, RunRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from timesink.verify.baseline import Counter
+    from timesink.verify.counters import Counter
     from timesink.verify.outcomes import GateResult, GateRow
-    from timesink.verify.step_source import StepSource
+    from timesink.verify.runs import StepSource
 
 
 def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:
     """Counters from a file of the user's and from a profile, compiler logs beside it included."""
-    from timesink.verify.captured_metrics import captured_metrics
-    from timesink.verify.gate import read_counters
+    from timesink.verify.counters import captured_metrics, read_counters
 
     captured = captured_metrics(read_traces(captures)) if captures else {}
     return {**captured, **(read_counters(metrics) if metrics else {})}
@@ -45,8 +44,7 @@ def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str,
 
 def from_history(path: Path, suite: str, threshold_ratio: float) -> GateResult:
     """Whether the trunk changed for good; an alert that fails nothing."""
-    from timesink.verify.changepoint import judge_history
-    from timesink.verify.gate import read_history
+    from timesink.verify.changepoint import judge_history, read_history
 
     means = read_history(path)
     verdict, found = judge_history(means, threshold_ratio)
@@ -78,8 +76,9 @@ class StoredGate:
     ) -> GateResult:
         """Make the runs the baseline calls for and compare everything."""
         from timesink.verify import baseline as baselines
+        from timesink.verify.counters import gate_counters
         from timesink.verify.environment import differences, environment, workload
-        from timesink.verify.gate import gate_counters, gate_step_time
+        from timesink.verify.gate import gate_step_time
         from timesink.verify.limits import BASELINE_NEW_RUNS
 
         command = one_command(self.program)
@@ -278,8 +277,8 @@ def command(
             raise UsageError("--history runs nothing", remedy="leave the commands out, or leave --history out")
         result = from_history(history, suite, share(threshold))
     elif before or after or toggle:
+        from timesink.verify.counters import gate_counters
         from timesink.verify.experiment import to_result, verify
-        from timesink.verify.gate import gate_counters
 
         with session(two_commands(before, after, toggle, program or ()), source, timeout, keep) as made:
             done = verify(plan(threshold, pairs, receipt_tolerance), made.launch, tell)

@@ -107,7 +107,7 @@ def _gain(text: str | None) -> Gain | None:
 
 
 def _page(entries: list[Entry]) -> Page:
-    from timesink.verify.ledger import record
+    from timesink.verify.ledger import track_record
     from timesink.views.page import Column, Page, Sheet
 
     columns = (
@@ -135,7 +135,7 @@ def _page(entries: list[Entry]) -> Page:
         )
         for entry in entries
     )
-    found = record(entries)
+    found = track_record(entries)
     note = f"{found.within} of {found.compared} measured gains lie in their predicted interval"
     if found.median_ratio is not None:
         note += f"; measured over predicted: {found.median_ratio:.2f} (median)"

@@ -18,10 +18,9 @@ from timesink.errors import UsageError
 from timesink.untrusted.scrub import scrub_sentence
 
 if TYPE_CHECKING:
-    from timesink.verify.judge import Plan
+    from timesink.verify.experiment import ExperimentPlan
     from timesink.verify.processes import Command
-    from timesink.verify.runs import Session, Side
-    from timesink.verify.step_source import StepSource
+    from timesink.verify.runs import Launcher, Side, StepSource
 
 
 def two_commands(
@@ -57,7 +56,7 @@ def one_command(program: Sequence[str]) -> Command:
 
 def step_source(pattern: str | None, receipt: str | None, json_file: str | None) -> StepSource:
     """How steps are read; without an option the program calls timesink.step()."""
-    from timesink.verify.step_source import JsonFile, OutputPattern, StepsFile
+    from timesink.verify.runs import JsonFile, OutputPattern, StepsFile
 
     if pattern and json_file:
         raise UsageError("step times come from one place", remedy="give --step-pattern or --steps-json, not both")
@@ -73,15 +72,15 @@ def step_source(pattern: str | None, receipt: str | None, json_file: str | None)
     return StepsFile()
 
 
-def plan(threshold: str, looks: str, tolerance: str) -> Plan:
+def plan(threshold: str, looks: str, tolerance: str) -> ExperimentPlan:
     """The plan the options describe."""
-    from timesink.verify.judge import Plan
+    from timesink.verify.experiment import ExperimentPlan
 
     try:
         pairs = tuple(int(part) for part in looks.split(","))
     except ValueError:
         raise UsageError(f"{looks!r} are no numbers of pairs", remedy="write them as 6,12,18") from None
-    return Plan(threshold_ratio=share(threshold), looks=pairs, receipt_tolerance_ratio=share(tolerance))
+    return ExperimentPlan(threshold_ratio=share(threshold), looks=pairs, receipt_tolerance_ratio=share(tolerance))
 
 
 def share(text: str) -> float:
@@ -106,10 +105,10 @@ def facts(texts: Sequence[str]) -> dict[str, str]:
 @contextmanager
 def session(
     commands: Mapping[Side, Command], source: StepSource, timeout_s: float, keep: Path | None
-) -> Iterator[Session]:
+) -> Iterator[Launcher]:
     """A session in a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
     from timesink.verify.gpu_watch import GpuWatch, visible_devices
-    from timesink.verify.runs import Session
+    from timesink.verify.runs import Launcher
 
     with ExitStack() as stack:
         if keep is None:
@@ -118,7 +117,7 @@ def session(
             keep.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix="session-", dir=keep))
         watch = stack.enter_context(GpuWatch(folder, visible_devices(commands.values())))
-        yield Session(commands, source, folder, watch, timeout_s)
+        yield Launcher(commands, source, folder, watch, timeout_s)
 
 
 def tell(line: str) -> None:

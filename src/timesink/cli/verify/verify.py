@@ -20,7 +20,7 @@ from timesink.cli.verify.setup import facts, one_command, plan, session, step_so
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
-    from timesink.verify.calibrate import Calibration
+    from timesink.verify.calibration import Calibration
     from timesink.verify.experiment import Verification
     from timesink.verify.outcomes import RunRow
     from timesink.views.page import Page
@@ -110,7 +110,7 @@ def calibrate(
     Two captures can be compared only where this is known: `timesink compare --calibration FILE`. Another session adds
     to the record.
     """
-    from timesink.verify import calibrate
+    from timesink.verify import calibration
     from timesink.verify.environment import environment, workload
     from timesink.verify.limits import CALIBRATION_RUNS
 
@@ -120,13 +120,13 @@ def calibrate(
     made = one_command(program or ())
     source = step_source(step_pattern, receipt_pattern, steps_json)
     here = environment(made)
-    path = calibrate.location(root, here, workload(made, config_file or (), facts(fact or ())))
+    path = calibration.location(root, here, workload(made, config_file or (), facts(fact or ())))
     with session({"before": made, "after": made}, source, timeout, keep) as sitting:
-        rows = calibrate.calibrate(lambda number: sitting.launch("before", number), runs, tell)
+        rows = calibration.calibrate(lambda number: sitting.launch("before", number), runs, tell)
         notes = [sitting.watch.remark] if sitting.watch.remark else []
     if unsettled := sum(not row.settled for row in rows):
         notes.append(f"{unsettled} of {len(rows)} runs never settle; their second half was used")
-    found = calibrate.store(path, here, made.text, rows)
+    found = calibration.store(path, here, made.text, rows)
     target.page(_page(path, found, rows, notes))
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from timesink.render.gate.words import headline
 from timesink.render.json import json_text
-from timesink.verify.outcomes import Contribution, FindingChange, GateResult, GateRow, RunRow, Verdict
+from timesink.verify.outcomes import ChangeVerdict, Contribution, FindingChange, GateResult, GateRow, RunRow
 
 SCHEMA_VERSION = 1
 
@@ -57,7 +57,7 @@ def _row(row: GateRow) -> dict[str, Any]:
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: ChangeVerdict) -> dict[str, Any]:
     effect = verdict.effect
     return {
         "outcome": str(verdict.outcome),

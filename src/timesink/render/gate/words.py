@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timesink.render.values import number_text, value_text
-from timesink.verify.outcomes import Effect, Fate, FindingChange, GateResult, GateRow, How, Outcome, Verdict
+from timesink.verify.outcomes import ChangeVerdict, Effect, Fate, FindingChange, GateResult, GateRow, How, Outcome
 
 SHOWN_ROWS = 15
 MARKS = {
@@ -78,7 +78,7 @@ def sentence(row: GateRow) -> str:
     return ", ".join(parts)
 
 
-def why(verdict: Verdict) -> str:
+def why(verdict: ChangeVerdict) -> str:
     """Why nothing can be said and what would help, or ""."""
     if verdict.reason is None:
         return verdict.explanation

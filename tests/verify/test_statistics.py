@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from timesink.verify.judge import classify, detectable, false_alarm, paired_interval, pairs_to_decide
 from timesink.verify.runs import pair_order
+from timesink.verify.statistics import classify, detectable, false_alarm, paired_interval, pairs_to_decide
 
 RATIOS = st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=20)
 

@@ -11,7 +11,7 @@ import pytest
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
 from timesink.verify.processes import Command, Finished, run
-from timesink.verify.step_source import JsonFile, OutputPattern, StepsFile, same_receipt
+from timesink.verify.runs import JsonFile, OutputPattern, StepsFile, same_receipt
 
 
 def finished(folder: Path, stdout: str = "", stderr: str = "") -> Finished:

@@ -7,11 +7,10 @@ import pytest
 from tests.verify.runs_by_hand import pairs, row
 
 from timesink.errors import UsageError
-from timesink.verify.experiment import to_result, verify
-from timesink.verify.judge import Plan, judge
+from timesink.verify.experiment import ExperimentPlan, judge, to_result, verify
 from timesink.verify.outcomes import Outcome, Reason, RunRow
 
-PLAN = Plan(threshold_ratio=0.01)
+PLAN = ExperimentPlan(threshold_ratio=0.01)
 EVEN = (0.999, 1.0, 1.001, 1.0, 0.999, 1.001)
 
 
@@ -148,9 +147,16 @@ def test_an_interval_that_leaves_out_one_but_not_the_threshold_is_likely_never_d
 
 
 @pytest.mark.parametrize(
-    "plan", [Plan(looks=()), Plan(looks=(6, 6)), Plan(looks=(1,)), Plan(alpha=0), Plan(threshold_ratio=0)]
+    "plan",
+    [
+        ExperimentPlan(looks=()),
+        ExperimentPlan(looks=(6, 6)),
+        ExperimentPlan(looks=(1,)),
+        ExperimentPlan(alpha=0),
+        ExperimentPlan(threshold_ratio=0),
+    ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(plan: Plan) -> None:
+def test_a_plan_that_cannot_be_carried_out_is_refused(plan: ExperimentPlan) -> None:
     with pytest.raises(UsageError):
         verify(plan, launcher(1.0)[0])
 

@@ -1,0 +1,213 @@
+"""Counters: metrics with one value per program, compared exactly or, for shares, within a tolerance in points.
+
+They come from a file that the user's program writes, or from a capture: shares of the step, counts per step, peak
+memory, deterministic hardware counters. A capture's times are never gated: one run per side is no basis for a verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from timesink.errors import UsageError
+from timesink.untrusted.plain_json import parsed
+from timesink.verify.limits import (
+    EXACT_TOLERANCE,
+    SHARE_TOLERANCE,
+)
+from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid
+from timesink.verify.records import rounded
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A metric with one value per program, not per run: compared exactly or within a tolerance."""
+
+    value: float
+    unit: str = ""
+    how: How = How.EXACT
+    better: Better = Better.LOWER
+
+
+def gate_counters(
+    stored: Mapping[str, Counter],
+    measured: Mapping[str, Counter],
+    exact_tolerance_ratio: float = EXACT_TOLERANCE.default,
+    share_tolerance: float = SHARE_TOLERANCE.default,
+) -> list[GateRow]:
+    """One row per counter on either side, by name. One that is missing now was not measured: no pass."""
+    rows = []
+    for name in sorted({*stored, *measured}):
+        before, after = stored.get(name), measured.get(name)
+        known = after or before
+        assert known is not None
+        tolerance = share_tolerance if known.how is How.SHARE else exact_tolerance_ratio
+        verdict = _missing(before, after, tolerance)
+        if before is not None and after is not None:
+            verdict = compare_counter(before, after, tolerance)
+        old, new = (None if side is None else side.value for side in (before, after))
+        rows.append(GateRow(name, known.unit, old, new, verdict, known.better, known.how))
+    return rows
+
+
+def compare_counter(before: Counter, after: Counter, tolerance: float) -> ChangeVerdict:
+    """Exact: relative difference within the tolerance. Share: absolute difference within it. No noise."""
+    if before.unit != after.unit or before.how != after.how:
+        why = f"{before.how} in {before.unit!r} before, {after.how} in {after.unit!r} now"
+        return invalid(tolerance, Reason.OTHER_STATISTIC, why, "update the baseline")
+    if not (math.isfinite(before.value) and math.isfinite(after.value)):
+        return invalid(tolerance, Reason.BAD_VALUES, "a counter is not finite", "measure it again")
+    old, new = rounded(before.value), rounded(after.value)  # as a baseline file would hold them
+    gap = new - old if after.better is Better.LOWER else old - new
+    allowed = tolerance if after.how is How.SHARE else tolerance * abs(before.value)
+    if abs(gap) <= allowed:
+        return ChangeVerdict(Outcome.NO_DIFFERENCE, tolerance)
+    explanation = f"{before.value:g} before, {after.value:g} now, {allowed:g} allowed"
+    return ChangeVerdict(Outcome.SLOWER if gap > 0 else Outcome.FASTER, tolerance, explanation=explanation)
+
+
+def _missing(before: Counter | None, after: Counter | None, tolerance: float) -> ChangeVerdict:
+    if after is None:
+        why, remedy = "in the baseline, not measured now", "measure it, or update the baseline"
+        return invalid(tolerance, Reason.NOT_MEASURED, why, remedy)
+    return inconclusive(tolerance, Reason.MISSING_BASELINE, "measured now, not in the baseline", "update the baseline")
+
+
+_KEYS = {"value", "unit", "how", "better"}
+
+
+def read_counters(path: Path) -> dict[str, Counter]:
+    """``{"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "how": "exact", "unit": "tokens/s"}}``."""
+    content = _json(path, path.read_text("utf-8", "replace") if path.is_file() else None)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} holds no object", remedy='write {"name": {"value": 1, "unit": "launches"}}')
+    return {str(name): _counter_of(path, str(name), entry) for name, entry in content.items()}
+
+
+def _counter_of(path: Path, name: str, entry: Any) -> Counter:
+    fields = entry if isinstance(entry, dict) else {"value": entry}
+    if unknown := sorted(set(fields) - _KEYS):
+        raise UsageError(
+            f"{path}: {name!r} has an unknown key {unknown[0]!r}", remedy=f"use {', '.join(sorted(_KEYS))}"
+        )
+    value = fields.get("value")
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise UsageError(f"{path}: {name!r} has no number: {value!r}", remedy="give a number or an object with 'value'")
+    try:
+        how, better = How(fields.get("how", "exact")), Better(fields.get("better", "lower"))
+    except ValueError as unknown_word:
+        raise UsageError(
+            f"{path}: {name!r}: {unknown_word}", remedy="how: exact or share; better: lower or higher"
+        ) from None
+    if how is How.RUNS:
+        raise UsageError(f"{path}: {name!r} cannot be compared by runs from a file", remedy="time it with a command")
+    return Counter(_finite(value, f"{path}: {name!r}"), str(fields.get("unit", "")), how, better)
+
+
+# Counts of what a kernel was told to do: the same on every replay, whatever the clock. Sums over threads or sectors.
+_DETERMINISTIC = (
+    "smsp__inst_executed.sum",
+    "sm__inst_executed.sum",
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "launch__grid_size",
+    "launch__block_size",
+    "launch__registers_per_thread",
+    "launch__shared_mem_per_block",
+)
+_SHARES = {"exposed communication": "exposed_communication_ns", "exposed copy": "exposed_copy_ns", "idle": "idle_ns"}
+
+
+def captured_metrics(trace: Trace) -> dict[str, Counter]:
+    """Every metric the trace holds; what it did not record is left out, never zero."""
+    return {**step_metrics(trace), **compile_metrics(trace), **memory_metrics(trace), **kernel_metrics(trace)}
+
+
+def step_metrics(trace: Trace) -> dict[str, Counter]:
+    """Shares of the step's time and launches per step, of the device where each is worst."""
+    from timesink.measures.steps.per_step import step_budgets
+    from timesink.measures.timeline.launches import launches
+
+    found: dict[str, Counter] = {}
+    frame = step_budgets(trace)
+    if frame.height:
+        sums = frame.group_by("rank", "device").sum().sort("rank", "device")
+        for name, column in _SHARES.items():
+            worst = max(part / whole for part, whole in zip(sums[column], sums["period_ns"], strict=True) if whole)
+            found[f"{name} share"] = Counter(float(worst), "share", How.SHARE)
+    per_step = [part.launches_per_step for part in launches(trace).values() if part.launches_per_step is not None]
+    if per_step:
+        found["launches per step"] = Counter(max(per_step), "launches")
+    return found
+
+
+def compile_metrics(trace: Trace) -> dict[str, Counter]:
+    """Counts of a compiled program: breaks and recompilations from a log, regions per step from a profile.
+
+    A profile without compiled regions says nothing of a compiler, and gives no count.
+    """
+    from timesink.measures.compile.summary import compile_counters
+    from timesink.model.tables import COMPILE_EVENTS
+
+    counts = compile_counters(trace).known()
+    if COMPILE_EVENTS not in trace and "regions_per_step" not in counts:
+        return {}
+    return {
+        name.replace("_", " "): Counter(value, "")
+        for name, value in counts.items()
+        if name != "launches_per_step"  # told by `step_metrics`
+    }
+
+
+def memory_metrics(trace: Trace) -> dict[str, Counter]:
+    """Peak allocated bytes on any GPU, where the profiler recorded the allocator."""
+    from timesink.model.tables import MEMORY_EVENTS
+
+    if MEMORY_EVENTS not in trace:
+        return {}
+    events = trace[MEMORY_EVENTS]
+    peak = events.filter(events["device"] >= 0)["total_allocated_bytes"].drop_nulls().max()
+    return {"memory peak": Counter(float(peak), "bytes")} if isinstance(peak, int) else {}
+
+
+def kernel_metrics(trace: Trace) -> dict[str, Counter]:
+    """Deterministic counters of profiled kernels, summed over the launches of each kernel."""
+    from timesink.measures.counters.counters import kernel_counters
+    from timesink.model.tables import KERNEL_PROFILES
+
+    if KERNEL_PROFILES not in trace:
+        return {}
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for kernel in kernel_counters(trace):
+        for name in _DETERMINISTIC:
+            value = kernel.get(name)
+            if value is not None:
+                sums[kernel.name, name] += value
+    return {
+        f"{kernel}: {name}": Counter(value, "", better=Better.LOWER) for (kernel, name), value in sorted(sums.items())
+    }
+
+
+def _finite(value: float, place: str) -> float:
+    """The number as a float. A NaN or an infinity stays: what it means is the comparison's to say."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise UsageError(f"{place} holds a number of more than 308 digits", remedy="remove or mend it") from None
+
+
+def _json(place: Path | str, text: str | None) -> Any:
+    if text is None:
+        raise UsageError(f"there is no file {place}", remedy="check the path")
+    try:
+        return parsed(text)
+    except ValueError as broken:
+        raise UsageError(f"{place} is no JSON: {broken}", remedy="mend it") from broken

@@ -1,0 +1,211 @@
+"""Statistics of repeated runs: where warm-up ends, the t interval of log ratios, and which outcome it allows.
+
+A run is the unit, never a step: steps of one run share its memory layout, clocks and placement, so they are not
+independent samples, and run-to-run deviation dominates. Each pair is one run before and one after, back to back, so
+slow drift cancels. Source: Kalibera and Jones, Rigorous benchmarking in reasonable time (ISMM 2013).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from timesink.model.arrays import Float64Array, Int64Array
+from timesink.verify.limits import DRIFT_P, FIXED_DROP, MSER_BATCH, MSER_MIN_STEPS, STEADY_CUT
+from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason
+
+_BATCH: Final = int(MSER_BATCH.default)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steady:
+    """The steady part of one run: `kept` step times, and how many steps were `dropped` before them as warm-up.
+
+    `settled` is False where the series never becomes steady. `drift_ratio` is the relative change over the kept part
+    along its Theil-Sen line, 0 where the trend test sees none.
+    """
+
+    kept: Float64Array
+    dropped: int
+    settled: bool
+    drift_ratio: float
+
+
+def steady_part(series: npt.ArrayLike) -> Steady:
+    """Cut the warm-up off one run's step times (any unit). Series too short for MSER-5 lose a fixed share."""
+    values = np.asarray(series, dtype=np.float64)
+    count = len(values)
+    if count < MSER_MIN_STEPS.default:
+        cut = int(np.ceil(count * FIXED_DROP.default)) if count > 1 else 0
+        return Steady(values[cut:], cut, True, trend(values[cut:]))
+    cut = int(mser_cut(values))
+    settled = cut < int(count // _BATCH * STEADY_CUT.default) * _BATCH
+    return Steady(values[cut:], cut, settled, trend(values[cut:]))
+
+
+def mser_cut(series: npt.ArrayLike, batch: int = _BATCH) -> Int64Array:
+    """Steps to drop by MSER over the last axis (a multiple of `batch`); elementwise over leading axes.
+
+    With batch means Y_1 ... Y_n, MSER drops the first d batches where
+
+        z(d) = sum over i > d of (Y_i - mean of Y_{d+1} ... Y_n)^2 / (n - d)^2
+
+    is smallest: the squared standard error of the mean of what remains. Candidates end at half the batches: past it few
+    batches are left, which often lie close together by chance. A cut at that end means the series never settled.
+
+    Sources: White (1997); White, Cobb and Spratt (2000), who found batches of five (MSER-5) the best of five rules.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    count = values.shape[-1] // batch
+    means = values[..., : count * batch].reshape(*values.shape[:-1], count, batch).mean(-1)
+    means = means - means.mean(-1, keepdims=True)
+    left = np.arange(count, 0, -1)
+    total = np.flip(np.cumsum(np.flip(means, -1), -1), -1)
+    squares = np.flip(np.cumsum(np.flip(means**2, -1), -1), -1)
+    statistic = (squares - total**2 / left) / left**2
+    return np.asarray(np.argmin(statistic[..., : int(count * STEADY_CUT.default) + 1], axis=-1) * batch, dtype=np.int64)
+
+
+def trend(values: Float64Array) -> float:
+    """Relative change along the Theil-Sen line of the batch means where a Mann-Kendall test sees a trend; else 0.
+
+    Sources: Mann (1945) and Kendall (1975) for the test; Theil (1950) and Sen (1968) for the slope.
+    """
+    count = len(values) // _BATCH
+    if count < 4:
+        return 0.0
+    means = values[: count * _BATCH].reshape(count, _BATCH).mean(-1)
+    if np.ptp(means) == 0 or stats.kendalltau(np.arange(count), means).pvalue >= DRIFT_P.default:
+        return 0.0
+    slope, level, _, _ = stats.theilslopes(means, np.arange(count))
+    return float(slope * (count - 1) / level) if level > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogInterval:
+    """A t interval of a mean log ratio after / before: `mean` and its bounds `low` and `high`.
+
+    Arrays over the leading axes of the input. `se` is the standard error of the mean, with `df` degrees of freedom;
+    `level` is what the interval covers.
+    """
+
+    mean: Float64Array
+    low: Float64Array
+    high: Float64Array
+    se: Float64Array
+    df: float
+    level: float
+
+    def effect(self, level: float) -> Effect:
+        """The interval as ratios. `level` is what it covers once all looks at the data are counted."""
+        return Effect(math.exp(self.mean), math.exp(self.low), math.exp(self.high), level)
+
+
+def paired_interval(log_ratios: npt.ArrayLike, level: float) -> LogInterval:
+    """Student t interval of the mean over the last axis, which holds one log(after / before) per pair."""
+    values = np.asarray(log_ratios, dtype=np.float64)
+    pairs = values.shape[-1]
+    if pairs < 2:
+        raise ValueError(f"an interval needs two pairs, not {pairs}")
+    return t_interval(values.mean(-1), values.std(-1, ddof=1) / np.sqrt(pairs), pairs - 1, level)
+
+
+def t_interval(mean: npt.ArrayLike, se: npt.ArrayLike, df: float, level: float) -> LogInterval:
+    """The interval mean ± t(0.5 + level / 2; df) · se, for a standard error with `df` degrees of freedom."""
+    centre, error = np.asarray(mean, np.float64), np.asarray(se, np.float64)
+    half = _critical_t(df, level) * error
+    return LogInterval(centre, centre - half, centre + half, error, df, level)
+
+
+UNDECIDED: Final = 2
+_OUTCOME_OF_CODE: Final = {
+    1: Outcome.SLOWER, -1: Outcome.FASTER, 0: Outcome.NO_DIFFERENCE, UNDECIDED: Outcome.INCONCLUSIVE
+}  # fmt: skip
+
+
+def classify(low: Any, high: Any, threshold_ratio: float) -> Int64Array:
+    """+1 slower, -1 faster, 0 no difference, 2 undecided, from log interval bounds; elementwise over arrays.
+
+    The equivalence zone is symmetric on the log scale: (1 / (1 + d), 1 + d).
+    """
+    edge = np.log1p(threshold_ratio)
+    low, high = np.asarray(low), np.asarray(high)
+    codes = np.full(np.broadcast(low, high).shape, UNDECIDED, dtype=np.int64)
+    codes[(low > -edge) & (high < edge)] = 0
+    codes[low > edge] = 1
+    codes[high < -edge] = -1
+    return codes
+
+
+def interval_verdict(interval: LogInterval, threshold_ratio: float, level: float) -> ChangeVerdict:
+    """What one interval says of a change; `level` is what it covers once all looks at the data are counted."""
+    outcome = _OUTCOME_OF_CODE[int(classify(interval.low, interval.high, threshold_ratio))]
+    return ChangeVerdict(
+        outcome,
+        threshold_ratio,
+        interval.effect(level),
+        reason=Reason.TOO_NOISY if outcome is Outcome.INCONCLUSIVE else None,
+        false_alarm_ratio=false_alarm(float(interval.se), interval.df, interval.level, threshold_ratio)
+        if outcome in (Outcome.SLOWER, Outcome.FASTER)
+        else None,
+    )
+
+
+def look_level(alpha: float, looks: int) -> float:
+    """The level of each interval where the data are looked at `looks` times: 1 - alpha / looks (Bonferroni)."""
+    return 1 - alpha / looks
+
+
+def sequential_codes(
+    log_ratios: npt.ArrayLike, looks: tuple[int, ...], alpha: float, threshold_ratio: float
+) -> Int64Array:
+    """What the plan with these looks concludes, for each row of (..., pairs): the first look that decides wins."""
+    values = np.asarray(log_ratios, dtype=np.float64)
+    level = look_level(alpha, len(looks))
+    codes = np.full(values.shape[:-1], UNDECIDED, dtype=np.int64)
+    for pairs in looks:
+        interval = paired_interval(values[..., :pairs], level)
+        codes = np.where(codes == UNDECIDED, classify(interval.low, interval.high, threshold_ratio), codes)
+    return codes
+
+
+def false_alarm(se: float, df: float, level: float, threshold_ratio: float) -> float:
+    """Chance that one such interval lies beyond the threshold on one given side when nothing changed.
+
+    The interval is beyond it where t exceeds its critical value by the threshold in standard errors; the observed
+    standard error stands for the true one.
+    """
+    if se == 0:
+        return 0.0
+    return float(stats.t.sf(_critical_t(df, level) + np.log1p(threshold_ratio) / se, df))
+
+
+def detectable(sd: float, pairs: int, level: float, threshold_ratio: float) -> float:
+    """Smallest relative slow-down found in half of all trials of this size: threshold plus half-width."""
+    return float(np.expm1(np.log1p(threshold_ratio) + _critical_t(pairs - 1, level) * sd / np.sqrt(pairs)))
+
+
+def pairs_to_decide(mean: float, sd: float, level: float, threshold_ratio: float, most: int) -> int | None:
+    """Pairs at which an interval of this mean and deviation would clear the nearest threshold; None beyond `most`."""
+    edge = np.log1p(threshold_ratio)
+    distance = min(abs(mean - edge), abs(mean + edge))
+    for pairs in range(2, most + 1):
+        if _critical_t(pairs - 1, level) * sd / np.sqrt(pairs) < distance:
+            return pairs
+    return None
+
+
+def _critical_t(df: float, level: float) -> float:
+    """Half-width of the interval in standard errors."""
+    return float(stats.t.ppf(0.5 + level / 2, df))
+
+
+def lag1_correlation(residuals: Float64Array) -> float:
+    """Correlation of neighbours in a series whose level has been taken out; 0 for a constant one."""
+    power = float((residuals**2).sum())
+    return float((residuals[1:] * residuals[:-1]).sum()) / power if power > 0 else 0.0

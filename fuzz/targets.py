@@ -109,10 +109,10 @@ def through_a_window(reader: Reader, path: Path) -> Trace | None:
 def diagnosed(trace: Trace) -> None:
     """Diagnose, and write the diagnosis in every format: nothing in it may act on a terminal."""
     from timesink.diagnosis.engine import diagnose
-    from timesink.render import Format, render
+    from timesink.render import formats_of, render
 
     diagnosis = diagnose(trace)
-    for form in Format:
+    for form in formats_of("Diagnosis"):
         text = render(diagnosis, form)
         text.encode("utf-8")
         if found := _ACTS.search(text):

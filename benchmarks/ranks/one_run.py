@@ -28,7 +28,7 @@ from timesink.cluster.map import Summarised
 from timesink.cluster.run import Run, run_of
 from timesink.measures.communication.waits import waits_of
 from timesink.measures.ranks.job import SCHEMAS
-from timesink.render import Format, render_page
+from timesink.render import Format, render
 from timesink.views.ranks import ranks_page
 
 WORKERS = 2
@@ -83,7 +83,7 @@ def _read(traces: Path, engine: Engine, *, keep: bool, watch: Any = None) -> dic
     files = find_files([str(traces)])
     run = run_of(files, engine, keep=keep, watch=watch)
     read = perf_counter()
-    page = render_page(ranks_page(run, 16), Format.JSON)
+    page = render(ranks_page(run, 16), Format.JSON)
     done = perf_counter()
     return {
         "files": len(files),

@@ -239,7 +239,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     results, updated = config.stash[_results], config.stash[_updated]
     if not results and not updated:
         return
-    from timesink.render.gate import json as gate_json
+    from timesink.render import Format, render
     from timesink.render.gate.words import MARKS, sentence
     from timesink.untrusted.scrub import scrub_sentence
     from timesink.untrusted.whole_file import write_whole
@@ -254,4 +254,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if target:
         made = tuple(run for _, runs in results for run in runs)
         result = GateResult("pytest", "stored baseline", tuple(row for row, _ in results), runs=made)
-        write_whole(Path(target), gate_json.render(result))
+        write_whole(Path(target), render(result, Format.JSON))

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from tests.browser.pages import hostile_report, html_report, kernels_report, launched
+from tests.browser.pages import hostile_report, kernels_report, launched
 
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
+from timesink.render.html import html_report
 
 FOLDER = Path(__file__).parent / "goldens"
 TOP = 1600  # pixels of the page from its top

@@ -15,12 +15,9 @@ from tests.render.diagnoses import diagnosis
 from tests.render.test_hostile_names import HOSTILE
 
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.verdicts import Diagnosis
-from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.render.html import render
+from timesink.render.html import html_report, render
 from timesink.views.figures import Item, KernelTime, Lane, Report, StepBudget, StepPart, StepSeries, TimelineWindow
-from timesink.views.report import report_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
@@ -73,11 +70,6 @@ def hostile(name: str) -> Report:
         kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0, name),) * 2,
         kernel_count=2,
     )
-
-
-def html_report(trace: Trace, found: Diagnosis) -> str:
-    """The page that `timesink report` writes."""
-    return render(report_of(trace, found))
 
 
 def hostile_report() -> str:

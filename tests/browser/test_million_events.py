@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from benchmarks.grow import grow
-from tests.browser.pages import html_report
 
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
+from timesink.render.html import html_report
 
 Open = Callable[..., Any]
 WIDE_S = 10.0  # the bar of 2 s is `python -m benchmarks.pages`'; a busy machine must not fail this test

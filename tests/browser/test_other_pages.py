@@ -9,12 +9,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.browser.pages import ROOT, html_report, kernels_report, unpacked_report, violations
+from tests.browser.pages import ROOT, kernels_report, unpacked_report, violations
 
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.render.html import html_report
 
 Open = Callable[..., Any]
 

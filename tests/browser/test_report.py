@@ -8,15 +8,16 @@ from importlib.resources import as_file, files
 
 import polars as pl
 import pytest
-from tests.browser.pages import hostile, html_report, violations
+from tests.browser.pages import hostile, violations
 from tests.render.test_hostile_names import HOSTILE, page
 
 from timesink.diagnosis.engine import diagnose
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.render import Format, render_page
-from timesink.render.html import render
+from timesink.render import Format, render
+from timesink.render.html import html_report
+from timesink.render.html import render as render_report
 
 Open = Callable[..., "object"]
 
@@ -53,7 +54,7 @@ def test_a_real_report_is_small_and_opens_quickly(opened: Open, demo: str) -> No
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_text(opened: Open, name: str) -> None:
-    for text in (render(hostile(name)), render_page(page(name), Format.HTML)):
+    for text in (render_report(hostile(name)), render(page(name), Format.HTML)):
         shown = opened(text)
         assert len(shown.requests) == 1
         assert shown.complaints == []

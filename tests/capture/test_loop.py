@@ -13,7 +13,7 @@ import pytest
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture
-from timesink.cli.capture.loop import Stages
+from timesink.cli.loop import Stages
 from timesink.diagnosis.next_capture import joined
 from timesink.diagnosis.verdicts import (
     Bottleneck,

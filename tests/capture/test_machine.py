@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from timesink.cli import probes
-from timesink.cli.probes import container_probe, counter_remedy, disk_probes, gpu_probe, memory_limit
+from timesink.cli import doctor
+from timesink.cli.doctor import container_probe, counter_remedy, disk_probes, gpu_probe, memory_limit
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_memory_limits_of_both_control_group_versions_are_read(tmp_path: Path) -
 def test_a_disk_without_room_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(probe.is_ready for probe in disk_probes(tmp_path))
     real = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(probes.shutil, "disk_usage", lambda place: real._replace(free=1 << 30))
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda place: real._replace(free=1 << 30))
     captures, raw = disk_probes(tmp_path)
     assert "--out" in captures.remedy
     assert "TMPDIR" in raw.remedy

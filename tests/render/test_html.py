@@ -15,7 +15,7 @@ from tests.render.test_hostile_names import HOSTILE, page
 
 from timesink.cli.app import run
 from timesink.diagnosis.verdicts import Quantity
-from timesink.render import Format, render, render_page
+from timesink.render import Format, render
 from timesink.render.html.findings import prose, section
 from timesink.render.html.tables import kernel_sheet
 from timesink.render.values import recoverable_text
@@ -47,7 +47,7 @@ def policy_holds(html: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_policy_names_what_the_page_holds_under_any_name(name: str) -> None:
     policy_holds(render(diagnosis(name), Format.HTML))
-    policy_holds(render_page(page(name), Format.HTML))
+    policy_holds(render(page(name), Format.HTML))
 
 
 def test_a_healthy_report_says_so() -> None:
@@ -110,7 +110,7 @@ def test_a_gain_is_per_window_where_there_are_no_steps() -> None:
 def test_bars_are_as_long_as_their_figures_and_changes_have_signs() -> None:
     column = Column("change_ns", "change", unit="ns", has_bar=True, is_change=True)
     sheet = Sheet("rows", "rows", (Column("part", "part"), column), (("a", -2_000), ("b", 1_000), ("c", None)))
-    tree = lxml.html.document_fromstring(render_page(Page("t", (sheet,)), Format.HTML))
+    tree = lxml.html.document_fromstring(render(Page("t", (sheet,)), Format.HTML))
     bars = [(rect.get("class"), float(rect.get("x")), float(rect.get("width"))) for rect in tree.xpath("//td//rect")]
     assert bars == [("less", 0, 50), ("more", 50, 25)]
     assert [cell.text.strip() for cell in tree.xpath("//td[@data-value]")] == ["-2.00 us", "+1.00 us", "–"]

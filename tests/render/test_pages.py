@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from timesink.render import Format, render_page
+from timesink.render import Format, render
 from timesink.views.page import Cell, Column, Page, Sheet
 
 COLUMNS = (
@@ -23,7 +23,7 @@ def page(rows: tuple[tuple[Cell, ...], ...] = ROWS) -> Page:
 
 
 def test_text_shows_whole_figures_beside_names_that_give_way() -> None:
-    lines = render_page(page(), Format.TEXT, width=60).splitlines()
+    lines = render(page(), Format.TEXT, width=60).splitlines()
     (row,) = [line for line in lines if line.lstrip().startswith("12.3")]
     assert row.split()[:6] == ["12.3", "ms", "25.0", "%", "1,234,567", "yes"]
     assert row.endswith("rnel<4,")
@@ -32,12 +32,12 @@ def test_text_shows_whole_figures_beside_names_that_give_way() -> None:
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    (row,) = [line for line in render_page(page(), Format.TEXT).splitlines() if line.lstrip().startswith("5 ns")]
+    (row,) = [line for line in render(page(), Format.TEXT).splitlines() if line.lstrip().startswith("5 ns")]
     assert row.split() == ["5", "ns", "–", "0", "no", "–"]
 
 
 def test_json_keeps_the_raw_values_under_their_units() -> None:
-    document = json.loads(render_page(page(), Format.JSON))
+    document = json.loads(render(page(), Format.JSON))
     assert document["title"] == "Kernels of run"
     assert document["kernels"][0]["total_ns"] == 12_345_678
     assert document["kernels"][1] == {"total_ns": 5, "share": None, "count": 0, "ok": False, "kernel": None}
@@ -45,13 +45,13 @@ def test_json_keeps_the_raw_values_under_their_units() -> None:
 
 
 def test_markdown_is_a_table_with_figures_to_the_right() -> None:
-    lines = render_page(page(), Format.MD).splitlines()
+    lines = render(page(), Format.MD).splitlines()
     assert "| total | share | count | ok | kernel |" in lines
     assert "|---:|---:|---:|---|---|" in lines
     assert "| 5 ns | – | 0 | no | – |" in lines
 
 
 def test_an_empty_table_says_nothing_in_words() -> None:
-    assert "nothing" in render_page(page(()), Format.TEXT)
-    assert "nothing" in render_page(page(()), Format.MD)
-    assert json.loads(render_page(page(()), Format.JSON))["kernels"] == []
+    assert "nothing" in render(page(()), Format.TEXT)
+    assert "nothing" in render(page(()), Format.MD)
+    assert json.loads(render(page(()), Format.JSON))["kernels"] == []

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from tests.verify.runs_by_hand import row
 
-from timesink.render import Format, render_page
+from timesink.render import Format, render
 from timesink.render.gate import ci, markdown, pages
 from timesink.render.gate import json as gate_json
 from timesink.render.gate.words import headline, sentence
@@ -136,7 +136,7 @@ def test_a_counter_is_worse_not_slower_and_shows_its_difference() -> None:
     "made", [result(gate_row(SLOWER), gate_row(NOISY), gate_row(INVALID)), result(), *map(hostile, HOSTILE)]
 )
 def test_json_obeys_its_schema_and_is_plain_ascii(made: GateResult, strict: bool) -> None:
-    text = gate_json.render(made, strict=strict)
+    text = render(made, Format.JSON, strict=strict)
     jsonschema.Draft202012Validator(gate_json.schema()).validate(json.loads(text))
     assert text.isascii()
     assert "\x1b" not in text
@@ -238,7 +238,7 @@ def test_contributions_that_are_not_shown_are_summed_so_that_the_column_adds_up(
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_terminal_shows_no_control_character(text: str) -> None:
-    shown = render_page(pages.page(hostile(text)), Format.TEXT, width=100)
+    shown = render(pages.page(hostile(text)), Format.TEXT, width=100)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
     assert not re.search(r"^\s*::(error|add-mask)", shown, re.MULTILINE)
 

@@ -1,7 +1,7 @@
 """The command `timesink`: finds the file of the command asked for, runs it, and turns errors into exit codes.
 
-A command is one file `cli/<name>.py` that holds a function `command`, and one line in `COMMANDS`; those that stand
-elsewhere are listed in `PLACES`. Only the file of the command that runs is imported, so `--help` stays quick however
+A command is one file `cli/<name>.py` that holds a function `command`, and one line in `COMMANDS`; those that share a
+file are listed in `PLACES`. Only the file of the command that runs is imported, so `--help` stays quick however
 many commands there are.
 """
 
@@ -55,15 +55,15 @@ COMMANDS = {
     "demo": "Diagnose a bundled training run, before and after its fix.",
 }
 
-# Where a command's module is not `timesink.cli.<name>` or its function not `command`: (module, function).
+# File and function of a command that is not `command` in `cli/<name>.py`.
 PLACES = {
     "report": ("diagnose", "report"),
     "tables": ("summary", "tables"),
+    "pipeline": ("ranks", "pipeline"),
     "roofline": ("kernels", "roofline"),
     "next": ("kernels", "next_command"),
     "open": ("export", "open_command"),
     "explain": ("rules", "explain"),
-    "loop": ("capture.loop", "command"),
     "verify": ("verify.verify", "command"),
     "calibrate": ("verify.verify", "calibrate"),
     "gate": ("verify.gate", "command"),
@@ -92,12 +92,14 @@ class LazyCommands(TyperGroup):
 
 def loaded(name: str) -> Any:
     """The command of that name, its file imported."""
+    from timesink.cli.options import ungrouped
+
     entry = entry_of(name)
     if isinstance(entry, typer.Typer):
         group = entry
     else:
         group = typer.Typer(add_completion=False, rich_markup_mode=None)
-        group.command(name, help=entry.__doc__, no_args_is_help=False)(entry)
+        group.command(name)(ungrouped(entry))
     command = typer.main.get_command(group)
     command.name = name
     return command
@@ -105,8 +107,8 @@ def loaded(name: str) -> Any:
 
 def entry_of(name: str) -> Any:
     """The function behind a command, its file imported; the group `app` where the file holds one instead."""
-    place, function = PLACES.get(name, (name.replace("-", "_"), "command"))
-    module = import_module(f"timesink.cli.{place}")
+    file, function = PLACES.get(name, (name.replace("-", "_"), "command"))
+    module = import_module(f"timesink.cli.{file}")
     return getattr(module, "app", None) or getattr(module, function)
 
 

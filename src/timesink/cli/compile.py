@@ -6,30 +6,29 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink, working
+from timesink.cli.options import NoCache, PageOutput, Paths, Ranks
+from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 
 
 def command(
-    paths: options.Paths,
+    paths: Paths,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of each table.")] = 20,
-    form: options.Form = None,
-    output: options.Output = None,
-    ranks: options.Ranks = None,
-    no_cache: options.NoCache = False,
-    no_color: options.NoColor = False,
+    ranks: Ranks = None,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Show graph breaks, recompilations and compile times.
 
     With a trace, also how many compiled regions a step runs. PATHs are logs (TORCH_TRACE, TORCH_LOGS), traces, or both
     of one run.
     """
-    target = sink(form, output, no_color, paths)
+    target = writing.sink(paths)
     trace = read_traces(paths, ranks=ranks, cache=not no_cache)
     with working("summing up compilation"):
         from timesink.views.compile import compile_page
 
         page = compile_page(trace, top)
-    target.page(page)
+    target.show(page)
     return 0

@@ -1,7 +1,4 @@
-"""`timesink export`: a trace in the formats of other tools.
-
-`timesink open`: a trace in the Perfetto UI, handed over on this machine.
-"""
+"""`timesink export`: a trace in the formats of other tools. `timesink open`: a trace in the Perfetto UI."""
 
 from __future__ import annotations
 
@@ -14,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import options
+from timesink.cli.options import Paths, Reading
 from timesink.cli.output import working
-from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import whole_file
@@ -29,7 +25,7 @@ WHOLE = (".pftrace", ".perfetto-trace", ".speedscope.json")
 
 
 def command(
-    paths: options.Paths,
+    paths: Paths,
     output: Annotated[
         Path,
         typer.Option(
@@ -45,12 +41,11 @@ def command(
             "--table", metavar="NAME", help="The table to write; timesink tables lists them.", show_default=False
         ),
     ] = None,
-    ranks: options.Ranks = None,
     no_findings: Annotated[
         bool, typer.Option("--no-findings", help="Leave the diagnosis out of the timeline.")
     ] = False,
-    window: options.Window = None,
-    no_cache: options.NoCache = False,
+    *,
+    reading: Reading,
 ) -> int:
     """Write a trace for Perfetto or speedscope, or one of its tables.
 
@@ -64,15 +59,17 @@ def command(
         )
     if any(path.exists() and output.exists() and output.samefile(path) for path in paths):
         raise UsageError(f"{output} is an input of this command", remedy="choose another file for --output")
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
-    with working(f"writing {output.name}"), whole(output) as part:
+    trace = reading.trace(paths)
+    from timesink.diagnosis.engine import diagnose
+
+    with working(f"writing {output.name}"), _whole(output) as part:
         if table is None and output.suffix.lower() == ".json":
             from timesink.export.speedscope import write_speedscope
 
             with part.open("w", encoding="utf-8") as file:
                 write_speedscope(trace, file)
         elif table is None:
-            perfetto_file(trace, part, findings=not no_findings)
+            _write_perfetto(trace, None if no_findings else diagnose(trace), part)
         else:
             from timesink.export.tables import table_named, write_table
 
@@ -80,17 +77,8 @@ def command(
     return 0
 
 
-def perfetto_file(trace: Trace, path: Path, *, findings: bool) -> None:
-    """The trace as a Perfetto file."""
-    from timesink.diagnosis.engine import diagnose
-    from timesink.export.perfetto import write_perfetto
-
-    with path.open("wb") as file:
-        write_perfetto(trace, diagnose(trace) if findings else None, file)
-
-
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def _whole(path: Path) -> Iterator[Path]:
     """`whole_file`, which tells people what cannot be written."""
     try:
         with whole_file(path) as part:
@@ -103,7 +91,7 @@ UI = "https://ui.perfetto.dev"
 
 
 def open_command(
-    paths: options.Paths,
+    paths: Paths,
     finding: Annotated[
         int | None,
         typer.Option("--finding", min=1, metavar="N", help="Open at the Nth finding.", show_default=False),
@@ -111,9 +99,8 @@ def open_command(
     origin: Annotated[str, typer.Option("--origin", metavar="URL", help="A Perfetto UI of your own.")] = UI,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait.")] = 120.0,
-    ranks: options.Ranks = None,
-    window: options.Window = None,
-    no_cache: options.NoCache = False,
+    *,
+    reading: Reading,
 ) -> int:
     """Show a trace in the Perfetto UI.
 
@@ -122,14 +109,16 @@ def open_command(
     """
     import webbrowser
 
+    from timesink.diagnosis.engine import diagnose
     from timesink.export.handover import PORT, checked_origin, deep_link, serve_once
 
     checked_origin(origin)
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
+    trace = reading.trace(paths)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.pftrace"
         with working("making the Perfetto trace"):
-            diagnosis = _written(trace, file)
+            diagnosis = diagnose(trace)
+            _write_perfetto(trace, diagnosis, file)
         link = deep_link(origin, _window(trace, diagnosis, finding))
         sys.stdout.write(f"{link}\n")
         if finding is None:
@@ -144,14 +133,11 @@ def open_command(
     return 0
 
 
-def _written(trace: Trace, file: Path) -> Diagnosis:
-    from timesink.diagnosis.engine import diagnose
+def _write_perfetto(trace: Trace, diagnosis: Diagnosis | None, path: Path) -> None:
     from timesink.export.perfetto import write_perfetto
 
-    diagnosis = diagnose(trace)
-    with file.open("wb") as stream:
-        write_perfetto(trace, diagnosis, stream)
-    return diagnosis
+    with path.open("wb") as file:
+        write_perfetto(trace, diagnosis, file)
 
 
 def _window(trace: Trace, diagnosis: Diagnosis, number: int | None) -> tuple[int, int] | None:

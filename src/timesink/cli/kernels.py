@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink, working
+from timesink.cli.options import NoCache, PageOutput, Paths
+from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.render.formats import Format
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _COMMAND_CHARACTERS = 2000
 
-Report = Annotated[
+ReportFile = Annotated[
     Path,
     typer.Argument(
         metavar="REPORT",
@@ -38,28 +38,27 @@ Report = Annotated[
 
 
 def command(
-    report: Report,
+    report: ReportFile,
     against: Annotated[
         Path | None,
         typer.Option("--against", metavar="REPORT", help="Compare with this earlier report.", show_default=False),
     ] = None,
-    form: options.Form = None,
-    output: options.Output = None,
-    no_cache: options.NoCache = False,
-    no_color: options.NoColor = False,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Show what limits each profiled kernel and the most it could gain.
 
     With --format json the result is a list with one entry per launch, in report order.
     """
-    target = sink(form, output, no_color, [report] if against is None else [report, against])
-    trace = profiled(report, not no_cache)
+    target = writing.sink([report] if against is None else [report, against])
+    trace = read_profiles(report, not no_cache)
     with working("explaining the kernels"):
         if against is not None:
             from timesink.views.kernels import comparison_page
 
-            page = comparison_page(profiled(against, not no_cache), trace)
-            target.page(page)
+            page = comparison_page(read_profiles(against, not no_cache), trace)
+            target.show(page)
             return 0
         if target.form is Format.JSON:
             from timesink.render.json import json_text
@@ -69,11 +68,11 @@ def command(
             return 0
         from timesink.views.kernels import kernels_page
 
-        target.page(kernels_page(trace))
+        target.show(kernels_page(trace))
     return 0
 
 
-def profiled(path: Path, cache: bool) -> Trace:
+def read_profiles(path: Path, cache: bool) -> Trace:
     """The file as a trace that holds kernel profiles, else `UsageError`."""
     from timesink.model.tables import KERNEL_PROFILES
 
@@ -87,57 +86,55 @@ def profiled(path: Path, cache: bool) -> Trace:
 
 
 def roofline(
-    report: Report,
-    form: options.Form = None,
-    output: options.Output = None,
+    report: ReportFile,
     svg: Annotated[
         bool, typer.Option("--svg", help="Write an SVG picture [default: where FILE ends in .svg].")
     ] = False,
-    no_cache: options.NoCache = False,
-    no_color: options.NoColor = False,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Draw the roofline of profiled kernels.
 
     Peaks come from the report's own counters at the clock it was profiled at; a datasheet stands in where it has none,
     and the page says so.
     """
-    target = sink(form, output, no_color, [report])
-    trace = profiled(report, not no_cache)
+    target = writing.sink([report])
+    trace = read_profiles(report, not no_cache)
     with working("drawing the roofline"):
         from timesink.views.roofline import roofline_chart, roofline_page
 
-        if svg or (output is not None and Path(output).suffix.lower() == ".svg"):
+        if svg or (target.path is not None and target.path.suffix.lower() == ".svg"):
             from timesink.render.svg import roofline_svg
 
             target.write(roofline_svg(roofline_chart(report.name, trace)))
         else:
-            target.page(roofline_page(trace))
+            target.show(roofline_page(trace))
     return 0
 
 
 def next_command(
-    paths: options.Paths,
+    paths: Paths,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Kernels to look at.")] = 3,
     program: Annotated[
         str, typer.Option("--program", metavar="COMMAND", help="The program to profile.")
     ] = "python train.py",
-    form: options.Form = None,
-    output: options.Output = None,
-    no_cache: options.NoCache = False,
-    no_color: options.NoColor = False,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Print the ncu command for the kernels worth a closer look.
 
     Chosen by their time in the steady steps. Each command skips the launches before the first steady step and profiles
     as many as the kernel has shapes, at most four.
     """
-    target = sink(form, output, no_color, paths)
+    target = writing.sink(paths)
     trace = read_traces(paths, cache=not no_cache)
     from timesink.views.kernels import next_kernels, next_page
 
     with working("choosing kernels"):
         chosen = next_kernels(trace, program, top)
-    target.page(next_page(chosen)) if target.form is not Format.TEXT else target.write(_text(chosen))
+    target.show(next_page(chosen)) if target.form is not Format.TEXT else target.write(_text(chosen))
     return 0
 
 

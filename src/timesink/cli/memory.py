@@ -1,8 +1,6 @@
 """`timesink memory`: what held the memory of a run, what a configuration will need, and how two of them differ.
 
-The three stand under `timesink ledger` as well, beside the ledger of predictions.
-
-From files and options to the configuration that is planned.
+`timesink ledger` has the same three commands.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from timesink.cli import options
+from timesink.cli.options import Commands, NoCache, PageOutput
 from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
-from timesink.memory_plan.config import Configuration, configuration
+from timesink.memory_plan.config import configuration
 from timesink.untrusted.plain_json import document
 
-app = typer.Typer(help="Show, plan and compare what holds GPU memory.", rich_markup_mode=None, no_args_is_help=True)
+app = Commands(help="Show, plan and compare what holds GPU memory.", rich_markup_mode=None, no_args_is_help=True)
 
 Snapshot = Annotated[
     Path,
@@ -52,22 +50,67 @@ def show(
     top: Top = 12,
     device_used: Used = None,
     svg: Picture = None,
-    form: options.Form = None,
-    output: options.Output = None,
-    no_color: options.NoColor = False,
-    no_cache: options.NoCache = False,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Show what was alive at the peak, by category and place, and what the allocator holds beyond it."""
     from timesink.views.memory import memory_chart, memory_page
 
+    target = writing.sink([snapshot])
     trace = read_traces([snapshot], cache=not no_cache)
     used = None if device_used is None else int(device_used * 1e9)
-    sink(form, output, no_color, [snapshot]).page(memory_page(trace, top, used))
+    target.show(memory_page(trace, top, used))
     if svg is not None:
         from timesink.render.svg import memory_svg
 
-        sink(form, svg, True, [snapshot]).write(memory_svg(memory_chart(trace)))
+        sink(target.form, svg, True, [snapshot]).write(memory_svg(memory_chart(trace)))
     return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What replaces the settings of a configuration; None leaves one as the file or the default has it."""
+
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Sequences per rank and micro-batch.")] = None
+    sequence: Annotated[int | None, typer.Option("--sequence", min=1, help="Tokens per sequence.")] = None
+    precision: Annotated[str | None, typer.Option("--precision", help="fp32, amp, bf16 or fp8.")] = None
+    optimizer: Annotated[str | None, typer.Option("--optimizer", help="Such as adamw-fused.")] = None
+    recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None
+    sharding: Annotated[str | None, typer.Option("--sharding", help="none, ddp, zero1-3 or fsdp2.")] = None
+    ranks: Annotated[int | None, typer.Option("--ranks", min=1, help="Data-parallel ranks.")] = None
+    tensor: Annotated[int | None, typer.Option("--tensor", min=1, help="Tensor-parallel ranks.")] = None
+    context: Annotated[int | None, typer.Option("--serve-context", min=1, help="Serve with this cache length.")] = None
+    gpu_memory: Annotated[float | None, typer.Option("--gpu-memory", metavar="GB", help="Memory of the GPU.")] = None
+
+    def applied(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """A stored configuration with these settings in the place of its own."""
+        changed = dict(stored)
+        train = _known(
+            batch=self.batch,
+            sequence=self.sequence,
+            precision=self.precision,
+            optimizer=self.optimizer,
+            recompute=self.recompute,
+        )
+        if self.context is not None:
+            changed.pop("train", None)
+            prompt = train.get("sequence", self.context)
+            changed["serve"] = {"batch": train.get("batch", 1), "prompt": prompt, "context": self.context}
+        elif "serve" not in changed:
+            changed["train"] = {"batch": 1, "sequence": 2048, **changed.get("train", {}), **train}
+        elif "batch" in train:
+            changed["serve"] = {**changed["serve"], "batch": train["batch"]}
+        memory_bytes = None if self.gpu_memory is None else int(self.gpu_memory * 1e9)
+        parallel = _known(sharding=self.sharding, data=self.ranks, tensor=self.tensor)
+        for section, values in (("parallel", parallel), ("gpu", _known(memory_bytes=memory_bytes))):
+            if values:
+                changed[section] = {**changed.get(section, {}), **values}
+        return changed
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @app.command("plan")
@@ -76,40 +119,25 @@ def plan(
         Path | None, typer.Argument(metavar="CONFIG", help="Configuration as JSON.", show_default=False)
     ] = None,
     hf_config: ModelFile = None,
-    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Sequences per rank and micro-batch.")] = None,
-    sequence: Annotated[int | None, typer.Option("--sequence", min=1, help="Tokens per sequence.")] = None,
-    precision: Annotated[str | None, typer.Option("--precision", help="fp32, amp, bf16 or fp8.")] = None,
-    optimizer: Annotated[str | None, typer.Option("--optimizer", help="Such as adamw-fused.")] = None,
-    recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None,
-    sharding: Annotated[str | None, typer.Option("--sharding", help="none, ddp, zero1-3 or fsdp2.")] = None,
-    ranks: Annotated[int | None, typer.Option("--ranks", min=1, help="Data-parallel ranks.")] = None,
-    tensor: Annotated[int | None, typer.Option("--tensor", min=1, help="Tensor-parallel ranks.")] = None,
-    context: Annotated[int | None, typer.Option("--serve-context", min=1, help="Serve with this cache length.")] = None,
-    gpu_memory: Annotated[float | None, typer.Option("--gpu-memory", metavar="GB", help="Memory of the GPU.")] = None,
     against: Annotated[
         Path | None, typer.Option("--against", metavar="SNAPSHOT", help="Compare with this run.", show_default=False)
     ] = None,
-    form: options.Form = None,
-    output: options.Output = None,
-    no_color: options.NoColor = False,
+    *,
+    settings: Settings,
+    writing: PageOutput,
 ) -> int:
     """Plan the memory of one rank: every term with its formula, what fits, and which change frees most.
 
     Options replace what CONFIG says. With --hf-config the model comes from there.
     """
     from timesink.memory_plan.plan import plan as planned
-    from timesink.views.memory_plan import comparison_sheet, plan_page
+    from timesink.views.memory import comparison_sheet, plan_page
 
     if config is None and hf_config is None:
         raise UsageError("there is nothing to plan", remedy="give CONFIG, --hf-config, or both")
-    train = {"batch": batch, "sequence": sequence, "precision": precision, "optimizer": optimizer}
-    parallel = {"sharding": sharding, "data": ranks, "tensor": tensor}
-    wanted = Request({**train, "recompute": recompute}, parallel, context, gpu_memory)
-    found = planned(requested(config, hf_config, wanted))
-    measured = None if against is None else comparison_sheet(found, read_traces([against]))
-    sink(form, output, no_color, [path for path in (config, hf_config, against) if path]).page(
-        plan_page(found, measured)
-    )
+    made = planned(configuration(settings.applied(_stored(config, hf_config))))
+    measured = None if against is None else comparison_sheet(made, read_traces([against]))
+    writing.sink([path for path in (config, hf_config, against) if path]).show(plan_page(made, measured))
     return 0
 
 
@@ -117,54 +145,26 @@ def plan(
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="Snapshot before.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="Snapshot after.")],
-    form: options.Form = None,
-    output: options.Output = None,
-    no_color: options.NoColor = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Compare two snapshots, category by category, each at its own peak."""
     from timesink.views.memory import difference_page
 
     first, second = read_traces([before]), read_traces([after])
-    sink(form, output, no_color, [before, after]).page(difference_page(first, second))
+    writing.sink([before, after]).show(difference_page(first, second))
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line asked for; None leaves a setting as the file or the default has it."""
-
-    train: Mapping[str, Any]
-    parallel: Mapping[str, Any]
-    serve_context: int | None
-    gpu_memory_gb: float | None
-
-
-def requested(path: Path | None, hub_path: Path | None, wanted: Request) -> Configuration:
-    """The configuration, options replacing what the files say."""
-    given = _read(path) if path else {}
-    if hub_path is not None:
+def _stored(path: Path | None, model_path: Path | None) -> dict[str, Any]:
+    """The configuration of a file, its model taken from a Hugging Face config.json where one is given."""
+    stored = _read(path) if path else {}
+    if model_path is not None:
         from timesink.memory_plan.config import read_model
 
-        given["model"] = asdict(read_model(hub_path))
-        given.setdefault("name", hub_path.parent.name if hub_path.name == "config.json" else hub_path.stem)
-    train = {name: value for name, value in wanted.train.items() if value is not None}
-    if wanted.serve_context is not None:
-        given.pop("train", None)
-        prompt = train.get("sequence", wanted.serve_context)
-        given["serve"] = {"batch": train.get("batch", 1), "prompt": prompt, "context": wanted.serve_context}
-    elif "serve" not in given:
-        given["train"] = {"batch": 1, "sequence": 2048, **given.get("train", {}), **train}
-    elif "batch" in train:
-        given["serve"] = {**given["serve"], "batch": train["batch"]}
-    for section, changes in (("parallel", wanted.parallel), ("gpu", _gpu(wanted))):
-        kept = {name: value for name, value in changes.items() if value is not None}
-        if kept:
-            given[section] = {**given.get(section, {}), **kept}
-    return configuration(given)
-
-
-def _gpu(wanted: Request) -> dict[str, Any]:
-    return {"memory_bytes": None if wanted.gpu_memory_gb is None else int(wanted.gpu_memory_gb * 1e9)}
+        stored["model"] = asdict(read_model(model_path))
+        stored.setdefault("name", model_path.parent.name if model_path.name == "config.json" else model_path.stem)
+    return stored
 
 
 def _read(path: Path) -> dict[str, Any]:

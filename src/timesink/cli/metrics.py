@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink
+from timesink.cli.options import Commands, PageOutput
 from timesink.errors import UsageError
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
@@ -16,7 +15,7 @@ from timesink.untrusted.scrub import scrub
 if TYPE_CHECKING:
     from timesink.knowledge.metric_names import NameVerdict
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+app = Commands(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.callback()
@@ -30,9 +29,8 @@ def check(
         list[str], typer.Argument(metavar="NAMES", help="Metric names; commas separate too.", show_default=False)
     ],
     chip: Annotated[str, typer.Option("--chip", metavar="SM", help="Compute capability, such as sm_90.")] = "sm_90",
-    form: options.Form = None,
-    output: options.Output = None,
-    no_color: options.NoColor = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Say which names exist on the chip, which do not, and what to use instead.
 
@@ -45,7 +43,7 @@ def check(
         raise UsageError(f"no chip is called {chip!r}", remedy=f"choose one of: {', '.join(CHIPS)}")
     asked = [name for part in names for name in part.split(",") if name]
     verdicts = [checked(name, chip) for name in asked]
-    target = sink(form, output, no_color)
+    target = writing.sink()
     if target.form is Format.TEXT:
         target.write("".join(_line(one, chip) for one in verdicts))
         return _code(verdicts)
@@ -57,7 +55,7 @@ def check(
         Column("instead", "instead", is_name=True),
     )
     rows = tuple((one.name, one.standing.value, one.why, " ".join(one.known_on), one.instead) for one in verdicts)
-    target.page(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
+    target.show(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
     return _code(verdicts)
 
 

@@ -1,23 +1,81 @@
-"""Options that several commands share, declared once so that they mean the same everywhere."""
+"""Options that several commands share, declared once so that they mean the same everywhere.
+
+Options that belong together are the fields of a frozen dataclass, a group. A command takes a group as one keyword-only
+parameter, and `ungrouped` shows its fields to typer one by one:
+
+    def command(paths: Paths, top: Top = 10, *, reading: Reading, writing: PageOutput) -> int: ...
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from timesink.render.formats import Format
+from timesink.cli.output import Sink, sink
+from timesink.cli.reading import read_traces
+from timesink.errors import UsageError
+from timesink.render.formats import Format, formats_of
+
+if TYPE_CHECKING:
+    from timesink.diagnosis.rule import Rule
+    from timesink.model.trace import Trace
+
+# The help lists these after all other options, in this order.
+_LAST = ("no_cache", "strict", "exit_zero", "no_color")
+
+
+def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the fields of its groups as parameters of their own, which is what typer can read."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY))
+            continue
+        inner = get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=inner[one.name])
+            for one in fields(groups[name])
+        ]
+    parameters.sort(key=lambda parameter: _LAST.index(parameter.name) + 1 if parameter.name in _LAST else 0)
+
+    @wraps(command)
+    def flat(**values: Any) -> Any:
+        made = {
+            name: group(**{one.name: values.pop(one.name) for one in fields(group)}) for name, group in groups.items()
+        }
+        return command(**values, **made)
+
+    flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat
+
+
+class Commands(typer.Typer):
+    """A group of commands, each of which may take groups of options."""
+
+    def command(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
+        """Register a command; what is decorated stays as it is."""
+        register = super().command(*names, **settings)
+
+        def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+            register(ungrouped(command))
+            return command
+
+        return decorated
+
 
 TRACES = "Traces: PyTorch profiler JSON, Nsight Systems reports or exports; a folder stands for the traces in it."
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help=TRACES, show_default=False)]
-Form = Annotated[
-    Format | None,
-    typer.Option(
-        "--format", "-f", help="How to write the report [default: text, or as FILE is named].", show_default=False
-    ),
-]
-Output = Annotated[
+OutputFile = Annotated[
     Path | None,
     typer.Option(
         "--output", "-o", metavar="FILE|-", help="Write to this file, all of it or nothing.", show_default=False
@@ -44,16 +102,106 @@ LinkedOnly = Annotated[
     bool,
     typer.Option("--linked-only", help="Leave out GPU work whose launch is not in the trace (TraceLens' convention)."),
 ]
-Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="CODE", help="Apply only this rule; may be repeated.", show_default=False),
-]
-Skip = Annotated[
-    list[str] | None,
-    typer.Option("--skip", metavar="CODE", help="Leave this rule out; may be repeated.", show_default=False),
-]
-LimitValues = Annotated[
-    list[str] | None,
-    typer.Option("--limit", metavar="CODE.NAME=VALUE", help="Use this limit; may be repeated.", show_default=False),
-]
 ExitZero = Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 also where the gate fails.")]
+StepMs = Annotated[
+    float | None,
+    typer.Option(
+        "--unprofiled-step-ms",
+        metavar="MS",
+        min=0.0,
+        help="The step without a profiler, to price host work against [default: as `timesink capture` timed it].",
+        show_default=False,
+    ),
+]
+
+
+def format_option(*results: str) -> Any:
+    """The option --format with the formats in which each of these classes of results can be written."""
+    forms = formats_of(*results)
+
+    def parsed(text: str) -> Format:
+        if text not in forms:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(repr(str(form)) for form in forms)}.")
+        return Format(text)
+
+    text = "How to write the report [default: text, or as FILE is named]."
+    choices = f"<{'|'.join(forms)}>"
+    return typer.Option("--format", "-f", metavar=choices, help=text, show_default=False, parser=parsed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOutput:
+    """Where a page of tables goes and what it is written as."""
+
+    form: Annotated[Format | None, format_option("Page")] = None
+    output: OutputFile = None
+    no_color: NoColor = False
+
+    def sink(self, inputs: Sequence[Path] = ()) -> Sink:
+        """The place the options ask for. `UsageError` where it is one of the inputs."""
+        return sink(self.form, self.output, self.no_color, inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisOutput(PageOutput):
+    """Where a diagnosis goes and what it is written as."""
+
+    form: Annotated[Format | None, format_option("Diagnosis")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What of the traces is read."""
+
+    ranks: Ranks = None
+    window: Window = None
+    no_cache: NoCache = False
+
+    def trace(self, paths: Sequence[Path], *, linked_only: bool = False) -> Trace:
+        """The files as one trace, cut down to the window and the ranks asked for."""
+        cache = not self.no_cache
+        return read_traces(paths, ranks=self.ranks, cache=cache, linked_only=linked_only, window=self.window)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleChoice:
+    """Which rules are applied, with which limits."""
+
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="CODE", help="Apply only this rule; may be repeated.", show_default=False),
+    ] = None
+    skip: Annotated[
+        list[str] | None,
+        typer.Option("--skip", metavar="CODE", help="Leave this rule out; may be repeated.", show_default=False),
+    ] = None
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="CODE.NAME=VALUE", help="Use this limit; may be repeated.", show_default=False),
+    ] = None
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""
+        from timesink.diagnosis.registry import all_rules, find
+
+        wanted = {find(code).card.code for code in self.only or ()} or {rule.card.code for rule in all_rules()}
+        unwanted = {find(code).card.code for code in self.skip or ()}
+        return tuple(rule for rule in all_rules() if rule.card.code in wanted - unwanted)
+
+    def overrides(self) -> dict[str, float]:
+        """`CODE.name=value` texts as limits by name; the engine refuses names that no rule has."""
+        return dict(_limit(text) for text in self.limits or ())
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    code, dot, limit = name.strip().partition(".")
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not (equals and dot and limit) or not math.isfinite(number):
+        raise UsageError(
+            f"{text!r} is not a limit", remedy="write it as CODE.name=value, such as IDL101.idle_ratio=0.2"
+        )
+    return f"{code.upper()}.{limit}", number

@@ -1,8 +1,6 @@
-"""Where a report goes: stdout or a file, with the width and colour that suit it.
+"""Where a command's words go: results to stdout or a file, progress and errors to stderr.
 
-A sign of life on stderr for whatever takes longer than a second; nothing where nobody watches.
-
-Errors for people on stderr, and as JSON on stdout where JSON was asked for.
+Errors go to stdout as JSON where JSON was asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
@@ -20,12 +19,14 @@ from typing import TYPE_CHECKING
 from typer.exceptions import TyperException
 
 from timesink.errors import TimesinkError, UsageError
-from timesink.render.formats import DEFAULT_WIDTH, Format
+from timesink.render.formats import DEFAULT_WIDTH, SUFFIXES, Format
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from timesink.diagnosis.rule import Rule
     from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
 
 NARROWEST, WIDEST = 60, 160
@@ -41,17 +42,15 @@ class Sink:
     width: int
     colour: bool
 
-    def diagnosis(self, diagnosis: Diagnosis) -> None:
-        """Write a diagnosis in this sink's format."""
+    def show(self, result: Diagnosis | Page | GateResult | Rule, *, strict: bool = False) -> None:
+        """Write a result in this sink's format."""
+        self.write(self.text(result, strict=strict))
+
+    def text(self, result: Diagnosis | Page | GateResult | Rule, *, strict: bool = False) -> str:
+        """The result as this sink would write it."""
         from timesink.render import render
 
-        self.write(render(diagnosis, self.form, width=self.width, colour=self.colour))
-
-    def page(self, page: Page) -> None:
-        """Write a page of tables in this sink's format."""
-        from timesink.render import render_page
-
-        self.write(render_page(page, self.form, width=self.width, colour=self.colour))
+        return render(result, self.form, width=self.width, colour=self.colour, strict=strict)
 
     def write(self, text: str) -> None:
         """Write finished text: a file is replaced at once or not at all."""
@@ -70,9 +69,7 @@ def sink(form: Format | None, output: Path | None, no_color: bool, inputs: Seque
 
 
 def _form_of(path: Path | None) -> Format:
-    suffix = path.suffix.lower() if path else ""
-    forms = {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD, ".html": Format.HTML}
-    return forms.get(suffix, Format.TEXT)
+    return SUFFIXES.get(path.suffix.lower() if path else "", Format.TEXT)
 
 
 def _same(path: Path, source: Path) -> bool:
@@ -154,14 +151,20 @@ def _unheard(shown: str) -> None:
     """Where nobody watches."""
 
 
+def tell(line: str) -> None:
+    """A line of progress on stderr, where results do not go."""
+    sys.stderr.write(f"{scrub_sentence(line)}\n")
+    sys.stderr.flush()
+
+
 def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequence[str]) -> None:
     """Say what is wrong and what to do next."""
     if wants_json(arguments):
         from timesink.render.json import SCHEMA_VERSION, json_text
 
         remedy = getattr(error, "remedy", "")
-        said = {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
-        sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION, "error": said}))
+        facts = {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
+        sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION, "error": facts}))
         return
     if isinstance(error, TyperException) and hasattr(error, "show"):
         error.show()
@@ -173,7 +176,6 @@ def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequ
 
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether the command line asks for JSON; it may be too wrong to be parsed."""
-    ours = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    pairs = zip(ours, [*ours[1:], ""], strict=True)
-    apart = any(option in ("--format", "-f") and value == "json" for option, value in pairs)
-    return apart or "--format=json" in ours or "-fjson" in ours
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    in_two_words = any(pair in (("--format", "json"), ("-f", "json")) for pair in pairwise(options))
+    return in_two_words or "--format=json" in options or "-fjson" in options

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink, working
+from timesink.cli.options import NoCache, PageOutput, Window
+from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 
@@ -29,29 +29,28 @@ def command(
     example: Annotated[str | None, typer.Option("--example", metavar="NAME", help="Run that example.")] = None,
     rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Rows to show at most.")] = 1_000,
     timeout: Annotated[float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="Longest run.")] = 30.0,
-    form: options.Form = None,
-    output: options.Output = None,
-    window: options.Window = None,
-    no_cache: options.NoCache = False,
-    no_color: options.NoColor = False,
+    window: Window = None,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Answer SQL over the tables of a trace.
 
     One SELECT, read by DuckDB over the tables of the reference pages, steps and idle time besides. It can reach nothing
     else. Columns whose names end in _ns, _bytes or _ratio are shown in such units.
     """
-    target = sink(form, output, no_color, [path] if path else [])
+    target = writing.sink([path] if path else [])
     if examples:
-        target.page(_examples_page())
+        target.show(_examples_page())
         return 0
     if path is None:
         raise UsageError("there is no trace to query", remedy="timesink query TRACE 'SELECT ...'")
     trace = read_traces([path], cache=not no_cache, window=window)
     if listing:
-        target.page(_tables_page(trace))
+        target.show(_tables_page(trace))
         return 0
     with working("querying"):
-        target.page(_answer_page(trace, _chosen(sql, example), rows, timeout))
+        target.show(_answer_page(trace, _chosen(sql, example), rows, timeout))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`timesink ranks`: the questions that need every rank."""
+"""`timesink ranks`: the questions that need every rank. `timesink pipeline`: how well logged stages overlap."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink, working
+from timesink.cli.options import ExitZero, NoCache, PageOutput
+from timesink.cli.output import working
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -44,23 +45,22 @@ def command(
     workers: Workers = 0,
     scheduler: Scheduler = None,
     top: Top = 16,
-    form: options.Form = None,
-    output: options.Output = None,
-    no_cache: options.NoCache = False,
-    no_color: options.NoColor = False,
+    no_cache: NoCache = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Say which rank is late, and what is waiting and what is transfer.
 
     Clocks are aligned on the collectives; how well they are known is shown. Each file is summed up by itself, so a
     thousand ranks need no more memory than a few. Files that cannot be read are set aside and named.
     """
-    target = sink(form, output, no_color)
+    target = writing.sink()
     run = _run(places, engine, workers, scheduler, not no_cache)
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page
 
         page = ranks_page(run, top)
-    target.page(page)
+    target.show(page)
     return 0
 
 
@@ -94,3 +94,38 @@ class _Progress:
     def __call__(self, done: int, of: int, result: Summarised) -> None:
         self.aside += bool(result.failure)
         self.show(f"{done} of {of} files read" + (f", {self.aside} set aside" if self.aside else ""))
+
+
+Logs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="LOG",
+        help="Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of stage A, tB0, tB1 of stage B, ...",
+        show_default=False,
+    ),
+]
+MinOverlap = Annotated[
+    float, typer.Option("--min-overlap", min=0.0, max=1.0, metavar="SCORE", help="Fail below this OverlapScore.")
+]
+Unit = Annotated[Literal["s", "ms", "us", "ns"], typer.Option("--unit", help="Unit of the logged times.")]
+
+
+def pipeline(
+    logs: Logs,
+    min_overlap: MinOverlap = 0.30,
+    unit: Unit = "s",
+    exit_zero: ExitZero = False,
+    *,
+    writing: PageOutput,
+) -> int:
+    """Score how much of logged stage times overlaps, and fail below a share.
+
+    OverlapScore = (sum of stages - period) / (sum of stages - longest stage). Each rank's clock is used for its own
+    stages only.
+    """
+    from timesink.views.ranks import logged_stages_page
+
+    target = writing.sink(logs)
+    page, passed = logged_stages_page(logs, unit, min_overlap)
+    target.show(page)
+    return 0 if passed or exit_zero else 1

@@ -1,15 +1,10 @@
-"""From paths on the command line to the trace that was asked for.
-
-The step time without a profiler: as the user gives it, else as the capture that made the traces measured it.
-"""
+"""From paths on the command line to the trace that was asked for, and to its step time without a profiler."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from timesink.capture.manifest import MANIFEST, step_ms
 from timesink.cli.output import working
@@ -39,31 +34,20 @@ def read_traces(
         return read_all(paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span)
 
 
-StepMs = Annotated[
-    float | None,
-    typer.Option(
-        "--unprofiled-step-ms",
-        metavar="MS",
-        min=0.0,
-        help="The step without a profiler, to price host work against [default: as `timesink capture` timed it].",
-        show_default=False,
-    ),
-]
-
-
 def unprofiled_step_ms(given: float | None, paths: Sequence[Path]) -> float | None:
-    """The value given, else the slowest of the manifests beside the traces; None where neither says."""
+    """Milliseconds of a step without a profiler: as given, else as the capture measured it; None where neither says.
+
+    Of the manifests next to several traces the slowest counts.
+    """
     if given is not None:
         return given or None
-    found = [ms for path in paths if (ms := _stored_ms(path)) is not None]
-    return max(found) if found else None
+    return max((ms for path in paths if (ms := _stored_ms(path)) is not None), default=None)
 
 
 def _stored_ms(path: Path) -> float | None:
     """What the manifest of the trace's folder says, if it is one of timesink's and names the trace."""
-    place = path / MANIFEST if path.is_dir() else path.parent / MANIFEST
     try:
-        manifest = document(place)
+        manifest = document((path if path.is_dir() else path.parent) / MANIFEST)
     except (OSError, ValueError):
         return None
     if not isinstance(manifest, dict) or "timesink_manifest" not in manifest:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.capture.options import translated
+from timesink.cli.capture import translated
+from timesink.cli.options import NoColor, format_option
 from timesink.cli.output import sink
+from timesink.render.formats import Format
 
 
 def command(
@@ -24,8 +25,8 @@ def command(
         list[str] | None,
         typer.Option("--name", metavar="NAME", help="Another host or user to look for; may be repeated."),
     ] = None,
-    form: options.Form = None,
-    no_color: options.NoColor = False,
+    form: Annotated[Format | None, format_option("Page")] = None,
+    no_color: NoColor = False,
 ) -> int:
     """Take what names people, machines and secrets out of a capture.
 
@@ -40,5 +41,5 @@ def command(
         done = redact(file, output, names or ())
     rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
     sheet = Sheet("removed", "Removed", (Column("what", "what"),), rows)
-    sink(form, None, no_color).page(Page(f"Redacted copy: {done.path}", (sheet,)))
+    sink(form, None, no_color).show(Page(f"Redacted copy: {done.path}", (sheet,)))
     return 0

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink, working
-from timesink.cli.reading import StepMs, read_traces, unprofiled_step_ms
+from timesink.cli.options import TRACES, PageOutput, Reading, StepMs
+from timesink.cli.output import working
+from timesink.cli.reading import unprofiled_step_ms
 from timesink.errors import UsageError
 
-Traces = Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=options.TRACES, show_default=False)]
+Traces = Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=TRACES, show_default=False)]
 
 
 def command(
@@ -31,23 +31,20 @@ def command(
     explain_cost: Annotated[
         bool, typer.Option("--explain-cost", help="Show the path that bounds the step, before and after.")
     ] = False,
-    form: options.Form = None,
-    output: options.Output = None,
-    ranks: options.Ranks = None,
-    window: options.Window = None,
-    no_cache: options.NoCache = False,
-    no_color: options.NoColor = False,
+    *,
+    writing: PageOutput,
+    reading: Reading,
 ) -> int:
     """Price changes to a program before they are made.
 
     The trace's dependency graph is replayed with each change and with all of them: old step, new step, what limits it
     next. A gain is a range: p10 and p90 over steps and over what is not known of the change.
     """
-    target = sink(form, output, no_color, paths or ())
+    target = writing.sink(paths or ())
     if list_changes:
         from timesink.views.what_if import grammar_page
 
-        target.page(grammar_page())
+        target.show(grammar_page())
         return 0
     if not paths:
         raise UsageError(
@@ -60,10 +57,10 @@ def command(
     from timesink.whatif.changes import parse_change
 
     parsed = tuple(parse_change(text) for text in changes)
-    trace = read_traces(paths, ranks=ranks, cache=not no_cache, window=window)
+    trace = reading.trace(paths)
     with working("replaying"):
         from timesink.views.what_if import what_if_page
 
         page = what_if_page(trace, parsed, unprofiled_step_ms(unprofiled, paths), explain_cost)
-    target.page(page)
+    target.show(page)
     return 0

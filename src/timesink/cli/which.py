@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink
+from timesink.cli.options import PageOutput
 from timesink.errors import UsageError
 from timesink.untrusted.plain_json import document
 
@@ -32,24 +31,23 @@ def command(
         typer.Option("--from", metavar="FILE", help="A trace, or a diagnosis as JSON: what did it leave undecided?"),
     ] = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Your program.")] = "python train.py",
-    form: options.Form = None,
-    output: options.Output = None,
-    no_color: options.NoColor = False,
+    *,
+    writing: PageOutput,
 ) -> int:
     """Say which profiler answers a question, and its exact command.
 
     Also why not the others, what it costs and what to read first. A list of rules, each with its words; what
     matched is shown. `timesink which "ranks wait for each other"`.
     """
-    target = sink(form, output, no_color)
+    target = writing.sink()
     if source is not None:
-        target.page(undecided_page(undecided_of(source), program))
+        target.show(undecided_page(undecided_of(source), program))
         return 0
     if not symptom and utilisation is None and kernel is None:
         raise UsageError(
             "there is no symptom", remedy='say what is wrong, such as: timesink which "step slow, GPU utilisation 60 %"'
         )
-    target.page(answer_page(" ".join(symptom or ()), utilisation, kernel, program))
+    target.show(answer_page(" ".join(symptom or ()), utilisation, kernel, program))
     return 0
 
 

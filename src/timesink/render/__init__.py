@@ -1,62 +1,36 @@
-"""Diagnoses and pages as text, JSON, Markdown or HTML: one file per format.
+"""Diagnoses, pages, gate results and rules as text, JSON, Markdown or HTML: one file per format.
 
 A renderer computes nothing. Text that comes from a trace is scrubbed here, by each format for what it would obey.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from timesink.render.formats import DEFAULT_WIDTH, Format
+from timesink.render.formats import DEFAULT_WIDTH, WRITERS, Format, Style, formats_of
 
 if TYPE_CHECKING:
+    from timesink.diagnosis.rule import Rule
     from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
 
-__all__ = ["DEFAULT_WIDTH", "Format", "render", "render_page"]
+__all__ = ["DEFAULT_WIDTH", "Format", "Style", "formats_of", "render"]
 
 
-def render(diagnosis: Diagnosis, form: Format, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
-    """The report as one string that ends in a newline. Width and colour matter to text only."""
-    match form:
-        case Format.TEXT:
-            from timesink.render.text import render_diagnosis as as_text
+def render(
+    result: Diagnosis | Page | GateResult | Rule,
+    form: Format,
+    *,
+    width: int = DEFAULT_WIDTH,
+    colour: bool = False,
+    strict: bool = False,
+) -> str:
+    """The result as one string that ends in a newline, written by the function that `WRITERS` names.
 
-            return as_text(diagnosis, width=width, colour=colour)
-        case Format.JSON:
-            from timesink.render.json import render_diagnosis as as_json
-
-            return as_json(diagnosis)
-        case Format.MD:
-            from timesink.render.markdown import render_diagnosis as as_markdown
-
-            return as_markdown(diagnosis)
-        case Format.HTML:
-            from timesink.render.html import render_diagnosis as as_html
-
-            return as_html(diagnosis)
-        case _:
-            assert_never(form)
-
-
-def render_page(page: Page, form: Format, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
-    """The page as one string that ends in a newline. Width and colour matter to text only."""
-    match form:
-        case Format.TEXT:
-            from timesink.render.text import render_page as as_text
-
-            return as_text(page, width=width, colour=colour)
-        case Format.JSON:
-            from timesink.render.json import render_page as as_json
-
-            return as_json(page)
-        case Format.MD:
-            from timesink.render.markdown import render_page as as_markdown
-
-            return as_markdown(page)
-        case Format.HTML:
-            from timesink.render.html import render_page as as_html
-
-            return as_html(page)
-        case _:
-            assert_never(form)
+    Width and colour matter to text only; `strict` to the exit code that a gate's JSON states.
+    """
+    module, _, function = WRITERS[type(result).__name__][form].partition(":")
+    written: str = getattr(import_module(f"timesink.render.{module}"), function)(result, Style(width, colour, strict))
+    return written

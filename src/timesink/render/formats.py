@@ -1,16 +1,67 @@
-"""The formats a diagnosis or a page is written in."""
+"""The formats of results, and which function writes which result in which format.
+
+A format is a file of this folder, a name in `Format`, and a line in `WRITERS` for each class of results that it writes.
+Commands offer the formats that fit what they show, so nothing else names a format (docs/how-to/write-a-format.md).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 DEFAULT_WIDTH = 100
 
 
 class Format(StrEnum):
-    """What a report is written as."""
+    """What a result is written as."""
 
     TEXT = "text"
     JSON = "json"
     MD = "md"
     HTML = "html"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a result is shown: `width` in characters and `colour` matter to text, `strict` to the exit code of a gate."""
+
+    width: int = DEFAULT_WIDTH
+    colour: bool = False
+    strict: bool = False
+
+
+# Class of the result, format, and the function (result, style) -> text: `module:function` of this folder.
+WRITERS: Mapping[str, Mapping[Format, str]] = {
+    "Diagnosis": {
+        Format.TEXT: "text:render_diagnosis",
+        Format.JSON: "json:render_diagnosis",
+        Format.MD: "markdown:render_diagnosis",
+        Format.HTML: "html:render_diagnosis",
+    },
+    "Page": {
+        Format.TEXT: "text:render_page",
+        Format.JSON: "json:render_page",
+        Format.MD: "markdown:render_page",
+        Format.HTML: "html:render_page",
+    },
+    "GateResult": {
+        Format.TEXT: "gate.pages:render_text",
+        Format.JSON: "gate.json:render",
+        Format.MD: "gate.markdown:render",
+        Format.HTML: "gate.pages:render_html",
+    },
+    "Rule": {
+        Format.TEXT: "rule_page:render_text",
+        Format.JSON: "rule_page:render_json",
+        Format.MD: "rule_page:render_markdown",
+        Format.HTML: "rule_page:render_html",
+    },
+}
+# Formats that a file asks for by its name.
+SUFFIXES = {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD, ".html": Format.HTML}
+
+
+def formats_of(*results: str) -> tuple[Format, ...]:
+    """The formats in which each of these classes of results can be written, in the order of `Format`."""
+    return tuple(form for form in Format if all(form in WRITERS[result] for result in results))

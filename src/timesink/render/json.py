@@ -23,6 +23,7 @@ from timesink.diagnosis.verdicts import (
     StepFigures,
     Undecided,
 )
+from timesink.render.formats import Style
 from timesink.units import ms
 from timesink.untrusted.scrub import scrub_values
 from timesink.views.page import Page
@@ -31,12 +32,12 @@ SCHEMA_VERSION = 1
 SHOWN_ROWS = 1_000
 
 
-def render_diagnosis(diagnosis: Diagnosis) -> str:
+def render_diagnosis(diagnosis: Diagnosis, _style: Style) -> str:
     """The document as indented JSON text."""
     return json_text(document(diagnosis))
 
 
-def render_page(page: Page) -> str:
+def render_page(page: Page, _style: Style) -> str:
     """Every sheet of the page as a list of objects, under the sheet's key."""
     sheets = {
         sheet.key: [dict(zip((column.key for column in sheet.columns), row, strict=True)) for row in sheet.rows]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from timesink.diagnosis.verdicts import Diagnosis, Evidence
+from timesink.render.formats import Style
 from timesink.render.parts import (
     Group,
     clear_text,
@@ -30,7 +31,7 @@ _PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|~&$!])")
 _AUTOMATIC = re.compile(r"(@|#)(?=\w)|(:)(?=//)|(\bwww)(?=\.)", re.IGNORECASE)
 
 
-def render_diagnosis(diagnosis: Diagnosis) -> str:
+def render_diagnosis(diagnosis: Diagnosis, _style: Style) -> str:
     """The whole report; headings begin at level 2, so that it fits into a larger page."""
     lines = [f"## Bottleneck: {code(diagnosis.bottleneck.value)}", "", escaped(diagnosis.statement), ""]
     lines += [f"Trace: {escaped(sources_text(diagnosis))}  ", f"Steps: {escaped(steps_text(diagnosis.steps))}", ""]
@@ -43,7 +44,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> str:
     return defuse_lines("\n".join(lines).rstrip("\n") + "\n")
 
 
-def render_page(page: Page) -> str:
+def render_page(page: Page, _style: Style) -> str:
     """The title, every sheet as a table, then the notes."""
     lines = [f"## {escaped(page.title)}"]
     for sheet in page.sheets:

@@ -1,9 +1,15 @@
-"""A rule as a page: its docstring, its limits, what it reads, its cases. The reference and `explain` show the same."""
+"""A rule as a page: its docstring, its limits, what it reads, its cases. The reference and `explain` show the same.
+
+Each `render_*` writes the page in one format.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Card
+from timesink.render.formats import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.values import limit_value_text
 from timesink.views.page import Column, Sheet
@@ -14,6 +20,45 @@ LIMITS = (
     Column("why", "why"),
     Column("source", "source"),
 )
+
+
+def render_text(rule: Rule, style: Style) -> str:
+    """The page as a terminal shows it; its words are ours, so Markdown may act here."""
+    from rich.markdown import Markdown
+
+    from timesink.render.text import console_text, text_console
+
+    console = text_console(min(style.width, 100), style.colour)
+    console.print(Markdown(rule_markdown(rule), hyperlinks=False))
+    return console_text(console)
+
+
+def render_json(rule: Rule, _style: Style) -> str:
+    """What the rule declares, as one JSON object."""
+    from timesink.render.json import json_text
+
+    return json_text(
+        {
+            "schema_version": 1,
+            "card": asdict(rule.card),
+            "limits": {name: asdict(limit) for name, limit in rule.limits.items()},
+            "needs": [table.name for table in rule.needs],
+            "reads": [table.name for table in rule.reads],
+            "capture": rule.capture,
+        }
+    )
+
+
+def render_markdown(rule: Rule, _style: Style) -> str:
+    """The page in Markdown, without its cases."""
+    return rule_markdown(rule) + "\n"
+
+
+def render_html(rule: Rule, _style: Style) -> str:
+    """The page for a browser."""
+    from timesink.render.html import render_prose
+
+    return render_prose(f"{rule.card.code} {rule.card.name}", rule_markdown(rule))
 
 
 def rule_markdown(rule: Rule, cases: str = "") -> str:

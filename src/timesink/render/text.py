@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
-from timesink.render.formats import DEFAULT_WIDTH
+from timesink.render.formats import Style
 from timesink.render.parts import (
     Group,
     clear_text,
@@ -39,9 +39,9 @@ _TIE = "\ue000"
 _FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
 
 
-def render_diagnosis(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
+def render_diagnosis(diagnosis: Diagnosis, style: Style) -> str:
     """The whole report; without colour it holds no escape sequence."""
-    console = text_console(width, colour)
+    console = text_console(style.width, style.colour)
     _verdict(console, diagnosis)
     _figures(console, diagnosis)
     for group in grouped(diagnosis):
@@ -51,14 +51,14 @@ def render_diagnosis(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, colour
     return console_text(console)
 
 
-def render_page(page: Page, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
+def render_page(page: Page, style: Style) -> str:
     """The title, every sheet as a table, then the notes."""
-    console = text_console(width, colour)
+    console = text_console(style.width, style.colour)
     console.print(Text(scrub_sentence(page.title), style="bold"))
     for sheet in page.sheets:
         console.print()
         console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
-        console.print(_table(sheet, width) if sheet.rows else Text("nothing"))
+        console.print(_table(sheet, style.width) if sheet.rows else Text("nothing"))
         if sheet.note:
             console.print(Text(scrub_sentence(sheet.note), style="dim"))
     for note in page.notes:

@@ -12,16 +12,16 @@ import typer
 
 from timesink import __version__
 from timesink.cli import options
-from timesink.cli.output import sink
+from timesink.cli.output import sink, tell
 from timesink.cli.verify import setup as given
 from timesink.cli.verify.gate import counters
-from timesink.cli.verify.setup import facts, one_command, session, step_source, tell
+from timesink.cli.verify.setup import facts, one_command, session, step_source
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
     from timesink.verify.baseline import Baseline
 
-app = typer.Typer(
+app = options.Commands(
     help="Keep baselines: run summaries of the trunk, committed beside the code.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -65,7 +65,7 @@ def update(
     keep: given.Keep = None,
     suite: given.Suite = "default",
     root: given.Root = Path(".timesink"),
-    output: options.Output = None,
+    output: options.OutputFile = None,
 ) -> int:
     """Run the program, add its runs to the baseline of this environment, and show the difference."""
     from timesink.verify import baseline as baselines
@@ -125,8 +125,8 @@ def stored(path: Path, fresh: bool) -> Baseline | None:
 def show(
     suite: given.Suite = "default",
     root: given.Root = Path(".timesink"),
-    form: options.Form = None,
-    output: options.Output = None,
+    form: given.Form = None,
+    output: options.OutputFile = None,
     no_color: options.NoColor = False,
 ) -> int:
     """List the stored baselines of a suite."""
@@ -154,5 +154,5 @@ def show(
         for path, one in found
     )
     page = Page(f"Baselines of suite {suite}", (Sheet("baselines", "Baselines", columns, rows),))
-    sink(form, output, no_color).page(page)
+    sink(form, output, no_color).show(page)
     return 0

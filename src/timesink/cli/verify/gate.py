@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, assert_never
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timesink.cli import options
-from timesink.cli.output import Sink, sink
+from timesink.cli.output import Sink, sink, tell
 from timesink.cli.reading import read_traces
 from timesink.cli.verify import setup as given
-from timesink.cli.verify.setup import facts, one_command, plan, session, share, step_source, tell, two_commands
+from timesink.cli.verify.setup import facts, one_command, plan, session, share, step_source, two_commands
 from timesink.errors import UsageError
 from timesink.render.formats import Format
 from timesink.verify.outcomes import GateResult, GateRow, RunRow
@@ -119,29 +119,13 @@ class Files:
 
 def write(result: GateResult, sink: Sink, files: Files, *, strict: bool, exit_zero: bool) -> int:
     """Write everything; return the exit code. In GitHub Actions annotations and step summary come by themselves."""
-    sink.write(_rendered(result, sink, strict))
+    sink.show(result, strict=strict)
     for path, render in _renderers(strict, files):
         if path is not None:
             Sink(Format.TEXT, path, sink.width, False).write(render(result))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         _github(result)
     return 0 if exit_zero else result.exit_code(strict=strict)
-
-
-def _rendered(result: GateResult, sink: Sink, strict: bool) -> str:
-    from timesink.render import render_page
-    from timesink.render.gate import json as gate_json
-    from timesink.render.gate import markdown, pages
-
-    match sink.form:
-        case Format.TEXT | Format.HTML:
-            return render_page(pages.page(result), sink.form, width=sink.width, colour=sink.colour)
-        case Format.JSON:
-            return gate_json.render(result, strict=strict)
-        case Format.MD:
-            return markdown.render(result)
-        case _:
-            assert_never(sink.form)
 
 
 def _renderers(strict: bool, files: Files) -> list[tuple[Path | None, Callable[[GateResult], str]]]:
@@ -249,8 +233,8 @@ def command(
     suite: given.Suite = "default",
     root: given.Root = Path(".timesink"),
     artefact: Artefact = "",
-    form: options.Form = None,
-    output: options.Output = None,
+    form: given.Form = None,
+    output: options.OutputFile = None,
     junit_xml: given.Junit = None,
     openmetrics: given.OpenMetrics = None,
     gitlab_codequality: given.CodeQuality = None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from timesink.verify.ledger import Entry, Gain
     from timesink.views.page import Page
 
-app = typer.Typer(help="Keep predictions and what became of them.", rich_markup_mode=None)
+app = options.Commands(help="Keep predictions and what became of them.", rich_markup_mode=None)
 
 Predicted = Annotated[
     str | None,
@@ -36,8 +36,8 @@ Change = Annotated[str, typer.Option("--change", metavar="TEXT", help="The commi
 def list_entries(
     context: typer.Context,
     root: given.Root = Path(".timesink"),
-    form: options.Form = None,
-    output: options.Output = None,
+    form: given.Form = None,
+    output: options.OutputFile = None,
     no_color: options.NoColor = False,
 ) -> int | None:
     """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
@@ -46,7 +46,7 @@ def list_entries(
         return None
     from timesink.verify import ledger
 
-    sink(form, output, no_color).page(_page(ledger.read(root / "ledger.jsonl")))
+    sink(form, output, no_color).show(_page(ledger.read(root / "ledger.jsonl")))
     return 0
 
 
@@ -85,7 +85,7 @@ def close(
         raise UsageError(f"{outcome!r} is no outcome", remedy=f"choose one of: {', '.join(Outcome)}")
     path = context.obj / "ledger.jsonl"
     entry = ledger.close(path, number, Outcome(outcome), _gain(measured), note, change)
-    sink(None, None, True).page(_page([entry]))
+    sink(None, None, True).show(_page([entry]))
     return 0
 
 

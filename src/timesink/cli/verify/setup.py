@@ -5,7 +5,6 @@ Options of the commands that run programs, declared once so that they mean the s
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timesink.cli.options import format_option
 from timesink.errors import UsageError
-from timesink.untrusted.scrub import scrub_sentence
+from timesink.render.formats import Format
 
 if TYPE_CHECKING:
     from timesink.verify.experiment import ExperimentPlan
@@ -120,12 +120,7 @@ def session(
         yield Launcher(commands, source, folder, watch, timeout_s)
 
 
-def tell(line: str) -> None:
-    """Progress on stderr; reports go to stdout."""
-    sys.stderr.write(f"{scrub_sentence(line)}\n")
-    sys.stderr.flush()
-
-
+Form = Annotated[Format | None, format_option("Page", "GateResult")]
 Program = Annotated[
     list[str] | None,
     typer.Argument(metavar="-- CMD...", help="The program and its arguments; no shell runs.", show_default=False),

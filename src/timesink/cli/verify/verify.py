@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli import options
-from timesink.cli.output import sink
+from timesink.cli.output import sink, tell
 from timesink.cli.verify import setup as given
 from timesink.cli.verify.gate import Files, write
-from timesink.cli.verify.setup import facts, one_command, plan, session, step_source, tell, two_commands
+from timesink.cli.verify.setup import facts, one_command, plan, session, step_source, two_commands
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def command(
     suite: given.Suite = "",
     ledger: given.LedgerEntry = None,
     root: given.Root = Path(".timesink"),
-    form: options.Form = None,
-    output: options.Output = None,
+    form: given.Form = None,
+    output: options.OutputFile = None,
     junit_xml: given.Junit = None,
     openmetrics: given.OpenMetrics = None,
     comment: given.Comment = None,
@@ -101,8 +101,8 @@ def calibrate(
     timeout: given.Timeout = 1800,
     keep: given.Keep = None,
     root: given.Root = Path(".timesink"),
-    form: options.Form = None,
-    output: options.Output = None,
+    form: given.Form = None,
+    output: options.OutputFile = None,
     no_color: options.NoColor = False,
 ) -> int:
     """Measure how much runs of one unchanged program differ here.
@@ -127,7 +127,7 @@ def calibrate(
     if unsettled := sum(not row.settled for row in rows):
         notes.append(f"{unsettled} of {len(rows)} runs never settle; their second half was used")
     found = calibration.store(path, here, made.text, rows)
-    target.page(_page(path, found, rows, notes))
+    target.show(_page(path, found, rows, notes))
     return 0
 
 

@@ -6,6 +6,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
+from timesink.render.formats import Style
 from timesink.render.gate.words import headline
 from timesink.render.json import json_text
 from timesink.verify.outcomes import ChangeVerdict, Contribution, FindingChange, GateResult, GateRow, RunRow
@@ -13,9 +14,9 @@ from timesink.verify.outcomes import ChangeVerdict, Contribution, FindingChange,
 SCHEMA_VERSION = 1
 
 
-def render(result: GateResult, *, strict: bool = False) -> str:
+def render(result: GateResult, style: Style) -> str:
     """The document as indented ASCII JSON."""
-    return json_text(document(result, strict=strict))
+    return json_text(document(result, strict=style.strict))
 
 
 def schema() -> dict[str, Any]:

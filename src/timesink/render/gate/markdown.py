@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from timesink.render.formats import Style
 from timesink.render.gate import pages
 from timesink.render.gate.words import MARKS, SHOWN_ROWS, headline
 from timesink.render.markdown import escaped, markdown_table
@@ -17,7 +18,7 @@ from timesink.views.page import Sheet
 COMMENT_BYTES = 65_000
 
 
-def render(result: GateResult) -> str:
+def render(result: GateResult, _style: Style | None = None) -> str:
     """The comment. Its first line is the marker by which a workflow finds the comment to replace."""
     return f"{marker(result.suite)}\n{body(result, COMMENT_BYTES - len(marker(result.suite)) - 1)}"
 

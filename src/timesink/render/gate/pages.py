@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timesink.render import Format, Style, render
 from timesink.render.gate.words import (
     MARKS,
     change_text,
@@ -18,6 +19,16 @@ from timesink.verify.outcomes import GateResult
 from timesink.views.page import Column, Page, Sheet
 
 SHOWN_CONTRIBUTIONS = 15
+
+
+def render_text(result: GateResult, style: Style) -> str:
+    """The page for a terminal."""
+    return render(page(result), Format.TEXT, width=style.width, colour=style.colour)
+
+
+def render_html(result: GateResult, _style: Style) -> str:
+    """The page for a browser."""
+    return render(page(result), Format.HTML)
 
 
 def page(result: GateResult) -> Page:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from timesink import __version__
 from timesink.diagnosis.verdicts import Diagnosis
+from timesink.render.formats import Style
 from timesink.render.html.figures import bars, heat_rows
 from timesink.render.html.findings import prose, shown_findings
 from timesink.render.html.island import island
@@ -16,7 +18,10 @@ from timesink.render.svg import chart_svg
 from timesink.views.figures import Report, Section
 from timesink.views.page import Page, Sheet
 
-__all__ = ["render", "render_diagnosis", "render_page", "render_prose"]
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+
+__all__ = ["html_report", "render", "render_diagnosis", "render_page", "render_prose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,15 @@ def _appendix(section: Section) -> Appendix:
     return Appendix(section.key, section.title, section.page, pictures, section.folds)
 
 
+def html_report(trace: Trace, diagnosis: Diagnosis) -> str:
+    """The page of `timesink report`: the diagnosis of this trace with timelines, steps, kernels and operators."""
+    from timesink.views.report import report_of  # which needs every measure; the other pages here need none
+
+    return render(report_of(trace, diagnosis))
+
+
 def render(report: Report) -> str:
-    """The page of `timesink report`."""
+    """A report as one HTML document."""
     diagnosis = report.diagnosis
     return document(
         "report.html.j2",
@@ -63,12 +75,12 @@ def render(report: Report) -> str:
     )
 
 
-def render_diagnosis(diagnosis: Diagnosis) -> str:
+def render_diagnosis(diagnosis: Diagnosis, _style: Style) -> str:
     """A diagnosis alone, where its trace is not at hand: no timelines, no step series, no kernels."""
     return render(Report(diagnosis))
 
 
-def render_page(page: Page) -> str:
+def render_page(page: Page, _style: Style) -> str:
     """A page of tables, sortable."""
     return document("page.html.j2", Assets(plot=False, script=True), {"title": page.title, "page": page}, None)
 

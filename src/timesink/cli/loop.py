@@ -1,6 +1,6 @@
 """`timesink loop`: capture, diagnose, capture what is still open, and join it all in one folder.
 
-The stages of `timesink loop`: each is made once, and taken from its folder when the loop runs again.
+Each stage is made once, and taken from its folder when the loop runs again.
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timesink.capture.manifest import MANIFEST, Capture
-from timesink.cli import options
-from timesink.cli.capture import options as given
-from timesink.cli.capture.options import translated
-from timesink.cli.output import sink
+from timesink.cli.capture import Active, Program, Settle, Timed, Timeout, translated
+from timesink.cli.options import NoColor, format_option
+from timesink.cli.output import sink, tell
 from timesink.cli.reading import read_traces, unprofiled_step_ms
-from timesink.cli.verify.setup import tell
+from timesink.render.formats import Format
 from timesink.units import share_text
 from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from timesink.capture.manifest import Capture
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LoopStage:
     """One capture of the loop, or why it was not made."""
 
     name: str
@@ -44,7 +42,7 @@ class Stages:
     """The loop's folder. `make` captures unless the stage's manifest is there; a broken attempt is moved aside."""
 
     folder: Path
-    done: list[Stage] = field(default_factory=list)
+    done: list[LoopStage] = field(default_factory=list)
 
     def make(self, name: str, why: str, capture: Callable[[Path], Capture]) -> Capture:
         """The stage's capture: taken up if it exists, else made now."""
@@ -54,13 +52,13 @@ class Stages:
         if not resumed and place.exists():
             place.rename(_free_name(place))
         found = Capture.load(place) if resumed else capture(place)
-        self.done.append(Stage(name, found, why, resumed))
+        self.done.append(LoopStage(name, found, why, resumed))
         return found
 
     def skip(self, name: str, why: str) -> None:
         """The stage is not needed, or cannot be made."""
         tell(f"loop: {name}: left out: {why}")
-        self.done.append(Stage(name, None, why))
+        self.done.append(LoopStage(name, None, why))
 
 
 def stored_stages(stages: Stages) -> str:
@@ -87,17 +85,17 @@ def _free_name(place: Path) -> Path:
 
 
 def command(
-    program: given.Program = None,
+    program: Program = None,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of all stages.")] = Path("loop"),
-    steps: given.Active = 6,
-    settle: given.Settle = 5,
-    timed: given.Timed = 10,
+    steps: Active = 6,
+    settle: Settle = 5,
+    timed: Timed = 10,
     always: Annotated[
         bool, typer.Option("--all", help="Make every stage, also where nothing is left unexplained.")
     ] = False,
-    timeout: given.Timeout = 3600,
-    form: options.Form = None,
-    no_color: options.NoColor = False,
+    timeout: Timeout = 3600,
+    form: Annotated[Format | None, format_option("Diagnosis")] = None,
+    no_color: NoColor = False,
 ) -> int:
     """Capture, diagnose, capture what is still open, and join it all.
 
@@ -114,7 +112,7 @@ def command(
         made = Loop(tuple(program or ()), (settle, timed, steps), shared, stages, always)
         diagnosis = made.run()
     _write(out, diagnosis, stages)
-    target.diagnosis(diagnosis)
+    target.show(diagnosis)
     return 0
 
 
@@ -215,7 +213,7 @@ class Loop:
 
 def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:
     """The joined diagnosis for people and for programs, and what was made for it."""
-    from timesink.render import Format, render
+    from timesink.render import render
 
     for name, form in (("diagnosis.md", Format.MD), ("diagnosis.json", Format.JSON)):
         write_whole(out / name, render(diagnosis, form))

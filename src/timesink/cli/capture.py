@@ -1,0 +1,361 @@
+"""`timesink capture`: run a program under the right profiler, with the right flags.
+
+`torch`, `nsys` and `ncu` share the options of `Run`. What a capture shows is at the end: its files and figures, or the
+command that it would run, or whether it could.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timesink.capture.errors import CaptureError, Fault
+from timesink.cli.options import Commands
+from timesink.cli.output import sink
+from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
+
+if TYPE_CHECKING:
+    from timesink.capture.manifest import Capture
+    from timesink.capture.running import Settings
+    from timesink.capture.tools import Tool
+
+app = Commands(
+    help="Record a program with torch.profiler, nsys or ncu.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Program = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- CMD...", help="The program and its arguments; no shell runs.", show_default=False),
+]
+Active = Annotated[int, typer.Option("--steps", metavar="N", help="Steps to record.")]
+Settle = Annotated[int, typer.Option("--settle", metavar="N", help="Steps to warm the program up.")]
+Timed = Annotated[int, typer.Option("--timed", metavar="N", help="Steps to time without a profiler.")]
+WarmUp = Annotated[int, typer.Option("--warm-up", metavar="N", help="Steps under the profiler that are dropped.")]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="S", help="Longest a run may take, in seconds.")]
+Unprofiled = Annotated[
+    str,
+    typer.Option(
+        "--unprofiled",
+        metavar="HOW",
+        help="Time steps without a profiler: inside (same run, before recording), separate (a run of its own), none.",
+    ),
+]
+AutoRanges = Annotated[
+    bool, typer.Option("--auto-ranges", help="Mark data, forward, backward, optimizer and checkpoint (PyTorch).")
+]
+Memory = Annotated[bool, typer.Option("--memory", help="Record allocations and memory use.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a program is run under a profiler, whichever it is."""
+
+    program: Program = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="Folder for the capture [default: captures/TIME-TOOL].",
+            show_default=False,
+        ),
+    ] = None
+    settle: Settle = 5
+    timed: Timed = 10
+    whole: Annotated[bool, typer.Option("--whole", help="Record the whole program: for programs without steps.")] = (
+        False
+    )
+    keep_running: Annotated[
+        bool, typer.Option("--keep-running", help="Let the program go on once its steps are recorded.")
+    ] = False
+    timeout: Timeout = 3600
+    config_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config-file", metavar="FILE", help="Keep the hash of this file; may be repeated.", show_default=False
+        ),
+    ] = None
+    print_only: Annotated[bool, typer.Option("--print", help="Print the command that would run, and stop.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check tool, options and disk, and stop.")] = False
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The program and its arguments."""
+        return self.program or ()
+
+    def settings(self, tool: str, active: int, warm_up: int, **others: Any) -> Settings:
+        """These options as settings; `others` are further fields. `CaptureError` for numbers that make no sense."""
+        from timesink.capture.running import Settings, default_folder
+        from timesink.capture.schedule import StepSchedule
+
+        if absent := [path for path in self.config_file or () if not path.is_file()]:
+            raise CaptureError(Fault.REQUEST, f"there is no file {absent[0]}", remedy="check --config-file")
+        return Settings(
+            self.out if self.out is not None else default_folder(tool),
+            StepSchedule(self.settle, self.timed, warm_up, active),
+            whole=self.whole,
+            keep_running=self.keep_running,
+            timeout_s=self.timeout,
+            config_files=tuple(self.config_file or ()),
+            **others,
+        )
+
+    def shown(self, settings: Settings, argv: Sequence[str], environment: Mapping[str, str], tool: Tool | None) -> int:
+        """Print the command that would run, or check that it could; nothing is run."""
+        return show_command(argv, environment) if self.print_only else show_check(settings, argv, tool)
+
+
+@app.command("torch")
+def torch(
+    steps: Active = 6,
+    warm_up: WarmUp = 2,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Record Python stacks: slow, but names lines.")] = False,
+    memory: Memory = False,
+    shapes: Annotated[bool, typer.Option("--shapes/--no-shapes", help="Record shapes of operands.")] = True,
+    auto_ranges: AutoRanges = False,
+    *,
+    run: Run,
+) -> int:
+    """Which operator, which line: PyTorch's own profiler, one trace per rank, no change to the script.
+
+    torchrun, srun and mpirun work. A step ends at timesink.step(), else at the program's own profiler.step(), else at
+    the first optimizer's step, else (inference) at a call of the outermost module.
+    """
+    with translated():
+        from timesink.capture.running import agent_environment
+        from timesink.capture.torch_run import TorchOptions, capture_torch, torch_plan
+
+        chosen = TorchOptions(shapes, stacks, memory)
+        settings = run.settings("torch", steps, warm_up, auto_ranges=auto_ranges)
+        if run.print_only or run.dry_run:
+            return run.shown(settings, run.words, agent_environment(torch_plan(chosen, settings)), None)
+        return finished(capture_torch(run.words, chosen, settings))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NsysRecord:
+    """What Nsight Systems records, and when."""
+
+    trace: Annotated[str, typer.Option("--trace", metavar="A,B", help="What nsys traces.")] = "cuda,nvtx,osrt"
+    gpu_metrics: Annotated[bool, typer.Option("--gpu-metrics", help="Sample GPU counters (needs permission).")] = False
+    python_gil: Annotated[bool, typer.Option("--python-gil", help="Trace Python's interpreter lock.")] = False
+    cpu_samples: Annotated[bool, typer.Option("--cpu-samples", help="Sample CPU stacks: large reports.")] = False
+    memory: Memory = False
+    whole_graphs: Annotated[bool, typer.Option("--whole-graphs", help="One record per CUDA graph launch.")] = False
+    delay: Annotated[
+        float | None, typer.Option("--delay", metavar="S", help="For servers: wait.", show_default=False)
+    ] = None
+    duration: Annotated[
+        float | None, typer.Option("--duration", metavar="S", help="For servers: record.", show_default=False)
+    ] = None
+
+
+@app.command("nsys")
+def nsys(
+    steps: Active = 6,
+    warm_up: WarmUp = 2,
+    unprofiled: Unprofiled = "inside",
+    auto_ranges: AutoRanges = False,
+    keep_report: Annotated[
+        bool, typer.Option("--keep-report", help="Keep the .nsys-rep, which holds your whole environment.")
+    ] = False,
+    tool: Annotated[Path | None, typer.Option("--nsys", metavar="PATH", help="This nsys.", show_default=False)] = None,
+    *,
+    run: Run,
+    record: NsysRecord,
+) -> int:
+    """Where the gaps are: Nsight Systems, any program, all processes in one report.
+
+    The report is exported to SQLite and redacted. Programs that are not Python are recorded whole, as are servers, with
+    --delay and --duration.
+    """
+    with translated():
+        from timesink.capture.nsys_run import NsysOptions, capture_nsys, nsys_by_range, nsys_command
+        from timesink.capture.running import agent_environment, range_plan
+        from timesink.capture.tools import installed_tool
+
+        chosen = NsysOptions(
+            tuple(part.strip() for part in record.trace.split(",")),
+            record.gpu_metrics,
+            record.python_gil,
+            "graph" if record.whole_graphs else "node",
+            record.cpu_samples,
+            record.memory,
+            record.delay,
+            record.duration,
+        )
+        kept = {"unprofiled": unprofiled, "auto_ranges": auto_ranges, "keep_report": keep_report}
+        settings = run.settings("nsys", steps, warm_up, **kept)
+        profiler = installed_tool("nsys", tool)
+        if not (run.print_only or run.dry_run):
+            return finished(capture_nsys(run.words, profiler, chosen, settings))
+        by_range = nsys_by_range(run.words, chosen, settings)
+        argv = nsys_command(profiler, chosen, settings.out / "report", run.words, by_range)
+        environment = agent_environment(range_plan(settings, False)) if by_range else {}
+        return run.shown(settings, argv, environment, profiler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcuRecord:
+    """Which kernels Nsight Compute replays, how, and what it reads of them."""
+
+    kernels: Annotated[
+        str | None, typer.Option("--kernels", metavar="REGEX", help="Only kernels like this.", show_default=False)
+    ] = None
+    nvtx: Annotated[
+        list[str] | None, typer.Option("--nvtx", metavar="RANGE", help="Only in this NVTX range.", show_default=False)
+    ] = None
+    launch_skip: Annotated[int, typer.Option("--launch-skip", metavar="N", help="Kernels to leave out first.")] = 0
+    launch_count: Annotated[int, typer.Option("--launch-count", metavar="N", help="Most kernels to profile.")] = 30
+    set_name: Annotated[
+        str,
+        typer.Option(
+            "--set", metavar="NAME", help="basic, detailed, full, roofline; rules: what timesink's rules need."
+        ),
+    ] = "detailed"
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="A,B", help="These metrics instead of a set.", show_default=False)
+    ] = None
+    replay: Annotated[str, typer.Option("--replay", metavar="MODE", help="kernel, application, range, app-range.")] = (
+        "kernel"
+    )
+    clocks: Annotated[
+        str, typer.Option("--clocks", metavar="HOW", help="none: as the program runs; base: locked, and slower.")
+    ] = "none"
+    caches: Annotated[
+        str, typer.Option("--caches", metavar="HOW", help="all: flushed before each replay; none: warm.")
+    ] = "all"
+    source: Annotated[bool, typer.Option("--source", help="Keep the source in the report: large.")] = False
+
+
+@app.command("ncu")
+def ncu(
+    steps: Active = 1,
+    unprofiled: Unprofiled = "none",
+    tool: Annotated[Path | None, typer.Option("--ncu", metavar="PATH", help="This ncu.", show_default=False)] = None,
+    *,
+    run: Run,
+    record: NcuRecord,
+) -> int:
+    """Why one kernel is slow: Nsight Compute replays the kernels of a step of rank 0 and reads their counters.
+
+    NCCL's kernels are left out: replayed, they hang. Clocks are left alone, so that times are those of the program.
+    """
+    with translated():
+        from timesink.capture.ncu_run import NcuOptions, capture_ncu, ncu_by_range, ncu_command
+        from timesink.capture.running import agent_environment, range_plan
+        from timesink.capture.tools import installed_tool
+
+        chosen = NcuOptions(
+            record.set_name,
+            tuple(record.metrics.split(",")) if record.metrics else (),
+            (),
+            record.kernels,
+            tuple(record.nvtx or ()),
+            record.launch_skip,
+            record.launch_count,
+            record.replay,
+            record.clocks,
+            record.caches,
+            source=record.source,
+        )
+        settings = run.settings("ncu", steps, 0, unprofiled=unprofiled)
+        profiler = installed_tool("ncu", tool)
+        if not (run.print_only or run.dry_run):
+            return finished(capture_ncu(run.words, profiler, chosen, settings))
+        by_range = ncu_by_range(run.words, settings)
+        argv = ncu_command(profiler, chosen, settings.out / "kernels.ncu-rep", run.words, by_range)
+        environment = agent_environment(range_plan(settings, True)) if by_range else {}
+        return run.shown(settings, argv, environment, profiler)
+
+
+_KINDS: dict[Fault, type[TimesinkError]] = {
+    Fault.REQUEST: UsageError,
+    Fault.MISSING: MissingTool,
+    Fault.FAILED: ToolFailed,
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """A `CaptureError` in the block leaves it as the error of that kind."""
+    try:
+        yield
+    except CaptureError as error:
+        raise _KINDS[error.fault](error.message, remedy=error.remedy) from error
+
+
+def show_command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The command line, fit to paste into a shell."""
+    if not argv:
+        raise UsageError("no program to run", remedy="write it after --, such as: -- python train.py")
+    words = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+    sys.stdout.write(" ".join([*words, shlex.join(argv)]) + "\n")
+    return 0
+
+
+def show_check(settings: Settings, argv: Sequence[str], tool: Tool | None = None) -> int:
+    """That nothing stands in the way: the program exists, the tool takes its options, the folder is free."""
+    from timesink.capture.running import is_python, ready_folder
+
+    is_python(argv)
+    if shutil.which(argv[0]) is None:
+        raise UsageError(f"there is no program {argv[0]!r}", remedy="check the path and the spelling")
+    existed = settings.out.exists()
+    ready_folder(settings.out)
+    if not existed:
+        settings.out.rmdir()
+    named = f"{tool.title} at {tool.path}" if tool is not None else "torch.profiler, in the program"
+    sys.stdout.write(f"ready: {named}, into {settings.out}, {settings.steps.total} steps\n")
+    return 0
+
+
+def show_capture(done: Capture) -> None:
+    """Files, step times with and without the profiler, what is missing, and what to do with it."""
+    from timesink.views.page import Column, Page, Sheet
+
+    files = tuple(
+        (
+            entry["file"],
+            entry["bytes"],
+            ", ".join(f"{count} {kind}" for kind, count in entry["counts"].items() if count),
+        )
+        for entry in done.manifest["files"]
+    )
+    columns = (Column("file", "file", is_name=True), Column("size", "size", "bytes"), Column("holds", "holds"))
+    sheets = [Sheet("files", "Files", columns, files)]
+    if done.unprofiled_step_ms is not None or done.profiled_step_ms is not None:
+        ratio = None if done.overhead_ratio is None else done.overhead_ratio
+        times = (
+            Column("unprofiled_step_ms", "without profiler", "ms"),
+            Column("profiled_step_ms", "recorded", "ms"),
+            Column("overhead_ratio", "longer by", "ratio"),
+        )
+        row = (done.unprofiled_step_ms, done.profiled_step_ms, ratio)
+        sheets.append(Sheet("steps", "Step", times, (row,), "medians; of several ranks the slowest"))
+    what = "kernels" if done.manifest["tool"]["name"] == "ncu" else "diagnose"
+    target = done.files[0] if what == "kernels" and done.files else done.folder
+    notes = (
+        *done.missing,
+        *done.doubts,
+        *([] if done.missing else [f"next: timesink {what} {shlex.quote(str(target))}"]),
+    )
+    title = f"Captured into {done.folder}" if done.is_complete else f"Incomplete capture in {done.folder}"
+    sink(None, None, False).show(Page(title, tuple(sheets), notes))
+
+
+def finished(done: Capture) -> int:
+    """Show the capture; the exit code is 5 where something is missing from it."""
+    show_capture(done)
+    return 0 if done.is_complete else 5

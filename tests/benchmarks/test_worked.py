@@ -28,7 +28,7 @@ RESULT: dict[str, Any] = {
             "verdict": {"bottleneck": "pointwise_unfused"},
             "named": [
                 {"code": "KRN109", "name": "far", "recoverable_ms_per_step": {"value": 0.5}},
-                {"code": "KRN104", "name": "pointwise-chains", "recoverable_ms_per_step": {"value": 0.4}},
+                {"code": "KRN104", "name": "pointwise-unfused", "recoverable_ms_per_step": {"value": 0.4}},
             ],
         },
         "fast": {"verdict": {"bottleneck": "none"}, "named": []},

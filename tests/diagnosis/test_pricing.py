@@ -8,10 +8,10 @@ import pytest
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.tables import trace_of
 
-from timesink.diagnosis.pricing import bound_price, replay_price, shared
-from timesink.diagnosis.rule import Facts
+from timesink.diagnosis.pricing import bound_price, price, share_claims
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.model.intervals import Intervals
+from timesink.model.trace import Trace
 from timesink.whatif.changes.host import RemoveSyncs
 
 MS = 1_000_000
@@ -23,42 +23,42 @@ def finding(claim: Intervals, **more: object) -> Finding:
 
 
 @pytest.fixture
-def facts() -> Facts:
-    return Facts(trace_of(STEPPED))
+def trace() -> Trace:
+    return trace_of(STEPPED)
 
 
-def test_without_a_change_the_price_is_the_bound_of_the_claim(facts: Facts) -> None:
+def test_without_a_change_the_price_is_the_bound_of_the_claim(trace: Trace) -> None:
     claimed = finding(Intervals.one(0, 54 * MS))
-    assert replay_price(claimed, facts) == bound_price(claimed, facts)
-    assert bound_price(claimed, facts) == Quantity(9.0, "ms", low=0.0, high=9.0)
+    assert price(claimed, trace) == bound_price(claimed, trace)
+    assert bound_price(claimed, trace) == Quantity(9.0, "ms", low=0.0, high=9.0)
 
 
-def test_what_a_rule_states_itself_stands(facts: Facts) -> None:
+def test_what_a_rule_states_itself_stands(trace: Trace) -> None:
     stated = Quantity(1.5, "ms", low=1.0, high=2.0)
-    assert replay_price(finding(Intervals.none(), recoverable=stated), facts) is stated
+    assert price(finding(Intervals.none(), stated=stated), trace) is stated
 
 
-def test_a_change_is_replayed_and_held_to_the_claim(facts: Facts) -> None:
-    whole = replay_price(finding(Intervals.one(0, 54 * MS), change=RemoveSyncs()), facts)
+def test_a_change_is_replayed_and_held_to_the_claim(trace: Trace) -> None:
+    whole = price(finding(Intervals.one(0, 54 * MS), change=RemoveSyncs()), trace)
     assert whole.low is not None
     assert whole.high is not None
     assert 0.2 < whole.value < 0.4
     assert whole.low <= whole.value <= whole.high
-    part = replay_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=RemoveSyncs()), facts)
-    assert part.value == pytest.approx(bound_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000)), facts).value)
+    part = price(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=RemoveSyncs()), trace)
+    assert part.value == pytest.approx(bound_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000)), trace).value)
 
 
-def test_a_shorter_unprofiled_step_lowers_what_host_work_can_win(facts: Facts) -> None:
+def test_a_shorter_unprofiled_step_lowers_what_host_work_can_win(trace: Trace) -> None:
     change = finding(Intervals.one(0, 54 * MS), change=RemoveSyncs())
-    told = Facts(facts.trace.with_unprofiled_step(8.9 * MS))
-    profiled, true = replay_price(change, facts), replay_price(change, told)
+    told = trace.with_unprofiled_step(8.9 * MS)
+    profiled, true = price(change, trace), price(change, told)
     assert true.value < profiled.value
     assert true.value <= 8.9
 
 
-def test_values_together_never_exceed_the_step(facts: Facts) -> None:
+def test_values_together_never_exceed_the_step(trace: Trace) -> None:
     card = Card("AAA101", "a", "s", "d", "0.1")
     large = finding(Intervals.none(), recoverable=Quantity(7.0, "ms", low=6.0, high=8.0))
     ranked = [(card, large), (card, large)]
-    worth = [found.recoverable.value for _, found in shared(ranked, facts, 9.0) if found.recoverable]
+    worth = [found.recoverable.value for _, found in share_claims(ranked, trace, 9.0) if found.recoverable]
     assert worth == [7.0, 2.0]

@@ -24,7 +24,6 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
 
 from timesink.diagnosis.engine import diagnose  # noqa: E402
-from timesink.diagnosis.rule import Facts  # noqa: E402
 from timesink.mcp.answers import (  # noqa: E402
     BUDGET_CHARACTERS,
     MARK,
@@ -174,7 +173,7 @@ def strings(value: Any, key: str = "") -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root: Path, name: str) -> None:
     trace = renamed(read(root / "gpt_before.json.gz", cache=False), name)
-    capture = Capture("cap_hostile", (), Facts(trace), diagnose(trace))
+    capture = Capture("cap_hostile", (), trace, diagnose(trace))
     documents = [opened(capture), summarised(capture), diagnosed(capture, 20, 0), kernel_rows(capture, "count", "", 0)]
     for number in range(1, len(capture.diagnosis.findings) + 1):
         documents += [explained(capture, number), window_around(capture, number)]

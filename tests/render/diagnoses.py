@@ -12,6 +12,7 @@ from timesink.diagnosis.verdicts import (
     Finding,
     Found,
     NotApplicable,
+    Note,
     Quantity,
     Ruling,
     StepFigures,
@@ -59,7 +60,7 @@ def diagnosis(name: str = "data_load") -> Diagnosis:
         findings=((card("INP101"), finding),),
         bottleneck=Bottleneck.INPUT_PIPELINE,
         statement=message,
-        notes=(f"data_loss: {name} (3 rows)",),
+        notes=(Note(name, "data_loss", 3),),
     )
 
 

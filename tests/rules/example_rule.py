@@ -25,10 +25,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -54,8 +53,8 @@ def longest_copy(trace: Trace) -> tuple[int, int, int]:
     return row["row"], row["start_ns"], row["end_ns"]
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    row, start_ns, end_ns = facts(longest_copy)
+def check(trace: Trace, limits: Limits) -> Verdict:
+    row, start_ns, end_ns = longest_copy(trace)
     if row < 0:
         return NotApplicable("the trace has no copy")
     limit = limits["copy_ms"]
@@ -73,8 +72,8 @@ def check(facts: Facts, limits: Limits) -> Verdict:
 
 
 RULE = Rule(
-    card=Card("EXA101", "long-copy", "one copy takes longer than the limit", __doc__, since="0.1"),
+    "EXA101",
+    check,
     needs=(DEVICE_OPS,),
-    check=check,
     limits={"copy_ms": Limit(2.0, "ms", why="the example needs a figure", source="invented for the example")},
 )

@@ -13,10 +13,9 @@ from typing import Any
 import polars as pl
 from tests.rules.cases import VERDICTS, Case, differences
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Found, Limit, Undecided, Verdict
+from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.verdicts import Card, Found, Limit, Undecided, Verdict
 from timesink.model.schema import Table
-from timesink.model.trace import Trace
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 MAX_LINES = 150
@@ -63,22 +62,11 @@ def cases_path(rule: Rule) -> Path:
     return source.with_name(source.stem + ".cases.md")
 
 
-def rule_on(rule: Rule, trace: Trace, limits: Mapping[str, float]) -> Verdict:
-    """The verdict, a missing table it needs included: a rule never runs without the tables it needs."""
-    missing = [table.name for table in rule.needs if table not in trace]
-    if missing:
-        what = "table" if len(missing) == 1 else "tables"
-        return Undecided(f"the trace has no {what} {', '.join(missing)}", rule.capture)
-    return rule.check(Facts(trace), Limits(rule.limits, limits))
-
-
-def page_faults(rule: Rule, module: ModuleType) -> list[str]:
+def page_faults(module: ModuleType) -> list[str]:
     """The docstring is the page: five headings, in order, each with something under it."""
-    doc = inspect.getdoc(module) or ""
-    faults = [] if rule.card.doc and rule.card.doc.strip() == doc.strip() else ["card.doc is not the module docstring"]
-    lines = [line.rstrip() for line in doc.splitlines()]
+    lines = [line.rstrip() for line in (inspect.getdoc(module) or "").splitlines()]
     at = [lines.index(f"## {heading}") if f"## {heading}" in lines else -1 for heading in HEADINGS]
-    faults += [f"no heading '## {heading}'" for heading, line in zip(HEADINGS, at, strict=True) if line < 0]
+    faults = [f"no heading '## {heading}'" for heading, line in zip(HEADINGS, at, strict=True) if line < 0]
     if faults:
         return faults
     if at != sorted(at):
@@ -90,8 +78,7 @@ def page_faults(rule: Rule, module: ModuleType) -> list[str]:
     return faults + ([f"{length} lines, more than {MAX_LINES}"] if length > MAX_LINES else [])
 
 
-def card_faults(rule: Rule) -> list[str]:
-    card = rule.card
+def card_faults(card: Card) -> list[str]:
     faults = []
     if not re.fullmatch(r"[A-Z]{3}[0-9]{3}", card.code):
         faults.append(f"code {card.code!r} is not three letters and three digits")
@@ -123,7 +110,7 @@ def case_faults(rule: Rule, case: Case) -> list[str]:
     unknown = sorted(set(case.limits) - set(rule.limits))
     if unknown:
         return [f"the case sets limits the rule has not: {', '.join(unknown)}"]
-    verdict = rule_on(rule, case.trace(), case.limits)
+    verdict = rule.verdict(case.trace(), case.limits)
     return differences(case, verdict) + style_faults(verdict)
 
 
@@ -148,7 +135,7 @@ def undeclared_tables(rule: Rule, case: Case) -> list[str]:
     """Tables that were asked for and are in neither `needs` nor `reads`."""
     trace = case.trace()
     watched = Watched(trace.tables)
-    rule_on(rule, replace(trace, tables=watched), case.limits)
+    rule.verdict(replace(trace, tables=watched), case.limits)
     return sorted(watched.asked - {table.name for table in (*rule.needs, *rule.reads)})
 
 
@@ -175,8 +162,8 @@ def _changes(rule: Rule, case: Case, name: str, values: tuple[float, ...]) -> bo
     if name in case.limits:
         return False
     trace = case.trace()
-    before = _gist(rule_on(rule, trace, case.limits))
-    return any(_gist(rule_on(rule, trace, {**case.limits, name: value})) != before for value in values)
+    before = _gist(rule.verdict(trace, case.limits))
+    return any(_gist(rule.verdict(trace, {**case.limits, name: value})) != before for value in values)
 
 
 def _gist(verdict: Verdict) -> tuple[object, ...]:

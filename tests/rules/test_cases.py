@@ -30,8 +30,8 @@ def test_the_example_obeys_every_law() -> None:
     cases = read_cases(EXAMPLE)
     assert [fault for case in cases for fault in laws.case_faults(RULE, case)] == []
     assert [fault for case in cases for fault in laws.undeclared_tables(RULE, case)] == []
-    assert laws.page_faults(RULE, example_rule) == []
-    assert laws.card_faults(RULE) == []
+    assert laws.page_faults(example_rule) == []
+    assert laws.card_faults(RULE.card) == []
     assert laws.verdict_faults(RULE, example_rule, cases) == []
     assert laws.near_miss_faults(RULE, cases) == []
 
@@ -112,7 +112,7 @@ def test_a_wrong_case_file_is_refused_with_its_place(tmp_path: Path, text: str, 
 def wrong(case: Case, **said: str) -> list[str]:
     says = tuple((key.replace("_", " "), text) for key, text in said.items())
     changed = replace(case, expected=replace(case.expected, says=says))
-    return differences(changed, laws.rule_on(RULE, case.trace(), {}))
+    return differences(changed, RULE.verdict(case.trace()))
 
 
 def test_every_expectation_can_fail() -> None:
@@ -130,9 +130,8 @@ def test_every_expectation_can_fail() -> None:
 
 def test_each_law_over_rules_can_fail() -> None:
     cases = read_cases(EXAMPLE)
-    without_page = replace(RULE, card=replace(RULE.card, doc="no page", code="X1", name="Long copy", summary="Ends."))
-    assert laws.page_faults(without_page, example_rule) == ["card.doc is not the module docstring"]
-    assert len(laws.card_faults(without_page)) == 3
+    assert laws.page_faults(laws)[0] == "no heading '## What it detects'"
+    assert len(laws.card_faults(replace(RULE.card, code="X1", name="Long copy", summary="Ends."))) == 3
     assert laws.limit_faults({"x": Limit(1.0, "ms", why="", source="")}) == [
         "limit x has no why",
         "limit x has no source",
@@ -144,7 +143,7 @@ def test_each_law_over_rules_can_fail() -> None:
 
 
 def test_a_finding_in_words_of_degree_or_without_figures_is_refused() -> None:
-    verdict = laws.rule_on(RULE, read_cases(EXAMPLE)[0].trace(), {})
+    verdict = RULE.verdict(read_cases(EXAMPLE)[0].trace())
     assert isinstance(verdict, Found)
     (finding,) = verdict.findings
     vague = replace(finding, message="significant copy time", evidence=())
@@ -157,5 +156,5 @@ def test_a_finding_in_words_of_degree_or_without_figures_is_refused() -> None:
 
 def test_a_limit_overridden_by_a_case_is_used() -> None:
     found = read_cases(EXAMPLE)[0]
-    assert isinstance(laws.rule_on(RULE, found.trace(), {"copy_ms": 3.0}), Clear)
-    assert laws.rule_on(RULE, Trace("empty", {}), {}).why == "the trace has no table device_ops"  # type: ignore[union-attr]
+    assert isinstance(RULE.verdict(found.trace(), {"copy_ms": 3.0}), Clear)
+    assert RULE.verdict(Trace("empty", {})).why == "the trace has no table device_ops"  # type: ignore[union-attr]

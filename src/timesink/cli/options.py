@@ -9,6 +9,7 @@ parameter, and `ungrouped` shows its fields to typer one by one:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -182,15 +183,25 @@ class RuleChoice:
 
     def rules(self) -> tuple[Rule, ...]:
         """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""
-        from timesink.diagnosis.registry import all_rules, find
+        from timesink.diagnosis.registry import all_rules
 
-        wanted = {find(code).card.code for code in self.only or ()} or {rule.card.code for rule in all_rules()}
-        unwanted = {find(code).card.code for code in self.skip or ()}
-        return tuple(rule for rule in all_rules() if rule.card.code in wanted - unwanted)
+        wanted = {rule_called(code).code for code in self.only or ()} or {rule.code for rule in all_rules()}
+        unwanted = {rule_called(code).code for code in self.skip or ()}
+        return tuple(rule for rule in all_rules() if rule.code in wanted - unwanted)
 
     def overrides(self) -> dict[str, float]:
         """`CODE.name=value` texts as limits by name; the engine refuses names that no rule has."""
         return dict(_limit(text) for text in self.limits or ())
+
+
+def rule_called(code_or_name: str) -> Rule:
+    """The rule, and a note on stderr where that is the name it had before. `UsageError` where no rule is called so."""
+    from timesink.diagnosis.registry import find, former_name_note
+
+    rule = find(code_or_name)
+    if note := former_name_note(code_or_name):
+        sys.stderr.write(f"timesink: {note}\n")
+    return rule
 
 
 def _limit(text: str) -> tuple[str, float]:

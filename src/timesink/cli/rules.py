@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import PageOutput, format_option
+from timesink.cli.options import PageOutput, format_option, rule_called
 from timesink.render.formats import Format
 
 
@@ -56,7 +56,5 @@ def explain(
     writing: RuleOutput,
 ) -> int:
     """Explain one rule: what it finds, how, what to do."""
-    from timesink.diagnosis.registry import find
-
-    writing.sink().show(find(code))
+    writing.sink().show(rule_called(code))
     return 0

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from timesink.diagnosis.verdicts import Diagnosis, Finding, Limit, NotApplicable, Undecided
+from timesink.diagnosis.verdicts import Diagnosis, Finding, Limit, NotApplicable, Note, Undecided
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.kernels.kernels import kernel_targets
 from timesink.model.tables import DEVICES, SOURCES
@@ -68,10 +68,8 @@ def joined(first: Diagnosis, second: Diagnosis | None) -> Diagnosis:
             rulings.append(ruling)
     findings = [*first.findings, *(entry for entry in second.findings if entry[0].code in taken)]
     findings.sort(key=lambda entry: (-_gain_ms(entry[1]), entry[0].code, entry[1].message))
-    notes = (
-        f"decided by the nsys capture: {', '.join(taken)}" if taken else "the nsys capture decides no further rule",
-        f"the nsys capture by itself says: {second.statement}",
-    )
+    what = f"decided by the nsys capture: {', '.join(taken)}" if taken else "the nsys capture decides no further rule"
+    notes = (Note(what), Note(f"the nsys capture by itself says: {second.statement}"))
     sources = (*first.sources, *second.sources)
     return replace(
         first, rulings=tuple(rulings), findings=tuple(findings), sources=sources, notes=(*first.notes, *notes)

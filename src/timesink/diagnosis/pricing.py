@@ -1,137 +1,131 @@
 """What a finding is worth: milliseconds per step, as low / value / high.
 
-Every price is a bound or a replay, never a guess. A finding with a `change` is priced by replaying the trace's
-dependency graph with that change made (`whatif`). Without one, or where the trace cannot be replayed, the price is the
-bound of its claim: the union of device intervals the fix could at most remove. A rule may state its own price where it
-knows a tighter bound than its claim.
+A rule that knows what its fix wins states it. Any other finding is priced by replaying the trace's dependency graph
+with its `change` made (`whatif`). Without a change, or where the trace cannot be replayed, the price is the bound of
+its claim: the union of device intervals that the fix could at most remove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
-from timesink.diagnosis.rule import Facts
 from timesink.diagnosis.verdicts import Card, Claim, Finding, Quantity
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.whatif import pricing
 from timesink.whatif.graph import Change, Touches
-
-Pricer = Callable[[Finding, Facts], Quantity]
-
-
-def bound_price(finding: Finding, facts: Facts) -> Quantity:
-    """At most the claimed device time per step; at least nothing."""
-    claim = finding.claim
-    high = claimed_ms_per_step(claim, facts)
-    value = high if claim.expected is None else claimed_ms_per_step(Claim(claim.expected), facts)
-    return Quantity(value, "ms", low=0.0, high=high)
+from timesink.whatif.pricing import Pricer
 
 
-def replay_price(finding: Finding, facts: Facts) -> Quantity:
-    """The price of a finding: what the rule says, else a replay of its change, else the bound of its claim.
+def price(finding: Finding, trace: Trace) -> Quantity:
+    """The price of a finding, in ms per step: what the rule states, else a replay of its change, else its bound.
 
-    Where the step without a profiler is known, it is of that step that the price is a part.
+    Where the step without a profiler is known, the price is a part of that step.
     """
-    if finding.recoverable is not None:
-        return finding.recoverable
+    if finding.stated is not None:
+        return finding.stated
     rank = finding.where.rank or 0
-    plain = facts(pricers).get(rank)
-    bound = bound_price(finding, facts)
-    if plain is None:
+    pricer, bound = pricers(trace).get(rank), bound_price(finding, trace)
+    if pricer is None:
         return bound
-    bound = _scaled(bound, _unprofiled_share(plain, facts))
+    bound = _scaled(bound, _unprofiled_ratio(pricer, trace))
     if finding.change is None:
         return bound
     change = cast("Change", finding.change)
-    if facts.trace.unprofiled_step_ns is None:
-        priced = _as_profiled(change, rank, facts)
+    if trace.unprofiled_step_ns is None:
+        replayed = _price_as_profiled(change, rank, trace)
     else:
-        priced = _without_profiler(change, rank, bound, facts)
-    if priced is None:
+        replayed = _price_without_profiler(change, rank, bound, trace)
+    if replayed is None:
         return bound
-    return _at_most(priced, bound) if finding.claim.total_ns else priced
+    return _at_most(replayed, bound) if finding.claim.total_ns else replayed
 
 
-def _as_profiled(change: Change, rank: int, facts: Facts) -> Quantity | None:
-    """The gain of a replay of the trace as it is; None where it cannot be replayed."""
-    price = facts(pricers)[rank].price(change)
-    return _quantity(price.gain_ns, price.low_ns, price.high_ns) if price.replayed else None
+def bound_price(finding: Finding, trace: Trace) -> Quantity:
+    """At most the claimed device time per step, in ms; at least nothing."""
+    high_ms = claimed_ms_per_step(finding.claim, trace)
+    expected = finding.claim.expected
+    value_ms = high_ms if expected is None else claimed_ms_per_step(Claim(expected), trace)
+    return Quantity(value_ms, "ms", low=0.0, high=high_ms)
 
 
-def _without_profiler(change: Change, rank: int, bound: Quantity, facts: Facts) -> Quantity | None:
-    """The gain of a replay brought to the step without a profiler; None where the trace cannot be replayed."""
-    pricer, step_ns = facts(calibrated_pricers)[rank], facts.trace.unprofiled_step_ns or 0.0
-    price = pricer.price(change)
-    if not price.replayed:
-        return None
-    scale = _unprofiled_share(pricer, facts)
-    low, high = price.low_ns * scale, price.high_ns * scale
-    if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
-        profiled = facts(pricers)[rank].price(change)
-        low, high = min(low, profiled.low_ns), max(high, profiled.high_ns)
-    if price.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
-        low, high = 0.0, max(high, (bound.high or bound.value) * NS_PER_MS)
-    return _quantity(*(min(part, step_ns) for part in (price.gain_ns * scale, low, high)))
-
-
-def _unprofiled_share(pricer: pricing.Pricer, facts: Facts) -> float:
-    """The step without a profiler over the one that is replayed; 1 where it is not known."""
-    step_ns = facts.trace.unprofiled_step_ns
-    return 1.0 if step_ns is None or not pricer.step_ns else step_ns / pricer.step_ns
-
-
-def claimed_ms_per_step(claim: Claim, facts: Facts) -> float:
+def claimed_ms_per_step(claim: Claim, trace: Trace) -> float:
     """Claimed time within the steady steps, averaged over them, on the device where it is largest."""
-    return largest_per_step_ns(facts.trace, claim.intervals) / NS_PER_MS
+    return largest_per_step_ns(trace, claim.intervals) / NS_PER_MS
 
 
-def shared(ranked: Iterable[tuple[Card, Finding]], facts: Facts, step_ms: float | None) -> list[tuple[Card, Finding]]:
-    """Let findings that claim the same device time share it: each keeps what those before it leave.
+def share_claims(
+    ranked: Iterable[tuple[Card, Finding]], trace: Trace, step_ms: float | None
+) -> list[tuple[Card, Finding]]:
+    """Findings that claim the same device time share it: each keeps what those before it leave.
 
-    Their values together never exceed the step.
+    A finding whose claim is taken by a third already is worth two thirds of its price. Prices together never exceed
+    the step.
     """
     left_ms = step_ms
     taken: dict[tuple[int, int], Intervals] = {}
-    priced = []
+    shared = []
     for card, finding in ranked:
-        left = {key: part - taken.get(key, Intervals.none()) for key, part in finding.claim.intervals.items()}
-        whole = claimed_ms_per_step(finding.claim, facts)
-        share = claimed_ms_per_step(Claim(left), facts) / whole if whole > 0 else 1.0
-        for key, part in finding.claim.intervals.items():
-            taken[key] = taken.get(key, Intervals.none()) | part
-        worth = _scaled(finding.recoverable, share) if finding.recoverable else None
+        claimed = finding.claim.intervals
+        left = {device: part - taken.get(device, Intervals.none()) for device, part in claimed.items()}
+        claimed_ms = claimed_ms_per_step(finding.claim, trace)
+        ratio = claimed_ms_per_step(Claim(left), trace) / claimed_ms if claimed_ms > 0 else 1.0
+        for device, part in claimed.items():
+            taken[device] = taken.get(device, Intervals.none()) | part
+        worth = _scaled(finding.recoverable, ratio) if finding.recoverable else None
         if worth is not None and left_ms is not None and worth.unit == "ms":
             worth = replace(worth, value=min(worth.value, left_ms), low=min(worth.low or 0.0, left_ms))
             left_ms -= worth.value
-        priced.append((card, replace(finding, recoverable=worth)))
-    return priced
+        shared.append((card, replace(finding, recoverable=worth)))
+    return shared
+
+
+def _price_as_profiled(change: Change, rank: int, trace: Trace) -> Quantity | None:
+    """The gain in a replay of the trace as it is; None where it cannot be replayed."""
+    replay = pricers(trace)[rank].price(change)
+    return _quantity(replay.gain_ns, replay.low_ns, replay.high_ns) if replay.replayed else None
+
+
+def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: Trace) -> Quantity | None:
+    """The gain of a replay brought to the step without a profiler; None where the trace cannot be replayed."""
+    pricer, step_ns = calibrated_pricers(trace)[rank], trace.unprofiled_step_ns or 0.0
+    replay = pricer.price(change)
+    if not replay.replayed:
+        return None
+    ratio = _unprofiled_ratio(pricer, trace)
+    low_ns, high_ns = replay.low_ns * ratio, replay.high_ns * ratio
+    if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
+        profiled = pricers(trace)[rank].price(change)
+        low_ns, high_ns = min(low_ns, profiled.low_ns), max(high_ns, profiled.high_ns)
+    if replay.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
+        low_ns, high_ns = 0.0, max(high_ns, (bound.high or bound.value) * NS_PER_MS)
+    return _quantity(*(min(gain_ns, step_ns) for gain_ns in (replay.gain_ns * ratio, low_ns, high_ns)))
+
+
+def _unprofiled_ratio(pricer: Pricer, trace: Trace) -> float:
+    """The step without a profiler over the one that is replayed; 1 where it is not known."""
+    step_ns = trace.unprofiled_step_ns
+    return 1.0 if step_ns is None or not pricer.step_ns else step_ns / pricer.step_ns
 
 
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
-    return Quantity(
-        max(gain_ns, 0.0) / NS_PER_MS, "ms", low=max(low_ns, 0.0) / NS_PER_MS, high=max(high_ns, 0.0) / NS_PER_MS
-    )
+    value_ms, low_ms, high_ms = (max(time_ns, 0.0) / NS_PER_MS for time_ns in (gain_ns, low_ns, high_ns))
+    return Quantity(value_ms, "ms", low=low_ms, high=high_ms)
 
 
 def _at_most(worth: Quantity, bound: Quantity) -> Quantity:
     """A change may win more than the finding claims, such as time of another finding: that part is not this one's.
 
-    `high` is left as it is: the replay says that as much is possible.
+    `high` stays as it is: the replay says that as much is possible.
     """
     most = bound.high if bound.high is not None else bound.value
-    return Quantity(min(worth.value, most), worth.unit, low=min(worth.low or 0.0, most), high=worth.high)
+    return replace(worth, value=min(worth.value, most), low=min(worth.low or 0.0, most))
 
 
-def _scaled(worth: Quantity, share: float) -> Quantity:
-    low, high = worth.low, worth.high
-    return Quantity(
-        worth.value * share,
-        worth.unit,
-        low=None if low is None else low * share,
-        high=None if high is None else high * share,
-    )
+def _scaled(worth: Quantity, ratio: float) -> Quantity:
+    low, high = (None if value is None else value * ratio for value in (worth.low, worth.high))
+    return replace(worth, value=worth.value * ratio, low=low, high=high)

@@ -1,33 +1,86 @@
-"""The rules there are: every module `rules/<topic>/<name>.py` holds one `RULE`. The folder is the registry.
+"""The rules there are. The folder is the registry: every module `rules/<topic>/<name>.py` holds one `RULE`.
 
-A module whose name begins with an underscore holds what the rules of a topic share.
+A module whose name begins with an underscore holds what the rules of a topic share, and is not asked for a rule.
 """
 
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from types import ModuleType
+from typing import Final
 
 from timesink.diagnosis.rule import Rule
 from timesink.errors import UsageError
 
+FORMER_NAMES: Final[Mapping[str, str]] = {
+    "activations-dominate": "activations",
+    "allocator-calls": "allocator",
+    "attention-in-pieces": "attention-unfused",
+    "blocking-sync": "host-sync",
+    "cast-kernels": "dtype-conversion",
+    "collectives-small": "communication-small",
+    "compilation-dominates": "compile-dominates",
+    "copies-pageable": "pageable-copies",
+    "graphs-in-pieces": "graph-breaks",
+    "grids-small": "small-grids",
+    "guard-churn": "failing-guards",
+    "input-starved": "input-pipeline",
+    "latency-bound": "latency-bound-kernel",
+    "layout-kernels": "layout-conversion",
+    "memory-fragmentation": "fragmentation",
+    "operators-far-from-bound": "far-from-bound",
+    "optimizer-passes": "optimizer-unfused",
+    "optimizer-state-dominates": "optimizer-state",
+    "pointwise-chains": "pointwise-unfused",
+    "products-misaligned": "shape-alignment",
+    "profiler-in-the-way": "profiler-overhead",
+    "streams-in-turns": "stream-serialization",
+    "too-few-warps": "occupancy",
+    "wide-types": "precision",
+}
+"""Names that rules had before, and the names they have now."""
+
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, ordered by code."""
-    package = import_module("timesink.rules")
-    modules = pkgutil.walk_packages(package.__path__, prefix="timesink.rules.")
-    names = [info.name for info in modules if not info.ispkg and not info.name.rpartition(".")[2].startswith("_")]
-    rules = [import_module(name).RULE for name in names]
-    return tuple(sorted(rules, key=lambda rule: rule.card.code))
+    """Every rule, ordered by code. `TypeError` names a module that holds none."""
+    return tuple(sorted(map(_rule_of, rule_modules()), key=lambda rule: rule.code))
+
+
+@cache
+def rule_modules(topic: str = "") -> tuple[ModuleType, ...]:
+    """The modules of the rules of one topic (a folder under `rules`), or of all topics."""
+    package = import_module(f"timesink.rules.{topic}".rstrip("."))
+    infos = pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
+    names = [info.name for info in infos if not info.ispkg and not info.name.rpartition(".")[2].startswith("_")]
+    return tuple(map(import_module, names))
 
 
 def find(code_or_name: str) -> Rule:
-    """The rule with that code or name, any case. `UsageError` lists the alternatives."""
+    """The rule with that code or name, present or former, in any case. `UsageError` lists the alternatives."""
     wanted = code_or_name.strip().lower()
-    for rule in all_rules():
-        if wanted in (rule.card.code.lower(), rule.card.name.lower()):
+    wanted = FORMER_NAMES.get(wanted, wanted)
+    cards = {rule: rule.card for rule in all_rules()}
+    for rule, card in cards.items():
+        if wanted in (card.code.lower(), card.name):
             return rule
-    known = ", ".join(f"{rule.card.code} {rule.card.name}" for rule in all_rules())
+    known = ", ".join(f"{card.code} {card.name}" for card in cards.values())
     raise UsageError(f"no rule is called {code_or_name!r}", remedy=f"choose one of: {known}")
+
+
+def former_name_note(name: str) -> str | None:
+    """A note for whoever asks for a rule by a name that it had before; None for any other name."""
+    former = name.strip().lower()
+    return f"the rule {former} is now called {FORMER_NAMES[former]}" if former in FORMER_NAMES else None
+
+
+def _rule_of(module: ModuleType) -> Rule:
+    rule = getattr(module, "RULE", None)
+    if not isinstance(rule, Rule):
+        what = "has no RULE" if rule is None else f"has a RULE of type {type(rule).__name__}, not Rule"
+        remedy = "begin its name with an underscore if it holds what rules share"
+        raise TypeError(f"{module.__name__} {what}; {remedy}")
+    return rule

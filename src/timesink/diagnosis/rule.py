@@ -1,36 +1,19 @@
-"""The contract of a rule: what it reads, what it compares with, what it answers."""
+"""The contract of a rule: the tables it reads, the limits it compares with, the verdict it gives."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
 
-from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, Limit, Verdict
+from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, Limit, Undecided, Verdict
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
 
-Result = TypeVar("Result")
-
-
-class Facts:
-    """A trace and the measures taken of it so far: `facts(measure)` computes once and remembers."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self._known: dict[Callable[[Trace], Any], Any] = {}
-
-    def __call__(self, measure: Callable[[Trace], Result]) -> Result:
-        """The measure of this trace, computed at most once."""
-        if measure not in self._known:
-            self._known[measure] = measure(self.trace)
-        result: Result = self._known[measure]
-        return result
-
 
 class Limits:
-    """The limits of one rule with a run's overrides applied; `limits["idle_share"]` is a plain number."""
+    """The limits of one rule with a run's overrides applied; `limits["idle_ratio"]` is a plain number."""
 
     def __init__(self, declared: Mapping[str, Limit], overrides: Mapping[str, float] = MappingProxyType({})) -> None:
         self._declared = declared
@@ -42,19 +25,55 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """`needs` are the tables `check` cannot do without (a missing one makes the rule undecided before it runs);
-    `reads` are those it uses where they exist. `capture` is the command that records the needed tables."""
+    """A rule is declared by a module of its own, from which its name and its page are derived (see `card`).
 
-    card: Card
+    `code` is three letters and a number, never reused. `needs` are the tables that `check` cannot do without: where one
+    is missing, the rule is undecided before `check` runs. `reads` are the tables it uses where they exist. `capture` is
+    the command that records the needed tables, `since` the version the rule first appeared in. `symptom` says that
+    other causes look like this one too: where claims overlap, its findings take what the others leave.
+    """
+
+    code: str
+    check: Callable[[Trace, Limits], Verdict]
     needs: tuple[Table, ...]
-    check: Callable[[Facts, Limits], Verdict]
-    limits: Mapping[str, Limit] = field(default_factory=dict)
     reads: tuple[Table, ...] = ()
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    references: tuple[str, ...] = ()
+    symptom: bool = False
     capture: str = "timesink capture nsys -- python train.py"
+    since: str = "0.1.0"
+
+    @property
+    def card(self) -> Card:
+        """The rule's identity, taken from the module of `check`: its file's stem and its docstring."""
+        module = sys.modules[self.check.__module__]
+        return Card(
+            code=self.code,
+            name=module.__name__.rpartition(".")[2].replace("_", "-"),
+            summary=summary_of(module.__doc__ or ""),
+            doc=module.__doc__ or "",
+            since=self.since,
+            references=self.references,
+            symptom=self.symptom,
+        )
+
+    def verdict(self, trace: Trace, overrides: Mapping[str, float] = MappingProxyType({})) -> Verdict:
+        """The verdict on a trace, with the limits named in `overrides` (by their names in this rule) set to those."""
+        missing = [table.name for table in self.needs if table not in trace]
+        if missing:
+            what = "table" if len(missing) == 1 else "tables"
+            return Undecided(f"the trace has no {what} {', '.join(missing)}", self.capture)
+        return self.check(trace, Limits(self.limits, overrides))
+
+
+def summary_of(doc: str) -> str:
+    """The first line of a docstring as a phrase: no full stop, a small initial unless it begins an acronym."""
+    line = doc.strip().partition("\n")[0].rstrip(".")
+    return line if line[1:2].isupper() else line[:1].lower() + line[1:]
 
 
 def found_or_clear(judged: Iterable[tuple[Finding | None, Evidence]]) -> Found | Clear:
-    """Found with every finding of the places judged; without one, Clear with what was seen at each."""
+    """Found with every finding of the places judged; without one, Clear with what was measured at each."""
     places = tuple(judged)
-    found = tuple(finding for finding, _ in places if finding is not None)
-    return Found(found) if found else Clear(tuple(evidence for _, evidence in places))
+    findings = tuple(finding for finding, _ in places if finding is not None)
+    return Found(findings) if findings else Clear(tuple(evidence for _, evidence in places))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
 
 
 class Bottleneck(StrEnum):
-    """What limits the step. Closed: a rule picks one of these, and the verdict is the top finding's."""
+    """What limits the step. The list is closed: every finding names one, and the first finding's is the diagnosis's."""
 
     HOST_SYNC = "host_sync"
     INPUT_PIPELINE = "input_pipeline"
@@ -95,8 +95,8 @@ class Where:
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
-class Change(Protocol):
-    """What a finding proposes to change, in terms the what-if engine can replay."""
+class ProposedChange(Protocol):
+    """What a finding proposes to change, in terms that the what-if engine can replay (`whatif.graph.Change`)."""
 
     @property
     def label(self) -> str:
@@ -123,9 +123,12 @@ class Claim:
 class Finding:
     """One bottleneck, its place, its evidence, and what to do.
 
-    `message` is one sentence an engineer can paste into a ticket. `recoverable` is milliseconds per step; a rule leaves
-    it out and states `claim` (a bound) and, where it can, `change` (which the what-if engine replays); the engine
-    prices both. `period` is what that time is counted in: the recorded window, where the trace has no steps.
+    `message` is one sentence an engineer can paste into a ticket. A rule gives the engine one of three things to price,
+    the first of which that is there counts: `stated`, what the fix wins in milliseconds per step; `change`, which the
+    what-if engine replays; `claim`, which bounds it. The claim also decides which findings share time.
+
+    The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
+    window where the trace has no steps.
     """
 
     message: str
@@ -135,21 +138,22 @@ class Finding:
     advice: str
     verify: str
     claim: Claim = field(default_factory=Claim)
-    change: Change | None = None
+    change: ProposedChange | None = None
+    stated: Quantity | None = None
     recoverable: Quantity | None = None
     period: Literal["step", "window"] = "step"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """The pattern is there."""
+    """The rule looked and found its pattern: one finding per place."""
 
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Looked, and the pattern is not there; the evidence says how far from its limit."""
+    """The rule looked and found nothing; the evidence says how far from its limit each figure is."""
 
     evidence: tuple[Evidence, ...]
 
@@ -163,7 +167,7 @@ class NotApplicable:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Could not look. `to_decide` is what to capture, or the command that would decide it."""
+    """The rule could not look. `to_decide` is what to capture, or the command that would decide it."""
 
     why: str
     to_decide: str
@@ -174,7 +178,7 @@ Verdict = Found | Clear | NotApplicable | Undecided
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A threshold of a rule: its default, unit, why it stands there, and the source of the figure."""
+    """A threshold of a rule: its default, its unit, why it is that high, and the source of the figure."""
 
     default: float
     unit: str
@@ -233,9 +237,23 @@ class DeviceFigures:
     exposed_copy_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing to know before believing the figures. `kind` is the reader's word for a note on the import (data loss,
+    an assumption, rows left out) of `count` rows of `table`; it is empty where the diagnosis itself has the note."""
+
+    message: str
+    kind: str = ""
+    count: int = 0
+    table: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind and self.kind + ': '}{self.message}" + (f" ({self.count} rows)" if self.count else "")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis:
-    """Everything a reporter shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine."""
+    """Everything a report shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine."""
 
     sources: tuple[Mapping[str, str | int | None], ...]
     steps: StepFigures
@@ -244,5 +262,5 @@ class Diagnosis:
     findings: tuple[tuple[Card, Finding], ...]
     bottleneck: Bottleneck
     statement: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     statements: tuple[str, ...] = ()

@@ -15,7 +15,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from timesink.diagnosis.rule import Facts
 from timesink.diagnosis.verdicts import Diagnosis, Evidence, Quantity
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
@@ -97,13 +96,8 @@ class Capture:
 
     handle: str
     paths: tuple[Path, ...]
-    facts: Facts
+    trace: Trace
     diagnosis: Diagnosis
-
-    @property
-    def trace(self) -> Trace:
-        """Its tables."""
-        return self.facts.trace
 
 
 class Captures:
@@ -152,7 +146,7 @@ def _read(handle: str, files: tuple[Path, ...]) -> Capture:
     from timesink.readers import read_all
 
     trace = read_all(files)
-    return Capture(handle, files, Facts(trace), diagnose(trace))
+    return Capture(handle, files, trace, diagnose(trace))
 
 
 def _digest(files: Sequence[Path]) -> str:

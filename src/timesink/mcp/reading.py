@@ -35,7 +35,7 @@ def opened(capture: Capture) -> dict[str, Any]:
             "findings": len(diagnosis.findings),
             "undecided_rules": sum(isinstance(ruling.verdict, Undecided) for ruling in diagnosis.rulings),
             "sources": [_source(source) for source in diagnosis.sources[:4]],
-            "caveats" + MARK: [sentence(note) for note in diagnosis.notes[:6]],
+            "caveats" + MARK: [sentence(str(note)) for note in diagnosis.notes[:6]],
             "tables": [{"name": table.name, "rows": trace[table].height} for table in trace],
             "next": "diagnose(handle)",
         },

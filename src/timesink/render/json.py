@@ -83,7 +83,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
             for card, verdict in rulings
             if isinstance(verdict, Undecided)
         ],
-        "notes": list(diagnosis.notes),
+        "notes": [str(note) for note in diagnosis.notes],
         **({"statements": list(diagnosis.statements)} if diagnosis.statements else {}),
     }
 

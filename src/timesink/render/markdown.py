@@ -123,5 +123,5 @@ def _rest(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.statements:
         lines += ["**In short:**", "", *(f"- {escaped(statement)}" for statement in diagnosis.statements), ""]
     if diagnosis.notes:
-        lines += ["**Notes:**", "", *(f"- {escaped(note)}" for note in diagnosis.notes)]
+        lines += ["**Notes:**", "", *(f"- {escaped(str(note))}" for note in diagnosis.notes)]
     return lines

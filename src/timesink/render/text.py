@@ -129,7 +129,7 @@ def _rest(console: Console, diagnosis: Diagnosis) -> None:
     if other := not_applicable_text(diagnosis):
         parts.append(("n/a", ", ".join(other)))
     parts += [("undecided", f"{rule}: {why}. To decide: {how}") for rule, why, how in undecided_parts(diagnosis)]
-    parts += [("note", note) for note in diagnosis.notes]
+    parts += [("note", str(note)) for note in diagnosis.notes]
     if parts:
         console.print()
         console.print(_labelled(parts))

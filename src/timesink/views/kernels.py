@@ -28,7 +28,7 @@ from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
-from timesink.rules.ncu._family import bottleneck_of, explained
+from timesink.rules.ncu._family import bottleneck_of, explain_limiter
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
 from timesink.views.page import Cell, Column, Page, Sheet
@@ -82,7 +82,7 @@ def _actions(known: Sequence[KernelLimits]) -> tuple[tuple[Cell, ...], ...]:
     """Each advice once, with the number of launches it is for, by their total time."""
     groups: dict[tuple[str, str], list[KernelLimits]] = {}
     for one in known:
-        groups.setdefault((bottleneck_of(one).value, explained(one).advice), []).append(one)
+        groups.setdefault((bottleneck_of(one).value, explain_limiter(one).advice), []).append(one)
     ordered = sorted(groups.items(), key=lambda item: (-sum(one.kernel.duration_ns or 0 for one in item[1]), item[0]))
     return tuple((limiter, len(group), advice) for (limiter, advice), group in ordered)
 
@@ -142,7 +142,7 @@ def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any
         "roof": None if nearest is None else nearest[0],
         "roof_share": None if nearest is None else nearest[1],
         "bound_speedup": None if limits is None else limits.bounds[limits.limiter],
-        "action": again if limits is None else explained(limits).advice,
+        "action": again if limits is None else explain_limiter(limits).advice,
     }
 
 

@@ -153,6 +153,7 @@ def _micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
     return max(counts, default=0) or None
 
 
+@remembered
 def between_stages(trace: Trace) -> dict[Device, Intervals]:
     """Per GPU of a pipeline: when a send or receive ran there, its wait for the other stage included."""
     line = pipeline(trace)

@@ -152,6 +152,7 @@ def waiting_in_collectives(trace: Trace) -> dict[Device, Intervals]:
     return by_device(calls.with_columns((pl.col("start_ns") + pl.col("wait_ns")).alias("end_ns")))
 
 
+@remembered
 def exposed_waits(trace: Trace) -> dict[Device, Intervals]:
     """Per GPU: the part of `waiting_in_collectives` with no computation at the same time."""
     exposed = by_device(collective_waits(trace).job.exposed)

@@ -18,7 +18,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 
 # Counts that depend on the program and its input only, not on clock or temperature.
 EXACT = {
@@ -134,6 +134,7 @@ class KernelMatch:
     is_exact: bool
 
 
+@remembered
 def kernel_matches(trace: Trace) -> dict[tuple[int, int], KernelMatch]:
     """By (rank, profile): where the timeline runs each profiled launch. Empty without a timeline.
 

@@ -1,4 +1,4 @@
-"""The host waits for a collective, and the GPU then waits for the host.
+"""The host waits for a collective and the GPU then for the host.
 
 ## What it detects
 Blocking calls that return when a collective is done, after which the GPU stands idle until the host has launched more
@@ -22,10 +22,9 @@ A blocking barrier at the end of a measurement is meant to wait; it lies in no s
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Evidence,
     Finding,
@@ -48,19 +47,20 @@ from timesink.model.tables import (
     SETTINGS,
     SOURCES,
 )
+from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for the GPU that stands idle longest behind awaited collectives."""
-    found = facts(awaited_collectives)
+    found = awaited_collectives(trace)
     if not found:
         return NotApplicable("no blocking call waits for a collective")
-    return found_or_clear([_judge(facts, limits, part) for part in found])
+    return found_or_clear([_judge(trace, limits, part) for part in found])
 
 
-def _judge(facts: Facts, limits: Limits, part: AwaitedCollectives) -> tuple[Finding | None, Evidence]:
-    step_ns, idle_ns = period_ns(facts.trace, part.device), per_step_ns(facts.trace, part.device, part.idle)
+def _judge(trace: Trace, limits: Limits, part: AwaitedCollectives) -> tuple[Finding | None, Evidence]:
+    step_ns, idle_ns = period_ns(trace, part.device), per_step_ns(trace, part.device, part.idle)
     share = idle_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"idle behind awaited collectives on rank {part.device[0]}, device {part.device[1]}",
@@ -89,20 +89,14 @@ def _judge(facts: Facts, limits: Limits, part: AwaitedCollectives) -> tuple[Find
 
 
 RULE = Rule(
-    card=Card(
-        code="COM108",
-        name="collective-awaited",
-        summary="the host waits for a collective and the GPU then for the host",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/distributed.html",),
-    ),
+    "COM108",
+    check,
     needs=(DEVICE_OPS, API_CALLS),
     reads=(COLLECTIVES, DEVICES, FRAMES, HOST_OPS, RANGES, SETTINGS, SOURCES),
-    check=check,
     limits={
         "idle_ratio": Limit(
             0.02, "ratio", "one short wait a step (the loss) is usual", "run-to-run deviation of a step"
-        ),
+        )
     },
+    references=("https://docs.pytorch.org/docs/stable/distributed.html",),
 )

@@ -1,4 +1,4 @@
-"""Communication runs while the device computes nothing.
+"""Communication runs with no computation beside it.
 
 ## What it detects
 Collective and point-to-point kernels that run with no computation beside them for more than a share of the steady
@@ -25,10 +25,9 @@ no overlap helps: read the traces of all ranks together.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Evidence,
     Finding,
@@ -45,26 +44,27 @@ from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    talking = [part for part in facts(communication) if part.kernel_count]
+    talking = [part for part in communication(trace) if part.kernel_count]
     if not talking:
         return NotApplicable("the trace holds no communication kernels")
-    return found_or_clear([_judge(facts, limits, part) for part in talking])
+    return found_or_clear([_judge(trace, limits, part) for part in talking])
 
 
-def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limits: Limits, part: DeviceCommunication) -> tuple[Finding | None, Evidence]:
     key = (part.rank, part.device)
-    waited = facts(collective_waits).matched.calls.height > 0
+    waited = collective_waits(trace).matched.calls.height > 0
     exposed = (
         part.exposed
-        - facts(waiting_in_collectives).get(key, Intervals.none())
-        - facts(between_stages).get(key, Intervals.none())
+        - waiting_in_collectives(trace).get(key, Intervals.none())
+        - between_stages(trace).get(key, Intervals.none())
     )
-    step_ns, exposed_ns = period_ns(facts.trace, key), per_step_ns(facts.trace, key, exposed)
+    step_ns, exposed_ns = period_ns(trace, key), per_step_ns(trace, key, exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
     limit = limits["exposed_ratio"]
     evidence = Evidence(
@@ -77,13 +77,13 @@ def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Fin
     )
     if share <= limit:
         return None, evidence
-    names = facts(communication).by_name
+    names = communication(trace).by_name
     longest = names.filter((names["rank"] == part.rank) & (names["device"] == part.device))["name"].to_list()[0]
     overlap = part.overlap_ratio or 0.0
     return (
         Finding(
             message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} "
-            f"{period_name(facts.trace)} on rank {part.rank}, device {part.device}, with no computation beside it "
+            f"{period_name(trace)} on rank {part.rank}, device {part.device}, with no computation beside it "
             f"({share_text(share)}, limit {share_text(limit)}; {share_text(overlap)} of it is overlapped)",
             bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
             where=Where(rank=part.rank, device=part.device, kernel=longest),
@@ -102,23 +102,17 @@ def _judge(facts: Facts, limits: Limits, part: DeviceCommunication) -> tuple[Fin
 
 
 RULE = Rule(
-    card=Card(
-        code="COM101",
-        name="communication-exposed",
-        summary="communication runs with no computation beside it",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/notes/ddp.html",),
-    ),
+    "COM101",
+    check,
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
-    check=check,
     limits={
         "exposed_ratio": Limit(
-            default=0.05,
-            unit="ratio",
-            why="below this, hiding all communication gains less than a step in twenty",
-            source="TraceLens flags exposed communication over 5 % of the timeline",
+            0.05,
+            "ratio",
+            "below this, hiding all communication gains less than a step in twenty",
+            "TraceLens flags exposed communication over 5 % of the timeline",
         )
     },
+    references=("https://docs.pytorch.org/docs/stable/notes/ddp.html",),
 )

@@ -1,4 +1,4 @@
-"""Many small collectives, each of which takes as long as its latency.
+"""Many small collectives, each as long as its latency.
 
 ## What it detects
 Collectives of small messages, many in every step, whose transfers are exposed for more than a share of the step.
@@ -23,10 +23,9 @@ at.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -42,12 +41,13 @@ from timesink.diagnosis.verdicts import (
 from timesink.measures.communication.collectives import SmallCollectives, small_collectives
 from timesink.measures.ranks.job import JOB_READS
 from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for the GPU whose small collectives are exposed longest, if long enough."""
-    found = facts(small_collectives)
+    found = small_collectives(trace)
     if not found.calls.height:
         return NotApplicable("the trace holds no collectives")
     if found.calls["bytes"].null_count() == found.calls.height:
@@ -89,7 +89,7 @@ def _judge(
         advice="Send them together: larger buckets (bucket_cap_mb), flattened tensors, one reduction for all metrics.",
         verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
         claim=Claim({key: part.exposed}),
-        recoverable=Quantity(
+        stated=Quantity(
             part.exposed_step_ns / NS_PER_MS,
             "ms",
             low=0.0,
@@ -100,17 +100,10 @@ def _judge(
 
 
 RULE = Rule(
-    card=Card(
-        code="COM102",
-        name="collectives-small",
-        summary="many small collectives, each as long as its latency",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",),
-    ),
+    "COM102",
+    check,
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
-    check=check,
     limits={
         "small_bytes": Limit(
             4_000_000, "bytes", "on NVLink latency takes as long as transfer below it", "nccl-tests curves"
@@ -122,5 +115,6 @@ RULE = Rule(
             0.03, "ratio", "hidden or short ones cost the step nothing", "run-to-run deviation of a step"
         ),
     },
+    references=("https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",),
     capture="timesink capture torch -- torchrun train.py",
 )

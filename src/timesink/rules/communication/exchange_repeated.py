@@ -1,4 +1,6 @@
-"""Gradients are exchanged after every micro-batch, though only their sum is used.
+"""Gradients are exchanged after every micro-batch.
+
+Only the sum of a step is used.
 
 ## What it detects
 Steps with several forward passes of a DistributedDataParallel module, each followed by the same all-reduces.
@@ -21,10 +23,9 @@ not looked at here.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -39,21 +40,22 @@ from timesink.diagnosis.verdicts import (
 from timesink.measures.communication.collectives import RepeatedExchange, repeated_exchanges
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
+from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text, time_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where the exchanges that could be left out are exposed long enough."""
-    found = facts(repeated_exchanges)
+    found = repeated_exchanges(trace)
     if not found:
         return NotApplicable("no step exchanges the same gradients after each of several forward passes")
-    judged = [_judge(facts, limits, part) for part in found]
+    judged = [_judge(trace, limits, part) for part in found]
     findings = tuple(finding for finding, _ in judged if finding is not None)
     return Found(findings[:1]) if findings else Clear(tuple(evidence for _, evidence in judged))
 
 
-def _judge(facts: Facts, limits: Limits, part: RepeatedExchange) -> tuple[Finding | None, Evidence]:
-    step_ns, exposed_ns = period_ns(facts.trace, part.device), per_step_ns(facts.trace, part.device, part.exposed)
+def _judge(trace: Trace, limits: Limits, part: RepeatedExchange) -> tuple[Finding | None, Evidence]:
+    step_ns, exposed_ns = period_ns(trace, part.device), per_step_ns(trace, part.device, part.exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"exposed time of repeated exchanges on rank {part.device[0]}",
@@ -83,21 +85,13 @@ def _judge(facts: Facts, limits: Limits, part: RepeatedExchange) -> tuple[Findin
 
 
 RULE = Rule(
-    card=Card(
-        code="COM107",
-        name="exchange-repeated",
-        summary="gradients are exchanged after every micro-batch",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
-    ),
+    "COM107",
+    check,
     needs=(DEVICE_OPS, COLLECTIVES),
     reads=(API_CALLS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES),
-    check=check,
     limits={
-        "exposed_ratio": Limit(
-            0.02, "ratio", "hidden exchanges cost the step little", "run-to-run deviation of a step"
-        ),
+        "exposed_ratio": Limit(0.02, "ratio", "hidden exchanges cost the step little", "run-to-run deviation of a step")
     },
+    references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
     capture="timesink capture torch -- torchrun train.py",
 )

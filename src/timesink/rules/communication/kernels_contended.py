@@ -1,4 +1,4 @@
-"""The same kernels take longer while communication runs beside them.
+"""Kernels take longer while communication runs beside them.
 
 ## What it detects
 Kernels whose runs beside communication are longer than their free runs, by more than a share, for more than a share of
@@ -24,36 +24,27 @@ that could be won; nothing is promised, so this is never the bottleneck of a dia
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.communication.communication import contention
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per GPU whose slowed kernels cost enough of the step."""
-    frame = facts(contention).frame
+    frame = contention(trace).frame
     if not frame.height:
         return NotApplicable("no kernel has enough runs with and without communication beside it")
-    return found_or_clear([_judge(facts, limits, row) for row in frame.iter_rows(named=True)])
+    return found_or_clear([_judge(trace, limits, row) for row in frame.iter_rows(named=True)])
 
 
-def _judge(facts: Facts, limits: Limits, row: dict[str, int]) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> tuple[Finding | None, Evidence]:
     key = (row["rank"], row["device"])
-    span_ns = facts(device_timeline)[key].span_ns
+    span_ns = device_timeline(trace)[key].span_ns
     share = max(0.0, row["excess_ns"] / span_ns) if span_ns else 0.0
     slower = row["excess_ns"] / max(row["beside_ns"] - row["excess_ns"], 1)
     evidence = Evidence(
@@ -65,7 +56,7 @@ def _judge(facts: Facts, limits: Limits, row: dict[str, int]) -> tuple[Finding |
     )
     if share <= limits["excess_ratio"]:
         return None, evidence
-    step_ns = period_ns(facts.trace, key)
+    step_ns = period_ns(trace, key)
     lost_ms = share * step_ns / NS_PER_MS
     finding = Finding(
         message=f"{row['kernels']} kernels take {share_text(slower)} longer while communication runs beside them on "
@@ -81,29 +72,23 @@ def _judge(facts: Facts, limits: Limits, row: dict[str, int]) -> tuple[Finding |
         "and compare whole steps.",
         verify="Capture again: runs beside communication come nearer to the free ones, and the step is shorter.",
         # Overlap that slows kernels may still be the best there is: nothing says that any of it can be won.
-        recoverable=Quantity(0.0, "ms", low=0.0, high=lost_ms),
+        stated=Quantity(0.0, "ms", low=0.0, high=lost_ms),
     )
     return finding, evidence
 
 
 RULE = Rule(
-    card=Card(
-        code="COM106",
-        name="kernels-contended",
-        summary="kernels take longer while communication runs beside them",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://arxiv.org/abs/2507.03114",),
-    ),
+    "COM106",
+    check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES),
-    check=check,
     limits={
         "excess_ratio": Limit(
             0.03,
             "ratio",
             "below this a perfect partition of the GPU gains little",
             "arXiv 2507.03114: 19 % slower on average",
-        ),
+        )
     },
+    references=("https://arxiv.org/abs/2507.03114",),
 )

@@ -24,10 +24,9 @@ beside it makes the score too high.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -44,14 +43,15 @@ from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _PER_STAGE = 4  # micro-batches per stage that Megatron-LM (2104.04473) takes for a small bubble
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where the bubble is larger than its limit."""
-    line = facts(pipeline)
+    line = pipeline(trace)
     if line is None:
         return NotApplicable("no two ranks mostly send to and receive from each other in steady steps")
     overlap = line.overlap
@@ -64,15 +64,15 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     )
     if overlap.bubble_ratio <= limits["bubble_ratio"]:
         return Clear((evidence,))
-    return Found((_finding(facts, line, evidence),))
+    return Found((_finding(trace, line, evidence),))
 
 
-def _finding(facts: Facts, line: Pipeline, evidence: Evidence) -> Finding:
+def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     overlap, count = line.overlap, len(line.ranks)
     filled_ns = overlap.longest.time_ns * (1 + (count - 1) / (_PER_STAGE * count))
     gain_ms = max(0.0, overlap.period_ns - filled_ns) / NS_PER_MS
     score = overlap.score if overlap.score is not None else 0.0
-    lines = facts(device_timeline).by_device
+    lines = device_timeline(trace).by_device
     standing = {
         key: Intervals.one(part.span_start_ns, part.span_end_ns) - part.compute
         for key, part in lines.items()
@@ -93,26 +93,20 @@ def _finding(facts: Facts, line: Pipeline, evidence: Evidence) -> Finding:
         "out the stages.",
         verify="Capture again: the bubble shrinks towards (p - 1) / (m + p - 1).",
         claim=Claim(standing),
-        recoverable=Quantity(gain_ms, "ms", low=0.0, high=overlap.headroom_ns / NS_PER_MS),
+        stated=Quantity(gain_ms, "ms", low=0.0, high=overlap.headroom_ns / NS_PER_MS),
     )
 
 
 RULE = Rule(
-    card=Card(
-        code="COM105",
-        name="pipeline-bubble",
-        summary="the stages of a pipeline stand still for much of the step",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://arxiv.org/abs/2104.04473",),
-    ),
+    "COM105",
+    check,
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
-    check=check,
     limits={
         "bubble_ratio": Limit(
             0.25, "ratio", "four micro-batches per stage leave less than a fifth", "Megatron-LM, arXiv 2104.04473"
-        ),
+        )
     },
+    references=("https://arxiv.org/abs/2104.04473",),
     capture="timesink capture torch -- torchrun train.py",
 )

@@ -1,4 +1,6 @@
-"""Ranks take turns at being late: the work is spread unevenly, and not always against the same rank.
+"""Ranks take turns at being late to the collectives.
+
+The work is spread unevenly, and not always against the same rank.
 
 ## What it detects
 Lateness that several ranks share, none of them more than half of it, and that together makes the job slower by more
@@ -23,10 +25,9 @@ Random jitter of many ranks adds up too: with hundreds of ranks somebody is alwa
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -43,6 +44,7 @@ from timesink.measures.ranks.job import JOB_READS, step_ns
 from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, lateness, rebalanced
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _SIDES = {
@@ -52,12 +54,12 @@ _SIDES = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where all ranks' own lateness together costs enough and no rank has more than half of it."""
-    waits = facts(collective_waits)
+    waits = collective_waits(trace)
     if len(waits.job.ranks) < 2:
         return NotApplicable("the trace holds one rank")
-    late = facts(lateness)
+    late = lateness(trace)
     if late.anchors.size < 2:
         return NotApplicable("fewer than two collectives hold all ranks up")
     own = {rank: ns for rank, ns in late.ranks.select("rank", "own_ns").rows() if ns > 0}
@@ -90,29 +92,21 @@ def check(facts: Facts, limits: Limits) -> Verdict:
         advice="Give every rank the same work per step (balance tokens, lengths, experts); run garbage collection and "
         "logging of all ranks at the same step.",
         verify="Capture all ranks again: the waits in collectives shrink on every rank.",
-        claim=Claim(facts(exposed_waits)),
-        recoverable=Quantity(
-            saved_ms, "ms", low=saved_ms * (1 - GAIN_ERROR_RATIO), high=saved_ms * (1 + GAIN_ERROR_RATIO)
-        ),
+        claim=Claim(exposed_waits(trace)),
+        stated=Quantity(saved_ms, "ms", low=saved_ms * (1 - GAIN_ERROR_RATIO), high=saved_ms * (1 + GAIN_ERROR_RATIO)),
     )
     return Found((finding,))
 
 
 RULE = Rule(
-    card=Card(
-        code="COM104",
-        name="ranks-imbalanced",
-        summary="ranks take turns at being late to the collectives",
-        doc=__doc__ or "",
-        since="0.1.0",
-    ),
+    "COM104",
+    check,
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
-    check=check,
     limits={
         "gain_ratio": Limit(
             0.05, "ratio", "jitter of equal ranks adds up to a few percent of a step", "own captures of balanced jobs"
-        ),
+        )
     },
     capture="timesink capture torch -- torchrun train.py",
 )

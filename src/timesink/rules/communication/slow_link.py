@@ -1,4 +1,6 @@
-"""A group or a pair of ranks needs longer for a transfer than others for the same one: its link is slow.
+"""A group or pair of ranks transfers slower than others.
+
+The link between them is slow.
 
 ## What it detects
 Collectives of several groups of equal size, or messages between several pairs of ranks, of which some take a multiple
@@ -23,10 +25,9 @@ collective of all ranks has no counterpart, so a job of one group says nothing.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -44,17 +45,18 @@ from timesink.measures.ranks.job import JOB_READS, Job, step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, bytes_text, time_text
 
 _AN = {"allreduce": "an", "allgather": "an", "alltoall": "an"}
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where a group or pair takes a multiple of the usual time."""
-    waits = facts(collective_waits)
+    waits = collective_waits(trace)
     if len(waits.job.ranks) < 2:
         return NotApplicable("the trace holds one rank")
-    known = facts(links)
+    known = links(trace)
     if not known.frame.height:
         why = "no transfer of one size is run by three groups or pairs of ranks: a slow link slows all alike"
         return Undecided(why, "run nccl-tests between the hosts, or capture a job with several groups")
@@ -62,7 +64,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     if not slow:
         worst = max((known.frame["p50_ns"] / known.frame["usual_ns"]).to_list())
         return Clear((_evidence(worst, limits),))
-    return Found((_finding(facts, slow, _evidence(max(link.ratio for link in slow), limits)),))
+    return Found((_finding(trace, slow, _evidence(max(link.ratio for link in slow), limits)),))
 
 
 def _evidence(ratio: float, limits: Limits) -> Evidence:
@@ -75,9 +77,9 @@ def _evidence(ratio: float, limits: Limits) -> Evidence:
     )
 
 
-def _finding(facts: Facts, slow: tuple[SlowLink, ...], evidence: Evidence) -> Finding:
-    waits = facts(collective_waits)
-    first, shared = slow[0], facts(links).shared(slow)
+def _finding(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> Finding:
+    waits = collective_waits(trace)
+    first, shared = slow[0], links(trace).shared(slow)
     verb = "is" if len(shared) == 1 else "are"
     whom = f"; {ranks_text(shared)} {verb} in all slow transfers and in no other" if shared else ""
     others = f" and {len(slow) - 1} more of their like" if len(slow) > 1 else ""
@@ -95,8 +97,8 @@ def _finding(facts: Facts, slow: tuple[SlowLink, ...], evidence: Evidence) -> Fi
         ),
         advice="Run nccl-tests between these hosts and between others; look at link widths and error counters.",
         verify="Capture again: the transfer takes as long as elsewhere.",
-        claim=Claim(_stood(facts, slow)),
-        recoverable=Quantity(saved_ms, "ms", low=0.0, high=min(saved_ms, step_ns(waits.job) / NS_PER_MS)),
+        claim=Claim(_stood(trace, slow)),
+        stated=Quantity(saved_ms, "ms", low=0.0, high=min(saved_ms, step_ns(waits.job) / NS_PER_MS)),
     )
 
 
@@ -105,32 +107,26 @@ def _hosts(job: Job, ranks: tuple[int, ...]) -> str:
     return f" ({' and '.join(names)})" if names else ""
 
 
-def _stood(facts: Facts, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
+def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
     """Exposed communication of the ranks behind the slow links."""
     ranks = {rank for link in slow for rank in link.ranks}
-    parts = facts(collective_waits).job.exposed.partition_by("rank", "device", as_dict=True)
+    parts = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
     return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items() if rank in ranks}
 
 
 RULE = Rule(
-    card=Card(
-        code="COM109",
-        name="slow-link",
-        summary="a group or pair of ranks transfers slower than others",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://github.com/NVIDIA/nccl-tests",),
-    ),
+    "COM109",
+    check,
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
-    check=check,
     limits={
         "ratio": Limit(
             1.5,
             "ratio",
             "six pairs of healthy GPUs differ by 2 %; a link at half its lanes takes twice as long",
             "own captures of a pipeline on four H200s",
-        ),
+        )
     },
+    references=("https://github.com/NVIDIA/nccl-tests",),
     capture="timesink capture torch -- torchrun train.py",
 )

@@ -1,4 +1,4 @@
-"""One rank comes late to the collectives and the others wait for it.
+"""One rank comes late to the collectives and the others wait.
 
 ## What it detects
 A rank that takes longer than its peers from one collective that held all ranks up to the next, and whose lateness
@@ -27,10 +27,9 @@ among the files can be the late one: then all others look late together, and nob
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -47,6 +46,7 @@ from timesink.measures.communication.waits import collective_waits, exposed_wait
 from timesink.measures.ranks.job import JOB_READS, step_ns
 from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, lateness, rebalanced
 from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 # What a rank is late by: where it shows, and what to ask next. The first of equals is named.
@@ -57,14 +57,14 @@ _SIDES = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for the rank without whose lateness the job gains most, if that is enough and more than half of it all."""
-    waits = facts(collective_waits)
+    waits = collective_waits(trace)
     if len(waits.job.ranks) < 2:
         return NotApplicable("the trace holds one rank")
     if not waits.matched.calls.height:
         return NotApplicable("no collective of one rank has a counterpart on another")
-    late = facts(lateness)
+    late = lateness(trace)
     if late.anchors.size < limits["collectives"]:
         why = f"{late.anchors.size} collectives hold all ranks up, too few to tell one late arrival from a late rank"
         return Undecided(why, "capture more steps, of every rank")
@@ -81,18 +81,18 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     total = sum(own.values())
     if gains[worst] <= limits["gain_ratio"] or 2 * own.get(worst, 0) <= total:
         return Clear((evidence,))
-    return Found((_finding(facts, worst, gains[worst], evidence),))
+    return Found((_finding(trace, worst, gains[worst], evidence),))
 
 
-def _finding(facts: Facts, rank: int, gain: float, evidence: Evidence) -> Finding:
-    waits, late = facts(collective_waits), facts(lateness)
+def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Finding:
+    waits, late = collective_waits(trace), lateness(trace)
     row = late.ranks.filter(late.ranks["rank"] == rank).row(0, named=True)
     period = step_ns(waits.job)
     saved_ms = gain * period / NS_PER_MS
     side, question = _SIDES[max(_SIDES, key=lambda name: row[name])]
     device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
     host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
-    claim = {key: part for key, part in facts(exposed_waits).items() if key[0] != rank}
+    claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
     return Finding(
         message=f"rank {rank}{f' on {host}' if host else ''} comes late to {row['late_count']} of {row['anchors']} "
         f"collectives because of {side}; if it ran like its peers a step would take "
@@ -116,7 +116,7 @@ def _finding(facts: Facts, rank: int, gain: float, evidence: Evidence) -> Findin
         advice=f"Compare rank {rank} with a peer (`timesink idle --rank {rank}`): {question}",
         verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
         claim=Claim(claim),
-        recoverable=Quantity(
+        stated=Quantity(
             saved_ms,
             "ms",
             low=saved_ms * (1 - GAIN_ERROR_RATIO),
@@ -126,22 +126,16 @@ def _finding(facts: Facts, rank: int, gain: float, evidence: Evidence) -> Findin
 
 
 RULE = Rule(
-    card=Card(
-        code="COM103",
-        name="straggler",
-        summary="one rank comes late to the collectives and the others wait",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://www.usenix.org/conference/osdi25/presentation/lin-jinkun",),
-    ),
+    "COM103",
+    check,
     needs=(DEVICE_OPS,),
     reads=JOB_READS,
-    check=check,
     limits={
         "gain_ratio": Limit(0.03, "ratio", "steps of a balanced job differ by less from run to run", "own captures"),
         "collectives": Limit(
             3, "calls", "one late arrival may be the start of the capture", "first and last do not count"
         ),
     },
+    references=("https://www.usenix.org/conference/osdi25/presentation/lin-jinkun",),
     capture="timesink capture torch -- torchrun train.py",
 )

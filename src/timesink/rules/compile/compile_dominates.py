@@ -20,26 +20,17 @@ A capture of the first steps of a long run shows mostly compilation; the run as 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.compile.summary import CompileTime, compile_time
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per rank that compiles for more than the limit."""
-    parts = [part for part in facts(compile_time) if part.compile_ns]
+    parts = [part for part in compile_time(trace) if part.compile_ns]
     if not parts:
         return NotApplicable("no compilation is recorded")
     return found_or_clear([_judge(part, limits["compile_ratio"]) for part in parts])
@@ -63,29 +54,23 @@ def _judge(part: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
         evidence=(evidence,),
         advice="Keep the compiler's cache between runs, or compile the repeated block instead of the whole model.",
         verify="Run again with the cache in place: timesink compile shows cache hits, and this share falls.",
-        recoverable=Quantity(0.0, "ms", low=0.0, high=None),
+        stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
     return finding, evidence
 
 
 RULE = Rule(
-    card=Card(
-        code="CMP105",
-        name="compilation-dominates",
-        summary="the recorded run spends much of its time compiling",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/tutorials/recipes/torch_compile_caching_tutorial.html",),
-    ),
+    "CMP105",
+    check,
     needs=(DEVICE_OPS,),
     reads=(RANGES, HOST_OPS, API_CALLS),
-    check=check,
     limits={
         "compile_ratio": Limit(
-            default=0.33,
-            unit="ratio",
-            why="a run that compiles for a third of its time is short for what it compiles",
-            source="convention: a fixed cost above a third of a run is worth avoiding before anything else",
+            0.33,
+            "ratio",
+            "a run that compiles for a third of its time is short for what it compiles",
+            "convention: a fixed cost above a third of a run is worth avoiding before anything else",
         )
     },
+    references=("https://docs.pytorch.org/tutorials/recipes/torch_compile_caching_tutorial.html",),
 )

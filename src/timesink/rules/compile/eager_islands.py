@@ -23,10 +23,9 @@ A loss or a library kernel left out of the graph on purpose is an island too. Ns
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Evidence,
     Finding,
@@ -40,19 +39,20 @@ from timesink.measures.compile.graphs import EagerIslands, eager_islands
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.steps.per_step import share_of_step
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS
+from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.units import share_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the share of such kernels passes the limit."""
-    parts = facts(eager_islands)
+    parts = eager_islands(trace)
     if not parts:
         return NotApplicable("no step calls more than one compiled graph")
-    return found_or_clear([_judge(facts, part, limits) for part in parts])
+    return found_or_clear([_judge(trace, part, limits) for part in parts])
 
 
-def _judge(facts: Facts, part: EagerIslands, limits: Limits) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, part: EagerIslands, limits: Limits) -> tuple[Finding | None, Evidence]:
     limit = limits["kernel_ratio"]
     evidence = Evidence(
         f"kernels run eagerly between compiled graphs on device {part.device[1]}",
@@ -62,7 +62,7 @@ def _judge(facts: Facts, part: EagerIslands, limits: Limits) -> tuple[Finding | 
         table="device_ops",
         rows=tuple(part.rows.tolist()),
     )
-    waited = share_of_step(facts.trace, part.device, part.idle)
+    waited = share_of_step(trace, part.device, part.idle)
     if part.share <= limits["kernel_ratio"] or waited <= limits["idle_ratio"]:
         return None, evidence
     by = f", by {', '.join(part.operators)}" if part.operators else ""
@@ -73,44 +73,38 @@ def _judge(facts: Facts, part: EagerIslands, limits: Limits) -> tuple[Finding | 
         bottleneck=Bottleneck.GRAPH_BREAKS,
         where=Where(rank=part.device[0], device=part.device[1], op=part.operators[0] if part.operators else None),
         evidence=(evidence,),
-        advice=_advice(facts),
+        advice=_advice(trace),
         verify="Capture again: these operators are gone, and fewer graphs are called per step.",
         claim=Claim({part.device: part.idle}),
     )
     return finding, evidence
 
 
-def _advice(facts: Facts) -> str:
-    given_up = [f"{part.function} ({part.eager})" for part in facts(compile_summary).frames if part.eager]
+def _advice(trace: Trace) -> str:
+    given_up = [f"{part.function} ({part.eager})" for part in compile_summary(trace).frames if part.eager]
     if given_up:
         return f"By the log, these run eagerly: {'; '.join(dict.fromkeys(given_up))}."
     return "Record TORCH_TRACE: timesink compile lists the functions that run eagerly, and why."
 
 
 RULE = Rule(
-    card=Card(
-        code="CMP104",
-        name="eager-islands",
-        summary="kernels run eagerly between compiled graphs",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
-    ),
+    "CMP104",
+    check,
     needs=(DEVICE_OPS, API_CALLS),
     reads=(*BLAME_READS, COMPILE_EVENTS),
-    check=check,
     limits={
         "kernel_ratio": Limit(
-            default=0.1,
-            unit="ratio",
-            why="a loss between forward and backward is a few kernels of a model",
-            source="compiled training of 16 blocks on an H200: 3 % are its loss (tests/data/compile)",
+            0.1,
+            "ratio",
+            "a loss between forward and backward is a few kernels of a model",
+            "compiled training of 16 blocks on an H200: 3 % are its loss (tests/data/compile)",
         ),
         "idle_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="where the device does not wait for them, eager kernels cost little",
-            source="benchmarks/faults: a compiled function between large eager products loses nothing",
+            0.03,
+            "ratio",
+            "where the device does not wait for them, eager kernels cost little",
+            "benchmarks/faults: a compiled function between large eager products loses nothing",
         ),
     },
+    references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
 )

@@ -1,4 +1,6 @@
-"""One guard fails again and again, and each time the function is compiled anew.
+"""One guard fails again and again.
+
+Each time the function is compiled anew.
 
 ## What it detects
 Functions that the compiler's log shows compiled again for the same guard, numbers aside, after every function of the
@@ -22,16 +24,17 @@ A program with a few shapes that all come back compiles each once: it settles, a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Card, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.measures.compile.summary import FrameSummary, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
+from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per function, on every rank, whose guard fails more often than the limit or that was given up."""
-    return found_or_clear([_judge(part, limits["failures"]) for part in facts(compile_summary).frames])
+    return found_or_clear([_judge(part, limits["failures"]) for part in compile_summary(trace).frames])
 
 
 def _judge(part: FrameSummary, limit: float) -> tuple[Finding | None, Evidence]:
@@ -57,29 +60,23 @@ def _judge(part: FrameSummary, limit: float) -> tuple[Finding | None, Evidence]:
         evidence=(evidence,),
         advice="Mark the dimension dynamic, pad to few sizes, or pass the number as a tensor.",
         verify="Run again: timesink compile shows no late recompilation of this function.",
-        recoverable=Quantity(0.0, "ms", low=0.0, high=None),
+        stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
     return finding, evidence
 
 
 RULE = Rule(
-    card=Card(
-        code="CMP103",
-        name="guard-churn",
-        summary="one guard fails again and again",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
-    ),
+    "CMP103",
+    check,
     needs=(COMPILE_EVENTS,),
-    check=check,
     limits={
         "failures": Limit(
-            default=2.0,
-            unit="events",
-            why="a first other shape and the step to a dynamic one are how the compiler learns",
-            source="PyTorch's automatic dynamic shapes: the second shape makes the dimension dynamic",
+            2.0,
+            "events",
+            "a first other shape and the step to a dynamic one are how the compiler learns",
+            "PyTorch's automatic dynamic shapes: the second shape makes the dimension dynamic",
         )
     },
+    references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
     capture="TORCH_TRACE=logs python train.py",
 )

@@ -1,4 +1,6 @@
-"""Compiled code runs in many pieces, with Python between them.
+"""Compiled code runs in many pieces.
+
+Python runs between them.
 
 ## What it detects
 Several compiled regions per step where one would do: graph breaks. Where regions are not recorded (Nsight Systems),
@@ -25,23 +27,14 @@ them, they cost nothing, and nothing is found.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-)
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.compile.graphs import BrokenGraphs, broken_graphs
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import period_ns
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
+from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import place_of
 from timesink.units import share_text, time_text
@@ -51,16 +44,16 @@ from timesink.whatif.graph import Case
 _SHOWN = 3
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where joining the pieces wins more than the limit."""
-    parts = facts(broken_graphs)
-    if not parts and not len(facts(kernel_facts).frame["fused"].drop_nulls()):
+    parts = broken_graphs(trace)
+    if not parts and not len(kernel_facts(trace).frame["fused"].drop_nulls()):
         return NotApplicable("no compiled region and no generated kernel is recorded")
-    return found_or_clear([_judge(facts, part, limits["saved_ratio"]) for part in parts])
+    return found_or_clear([_judge(trace, part, limits["saved_ratio"]) for part in parts])
 
 
-def _judge(facts: Facts, part: BrokenGraphs, limit: float) -> tuple[Finding | None, Evidence]:
-    trace, device, step_ns = facts.trace, part.device, period_ns(facts.trace, part.device)
+def _judge(trace: Trace, part: BrokenGraphs, limit: float) -> tuple[Finding | None, Evidence]:
+    device, step_ns = part.device, period_ns(trace, part.device)
     worth_ns = part.saved_per_step_ns(trace, Case.EXPECTED)
     share = worth_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
@@ -79,9 +72,9 @@ def _judge(facts: Facts, part: BrokenGraphs, limit: float) -> tuple[Finding | No
         message=f"{_pieces(part)} on device {device[1]}; one graph wins {time_text(worth_ns)} of the "
         f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)})",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=place_of(facts, part.kernels),
+        where=place_of(trace, part.kernels),
         evidence=(evidence,),
-        advice=_advice(facts),
+        advice=_advice(trace),
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
         claim=Claim({device: saved | part.idle}, expected={device: saved | part.entry_idle}),
         change=ShortenKernels(
@@ -91,9 +84,9 @@ def _judge(facts: Facts, part: BrokenGraphs, limit: float) -> tuple[Finding | No
     return finding, evidence
 
 
-def _advice(facts: Facts) -> str:
+def _advice(trace: Trace) -> str:
     """The breaks themselves, where a log beside the trace names them."""
-    named = [f"{part.file}:{part.line} ({part.reason})" for part in facts(compile_summary).breaks if part.file][:_SHOWN]
+    named = [f"{part.file}:{part.line} ({part.reason})" for part in compile_summary(trace).breaks if part.file][:_SHOWN]
     if named:
         return f"Remove the breaks that the log names: {'; '.join(dict.fromkeys(named))}."
     return "Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error."
@@ -106,23 +99,17 @@ def _pieces(part: BrokenGraphs) -> str:
 
 
 RULE = Rule(
-    card=Card(
-        code="CMP101",
-        name="graphs-in-pieces",
-        summary="compiled code runs in many pieces",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
-    ),
+    "CMP101",
+    check,
     needs=(DEVICE_OPS,),
     reads=(*BLAME_READS, API_CALLS, DEVICES, COMPILE_EVENTS),
-    check=check,
     limits={
         "saved_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="fewer than three steps in a hundred are won back",
-            source="benchmarks/faults: healthy compiled programs stay under it",
-        ),
+            0.03,
+            "ratio",
+            "fewer than three steps in a hundred are won back",
+            "benchmarks/faults: healthy compiled programs stay under it",
+        )
     },
+    references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
 )

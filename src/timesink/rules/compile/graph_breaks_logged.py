@@ -20,27 +20,17 @@ A break at the outermost function of a program compiled in one call, or around a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
 from timesink.measures.compile.summary import GraphBreak, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
+from timesink.model.trace import Trace
 from timesink.units import share_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per place, on the first rank that has it, where there are more breaks than the limit allows."""
-    summary = facts(compile_summary)
+    summary = compile_summary(trace)
     total = Evidence(
         "graph breaks",
         Quantity(float(summary.graph_breaks), "events"),
@@ -64,28 +54,22 @@ def _finding(part: GraphBreak, breaks: int, total: Evidence) -> Finding:
         evidence=(total,),
         advice="Move the call out of the compiled function; fullgraph=True then keeps it whole.",
         verify="Compile again: timesink compile lists no break at this place.",
-        recoverable=Quantity(0.0, "ms", low=0.0, high=None),
+        stated=Quantity(0.0, "ms", low=0.0, high=None),
     )
 
 
 RULE = Rule(
-    card=Card(
-        code="CMP102",
-        name="graph-breaks-logged",
-        summary="the compiler's log names graph breaks",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
-    ),
+    "CMP102",
+    check,
     needs=(COMPILE_EVENTS,),
-    check=check,
     limits={
         "breaks": Limit(
-            default=0.0,
-            unit="events",
-            why="a program that is meant to be one graph has no break",
-            source="fullgraph=True, PyTorch's own switch, allows none",
+            0.0,
+            "events",
+            "a program that is meant to be one graph has no break",
+            "fullgraph=True, PyTorch's own switch, allows none",
         )
     },
+    references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
     capture="TORCH_TRACE=logs python train.py",
 )

@@ -1,4 +1,4 @@
-"""Copies hold the device while no kernel runs.
+"""Host-device copies run while no kernel does.
 
 ## What it detects
 Host-device copies, in one direction, that run with no kernel beside them for more than a share of the steady step.
@@ -23,12 +23,13 @@ host memory is coherent with the device (GH200), a copy may be avoidable altoget
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text, time_text
 
 _WORDS = {
@@ -37,20 +38,20 @@ _WORDS = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and direction over the limit."""
     sides: dict[tuple[tuple[int, int], str], list[CopyGroup]] = {}
-    for group in facts(exposed_copies):
+    for group in exposed_copies(trace):
         if group.direction in _WORDS and not (group.direction == "h2d" and group.pageable):
             sides.setdefault((group.device, group.direction), []).append(group)
-    return found_or_clear([_judge(facts, limits, groups) for groups in sides.values()])
+    return found_or_clear([_judge(trace, limits, groups) for groups in sides.values()])
 
 
-def _judge(facts: Facts, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:
     device, direction = groups[0].device, groups[0].direction
     words, bottleneck = _WORDS[direction]
     exposed = Intervals.union_all(group.exposed for group in groups)
-    step_ns, exposed_ns = period_ns(facts.trace, device), per_step_ns(facts.trace, device, exposed)
+    step_ns, exposed_ns = period_ns(trace, device), per_step_ns(trace, device, exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
     limit = limits["exposed_ratio"]
     evidence = Evidence(
@@ -67,7 +68,7 @@ def _judge(facts: Facts, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
     speed = f", {bytes_text(moved)} in all at {max(rates):.1f} GB/s" if rates else ""
     message = (
-        f"{words} copies take {time_text(exposed_ns)} of the {time_text(step_ns)} {period_name(facts.trace)} "
+        f"{words} copies take {time_text(exposed_ns)} of the {time_text(step_ns)} {period_name(trace)} "
         f"on device {device[1]} with no kernel beside them ({share_text(share)}, limit {share_text(limit)}): "
         f"{sum(group.count for group in groups)} copies{speed}"
     )
@@ -87,23 +88,17 @@ def _judge(facts: Facts, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
 
 
 RULE = Rule(
-    card=Card(
-        code="CPY101",
-        name="copies-exposed",
-        summary="host-device copies run while no kernel does",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#data-transfer-between-host-and-device",),
-    ),
+    "CPY101",
+    check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES),
-    check=check,
     limits={
         "exposed_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="below this, hiding every copy gains less than three steps in a hundred",
-            source="benchmarks/faults: healthy loaders expose 1 %; TraceLens flags copies over 5 %",
+            0.03,
+            "ratio",
+            "below this, hiding every copy gains less than three steps in a hundred",
+            "benchmarks/faults: healthy loaders expose 1 %; TraceLens flags copies over 5 %",
         )
     },
+    references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#data-transfer-between-host-and-device",),
 )

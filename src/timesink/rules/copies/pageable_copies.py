@@ -1,4 +1,4 @@
-"""Copies between host and device go through pageable memory.
+"""Copies go through pageable memory and hold up the device.
 
 ## What it detects
 Copies from or to pageable memory, of more than a value each, that hold up the device: while they run with no kernel
@@ -26,15 +26,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.measures.idle.blamed_time import Root, drained_time
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import idle_rule
 from timesink.units import bytes_text, share_text, time_text
 from timesink.whatif.changes.transfers import PinCopies
 
@@ -71,26 +71,26 @@ _WAYS: Final = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    groups = [part for part in facts(exposed_copies) if part.direction in _WAYS and part.pageable]
+    groups = [part for part in exposed_copies(trace) if part.direction in _WAYS and part.pageable]
     held = {
         (part.device, direction): part.intervals
         for direction, way in _WAYS.items()
-        for part in drained_time(facts.trace, way.root, *way.causes)
+        for part in drained_time(trace, way.root, *way.causes)
     }
     none = Intervals.none()
     return found_or_clear(
         [
-            _judge(facts, limits["held_ratio"], group, held.get((group.device, group.direction), none))
+            _judge(trace, limits["held_ratio"], group, held.get((group.device, group.direction), none))
             for group in groups
         ]
     )
 
 
-def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals | None) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals | None) -> tuple[Finding | None, Evidence]:
     claimed, way = group.exposed | (idle or Intervals.none()), _WAYS[group.direction]
-    share, held_ns, step_ns = _shares(facts, group.device, claimed)
+    share, held_ns, step_ns = _shares(trace, group.device, claimed)
     evidence = Evidence(
         f"time held by pageable copies {way.towards} device {group.device[1]}",
         Quantity(share, "ratio"),
@@ -105,7 +105,7 @@ def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals | None)
     return (
         Finding(
             message=f"pageable copies {way.towards} device {group.device[1]} hold it for {time_text(held_ns)} of the "
-            f"{time_text(step_ns)} {period_name(facts.trace)} ({share_text(share)}, limit {share_text(limit)}): "
+            f"{time_text(step_ns)} {period_name(trace)} ({share_text(share)}, limit {share_text(limit)}): "
             f"{group.count} copies, {bytes_text(group.bytes)} in all{rate}",
             bottleneck=way.bottleneck,
             where=Where(rank=group.device[0], device=group.device[1]),
@@ -119,29 +119,21 @@ def _judge(facts: Facts, limit: float, group: CopyGroup, idle: Intervals | None)
     )
 
 
-def _shares(facts: Facts, device: Device, claimed: Intervals) -> tuple[float, float, float]:
-    step_ns, held_ns = period_ns(facts.trace, device), per_step_ns(facts.trace, device, claimed)
+def _shares(trace: Trace, device: Device, claimed: Intervals) -> tuple[float, float, float]:
+    step_ns, held_ns = period_ns(trace, device), per_step_ns(trace, device, claimed)
     return held_ns / step_ns if step_ns else 0.0, held_ns, step_ns
 
 
-RULE = Rule(
-    card=Card(
-        code="CPY102",
-        name="copies-pageable",
-        summary="copies go through pageable memory and hold up the device",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "CPY102",
+    check,
     limits={
         "held_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="below this, pinning every copy gains less than three steps in a hundred",
-            source="benchmarks/faults: healthy programs stay under it",
+            0.03,
+            "ratio",
+            "below this, pinning every copy gains less than three steps in a hundred",
+            "benchmarks/faults: healthy programs stay under it",
         )
     },
+    references=("https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",),
 )

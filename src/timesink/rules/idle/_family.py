@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Facts
+from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
 from timesink.measures.idle.blamed_time import BlamedTime
-from timesink.model.tables import EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SOURCES, SYNCS
+from timesink.model.tables import (
+    API_CALLS,
+    DEVICE_OPS,
+    EVENT_WAITS,
+    FRAMES,
+    HOST_OPS,
+    PROFILER_OVERHEAD,
+    RANGES,
+    SOURCES,
+    SYNCS,
+)
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 from timesink.whatif.changes.host import ScaleHost
 from timesink.whatif.edit import Target
 
-# What idle blame reads where it was recorded, beside device ops and CUDA calls.
 BLAME_READS: Final = (SOURCES, RANGES, HOST_OPS, FRAMES, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
+"""What idle blame reads where it was recorded, besides device work and CUDA calls."""
+
+idle_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READS)
+"""Declares a rule on idle time: the tables that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,7 @@ class IdlePattern:
     verify: str
 
 
-def pattern_verdict(pattern: IdlePattern, facts: Facts, limit: float) -> Verdict:
+def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict:
     """Found for each device whose idle time of the pattern's causes passes the limit."""
 
     def finding(part: BlamedTime, evidence: Evidence) -> Finding:
@@ -49,7 +63,7 @@ def pattern_verdict(pattern: IdlePattern, facts: Facts, limit: float) -> Verdict
             change=ScaleHost(Target("windows", windows=part.host), 0.0),
         )
 
-    return idle_verdict(pattern.time(facts.trace), limit, pattern.label, pattern.how, finding)
+    return idle_verdict(pattern.time(trace), limit, pattern.label, pattern.how, finding)
 
 
 def idle_verdict(
@@ -60,7 +74,7 @@ def idle_verdict(
     finding: Callable[[BlamedTime, Evidence], Finding],
 ) -> Verdict:
     """Found for each device whose idle time passes `limit` (a share of the step); else clear, with every figure."""
-    facts, found = [], []
+    evidences, found = [], []
     for part in blamed:
         evidence = Evidence(
             f"{label} of device {part.device[1]}",
@@ -70,10 +84,10 @@ def idle_verdict(
             table="device_ops",
             rows=part.rows,
         )
-        facts.append(evidence)
+        evidences.append(evidence)
         if part.share > limit:
             found.append(finding(part, evidence))
-    return Found(tuple(found)) if found else Clear(tuple(facts))
+    return Found(tuple(found)) if found else Clear(tuple(evidences))
 
 
 def place_of(part: BlamedTime) -> Where:

@@ -21,11 +21,11 @@ The first steps of any program allocate. A step in which sizes grow for the last
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.idle.blamed_time import drained_time
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
 
 PATTERN = IdlePattern(
     time=lambda trace: drained_time(trace, "allocator", "allocator"),
@@ -39,29 +39,21 @@ PATTERN = IdlePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return pattern_verdict(PATTERN, facts, limits["idle_ratio"])
+    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="IDL106",
-        name="allocator-calls",
-        summary="the device waits for memory to be allocated or released",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "IDL106",
+    check,
     limits={
         "idle_ratio": Limit(
-            default=0.02,
-            unit="ratio",
-            why="a steady step of a caching allocator makes no such call",
-            source="benchmarks/faults: healthy programs make none",
+            0.02,
+            "ratio",
+            "a steady step of a caching allocator makes no such call",
+            "benchmarks/faults: healthy programs make none",
         )
     },
+    references=("https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",),
 )

@@ -22,11 +22,11 @@ as Python. One collection in a short capture says little about its rate.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
 
 PATTERN = IdlePattern(
     time=lambda trace: blamed_time(trace, ("garbage_collection",)),
@@ -39,29 +39,21 @@ PATTERN = IdlePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return pattern_verdict(PATTERN, facts, limits["idle_ratio"])
+    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="IDL105",
-        name="garbage-collection",
-        summary="the device waits while Python collects garbage",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.python.org/3/library/gc.html",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "IDL105",
+    check,
     limits={
         "idle_ratio": Limit(
-            default=0.02,
-            unit="ratio",
-            why="collections of the youngest generation cost less than 2 % of a step",
-            source="benchmarks/faults: healthy programs stay under it",
+            0.02,
+            "ratio",
+            "collections of the youngest generation cost less than 2 % of a step",
+            "benchmarks/faults: healthy programs stay under it",
         )
     },
+    references=("https://docs.python.org/3/library/gc.html",),
 )

@@ -23,11 +23,11 @@ than code of this thread. A profiler with stacks makes Python itself several tim
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.idle.blamed_time import python_time
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
 
 PATTERN = IdlePattern(
     time=python_time,
@@ -40,30 +40,22 @@ PATTERN = IdlePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return pattern_verdict(PATTERN, facts, limits["idle_ratio"])
+    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="IDL104",
-        name="host-python",
-        summary="the device waits for Python that launches nothing",
-        doc=__doc__ or "",
-        since="0.1.0",
-        symptom=True,
-        references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "IDL104",
+    check,
     limits={
         "idle_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="a step has some per cent of ordinary Python between its operators",
-            source="benchmarks/faults: healthy programs stay under it",
+            0.03,
+            "ratio",
+            "a step has some per cent of ordinary Python between its operators",
+            "benchmarks/faults: healthy programs stay under it",
         )
     },
+    references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
+    symptom=True,
 )

@@ -1,4 +1,4 @@
-"""The host waits for the device, and the device then waits for the host.
+"""The device waits for the host after the host waited for the device.
 
 ## What it detects
 Idle time that follows a blocking call: `.item()`, `.cpu()`, `nonzero`, `torch.cuda.synchronize()`, a synchronous copy.
@@ -27,36 +27,26 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-)
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.idle.blamed_time import BlamedTime, drained_time
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.synchronisations import synchronisations
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS, idle_verdict, named, place_of, waits
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import idle_rule, idle_verdict, named, place_of, waits
 from timesink.whatif.changes.host import RemoveSyncs
 
 HOW = "idle stretches charged to a blocking call that had drained the device, over the steady steps"
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    if not facts(synchronisations).calls.height:
+    if not synchronisations(trace).calls.height:
         return NotApplicable("no call in the trace blocks the host")
     limit = limits["idle_ratio"]
 
     def finding(part: BlamedTime, evidence: Evidence) -> Finding:
-        count = _per_step(facts, part.device[0])
+        count = _per_step(trace, part.device[0])
         place = named(part)
         return Finding(
             message=f"{waits(part, limit)} after blocking calls, {count:.3g} per step"
@@ -71,13 +61,13 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             change=RemoveSyncs(),
         )
 
-    return idle_verdict(drained_time(facts.trace, "wait"), limit, "idle time after blocking calls", HOW, finding)
+    return idle_verdict(drained_time(trace, "wait"), limit, "idle time after blocking calls", HOW, finding)
 
 
-def _per_step(facts: Facts, rank: int) -> float:
+def _per_step(trace: Trace, rank: int) -> float:
     """Blocking calls of a rank per kept step; all of them where there are no steps."""
-    calls = facts(synchronisations).calls.filter(pl.col("rank") == rank)
-    kept = facts(steps).kept.filter(pl.col("rank") == rank).sort("host_start_ns")
+    calls = synchronisations(trace).calls.filter(pl.col("rank") == rank)
+    kept = steps(trace).kept.filter(pl.col("rank") == rank).sort("host_start_ns")
     if not kept.height:
         return float(calls.height)
     start = kept["host_start_ns"].search_sorted(calls["start_ns"], side="right")
@@ -85,24 +75,16 @@ def _per_step(facts: Facts, rank: int) -> float:
     return float((start > end).sum()) / kept.height
 
 
-RULE = Rule(
-    card=Card(
-        code="IDL102",
-        name="blocking-sync",
-        summary="the device waits for the host after the host waited for the device",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "IDL102",
+    check,
     limits={
         "idle_ratio": Limit(
-            default=0.02,
-            unit="ratio",
-            why="one wait at the end of a step costs about 1 % of a step of ten milliseconds",
-            source="benchmarks/faults: healthy programs that read the loss stay under it",
+            0.02,
+            "ratio",
+            "one wait at the end of a step costs about 1 % of a step of ten milliseconds",
+            "benchmarks/faults: healthy programs that read the loss stay under it",
         )
     },
+    references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
 )

@@ -25,24 +25,14 @@ that does not say so, in the middle of a step, is not seen.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-)
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS, idle_verdict, place_of, waits
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, waits
 from timesink.units import time_text
 from timesink.whatif.changes.host import FeedLoader
 from timesink.whatif.edit import Target
@@ -50,17 +40,17 @@ from timesink.whatif.edit import Target
 HOW = "idle stretches inside the preparation of input on a launching thread, over the steady steps"
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    if not facts(input_pipeline).by_rank:
+    if not input_pipeline(trace).by_rank:
         return NotApplicable("no range, operator or copy shows where input is prepared")
     limit = limits["idle_ratio"]
 
     def finding(part: BlamedTime, evidence: Evidence) -> Finding:
         rank = part.device[0]
-        preparing_ns = per_step_ns(facts.trace, part.device, facts(input_pipeline)[rank].loading)
+        preparing_ns = per_step_ns(trace, part.device, input_pipeline(trace)[rank].loading)
         return Finding(
-            message=f"{_what(facts, rank)} takes {time_text(preparing_ns)} of each step; {waits(part, limit)} for it",
+            message=f"{_what(trace, rank)} takes {time_text(preparing_ns)} of each step; {waits(part, limit)} for it",
             bottleneck=Bottleneck.INPUT_PIPELINE,
             where=place_of(part),
             evidence=(
@@ -71,39 +61,31 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             "persistent_workers, cheaper decoding, or the data kept on the device.",
             verify="Feed one batch that stays on the device: the step shortens by at most this time.",
             claim=Claim({part.device: part.intervals}),
-            change=FeedLoader(Target("windows", windows=loading_windows(facts.trace, rank))),
+            change=FeedLoader(Target("windows", windows=loading_windows(trace, rank))),
         )
 
-    blamed = blamed_time(facts.trace, HOST_CAUSES, preparing=True)
+    blamed = blamed_time(trace, HOST_CAUSES, preparing=True)
     return idle_verdict(blamed, limit, "idle time while input is prepared", HOW, finding)
 
 
-def _what(facts: Facts, rank: int) -> str:
+def _what(trace: Trace, rank: int) -> str:
     """The longest named loading, else the host work before the batch is copied."""
-    longest = facts(input_pipeline)[rank]
+    longest = input_pipeline(trace)[rank]
     if longest.name is not None:
         return f"{longest.name} on thread {longest.thread}"
     return f"host work on thread {longest.thread} before the batch is copied to the device"
 
 
-RULE = Rule(
-    card=Card(
-        code="IDL101",
-        name="input-starved",
-        summary="the device waits while the host prepares the next batch",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "IDL101",
+    check,
     limits={
         "idle_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="below this, a perfect input pipeline gains less than three steps in a hundred",
-            source="benchmarks/faults: healthy loaders stay under it",
+            0.03,
+            "ratio",
+            "below this, a perfect input pipeline gains less than three steps in a hundred",
+            "benchmarks/faults: healthy loaders stay under it",
         )
     },
+    references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
 )

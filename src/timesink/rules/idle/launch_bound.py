@@ -25,26 +25,26 @@ device-bound without it: compare with an unprofiled step time before believing a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
 from timesink.measures.idle.blamed_time import BlamedTime, launching_time
 from timesink.measures.kernels.kernels import small_kernels
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.launches import DeviceLaunches, launches
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS, idle_verdict, place_of, waits
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, waits
 from timesink.units import share_text, time_text
 from timesink.whatif.changes.host import CaptureGraph
 
 HOW = "idle stretches blamed on dispatch, CUDA calls and launch latency, over the steady steps"
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit whose kernels are shorter than the time between launches."""
     limit = limits["idle_ratio"]
 
     def finding(part: BlamedTime, evidence: Evidence) -> Finding:
-        found = facts(launches)[part.device]
+        found = launches(trace)[part.device]
         interval = time_text(found.interval_p50_ns or 0.0)
         count = "" if found.launches_per_step is None else f"{found.launches_per_step:.0f} launches per step, "
         return Finding(
@@ -60,16 +60,16 @@ def check(facts: Facts, limits: Limits) -> Verdict:
             change=CaptureGraph(),
         )
 
-    starved = [part for part in launching_time(facts.trace) if _starved(facts, part.device)]
+    starved = [part for part in launching_time(trace) if _starved(trace, part.device)]
     if not starved:
-        return Clear(tuple(_queue_fact(part) for part in facts(launches).values()))
+        return Clear(tuple(_queue_fact(part) for part in launches(trace).values()))
     return idle_verdict(starved, limit, "idle time before launches", HOW, finding)
 
 
-def _starved(facts: Facts, device: Device) -> bool:
+def _starved(trace: Trace, device: Device) -> bool:
     """The median kernel is shorter than the median interval between launches."""
-    found = facts(launches)[device]
-    median_ns = {(part.rank, part.device): part.median_ns for part in small_kernels(facts.trace, 0)}
+    found = launches(trace)[device]
+    median_ns = {(part.rank, part.device): part.median_ns for part in small_kernels(trace, 0)}
     return median_ns.get(device, 0.0) < (found.interval_p50_ns or 0.0)
 
 
@@ -81,25 +81,17 @@ def _queue_fact(part: DeviceLaunches) -> Evidence:
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="IDL103",
-        name="launch-bound",
-        summary="the host launches kernels more slowly than the device runs them",
-        doc=__doc__ or "",
-        since="0.1.0",
-        symptom=True,
-        references=("https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "IDL103",
+    check,
     limits={
         "idle_ratio": Limit(
-            default=0.05,
-            unit="ratio",
-            why="the profiler alone makes the host late by some per cent of a step",
-            source="benchmarks/faults: healthy programs stay under 1 %; a fault that costs 3 % is owed a finding",
-        ),
+            0.05,
+            "ratio",
+            "the profiler alone makes the host late by some per cent of a step",
+            "benchmarks/faults: healthy programs stay under 1 %; a fault that costs 3 % is owed a finding",
+        )
     },
+    references=("https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",),
+    symptom=True,
 )

@@ -22,11 +22,11 @@ where they stand out, and counted where they do not.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.idle.blamed_time import blamed_time
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS, IdlePattern, pattern_verdict
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
 
 PATTERN = IdlePattern(
     time=lambda trace: blamed_time(trace, ("compile",)),
@@ -40,29 +40,21 @@ PATTERN = IdlePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return pattern_verdict(PATTERN, facts, limits["idle_ratio"])
+    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="IDL107",
-        name="recompilation",
-        summary="the device waits for the compiler within steady steps",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "IDL107",
+    check,
     limits={
         "idle_ratio": Limit(
-            default=0.02,
-            unit="ratio",
-            why="a steady step of a compiled program compiles nothing",
-            source="benchmarks/faults: healthy compiled programs compile nothing after warm-up",
+            0.02,
+            "ratio",
+            "a steady step of a compiled program compiles nothing",
+            "benchmarks/faults: healthy compiled programs compile nothing after warm-up",
         )
     },
+    references=("https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html",),
 )

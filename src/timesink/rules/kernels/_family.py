@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import polars as pl
 
-from timesink.diagnosis.rule import Facts
+from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -15,6 +17,7 @@ from timesink.diagnosis.verdicts import (
     Evidence,
     Finding,
     Found,
+    Limit,
     NotApplicable,
     Quantity,
     Verdict,
@@ -23,12 +26,20 @@ from timesink.diagnosis.verdicts import (
 from timesink.measures.kernels.facts import Shortened, kernel_facts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.whatif.changes.kernels import ShortenKernels
 from timesink.whatif.graph import Case
 
-# What kernel facts and steps read where it was recorded, beside device ops.
-KERNEL_READS = (API_CALLS, HOST_OPS, RANGES, DEVICES)
+kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(API_CALLS, HOST_OPS, RANGES, DEVICES))
+"""Declares a rule on the kernels of a step: the tables that kernel facts and steps read."""
+
+ONE_PERCENT: Final = Limit(
+    default=0.01,
+    unit="ratio",
+    why="less than one step in a hundred is won back",
+    source="benchmarks/faults: healthy programs stay under it",
+)
+"""The saving from which on a fix that costs one line is worth making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ class KernelPattern:
 
 
 def kernel_verdict(
-    facts: Facts,
+    trace: Trace,
     pattern: KernelPattern,
     parts: Iterable[Shortened],
     limit: float,
@@ -60,8 +71,8 @@ def kernel_verdict(
     """
     facts_seen, found = [], []
     for part in parts:
-        step_ns = period_ns(facts.trace, part.device)
-        saved_ns = part.saved_per_step_ns(facts.trace, Case.EXPECTED)
+        step_ns = period_ns(trace, part.device)
+        saved_ns = part.saved_per_step_ns(trace, Case.EXPECTED)
         share = saved_ns / step_ns if step_ns else 0.0
         evidence = Evidence(
             f"time saved in {pattern.subject} of device {part.device[1]}",
@@ -69,34 +80,33 @@ def kernel_verdict(
             pattern.how,
             limit=Quantity(limit, "ratio"),
             table="device_ops",
-            rows=part.longest(facts.trace),
+            rows=part.longest(trace),
         )
         facts_seen.append(evidence)
         if share > limit:
-            found.append(_finding(facts, pattern, part, evidence, extra))
+            found.append(_finding(trace, pattern, part, evidence, extra))
     if not facts_seen:
         return NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
     return Found(tuple(found)) if found else Clear(tuple(facts_seen))
 
 
 def _finding(
-    facts: Facts,
+    trace: Trace,
     pattern: KernelPattern,
     part: Shortened,
     evidence: Evidence,
     extra: Callable[[Shortened], tuple[str, tuple[Evidence, ...]]] | None,
 ) -> Finding:
-    trace = facts.trace
     whole_ns, step_ns = per_step_ns(trace, part.device, part.whole(trace)), period_ns(trace, part.device)
     value = Quantity(whole_ns / NS_PER_MS, "ms")
     words, more = extra(part) if extra else ("", ())
     limit = evidence.limit.value if evidence.limit else 0.0
     return Finding(
-        message=f"{pattern.subject} take {time_text(whole_ns)} of the {time_text(step_ns)} {period_name(facts.trace)} "
+        message=f"{pattern.subject} take {time_text(whole_ns)} of the {time_text(step_ns)} {period_name(trace)} "
         f"on device {part.device[1]}; {share_text(evidence.measured.value)} of it can go "
         f"(limit {share_text(limit)})" + (f": {words}" if words else ""),
         bottleneck=pattern.bottleneck,
-        where=place_of(facts, part),
+        where=place_of(trace, part),
         evidence=(
             evidence,
             Evidence(f"{pattern.noun}, {part.rows.size} in all", value, "union of the kernels, per steady step"),
@@ -105,24 +115,23 @@ def _finding(
         advice=pattern.advice,
         verify=pattern.verify,
         claim=Claim({part.device: part.saved(trace, Case.HOPEFUL)}),
-        change=ShortenKernels(pattern.subject, part.rows, part.keep),
-        recoverable=recoverable(facts, part),
+        stated=saving(trace, part),
     )
 
 
-def recoverable(facts: Facts, part: Shortened) -> Quantity:
+def saving(trace: Trace, part: Shortened) -> Quantity:
     """What the device's own time per step shrinks by. A profiler slows the host, not kernels: in a profile of a step
     that the device bounds, the host often seems to leave no room for a shorter device step, so no replay is asked."""
-    low, value, high = (part.saved_per_step_ns(facts.trace, case) / NS_PER_MS for case in Case)
+    low, value, high = (part.saved_per_step_ns(trace, case) / NS_PER_MS for case in Case)
     return Quantity(value, "ms", low=low, high=high)
 
 
-def place_of(facts: Facts, part: Shortened) -> Where:
+def place_of(trace: Trace, part: Shortened) -> Where:
     """The kernel name and the operator with the most of the time that goes."""
-    frame = facts(kernel_facts).frame
+    frame = kernel_facts(trace).frame
     weight = pl.DataFrame({"row": part.rows, "gone": 1.0 - part.keep[Case.EXPECTED.value]})
     mine = frame.join(weight, on="row", how="inner").with_columns(pl.col("length") * pl.col("gone"))
-    names = facts.trace.get(DEVICE_OPS)["name"]
+    names = trace.get(DEVICE_OPS)["name"]
     top = mine.group_by("name", "op").agg(pl.col("length").sum(), pl.col("row").min())
     top = top.sort("length", "row", descending=[True, False])
     rank, device = part.device

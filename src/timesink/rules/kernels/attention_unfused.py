@@ -1,4 +1,6 @@
-"""Attention runs as separate products and a softmax, with the scores of all pairs of positions in memory.
+"""Attention runs as separate products and a softmax.
+
+The scores of all pairs of positions go through memory.
 
 ## What it detects
 A softmax that stands between two matrix products on a stream, with nothing but elementwise kernels, copies, layout
@@ -24,11 +26,11 @@ read must be written by somebody.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Verdict
 from timesink.measures.kernels.fusion import unfused_attention
-from timesink.model.tables import DEVICE_OPS
-from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.model.trace import Trace
+from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.ATTENTION_UNFUSED,
@@ -40,31 +42,16 @@ PATTERN = KernelPattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where such sequences pass the limit."""
-    return kernel_verdict(facts, PATTERN, facts(unfused_attention), limits["saved_ratio"])
+    return kernel_verdict(trace, PATTERN, unfused_attention(trace), limits["saved_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="KRN103",
-        name="attention-in-pieces",
-        summary="attention runs as separate products and a softmax",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=(
-            "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-        ),
+RULE = kernel_rule(
+    "KRN103",
+    check,
+    limits={"saved_ratio": ONE_PERCENT},
+    references=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
     ),
-    needs=(DEVICE_OPS,),
-    reads=KERNEL_READS,
-    check=check,
-    limits={
-        "saved_ratio": Limit(
-            default=0.01,
-            unit="ratio",
-            why="less than one step in a hundred is won back",
-            source="benchmarks/faults: healthy programs stay under it",
-        ),
-    },
 )

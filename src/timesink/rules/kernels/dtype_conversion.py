@@ -1,4 +1,4 @@
-"""Kernels that only cast tensors from one floating type to another take a share of the step.
+"""Kernels that only cast between floating types.
 
 ## What it detects
 Copies whose source and target are of different floating types: logits cast up before a loss, weights kept in one type
@@ -25,12 +25,12 @@ is not seen. The gain is what the device saves; where the host is late, less of 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Evidence, Limit, Quantity, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Limit, Quantity, Verdict
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs
 from timesink.measures.kernels.facts import Shortened
-from timesink.model.tables import DEVICE_OPS
-from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.model.trace import Trace
+from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.DTYPE_CONVERSION,
@@ -42,38 +42,30 @@ PATTERN = KernelPattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the casts pass the limit."""
 
     def pairs(part: Shortened) -> tuple[str, tuple[Evidence, ...]]:
-        found = cast_pairs(facts.trace, part)
+        found = cast_pairs(trace, part)
         words = ", ".join(f"{pair} {count} times" for pair, count, _ in found[:3])
         kinds = tuple(
             Evidence(pair, Quantity(time / 1e6, "ms"), f"{count} casts in all") for pair, count, time in found
         )
         return words, kinds
 
-    return kernel_verdict(facts, PATTERN, facts(cast_kernels), limits["saved_ratio"], pairs)
+    return kernel_verdict(trace, PATTERN, cast_kernels(trace), limits["saved_ratio"], pairs)
 
 
-RULE = Rule(
-    card=Card(
-        code="KRN101",
-        name="cast-kernels",
-        summary="kernels that only cast between floating types",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/amp.html",),
-    ),
-    needs=(DEVICE_OPS,),
-    reads=KERNEL_READS,
-    check=check,
+RULE = kernel_rule(
+    "KRN101",
+    check,
     limits={
         "saved_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="fewer than three steps in a hundred are won back, and some casts are wanted",
-            source="benchmarks/faults: healthy programs in bf16 stay under it",
+            0.03,
+            "ratio",
+            "fewer than three steps in a hundred are won back, and some casts are wanted",
+            "benchmarks/faults: healthy programs in bf16 stay under it",
         )
     },
+    references=("https://docs.pytorch.org/docs/stable/amp.html",),
 )

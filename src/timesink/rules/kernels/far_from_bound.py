@@ -23,10 +23,9 @@ look better than DRAM allows. An operator whose work is not known has no bound a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Clear,
     Evidence,
     Found,
@@ -39,6 +38,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.measures.kernels.attainable import FarOperator, far_operators
 from timesink.measures.kernels.facts import Shortened
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS
+from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
 from timesink.units import share_text
@@ -52,20 +52,20 @@ _BOTTLENECKS = {
 _SHOWN = 5
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per operator and shape that is far from its bound."""
-    if not facts.trace[HOST_OPS].height:
+    if not trace[HOST_OPS].height:
         return NotApplicable("no operator is recorded")
-    operators = facts(far_operators)
+    operators = far_operators(trace)
     if not operators:
         return Undecided("no operator's shapes, or not this GPU's peaks, are known", RULE.capture)
     far = [one for one in operators if one.attained_ratio < limits["attained_ratio"]]
-    verdicts = [_verdict(facts, one, limits) for one in far]
+    verdicts = [_verdict(trace, one, limits) for one in far]
     found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
     return Found(found) if found else Clear(tuple(_reached(one, limits) for one in operators[:_SHOWN]))
 
 
-def _verdict(facts: Facts, one: FarOperator, limits: Limits) -> Verdict:
+def _verdict(trace: Trace, one: FarOperator, limits: Limits) -> Verdict:
     pattern = KernelPattern(
         bottleneck=_BOTTLENECKS[one.limiter],
         subject=f"kernels of {one.name}",
@@ -78,7 +78,7 @@ def _verdict(facts: Facts, one: FarOperator, limits: Limits) -> Verdict:
         words = f"at {share_text(one.attained_ratio)} of the {one.limiter} bound of its shapes"
         return words, (_reached(one, limits),)
 
-    return kernel_verdict(facts, pattern, [one.kernels], limits["saved_ratio"], reached)
+    return kernel_verdict(trace, pattern, [one.kernels], limits["saved_ratio"], reached)
 
 
 def _reached(one: FarOperator, limits: Limits) -> Evidence:
@@ -89,30 +89,24 @@ def _reached(one: FarOperator, limits: Limits) -> Evidence:
 
 
 RULE = Rule(
-    card=Card(
-        code="KRN109",
-        name="operators-far-from-bound",
-        summary="an operator takes far longer than what its shapes need",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/#roofline-charts",),
-    ),
+    "KRN109",
+    check,
     needs=(DEVICE_OPS, HOST_OPS),
     reads=(*BLAME_READS, API_CALLS, DEVICES, EVENT_WAITS),
-    check=check,
     limits={
         "attained_ratio": Limit(
-            default=0.5,
-            unit="ratio",
-            why="well-written kernels of everyday shapes reach seven tenths; half leaves room for odd shapes",
-            source="benchmarks/faults on an H200: products 0.9 to 1.1, attention 0.7, elementwise 0.9 to 1.0",
+            0.5,
+            "ratio",
+            "well-written kernels of everyday shapes reach seven tenths; half leaves room for odd shapes",
+            "benchmarks/faults on an H200: products 0.9 to 1.1, attention 0.7, elementwise 0.9 to 1.0",
         ),
         "saved_ratio": Limit(
-            default=0.05,
-            unit="ratio",
-            why="writing or finding another kernel is work: it should win one step in twenty",
-            source="benchmarks/faults: healthy programs stay under it",
+            0.05,
+            "ratio",
+            "writing or finding another kernel is work: it should win one step in twenty",
+            "benchmarks/faults: healthy programs stay under it",
         ),
     },
+    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/#roofline-charts",),
     capture="torch.profiler with record_shapes=True, on a GPU that timesink knows",
 )

@@ -1,4 +1,4 @@
-"""Kernels that only move tensors into another memory layout take a share of the step.
+"""Kernels that only move tensors into another memory layout.
 
 ## What it detects
 Conversions between NCHW and NHWC around convolutions, and strided copies within one type: `.contiguous()`, `.clone()`,
@@ -25,11 +25,11 @@ where the host is late, less of it shows in the step.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.kernels.conversions import layout_kernels
-from timesink.model.tables import DEVICE_OPS
-from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.model.trace import Trace
+from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.LAYOUT_CONVERSION,
@@ -41,29 +41,21 @@ PATTERN = KernelPattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the conversions and copies pass the limit."""
-    return kernel_verdict(facts, PATTERN, facts(layout_kernels), limits["saved_ratio"])
+    return kernel_verdict(trace, PATTERN, layout_kernels(trace), limits["saved_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="KRN102",
-        name="layout-kernels",
-        summary="kernels that only move tensors into another memory layout",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",),
-    ),
-    needs=(DEVICE_OPS,),
-    reads=KERNEL_READS,
-    check=check,
+RULE = kernel_rule(
+    "KRN102",
+    check,
     limits={
         "saved_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="a step of well-written code has that many transposes which somebody needs",
-            source="benchmarks/faults: healthy programs stay under 2 %",
-        ),
+            0.03,
+            "ratio",
+            "a step of well-written code has that many transposes which somebody needs",
+            "benchmarks/faults: healthy programs stay under 2 %",
+        )
     },
+    references=("https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",),
 )

@@ -1,4 +1,6 @@
-"""The optimizer updates parameters in many passes over memory instead of one fused one.
+"""The optimizer updates parameters in many passes over memory.
+
+A fused optimizer makes one pass.
 
 ## What it detects
 Elementwise kernels launched inside an optimizer's step (`Optimizer.step#...`, a range called `optimizer`) that are not
@@ -23,23 +25,14 @@ by additional passes.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-)
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
 from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
+from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import place_of
+from timesink.rules.kernels._family import ONE_PERCENT, place_of
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.changes import FuseOptimizer
 from timesink.whatif.graph import Case
@@ -47,16 +40,16 @@ from timesink.whatif.graph import Case
 _FUSED_HOST_NS = 150_000  # what one fused step costs the host: whatif.changes.FuseOptimizer
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where fusing wins more than the limit."""
-    parts = facts(optimizer_kernels)
+    parts = optimizer_kernels(trace)
     if not parts:
         return NotApplicable("no range of an optimizer's step launched kernels")
-    return found_or_clear([_judge(facts, part, limits["saved_ratio"]) for part in parts])
+    return found_or_clear([_judge(trace, part, limits["saved_ratio"]) for part in parts])
 
 
-def _judge(facts: Facts, part: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
-    step_ns, worth = period_ns(facts.trace, part.device), _worth(facts, part)
+def _judge(trace: Trace, part: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
+    step_ns, worth = period_ns(trace, part.device), _worth(trace, part)
     share = worth.value * NS_PER_MS / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"time saved in the optimizer's step on device {part.device[1]}",
@@ -64,53 +57,40 @@ def _judge(facts: Facts, part: OptimizerKernels, limit: float) -> tuple[Finding 
         "a fused step keeps 35 % of the kernel time and 0.15 ms of the gaps; over the steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
-        rows=part.unfused.longest(facts.trace),
+        rows=part.unfused.longest(trace),
     )
     if share <= limit:
         return None, evidence
-    whole_ns = per_step_ns(facts.trace, part.device, part.unfused.whole(facts.trace))
+    whole_ns = per_step_ns(trace, part.device, part.unfused.whole(trace))
     kind = f"{part.one_by_one:.0f} of them for one parameter each" if part.one_by_one else "over lists of parameters"
     finding = Finding(
         message=f"the optimizer runs {part.per_step:.0f} kernels per step, {kind}: {time_text(whole_ns)} of the "
         f"{time_text(step_ns)} step on device {part.device[1]}; a fused one wins {share_text(share)} of the step "
         f"(limit {share_text(limit)})",
         bottleneck=Bottleneck.OPTIMIZER_UNFUSED,
-        where=place_of(facts, part.unfused),
+        where=place_of(trace, part.unfused),
         evidence=(evidence, Evidence("unfused kernels per step", Quantity(part.per_step, "kernels"), "in its ranges")),
         advice="Pass fused=True to Adam, AdamW, SGD or Adagrad; compile optimizer.step() of another.",
         verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",
-        claim=Claim({part.device: part.unfused.saved(facts.trace, Case.HOPEFUL) | part.idle}),
+        claim=Claim({part.device: part.unfused.saved(trace, Case.HOPEFUL) | part.idle}),
         change=FuseOptimizer(),
     )
     return finding, evidence
 
 
-def _worth(facts: Facts, part: OptimizerKernels) -> Quantity:
+def _worth(trace: Trace, part: OptimizerKernels) -> Quantity:
     """Kernel time by case; the gaps from the expected case on."""
-    low, usual, most = (part.unfused.saved_per_step_ns(facts.trace, case) for case in Case)
-    idle = per_step_ns(facts.trace, part.device, part.idle) if part.unfused.rows.size else 0.0
+    low, usual, most = (part.unfused.saved_per_step_ns(trace, case) for case in Case)
+    idle = per_step_ns(trace, part.device, part.idle) if part.unfused.rows.size else 0.0
     gaps = max(idle - _FUSED_HOST_NS, 0.0)
     return Quantity((usual + gaps) / NS_PER_MS, "ms", low=low / NS_PER_MS, high=(most + idle) / NS_PER_MS)
 
 
 RULE = Rule(
-    card=Card(
-        code="KRN108",
-        name="optimizer-passes",
-        summary="the optimizer updates parameters in many passes over memory",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/optim.html",),
-    ),
+    "KRN108",
+    check,
     needs=(DEVICE_OPS,),
     reads=(*BLAME_READS, API_CALLS, DEVICES),
-    check=check,
-    limits={
-        "saved_ratio": Limit(
-            default=0.01,
-            unit="ratio",
-            why="less than one step in a hundred is won back",
-            source="benchmarks/faults: healthy programs stay under it",
-        ),
-    },
+    limits={"saved_ratio": ONE_PERCENT},
+    references=("https://docs.pytorch.org/docs/stable/optim.html",),
 )

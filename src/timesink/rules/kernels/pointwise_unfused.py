@@ -1,4 +1,6 @@
-"""Chains of eager elementwise kernels read and write memory once per operation.
+"""Chains of eager elementwise kernels.
+
+Each kernel reads and writes memory once more.
 
 ## What it detects
 Runs of at least three neighbouring elementwise or reducing kernels of one size on a stream that no compiler generated:
@@ -22,11 +24,11 @@ from fewer launches, not from less memory traffic.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.kernels.fusion import pointwise_chains
-from timesink.model.tables import DEVICE_OPS
-from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.model.trace import Trace
+from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.POINTWISE_UNFUSED,
@@ -37,29 +39,21 @@ PATTERN = KernelPattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where what fusing saves passes the limit."""
-    return kernel_verdict(facts, PATTERN, facts(pointwise_chains), limits["saved_ratio"])
+    return kernel_verdict(trace, PATTERN, pointwise_chains(trace), limits["saved_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="KRN104",
-        name="pointwise-chains",
-        summary="chains of eager elementwise kernels",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/torch.compiler.html",),
-    ),
-    needs=(DEVICE_OPS,),
-    reads=KERNEL_READS,
-    check=check,
+RULE = kernel_rule(
+    "KRN104",
+    check,
     limits={
         "saved_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="a step of well-written eager code has that much to fuse around its products",
-            source="benchmarks/faults: healthy programs stay under 2.1 %",
-        ),
+            0.03,
+            "ratio",
+            "a step of well-written eager code has that much to fuse around its products",
+            "benchmarks/faults: healthy programs stay under 2.1 %",
+        )
     },
+    references=("https://docs.pytorch.org/docs/stable/torch.compiler.html",),
 )

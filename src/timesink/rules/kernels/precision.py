@@ -23,11 +23,11 @@ model, not of its speed alone.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Clear, Found, Limit, NotApplicable, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Clear, Found, NotApplicable, Verdict
 from timesink.measures.kernels.precision import wide_kernels
-from timesink.model.tables import DEVICE_OPS
-from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.model.trace import Trace
+from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
 
 _HOW = "time kept by the ratio of peak rates or bytes; over the steady steps"
 _VERIFY = "Capture again: the kernels bear the narrower type in their names, and results agree within its tolerance."
@@ -56,14 +56,14 @@ PATTERNS = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and kind over the limit."""
-    kinds = facts(wide_kernels)
+    kinds = wide_kernels(trace)
     if not kinds:
         return NotApplicable("no kernel ran")
     limit = limits["saved_ratio"]
     verdicts = [
-        kernel_verdict(facts, pattern, [getattr(part, kind) for part in kinds], limit)
+        kernel_verdict(trace, pattern, [getattr(part, kind) for part in kinds], limit)
         for kind, pattern in PATTERNS.items()
     ]
     found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
@@ -72,24 +72,9 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     return Clear(tuple(fact for verdict in verdicts if isinstance(verdict, Clear) for fact in verdict.evidence))
 
 
-RULE = Rule(
-    card=Card(
-        code="KRN106",
-        name="wide-types",
-        summary="kernels compute in a wider type than the result needs",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",),
-    ),
-    needs=(DEVICE_OPS,),
-    reads=KERNEL_READS,
-    check=check,
-    limits={
-        "saved_ratio": Limit(
-            default=0.01,
-            unit="ratio",
-            why="less than one step in a hundred is won back",
-            source="benchmarks/faults: healthy programs stay under it",
-        ),
-    },
+RULE = kernel_rule(
+    "KRN106",
+    check,
+    limits={"saved_ratio": ONE_PERCENT},
+    references=("https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",),
 )

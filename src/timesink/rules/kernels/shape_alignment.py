@@ -1,4 +1,6 @@
-"""Matrix products whose rows are not aligned to 16 bytes run on slow kernels.
+"""Matrix products whose rows are not aligned to 16 bytes.
+
+They run on slow kernels.
 
 ## What it detects
 Products with a leading dimension that is no multiple of 16 bytes (8 elements of bf16): odd widths, a vocabulary of
@@ -23,11 +25,11 @@ A product too small to matter is aligned in vain. Padding costs memory and, in a
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Undecided, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Undecided, Verdict
 from timesink.measures.kernels.shapes import alignment_known, misaligned_products
-from timesink.model.tables import DEVICE_OPS
-from timesink.rules.kernels._family import KERNEL_READS, KernelPattern, kernel_verdict
+from timesink.model.trace import Trace
+from timesink.rules.kernels._family import ONE_PERCENT, KernelPattern, kernel_rule, kernel_verdict
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.SHAPE_ALIGNMENT,
@@ -38,32 +40,17 @@ PATTERN = KernelPattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where aligning wins more than the limit."""
-    parts = facts(misaligned_products)
-    if parts and not facts(alignment_known):
+    parts = misaligned_products(trace)
+    if parts and not alignment_known(trace):
         return Undecided("neither names nor shapes tell how products are aligned", "torch.profiler, record_shapes=True")
-    return kernel_verdict(facts, PATTERN, parts, limits["saved_ratio"])
+    return kernel_verdict(trace, PATTERN, parts, limits["saved_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="KRN105",
-        name="products-misaligned",
-        summary="matrix products whose rows are not aligned to 16 bytes",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/",),
-    ),
-    needs=(DEVICE_OPS,),
-    reads=KERNEL_READS,
-    check=check,
-    limits={
-        "saved_ratio": Limit(
-            default=0.01,
-            unit="ratio",
-            why="less than one step in a hundred is won back",
-            source="benchmarks/faults: healthy programs stay under it",
-        ),
-    },
+RULE = kernel_rule(
+    "KRN105",
+    check,
+    limits={"saved_ratio": ONE_PERCENT},
+    references=("https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/",),
 )

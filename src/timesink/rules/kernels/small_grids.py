@@ -1,4 +1,6 @@
-"""Kernels with fewer blocks than the device has multiprocessors leave most of it idle.
+"""Kernels with fewer blocks than multiprocessors.
+
+Most of the device is idle while they run.
 
 ## What it detects
 Kernels longer than 15 us that run alone with a grid of less than half as many blocks as there are multiprocessors.
@@ -22,10 +24,11 @@ collectives do (these are left out).
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Undecided, Verdict
+from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Undecided, Verdict
 from timesink.measures.kernels.small_grids import grids_known, small_grids
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
@@ -38,31 +41,25 @@ PATTERN = KernelPattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where spreading these kernels wins more than the limit."""
-    if not facts(grids_known):
+    if not grids_known(trace):
         return Undecided("no grid, or no count of multiprocessors, is recorded", RULE.capture)
-    return kernel_verdict(facts, PATTERN, facts(small_grids), limits["saved_ratio"])
+    return kernel_verdict(trace, PATTERN, small_grids(trace), limits["saved_ratio"])
 
 
 RULE = Rule(
-    card=Card(
-        code="KRN107",
-        name="grids-small",
-        summary="kernels with fewer blocks than multiprocessors",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy",),
-    ),
+    "KRN107",
+    check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, EVENT_WAITS),
-    check=check,
     limits={
         "saved_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="fewer than three steps in a hundred are won back",
-            source="benchmarks/faults: healthy programs stay under it",
-        ),
+            0.03,
+            "ratio",
+            "fewer than three steps in a hundred are won back",
+            "benchmarks/faults: healthy programs stay under it",
+        )
     },
+    references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy",),
 )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Facts
+from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Clear,
@@ -24,13 +25,16 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_MARKS
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS
+from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text
 
-MEMORY_READS: Final = (MEMORY_BLOCKS, MEMORY_MARKS)
 CAPTURE: Final = (
     "torch.cuda.memory._record_memory_history(); run a few steps; torch.cuda.memory._dump_snapshot('snapshot.pickle')"
 )
+memory_rule: Final = partial(Rule, needs=(MEMORY_EVENTS,), reads=(MEMORY_BLOCKS, MEMORY_MARKS), capture=CAPTURE)
+"""Declares a rule on memory: the tables it reads, and how to record them."""
+
 TOLD_APART = Limit(
     default=0.5,
     unit="ratio",
@@ -56,9 +60,9 @@ class SharePattern:
     more: Callable[[MemoryLedger], tuple[Evidence, ...]] = lambda _: ()
 
 
-def share_verdict(pattern: SharePattern, facts: Facts, limit: float) -> Verdict:
+def share_verdict(pattern: SharePattern, trace: Trace, limit: float) -> Verdict:
     """Found for each GPU over the limit. Undecided where the record has no stacks to tell what memory is for."""
-    ledgers = {key: one for key, one in facts(memory_ledger).items() if one.peak_bytes}
+    ledgers = {key: one for key, one in memory_ledger(trace).items() if one.peak_bytes}
     if not ledgers:
         return NotApplicable("no GPU memory is in use in the record")
     told = {key: one for key, one in ledgers.items() if one.unclassified_ratio <= TOLD_APART.default}

@@ -22,12 +22,12 @@ what the host saw.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Evidence, Limit, Quantity, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Evidence, Limit, Quantity, Verdict
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger, forward_share
-from timesink.model.tables import MEMORY_EVENTS
-from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.model.trace import Trace
+from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
 
 
 def _kept(ledger: MemoryLedger) -> int | None:
@@ -59,30 +59,21 @@ PATTERN = SharePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+    return share_verdict(PATTERN, trace, limits["peak_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="MEM106",
-        name="activations-dominate",
-        summary="activations kept for the backward pass are most of the memory peak",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://arxiv.org/abs/2205.05198",),
-    ),
-    needs=(MEMORY_EVENTS,),
-    reads=MEMORY_READS,
-    check=check,
+RULE = memory_rule(
+    "MEM106",
+    check,
     limits={
         "peak_ratio": Limit(
-            default=0.5,
-            unit="ratio",
-            why="above a half no other part can free as much",
-            source="judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
+            0.5,
+            "ratio",
+            "above a half no other part can free as much",
+            "judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
         )
     },
-    capture=CAPTURE,
+    references=("https://arxiv.org/abs/2205.05198",),
 )

@@ -1,4 +1,4 @@
-"""The caching allocator takes segments from the driver, or gives them back, in every step.
+"""The caching allocator takes or gives back segments in every step.
 
 ## What it detects
 Segments allocated and released after the second step, per step.
@@ -20,10 +20,9 @@ The first steps warm up: a record of three steps can show what the tenth no long
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Clear,
     Evidence,
     Finding,
@@ -37,14 +36,15 @@ from timesink.diagnosis.verdicts import (
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.ledger import memory_steps
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
+from timesink.model.trace import Trace
 from timesink.rules.memory._family import CAPTURE
 from timesink.units import bytes_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
     limit, findings, clear = limits["calls_per_step"], [], []
-    for (rank, device), one in facts(memory_steps).items():
+    for (rank, device), one in memory_steps(trace).items():
         if one.steps < 3:
             continue
         fact = Evidence(
@@ -57,7 +57,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
         if one.driver_calls_per_step <= limit:
             clear.append(fact)
             continue
-        view = facts(allocator_views).get((rank, device))
+        view = allocator_views(trace).get((rank, device))
         retries = Evidence(
             "releases to make room",
             Quantity(view.retries if view else 0, "calls"),
@@ -80,24 +80,18 @@ def check(facts: Facts, limits: Limits) -> Verdict:
 
 
 RULE = Rule(
-    card=Card(
-        code="MEM102",
-        name="allocator-churn",
-        summary="the caching allocator takes or gives back segments in every step",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",),
-    ),
+    "MEM102",
+    check,
     needs=(MEMORY_EVENTS,),
     reads=(MEMORY_SEGMENTS, MEMORY_BLOCKS, MEMORY_MARKS),
-    check=check,
     limits={
         "calls_per_step": Limit(
-            default=2,
-            unit="calls",
-            why="a warm cache serves a steady step without the driver; a late segment or two still happens",
-            source="measured programs make none after their second step (docs/explanation/memory-accuracy.md)",
+            2,
+            "calls",
+            "a warm cache serves a steady step without the driver; a late segment or two still happens",
+            "measured programs make none after their second step (docs/explanation/memory-accuracy.md)",
         )
     },
+    references=("https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",),
     capture=CAPTURE,
 )

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.memory.classes import CODES, STACK_PATTERNS, Category
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches
-from timesink.model.tables import MEMORY_EVENTS
-from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.model.trace import Trace
+from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
 
 
 def _twice(ledger: MemoryLedger) -> int | None:
@@ -51,30 +51,21 @@ PATTERN = SharePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+    return share_verdict(PATTERN, trace, limits["peak_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="MEM108",
-        name="duplicated-gradient-buckets",
-        summary="DDP's buckets are a second copy of the gradients",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
-    ),
-    needs=(MEMORY_EVENTS,),
-    reads=MEMORY_READS,
-    check=check,
+RULE = memory_rule(
+    "MEM108",
+    check,
     limits={
         "peak_ratio": Limit(
-            default=0.02,
-            unit="ratio",
-            why="below it the second copy is smaller than what rounding and fragmentation take",
-            source="rounding of measured programs is 0.1 to 3 % (docs/explanation/memory-accuracy.md)",
+            0.02,
+            "ratio",
+            "below it the second copy is smaller than what rounding and fragmentation take",
+            "rounding of measured programs is 0.1 to 3 % (docs/explanation/memory-accuracy.md)",
         )
     },
-    capture=CAPTURE,
+    references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",),
 )

@@ -22,30 +22,20 @@ memory.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
 from timesink.measures.memory.allocator import AllocatorView, allocator_views
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
+from timesink.model.trace import Trace
 from timesink.rules.memory._family import CAPTURE, size_evidence
 from timesink.units import bytes_text, share_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
     limit, findings, clear = limits["reserved_ratio"], [], []
-    for key, view in facts(allocator_views).items():
+    for key, view in allocator_views(trace).items():
         share = view.split_free_bytes / view.reserved_bytes if view.reserved_bytes else 0.0
         fact = Evidence(
             "free inside used segments",
@@ -81,26 +71,20 @@ def _finding(key: Device, view: AllocatorView, fact: Evidence, limit: float) -> 
 
 
 RULE = Rule(
-    card=Card(
-        code="MEM101",
-        name="memory-fragmentation",
-        summary="free memory lies in pieces inside segments that are in use",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=(
-            "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
-        ),
-    ),
+    "MEM101",
+    check,
     needs=(MEMORY_SEGMENTS, MEMORY_BLOCKS),
     reads=(MEMORY_EVENTS,),
-    check=check,
     limits={
         "reserved_ratio": Limit(
-            default=0.2,
-            unit="ratio",
-            why="a fifth of reserved memory is more than a batch of another size explains",
-            source="a public snapshot of a training run has 3 % (docs/explanation/memory-accuracy.md)",
+            0.2,
+            "ratio",
+            "a fifth of reserved memory is more than a batch of another size explains",
+            "a public snapshot of a training run has 3 % (docs/explanation/memory-accuracy.md)",
         )
     },
+    references=(
+        "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
+    ),
     capture=CAPTURE,
 )

@@ -21,12 +21,12 @@ count as communication here.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger
-from timesink.model.tables import MEMORY_EVENTS
-from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.model.trace import Trace
+from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
 
 
 def _kept(ledger: MemoryLedger) -> int | None:
@@ -45,30 +45,21 @@ PATTERN = SharePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+    return share_verdict(PATTERN, trace, limits["peak_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="MEM104",
-        name="gradients-kept",
-        summary="gradients of the last step stay alive through the next forward pass",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",),
-    ),
-    needs=(MEMORY_EVENTS,),
-    reads=MEMORY_READS,
-    check=check,
+RULE = memory_rule(
+    "MEM104",
+    check,
     limits={
         "peak_ratio": Limit(
-            default=0.05,
-            unit="ratio",
-            why="gradients set to None leave nothing, so what stays is more than a stray tensor",
-            source="measured programs that set gradients to None keep none (docs/explanation/memory-accuracy.md)",
+            0.05,
+            "ratio",
+            "gradients set to None leave nothing, so what stays is more than a stray tensor",
+            "measured programs that set gradients to None keep none (docs/explanation/memory-accuracy.md)",
         )
     },
-    capture=CAPTURE,
+    references=("https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",),
 )

@@ -23,12 +23,12 @@ the share is on the low side.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches
-from timesink.model.tables import MEMORY_EVENTS
-from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.model.trace import Trace
+from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
 
 _LOSS = r"(?i)cross_?entropy|log_?softmax|nll_?loss|: (?:compute_)?logits|lm_head"
 
@@ -48,30 +48,21 @@ PATTERN = SharePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+    return share_verdict(PATTERN, trace, limits["peak_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="MEM103",
-        name="logits-peak",
-        summary="logits and their gradient make up the memory peak",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://arxiv.org/abs/2411.09009",),
-    ),
-    needs=(MEMORY_EVENTS,),
-    reads=MEMORY_READS,
-    check=check,
+RULE = memory_rule(
+    "MEM103",
+    check,
     limits={
         "peak_ratio": Limit(
-            default=0.25,
-            unit="ratio",
-            why="below a quarter, chunking the loss moves the peak by less than halving the batch would",
-            source="judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
+            0.25,
+            "ratio",
+            "below a quarter, chunking the loss moves the peak by less than halving the batch would",
+            "judgement; shares of 23 measured programs stand in docs/explanation/memory-accuracy.md",
         )
     },
-    capture=CAPTURE,
+    references=("https://arxiv.org/abs/2411.09009",),
 )

@@ -20,10 +20,9 @@ A cache that fills up during a few steps and then stays looks the same until it 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Clear,
     Evidence,
     Finding,
@@ -35,15 +34,16 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
-from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS
-from timesink.rules.memory._family import CAPTURE, size_evidence
+from timesink.model.tables import MEMORY_EVENTS
+from timesink.model.trace import Trace
+from timesink.rules.memory._family import memory_rule, size_evidence
 from timesink.units import bytes_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
     limit, findings, clear = limits["bytes_per_step"], [], []
-    for (rank, device), one in facts(memory_steps).items():
+    for (rank, device), one in memory_steps(trace).items():
         if len(one.levels_bytes) < 3:
             continue
         fact = Evidence(
@@ -78,25 +78,16 @@ def _finding(one: MemorySteps, where: Where, fact: Evidence, limit: float) -> Fi
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="MEM107",
-        name="memory-leak",
-        summary="every step leaves memory behind that the next one does not free",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/notes/faq.html",),
-    ),
-    needs=(MEMORY_EVENTS,),
-    reads=(MEMORY_BLOCKS, MEMORY_MARKS),
-    check=check,
+RULE = memory_rule(
+    "MEM107",
+    check,
     limits={
         "bytes_per_step": Limit(
-            default=100_000,
-            unit="bytes",
-            why="a number kept per step is 512 bytes; a graph or an output is far more",
-            source="rounding is to 512 bytes; measured programs leave none (docs/explanation/memory-accuracy.md)",
+            100_000,
+            "bytes",
+            "a number kept per step is 512 bytes; a graph or an output is far more",
+            "rounding is to 512 bytes; measured programs leave none (docs/explanation/memory-accuracy.md)",
         )
     },
-    capture=CAPTURE,
+    references=("https://docs.pytorch.org/docs/stable/notes/faq.html",),
 )

@@ -20,12 +20,12 @@ Small batches on purpose (a debugging run) make any state look large.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.memory.classes import Category
 from timesink.measures.memory.ledger import MemoryLedger
-from timesink.model.tables import MEMORY_EVENTS
-from timesink.rules.memory._family import CAPTURE, MEMORY_READS, SharePattern, share_verdict
+from timesink.model.trace import Trace
+from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
 
 
 def _state(ledger: MemoryLedger) -> int:
@@ -42,30 +42,21 @@ PATTERN = SharePattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    return share_verdict(PATTERN, facts, limits["peak_ratio"])
+    return share_verdict(PATTERN, trace, limits["peak_ratio"])
 
 
-RULE = Rule(
-    card=Card(
-        code="MEM105",
-        name="optimizer-state-dominates",
-        summary="optimizer state is the largest part of the memory peak",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://arxiv.org/abs/1910.02054",),
-    ),
-    needs=(MEMORY_EVENTS,),
-    reads=MEMORY_READS,
-    check=check,
+RULE = memory_rule(
+    "MEM105",
+    check,
     limits={
         "peak_ratio": Limit(
-            default=0.4,
-            unit="ratio",
-            why="Adam's state is half of all model states; above two fifths of the peak little else is left",
-            source="ZeRO, arXiv:1910.02054: 8 of 16 bytes per parameter",
+            0.4,
+            "ratio",
+            "Adam's state is half of all model states; above two fifths of the peak little else is left",
+            "ZeRO, arXiv:1910.02054: 8 of 16 bytes per parameter",
         )
     },
-    capture=CAPTURE,
+    references=("https://arxiv.org/abs/1910.02054",),
 )

@@ -1,16 +1,19 @@
-"""Rules about single kernels, from a kernel profiler's counters. What they share: how launches become one finding.
+"""What the rules on single kernels share: how the launches of a kernel profiler's report become findings.
 
-A kernel's time is divided among causes (`measures.counters.limiter`); each rule owns one cause and speaks where
-its share passes the limit. Shares of a kernel add up to its time, so findings about one kernel add up too.
+A kernel's time is divided among causes (`measures.counters.limiter`). Each rule owns one cause and speaks where the
+cause limits the kernel, or where its share of the time passes the rule's limit. The shares of a kernel add up to its
+time, so findings about one kernel add up too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
+from functools import cache, partial
+from typing import Final
 
-from timesink.diagnosis.rule import Facts
+from timesink.diagnosis.registry import rule_modules
+from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -18,6 +21,7 @@ from timesink.diagnosis.verdicts import (
     Evidence,
     Finding,
     Found,
+    Limit,
     Quantity,
     Undecided,
     Verdict,
@@ -27,18 +31,31 @@ from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
+from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
-CAPTURE = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
-READS = (DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS)
-SHARE = "share of the kernel's time"
-_NAMES_SHOWN = 3
+_CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
+cause_rule: Final = partial(
+    Rule,
+    needs=(KERNEL_PROFILES, KERNEL_METRICS),
+    reads=(DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS),
+    capture=_CAPTURE,
+)
+"""Declares a rule on single kernels: the tables it reads, and the command that records them."""
+WASTE_RATIO: Final = Limit(
+    default=0.2,
+    unit="ratio",
+    why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
+    source="34 kernels of known limiter (benchmarks/kernels)",
+)
+_SHARE: Final = "share of the kernel's time"
+_NAMES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What a rule says of one kernel: the end of its sentence, its facts, its advice."""
+class Explanation:
+    """What a rule says of one kernel: the end of its sentence, its evidence, its advice."""
 
     because: str
     evidence: tuple[Evidence, ...]
@@ -46,8 +63,16 @@ class Words:
     bottleneck: Bottleneck | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CausePattern:
+    """A rule that owns one cause of a kernel's time. `explain` says what that means for one launch."""
+
+    cause: Cause
+    explain: Callable[[KernelLimits], Explanation]
+
+
 @dataclass(frozen=True, slots=True)
-class Launches:
+class LaunchGroup:
     """Launches of one kernel with the same grid and block; `longest` is the one that is described."""
 
     longest: KernelLimits
@@ -57,58 +82,36 @@ class Launches:
     most_ns: float
 
 
-def judged(
-    facts: Facts, cause: Cause, describe: Callable[[KernelLimits], Words], limit: float | None = None
-) -> Verdict:
-    """Found per kernel that this cause limits, or takes a share of above the limit; largest gain first."""
-    limits = facts(kernel_limits)
-    known = [one for one in limits if one is not None]
-    matches = facts(kernel_matches)
-    found = tuple(
-        _placed(_finding(launches, cause, limit, describe(launches.longest)), launches, matches)
-        for launches in _grouped(known, cause)
-        if _speaks(launches.longest, cause, limit)
+def cause_verdict(pattern: CausePattern, trace: Trace, limit: float | None = None) -> Verdict:
+    """Found for each kernel that the cause limits, or in which its share of the time passes `limit`; largest gain
+    first. Undecided where nothing is found and counters are missing for some kernel."""
+    cause, all_limits = pattern.cause, kernel_limits(trace)
+    measured = [limits for limits in all_limits if limits is not None]
+    findings = tuple(
+        _on_timeline(_finding(group, pattern, limit), group, kernel_matches(trace))
+        for group in _groups(measured, cause)
+        if group.longest.limiter is cause or (limit is not None and group.longest.shares[cause] > limit)
     )
-    if found:
-        return Found(found)
-    silent = [counters for counters, one in zip(facts(kernel_counters), limits, strict=True) if one is None]
-    return Undecided(_silence(silent), CAPTURE) if silent else Clear(_largest(known, cause, limit))
+    if findings:
+        return Found(findings)
+    kernels = zip(kernel_counters(trace), all_limits, strict=True)
+    unmeasured = [counters for counters, limits in kernels if limits is None]
+    if unmeasured:
+        return Undecided(_why_unmeasured(unmeasured), _CAPTURE)
+    return Clear(_largest_share(measured, cause, limit))
 
 
-def _speaks(limits: KernelLimits, cause: Cause, limit: float | None) -> bool:
-    return limits.limiter is cause or (limit is not None and limits.shares[cause] > limit)
-
-
-def _against(limits: KernelLimits, cause: Cause, limit: float | None) -> float:
-    """What a share is compared with: the rule's limit, or for a rule without one the largest share of another cause."""
-    return limit if limit is not None else max(share for other, share in limits.shares.items() if other is not cause)
-
-
-def explained(limits: KernelLimits) -> Words:
+def explain_limiter(limits: KernelLimits) -> Explanation:
     """What the rule that owns a kernel's limiter says of it."""
-    words: Words = import_module(f"timesink.rules.ncu.{_OWNERS[limits.limiter]}").words(limits)
-    return words
-
-
-_OWNERS = {
-    Cause.UNCOALESCED: "uncoalesced",
-    Cause.BANK_CONFLICTS: "bank_conflicts",
-    Cause.REGISTER_SPILLS: "register_spills",
-    Cause.DIVERGENCE: "divergence",
-    Cause.ATOMICS: "atomics",
-    Cause.OCCUPANCY: "occupancy",
-    Cause.LATENCY: "latency_bound_kernel",
-    Cause.MEMORY: "memory_bound_kernel",
-    Cause.COMPUTE: "compute_bound_kernel",
-}
+    return _patterns()[limits.limiter].explain(limits)
 
 
 def bottleneck_of(limits: KernelLimits) -> Bottleneck:
     """The name of a kernel's limiter in a diagnosis."""
-    return explained(limits).bottleneck or Bottleneck(limits.limiter.value)
+    return explain_limiter(limits).bottleneck or Bottleneck(limits.limiter.value)
 
 
-def fact(label: str, value: float, unit: str, how: str, limits: KernelLimits) -> Evidence:
+def counter_evidence(label: str, value: float, unit: str, how: str, limits: KernelLimits) -> Evidence:
     """One counter behind a finding, with the launch it belongs to."""
     return Evidence(label, Quantity(value, unit), how, table="kernel_profiles", rows=(limits.kernel.profile,))
 
@@ -123,99 +126,97 @@ def most_ns(limits: KernelLimits, cause: Cause) -> float:
     return (limits.kernel.duration_ns or 0.0) * (1 - 1 / limits.bounds[cause])
 
 
-def _grouped(known: list[KernelLimits], cause: Cause) -> list[Launches]:
+@cache
+def _patterns() -> Mapping[Cause, CausePattern]:
+    """The pattern of each rule of this topic, by the cause it owns."""
+    declared = (getattr(module, "PATTERN", None) for module in rule_modules("ncu"))
+    return {pattern.cause: pattern for pattern in declared if isinstance(pattern, CausePattern)}
+
+
+def _compared_with(limits: KernelLimits, cause: Cause, limit: float | None) -> float:
+    """What a share is compared with: the rule's limit, or for a rule without one the largest share of another cause."""
+    return limit if limit is not None else max(share for other, share in limits.shares.items() if other is not cause)
+
+
+def _groups(measured: list[KernelLimits], cause: Cause) -> list[LaunchGroup]:
+    """Launches by kernel, grid and block, the group with the largest gain first."""
     groups: dict[tuple[object, ...], list[KernelLimits]] = {}
-    for one in known:
-        groups.setdefault((one.kernel.name, one.kernel.grid, one.kernel.block), []).append(one)
+    for limits in measured:
+        groups.setdefault((limits.kernel.name, limits.kernel.grid, limits.kernel.block), []).append(limits)
     merged = [
-        Launches(
-            max(group, key=lambda one: (gain_ns(one, cause), one.shares[cause], -one.kernel.profile)),
-            tuple(one.kernel.profile for one in group),
-            sum(one.kernel.duration_ns or 0.0 for one in group),
-            sum(gain_ns(one, cause) for one in group),
-            sum(most_ns(one, cause) for one in group),
+        LaunchGroup(
+            max(group, key=lambda launch: (gain_ns(launch, cause), launch.shares[cause], -launch.kernel.profile)),
+            tuple(launch.kernel.profile for launch in group),
+            sum(launch.kernel.duration_ns or 0.0 for launch in group),
+            sum(gain_ns(launch, cause) for launch in group),
+            sum(most_ns(launch, cause) for launch in group),
         )
         for group in groups.values()
     ]
-    return sorted(merged, key=lambda launches: (-launches.gain_ns, launches.profiles))
+    return sorted(merged, key=lambda group: (-group.gain_ns, group.profiles))
 
 
-def _finding(launches: Launches, cause: Cause, limit: float | None, words: Words) -> Finding:
-    limits = launches.longest
-    against = _against(limits, cause, limit)
-    compared = f"next cause {share_text(against)}" if limit is None else f"limit {share_text(against)}"
-    share, bound = limits.shares[cause], limits.bounds[cause]
-    count = len(launches.profiles)
-    times = f"{count} launches, {time_text(launches.total_ns)}" if count > 1 else time_text(launches.total_ns)
-    message = (
-        f"kernel {limits.kernel.function} ({times}) spends {share_text(share)} of its time {words.because} "
-        f"({compared}); without it the kernel runs at most {bound:.2f} x as fast"
-    )
-    own = Evidence(
-        SHARE,
-        Quantity(share, "ratio"),
+def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> Finding:
+    limits, cause = group.longest, pattern.cause
+    explanation = pattern.explain(limits)
+    compared_with = _compared_with(limits, cause, limit)
+    compared = f"next cause {share_text(compared_with)}" if limit is None else f"limit {share_text(compared_with)}"
+    count = len(group.profiles)
+    times = f"{count} launches, {time_text(group.total_ns)}" if count > 1 else time_text(group.total_ns)
+    evidence = Evidence(
+        _SHARE,
+        Quantity(limits.shares[cause], "ratio"),
         f"counters of the longest launch; its busiest unit is {limits.top.name}, {share_text(limits.top.busy)} of peak",
-        limit=Quantity(against, "ratio"),
+        limit=Quantity(compared_with, "ratio"),
         table="kernel_profiles",
-        rows=launches.profiles,
+        rows=group.profiles,
     )
     return Finding(
-        message=message,
-        bottleneck=words.bottleneck or Bottleneck(cause.value),
+        message=f"kernel {limits.kernel.function} ({times}) spends {share_text(limits.shares[cause])} of its time "
+        f"{explanation.because} ({compared}); without it the kernel runs at most {limits.bounds[cause]:.2f} x as fast",
+        bottleneck=explanation.bottleneck or Bottleneck(cause.value),
         where=Where(kernel=limits.kernel.name),
-        evidence=(own, *words.evidence),
-        advice=words.advice,
-        verify=(
-            "Profile the kernel again with the same clock and cache settings: its time falls by at most the stated "
-            "part. The milliseconds are of the profiled launches; a timeline says what they are of a step."
-        ),
-        recoverable=Quantity(launches.gain_ns / NS_PER_MS, "ms", low=0.0, high=launches.most_ns / NS_PER_MS),
+        evidence=(evidence, *explanation.evidence),
+        advice=explanation.advice,
+        verify="Profile the kernel again with the same clock and cache settings: its time falls by at most the stated "
+        "part. The milliseconds are of the profiled launches; a timeline says what they are of a step.",
+        stated=Quantity(group.gain_ns / NS_PER_MS, "ms", low=0.0, high=group.most_ns / NS_PER_MS),
     )
 
 
-def _placed(finding: Finding, launches: Launches, matches: Mapping[tuple[int, int], KernelMatch]) -> Finding:
-    """With a timeline beside the report: the gain in milliseconds of a step instead of the profiled launches'."""
-    match = matches.get((launches.longest.kernel.rank, launches.longest.kernel.profile))
-    if match is None or not launches.total_ns:
+def _on_timeline(finding: Finding, group: LaunchGroup, matches: Mapping[tuple[int, int], KernelMatch]) -> Finding:
+    """Where a timeline was read with the report: the gain in milliseconds of a step, not of the profiled launches."""
+    match = matches.get((group.longest.kernel.rank, group.longest.kernel.profile))
+    if match is None or not group.total_ns:
         return finding
-    per_ns = match.step_ns / launches.total_ns
-    value, high = launches.gain_ns * per_ns / NS_PER_MS, launches.most_ns * per_ns / NS_PER_MS
+    step_ratio = match.step_ns / group.total_ns
+    value_ms, high_ms = group.gain_ns * step_ratio / NS_PER_MS, group.most_ns * step_ratio / NS_PER_MS
     loosely = "" if match.is_exact else " of the same function, grid and block"
-    message = (
-        f"{finding.message}; the timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a step: "
-        f"the step gains at most {time_text(high * NS_PER_MS)}"
-    )
     return replace(
         finding,
-        message=message,
+        message=f"{finding.message}; the timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a "
+        f"step: the step gains at most {time_text(high_ms * NS_PER_MS)}",
         claim=Claim(match.intervals),
-        recoverable=Quantity(value, "ms", low=0.0, high=high),
+        stated=Quantity(value_ms, "ms", low=0.0, high=high_ms),
         verify="Profile the kernel again with the same clock and cache settings, then time unprofiled steps.",
     )
 
 
-def _largest(known: list[KernelLimits], cause: Cause, limit: float | None) -> tuple[Evidence, ...]:
-    worst = max(known, key=lambda one: (one.shares[cause], -one.kernel.profile), default=None)
+def _largest_share(measured: list[KernelLimits], cause: Cause, limit: float | None) -> tuple[Evidence, ...]:
+    worst = max(measured, key=lambda limits: (limits.shares[cause], -limits.kernel.profile), default=None)
     if worst is None:
         return ()
-    how = f"largest of {len(known)} launches: {worst.kernel.function}"
-    return (
-        Evidence(
-            SHARE,
-            Quantity(worst.shares[cause], "ratio"),
-            how,
-            limit=Quantity(_against(worst, cause, limit), "ratio"),
-            table="kernel_profiles",
-            rows=(worst.kernel.profile,),
-        ),
-    )
+    how = f"largest of {len(measured)} launches: {worst.kernel.function}"
+    evidence = counter_evidence(_SHARE, worst.shares[cause], "ratio", how, worst)
+    return (replace(evidence, limit=Quantity(_compared_with(worst, cause, limit), "ratio")),)
 
 
-def _silence(silent: list[KernelCounters]) -> str:
-    failed = [kernel for kernel in silent if kernel.failed]
-    named = ", ".join(f"{kernel.function} (launch {kernel.profile})" for kernel in (failed or silent)[:_NAMES_SHOWN])
-    more = len(silent) - _NAMES_SHOWN
+def _why_unmeasured(kernels: list[KernelCounters]) -> str:
+    failed = [kernel for kernel in kernels if kernel.failed]
+    shown = (failed or kernels)[:_NAMES_SHOWN]
+    names = ", ".join(f"{kernel.function} (launch {kernel.profile})" for kernel in shown)
+    more = len(kernels) - _NAMES_SHOWN
     tail = f" and {more} more" if more > 0 else ""
     if failed:
-        return f"the passes that measure {named}{tail} failed: its counters are NaN"
-    return f"no throughput of any unit was collected for {named}{tail}"
+        return f"the passes that measure {names}{tail} failed: its counters are NaN"
+    return f"no throughput of any unit was collected for {names}{tail}"

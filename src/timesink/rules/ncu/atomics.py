@@ -23,53 +23,49 @@ last digits, when combined differently.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    WASTE_RATIO,
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.ATOMICS, words, limits["time_ratio"])
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
     access = limits.waste.access
-    facts = [fact("atomic requests", limits.waste.atomic_requests, "ratio", "of global memory requests", limits)]
+    evidence = [
+        counter_evidence("atomic requests", limits.waste.atomic_requests, "ratio", "of global memory requests", limits)
+    ]
     if access.shared_atomic_share:
         how = "of shared-memory instructions"
-        facts.append(fact("shared atomics", access.shared_atomic_share, "ratio", how, limits))
-    return Words(
+        evidence.append(counter_evidence("shared atomics", access.shared_atomic_share, "ratio", how, limits))
+    return Explanation(
         "on atomic updates",
-        tuple(facts),
+        tuple(evidence),
         "Combine before updating: within the warp by shuffles, within the block in shared memory, then one atomic per "
         "block; give each warp or lane its own copy of a small histogram.",
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU105",
-        name="atomics",
-        summary="atomic updates queue for the same words",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#memory-tables",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
-    limits={
-        "time_ratio": Limit(
-            default=0.2,
-            unit="ratio",
-            why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
-            source="34 kernels of known limiter (benchmarks/kernels)",
-        )
-    },
-    capture=CAPTURE,
+PATTERN = CausePattern(Cause.ATOMICS, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+    return cause_verdict(PATTERN, trace, limits["time_ratio"])
+
+
+RULE = cause_rule(
+    "NCU105",
+    check,
+    limits={"time_ratio": WASTE_RATIO},
+    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#memory-tables",),
 )

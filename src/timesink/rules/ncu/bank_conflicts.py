@@ -1,4 +1,4 @@
-"""Lanes of a warp meet in one bank of shared memory.
+"""Lanes of a warp meet in the same bank of shared memory.
 
 ## What it detects
 Shared-memory accesses that take more passes through the L1 data pipe than their bytes need.
@@ -23,52 +23,46 @@ several passes; their ideal is counted accordingly by profilers of 2024 and late
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    WASTE_RATIO,
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.BANK_CONFLICTS, words, limits["time_ratio"])
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
     access = limits.waste.access
     actual, ideal = access.shared_wavefronts or 0.0, access.ideal_shared_wavefronts or 0.0
     how = f"{actual:.0f} passes of shared accesses, {ideal:.0f} without conflicts"
     ratio = actual / ideal if ideal else 0.0
-    return Words(
+    return Explanation(
         "on passes that shared memory repeats because lanes meet in one bank",
-        (fact("passes per pass needed", ratio, "passes", how, limits),),
+        (counter_evidence("passes per pass needed", ratio, "passes", how, limits),),
         "Pad each row of the shared tile by one word, or swizzle the column by the row, so that the lanes of a warp "
         "touch 32 different banks.",
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU102",
-        name="bank-conflicts",
-        summary="lanes of a warp meet in the same bank of shared memory",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#shared-memory-and-memory-banks",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
-    limits={
-        "time_ratio": Limit(
-            default=0.2,
-            unit="ratio",
-            why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
-            source="34 kernels of known limiter (benchmarks/kernels)",
-        )
-    },
-    capture=CAPTURE,
+PATTERN = CausePattern(Cause.BANK_CONFLICTS, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+    return cause_verdict(PATTERN, trace, limits["time_ratio"])
+
+
+RULE = cause_rule(
+    "NCU102",
+    check,
+    limits={"time_ratio": WASTE_RATIO},
+    references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#shared-memory-and-memory-banks",),
 )

@@ -1,4 +1,4 @@
-"""A kernel spends its time on arithmetic.
+"""A kernel spends its time on arithmetic or instruction issue.
 
 ## What it detects
 Kernels whose busiest unit is an arithmetic pipe, the tensor cores or instruction issue, with their lanes active.
@@ -22,15 +22,22 @@ roofline says how much of the peak was useful.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 FP64_RATIO = Limit(
     default=0.25,
@@ -58,22 +65,21 @@ _ADVICE = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.COMPUTE, partial(words, fp64_ratio=limits["fp64_ratio"]))
-
-
-def words(limits: KernelLimits, fp64_ratio: float = FP64_RATIO.default) -> Words:
-    """What there is to say of a kernel that this limits. Where fp64 is slow, its format is the cause."""
-    facts = [fact("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+def explain(limits: KernelLimits, fp64_ratio: float = FP64_RATIO.default) -> Explanation:
+    """What this cause means for one launch. Where fp64 is slow, its format is the cause."""
+    evidence = [counter_evidence("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
     for roof in limits.roofline.compute if limits.roofline is not None else ():
-        facts.append(fact(f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock", limits))
+        evidence.append(
+            counter_evidence(
+                f"{roof.label} roof", roof.share, "ratio", "of the dense peak at the profiled clock", limits
+            )
+        )
         if roof.fused_ratio is not None:
             how = "of its additions, multiplications and fused operations"
-            facts.append(fact(f"{roof.precision} fused share", roof.fused_ratio, "ratio", how, limits))
+            evidence.append(counter_evidence(f"{roof.precision} fused share", roof.fused_ratio, "ratio", how, limits))
     pipe = _PIPES.get(limits.top.resource, "instruction issue")
     is_slow = limits.top.resource is Resource.FP64 and 1 / _fp32_per_fp64(limits) < fp64_ratio
-    return Words(f"on {pipe}", tuple(facts), _advice(limits), Bottleneck.PRECISION if is_slow else None)
+    return Explanation(f"on {pipe}", tuple(evidence), _advice(limits), Bottleneck.PRECISION if is_slow else None)
 
 
 def _advice(limits: KernelLimits) -> str:
@@ -95,18 +101,17 @@ def _fp32_per_fp64(limits: KernelLimits) -> float:
     return lanes[0] / lanes[1] if lanes[0] and lanes[1] else 2.0
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU109",
-        name="compute-bound-kernel",
-        summary="a kernel spends its time on arithmetic or instruction issue",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
+PATTERN = CausePattern(Cause.COMPUTE, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits."""
+    return cause_verdict(replace(PATTERN, explain=partial(explain, fp64_ratio=limits["fp64_ratio"])), trace)
+
+
+RULE = cause_rule(
+    "NCU109",
+    check,
     limits={"fp64_ratio": FP64_RATIO},
-    capture=CAPTURE,
+    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder",),
 )

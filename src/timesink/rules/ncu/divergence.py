@@ -1,4 +1,4 @@
-"""Instructions run for a part of the warp.
+"""Instructions run for a part of the warp's lanes.
 
 ## What it detects
 Kernels whose instructions have fewer than 32 active lanes, where instruction issue or an arithmetic pipe sets the pace.
@@ -22,50 +22,44 @@ that are predicated off count as active.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    WASTE_RATIO,
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.DIVERGENCE, words, limits["time_ratio"])
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
     lanes = limits.waste.active_lanes or 0.0
     how = "threads executed over warp instructions executed; a warp has 32"
-    return Words(
+    return Explanation(
         "on lanes that are idle while their warp executes",
-        (fact("active lanes", lanes, "lanes", how, limits),),
+        (counter_evidence("active lanes", lanes, "lanes", how, limits),),
         "Deal the work so that the lanes of a warp take the same branch and loop equally often: sort or bucket it, or "
         "spread one item over the lanes of a warp.",
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU104",
-        name="divergence",
-        summary="instructions run for a part of the warp's lanes",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#branching-and-divergence",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
-    limits={
-        "time_ratio": Limit(
-            default=0.2,
-            unit="ratio",
-            why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
-            source="34 kernels of known limiter (benchmarks/kernels)",
-        )
-    },
-    capture=CAPTURE,
+PATTERN = CausePattern(Cause.DIVERGENCE, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+    return cause_verdict(PATTERN, trace, limits["time_ratio"])
+
+
+RULE = cause_rule(
+    "NCU104",
+    check,
+    limits={"time_ratio": WASTE_RATIO},
+    references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#branching-and-divergence",),
 )

@@ -1,4 +1,4 @@
-"""Warps wait, and no unit is busy.
+"""Warps are resident and wait while no unit is busy.
 
 ## What it detects
 Kernels with warps resident whose busiest unit still waits: for barriers, fences, instructions, or for one dependent
@@ -23,12 +23,18 @@ time: with many warps a reason can be large and harmless.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
@@ -48,45 +54,41 @@ _ADVICE = {
 _OTHERWISE = "Look at the instruction the warps stop at: the source page of the profile shows the samples per line."
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.LATENCY, words, limits["time_ratio"])
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
-    facts = [fact("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
+    evidence = [counter_evidence("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
     top = limits.stalls.top if limits.stalls is not None else None
     if limits.stalls is not None and top is not None:
         source = "samples" if limits.stalls.is_sampled else "counters"
-        facts.append(fact(f"waiting on {top[0]}", top[1], "ratio", f"of warps' waiting time, by {source}", limits))
+        evidence.append(
+            counter_evidence(f"waiting on {top[0]}", top[1], "ratio", f"of warps' waiting time, by {source}", limits)
+        )
     reason = f", mostly on {top[0]}" if top is not None else ""
-    return Words(
+    return Explanation(
         f"in latency while no unit is busy{reason}",
-        tuple(facts),
+        tuple(evidence),
         _ADVICE.get(top[0], _OTHERWISE) if top is not None else _OTHERWISE,
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU107",
-        name="latency-bound",
-        summary="warps are resident and wait while no unit is busy",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
+PATTERN = CausePattern(Cause.LATENCY, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+    return cause_verdict(PATTERN, trace, limits["time_ratio"])
+
+
+RULE = cause_rule(
+    "NCU107",
+    check,
     limits={
         "time_ratio": Limit(
-            default=0.3,
-            unit="ratio",
-            why="a third of the time without any unit at work is more than ramp-up and the last blocks explain",
-            source="18 PyTorch kernels on H200: tuned ones spend 0.01-0.27 of their time so",
+            0.3,
+            "ratio",
+            "a third of the time without any unit at work is more than ramp-up and the last blocks explain",
+            "18 PyTorch kernels on H200: tuned ones spend 0.01-0.27 of their time so",
         )
     },
-    capture=CAPTURE,
+    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler",),
 )

@@ -25,13 +25,19 @@ in a loop than in its program: the profiler flushes caches between passes unless
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 from timesink.units import share_text
 
 _LEVELS = {
@@ -42,24 +48,23 @@ _LEVELS = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.MEMORY, words)
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
     level = _LEVELS.get(limits.top.resource, "memory, through its issue slots")
-    facts = [fact("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
+    evidence = [counter_evidence("busiest unit", limits.top.busy, "ratio", f"{limits.top.name}, of its peak", limits)]
     if limits.roofline is not None and limits.roofline.nearest is not None:
         name, share = limits.roofline.nearest
-        facts.append(fact(f"nearest roof: {name}", share, "ratio", "of that roof, at the profiled clock", limits))
-        facts += [
-            fact(f"{roof.level} bytes", roof.bytes, "bytes", f"{share_text(roof.share)} of that level's peak", limits)
+        evidence.append(
+            counter_evidence(f"nearest roof: {name}", share, "ratio", "of that roof, at the profiled clock", limits)
+        )
+        evidence += [
+            counter_evidence(
+                f"{roof.level} bytes", roof.bytes, "bytes", f"{share_text(roof.share)} of that level's peak", limits
+            )
             for roof in limits.roofline.memory
             if roof.bytes is not None
         ]
-    return Words(f"moving bytes through {level}", tuple(facts), _advice(limits))
+    return Explanation(f"moving bytes through {level}", tuple(evidence), _advice(limits))
 
 
 def _advice(limits: KernelLimits) -> str:
@@ -77,18 +82,16 @@ def _advice(limits: KernelLimits) -> str:
             )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU108",
-        name="memory-bound-kernel",
-        summary="a kernel spends its time moving bytes it needs",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://crd.lbl.gov/divisions/amcr/computer-science-amcr/par/research/roofline/",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
-    limits={},
-    capture=CAPTURE,
+PATTERN = CausePattern(Cause.MEMORY, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits."""
+    return cause_verdict(PATTERN, trace)
+
+
+RULE = cause_rule(
+    "NCU108",
+    check,
+    references=("https://crd.lbl.gov/divisions/amcr/computer-science-amcr/par/research/roofline/",),
 )

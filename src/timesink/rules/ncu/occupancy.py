@@ -24,33 +24,38 @@ Kernels built on deep pipelines (wgmma, TMA) run best with few warps: judge them
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.OCCUPANCY, words, limits["time_ratio"])
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
     occupancy, kernel = limits.occupancy, limits.kernel
-    facts = [fact("blocks in the grid", kernel.blocks, "blocks", "as launched", limits)]
+    evidence = [counter_evidence("blocks in the grid", kernel.blocks, "blocks", "as launched", limits)]
     if occupancy.achieved is not None:
-        facts.append(fact("achieved occupancy", occupancy.achieved, "ratio", "while an SM was active", limits))
+        evidence.append(
+            counter_evidence("achieved occupancy", occupancy.achieved, "ratio", "while an SM was active", limits)
+        )
     if occupancy.theoretical is not None:
         limited = f"limited by {' and '.join(occupancy.limited_by)}" if occupancy.limited_by else "not limited"
-        facts.append(fact("theoretical occupancy", occupancy.theoretical, "ratio", limited, limits))
+        evidence.append(counter_evidence("theoretical occupancy", occupancy.theoretical, "ratio", limited, limits))
     if occupancy.sm_idle is not None:
-        facts.append(fact("SMs without a block", occupancy.sm_idle, "ratio", "mean over SMs and the kernel", limits))
+        evidence.append(
+            counter_evidence("SMs without a block", occupancy.sm_idle, "ratio", "mean over SMs and the kernel", limits)
+        )
     if occupancy.waves is not None:
-        facts.append(fact("waves", occupancy.waves, "waves", "times the grid fills the GPU", limits))
-    return Words("waiting with empty warp slots", tuple(facts), _advice(limits))
+        evidence.append(counter_evidence("waves", occupancy.waves, "waves", "times the grid fills the GPU", limits))
+    return Explanation("waiting with empty warp slots", tuple(evidence), _advice(limits))
 
 
 def _advice(limits: KernelLimits) -> str:
@@ -69,25 +74,24 @@ def _advice(limits: KernelLimits) -> str:
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU106",
-        name="too-few-warps",
-        summary="too few warps are resident to keep the GPU busy",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#occupancy",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
+PATTERN = CausePattern(Cause.OCCUPANCY, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+    return cause_verdict(PATTERN, trace, limits["time_ratio"])
+
+
+RULE = cause_rule(
+    "NCU106",
+    check,
     limits={
         "time_ratio": Limit(
-            default=0.3,
-            unit="ratio",
-            why="launch, ramp-up and the last blocks leave a tenth to a quarter of a short kernel's time without work",
-            source="18 PyTorch kernels on H200: well-tuned ones spend 0.01-0.27 of their time so",
+            0.3,
+            "ratio",
+            "launch, ramp-up and the last blocks leave a tenth to a quarter of a short kernel's time without work",
+            "18 PyTorch kernels on H200: well-tuned ones spend 0.01-0.27 of their time so",
         )
     },
-    capture=CAPTURE,
+    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#occupancy",),
 )

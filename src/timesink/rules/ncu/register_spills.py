@@ -1,4 +1,4 @@
-"""A kernel keeps in memory what should be in registers.
+"""A kernel keeps values in local memory instead of registers.
 
 ## What it detects
 Loads and stores of local memory: spilled registers, and arrays that the compiler could not keep in registers.
@@ -23,54 +23,50 @@ hides the latency of the spills, removing them gains less than their share.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    WASTE_RATIO,
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.REGISTER_SPILLS, words, limits["time_ratio"])
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
     registers = limits.kernel.get("launch__registers_per_thread")
-    facts = [
-        fact("local instructions", limits.waste.local_instructions, "ratio", "of the instructions executed", limits)
+    evidence = [
+        counter_evidence(
+            "local instructions", limits.waste.local_instructions, "ratio", "of the instructions executed", limits
+        )
     ]
     if registers is not None:
-        facts.append(fact("registers per thread", registers, "registers", "as launched", limits))
-    return Words(
+        evidence.append(counter_evidence("registers per thread", registers, "registers", "as launched", limits))
+    return Explanation(
         "on local memory",
-        tuple(facts),
+        tuple(evidence),
         "Allow more registers (launch bounds, -maxrregcount), keep fewer values alive, unroll loops over small arrays "
         "so that their indices are constants, or move the array to shared memory.",
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU103",
-        name="register-spills",
-        summary="a kernel keeps values in local memory instead of registers",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#local-memory",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
-    limits={
-        "time_ratio": Limit(
-            default=0.2,
-            unit="ratio",
-            why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
-            source="34 kernels of known limiter (benchmarks/kernels)",
-        )
-    },
-    capture=CAPTURE,
+PATTERN = CausePattern(Cause.REGISTER_SPILLS, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+    return cause_verdict(PATTERN, trace, limits["time_ratio"])
+
+
+RULE = cause_rule(
+    "NCU103",
+    check,
+    limits={"time_ratio": WASTE_RATIO},
+    references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#local-memory",),
 )

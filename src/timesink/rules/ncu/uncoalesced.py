@@ -1,4 +1,4 @@
-"""Lanes of a warp reach for scattered words.
+"""A kernel's warps touch more memory sectors than their bytes need.
 
 ## What it detects
 Global loads and stores whose warps touch more 32-byte sectors than their bytes need, and that thereby cost the kernel a
@@ -24,56 +24,50 @@ A gather or scatter may be the algorithm. The ideal assumes that every lane's by
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Card, Limit, Verdict
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
-from timesink.rules.ncu._family import CAPTURE, READS, Words, fact, judged
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import (
+    WASTE_RATIO,
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+)
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found per kernel that this limits, or takes a share of above the limit."""
-    return judged(facts, Cause.UNCOALESCED, words, limits["time_ratio"])
-
-
-def words(limits: KernelLimits) -> Words:
-    """What there is to say of a kernel that this limits."""
+def explain(limits: KernelLimits) -> Explanation:
+    """What this cause means for one launch."""
     access = limits.waste.access
-    facts = []
+    evidence = []
     if access.excess_ratio is not None and access.sectors is not None:
         how = f"{access.sectors:.0f} sectors touched by global loads and stores"
-        facts.append(fact("sectors beyond the ideal", access.excess_ratio, "ratio", how, limits))
+        evidence.append(counter_evidence("sectors beyond the ideal", access.excess_ratio, "ratio", how, limits))
     elif access.wavefronts_per_request is not None:
         how = "utilisation of the L1 data pipe over that of its requests"
-        facts.append(fact("L1 passes per request", access.wavefronts_per_request, "passes", how, limits))
-    return Words(
+        evidence.append(counter_evidence("L1 passes per request", access.wavefronts_per_request, "passes", how, limits))
+    return Explanation(
         "on sectors that coalesced accesses would not touch",
-        tuple(facts),
+        tuple(evidence),
         "Let neighbouring threads touch neighbouring addresses: swap the roles of the indices, stage through shared "
         "memory, store the field as an array of its own, or sort the indices first.",
     )
 
 
-RULE = Rule(
-    card=Card(
-        code="NCU101",
-        name="uncoalesced",
-        summary="a kernel's warps touch more memory sectors than their bytes need",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#coalesced-access-to-global-memory",),
-    ),
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=READS,
-    check=check,
-    limits={
-        "time_ratio": Limit(
-            default=0.2,
-            unit="ratio",
-            why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
-            source="34 kernels of known limiter (benchmarks/kernels)",
-        )
-    },
-    capture=CAPTURE,
+PATTERN = CausePattern(Cause.UNCOALESCED, explain)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+    return cause_verdict(PATTERN, trace, limits["time_ratio"])
+
+
+RULE = cause_rule(
+    "NCU101",
+    check,
+    limits={"time_ratio": WASTE_RATIO},
+    references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#coalesced-access-to-global-memory",),
 )

@@ -23,10 +23,9 @@ collection (PyTorch's profiler records none by itself), the operating system, or
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Card,
     Claim,
     Clear,
     Evidence,
@@ -42,8 +41,8 @@ from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import Spike, SpikeStep, spikes
 from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.rules.idle._family import BLAME_READS
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import idle_rule
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _NAMED = {
@@ -63,13 +62,13 @@ _NAMED = {
 }
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and cause where the excess of its slow steps, over all steady steps, passes the limit."""
-    seen = facts(spikes)
-    if not facts(steps).windows.height:
+    seen = spikes(trace)
+    if not steps(trace).windows.height:
         return NotApplicable("the trace has no steady steps to compare")
     kinds = sorted({(spike.device, spike.kind) for spike in seen.found})
-    judged = [_judge(facts, device, kind, limits["excess_ratio"]) for device, kind in kinds]
+    judged = [_judge(trace, device, kind, limits["excess_ratio"]) for device, kind in kinds]
     found = tuple(finding for finding, _ in judged if finding is not None)
     if found:
         return Found(found)
@@ -78,9 +77,9 @@ def check(facts: Facts, limits: Limits) -> Verdict:
     return Clear(tuple(fact for _, fact in judged) or (none,))
 
 
-def _judge(facts: Facts, device: tuple[int, int], kind: Spike, limit: float) -> tuple[Finding | None, Evidence]:
-    mine = [part for part in facts(spikes).found if part.device == device and part.kind is kind]
-    start, end = step_windows(facts.trace, device)
+def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> tuple[Finding | None, Evidence]:
+    mine = [part for part in spikes(trace).found if part.device == device and part.kind is kind]
+    start, end = step_windows(trace, device)
     excess_ns, whole_ns = sum(part.excess_ns for part in mine), int((end - start).sum())
     share = excess_ns / whole_ns
     bottleneck, words = _NAMED[kind]
@@ -94,7 +93,7 @@ def _judge(facts: Facts, device: tuple[int, int], kind: Spike, limit: float) -> 
         return None, evidence
     worth_ms = excess_ns / len(start) / NS_PER_MS
     worst = max(mine, key=lambda part: (part.excess_ns, -part.step))
-    period = facts(spikes).period_steps(kind, device)
+    period = spikes(trace).period_steps(kind, device)
     finding = Finding(
         message=f"{_steps(mine)}, of {len(start)} steady ones on device {device[1]}, "
         f"{'take' if len(mine) > 1 else 'takes'} up to {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} "
@@ -106,7 +105,7 @@ def _judge(facts: Facts, device: tuple[int, int], kind: Spike, limit: float) -> 
         advice=_ADVICE.get(kind, "Look at the step named in the trace, at the operation named."),
         verify="Capture as many steps again: none of them stands out for this reason.",
         claim=Claim({device: Intervals.union_all(Intervals.one(*part.stretch_ns) for part in mine)}),
-        recoverable=Quantity(worth_ms, "ms", low=0.0, high=worth_ms),
+        stated=Quantity(worth_ms, "ms", low=0.0, high=worth_ms),
     )
     return finding, evidence
 
@@ -126,25 +125,17 @@ _ADVICE = {
     Spike.UNTRACED_PAUSE: "Mark collections (gc.callbacks with record_function) or record stacks; capture again.",
 }
 
-RULE = Rule(
-    card=Card(
-        code="SPK101",
-        name="slow-steps",
-        summary="single steps take much longer than the median",
-        doc=__doc__ or "",
-        since="0.1.0",
-        symptom=True,
-        references=("https://arxiv.org/abs/2410.12588",),
-    ),
-    needs=(DEVICE_OPS, API_CALLS),
-    reads=BLAME_READS,
-    check=check,
+RULE = idle_rule(
+    "SPK101",
+    check,
     limits={
         "excess_ratio": Limit(
-            default=0.01,
-            unit="ratio",
-            why="less than one step in a hundred is lost",
-            source="run-to-run deviation of step time is about 1 % on one GPU",
+            0.01,
+            "ratio",
+            "less than one step in a hundred is lost",
+            "run-to-run deviation of step time is about 1 % on one GPU",
         )
     },
+    references=("https://arxiv.org/abs/2410.12588",),
+    symptom=True,
 )

@@ -23,11 +23,12 @@ bound by memory share its bandwidth and gain less.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.kernels.facts import Shortened
 from timesink.measures.kernels.small_grids import serialized_streams
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
 
 PATTERN = KernelPattern(
@@ -40,9 +41,9 @@ PATTERN = KernelPattern(
 )
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where streams take turns, wait for events, and leave room."""
-    parts = facts(serialized_streams)
+    parts = serialized_streams(trace)
     if not parts:
         return NotApplicable("kernels ran on one stream only, or always overlapped")
     waiting = [part for part in parts if part.waits > limits["waits"]]
@@ -62,7 +63,7 @@ def check(facts: Facts, limits: Limits) -> Verdict:
                 Evidence(f"event waits per step on device {p.device[1]}", Quantity(p.waits, "waits"), "") for p in parts
             )
         )
-    return kernel_verdict(facts, PATTERN, [part.serial for part in waiting], limits["saved_ratio"], turns)
+    return kernel_verdict(trace, PATTERN, [part.serial for part in waiting], limits["saved_ratio"], turns)
 
 
 def _waits(device: int, count: float, limits: Limits) -> Evidence:
@@ -75,29 +76,23 @@ def _waits(device: int, count: float, limits: Limits) -> Evidence:
 
 
 RULE = Rule(
-    card=Card(
-        code="STR101",
-        name="streams-in-turns",
-        summary="streams that could run at once take turns",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#concurrent-kernel-execution",),
-    ),
+    "STR101",
+    check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, EVENT_WAITS),
-    check=check,
     limits={
         "saved_ratio": Limit(
-            default=0.03,
-            unit="ratio",
-            why="fewer than three steps in a hundred are won back",
-            source="benchmarks/faults: healthy programs stay under it",
+            0.03,
+            "ratio",
+            "fewer than three steps in a hundred are won back",
+            "benchmarks/faults: healthy programs stay under it",
         ),
         "waits": Limit(
-            default=4,
-            unit="waits",
-            why="a step that forks and joins two streams once needs that many waits",
-            source="fork and join of two streams: two waits each",
+            4,
+            "waits",
+            "a step that forks and joins two streams once needs that many waits",
+            "fork and join of two streams: two waits each",
         ),
     },
+    references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#concurrent-kernel-execution",),
 )

@@ -24,33 +24,24 @@ both; only a run without profiler tells them apart.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Facts, Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Claim,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-)
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.timeline.quality import ProfilerCost, profiler_cost
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, MEMORY_EVENTS
+from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS, place_of, waits
 from timesink.units import NS_PER_MS, time_text
 
 CAUSES = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "optimizer", "profiler")
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
+def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device that waits for a host whose profiler explains most of the wait."""
-    heavy = {part.rank: part for part in facts(profiler_cost) if part.heavy}
+    heavy = {part.rank: part for part in profiler_cost(trace) if part.heavy}
     if not heavy:
         return NotApplicable("no Python stacks were recorded")
-    parts = [part for part in blamed_time(facts.trace, CAUSES, preparing=False) if part.device[0] in heavy]
+    parts = [part for part in blamed_time(trace, CAUSES, preparing=False) if part.device[0] in heavy]
     return found_or_clear([_judge(part, heavy[part.device[0]], limits) for part in parts])
 
 
@@ -81,35 +72,29 @@ def _judge(part: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Findin
         "of this trace.",
         verify="Time the step without a profiler: it is shorter by about this much.",
         claim=Claim({part.device: part.intervals}),
-        recoverable=Quantity(charged_ms, "ms", low=0.0, high=part.per_step_ns / NS_PER_MS),
+        stated=Quantity(charged_ms, "ms", low=0.0, high=part.per_step_ns / NS_PER_MS),
     )
     return finding, evidence
 
 
 RULE = Rule(
-    card=Card(
-        code="PRF101",
-        name="profiler-in-the-way",
-        summary="the device waits for a host that the profiler slows down",
-        doc=__doc__ or "",
-        since="0.1.0",
-        references=("https://docs.pytorch.org/docs/stable/profiler.html",),
-    ),
+    "PRF101",
+    check,
     needs=(DEVICE_OPS, API_CALLS, HOST_OPS),
     reads=(*BLAME_READS, MEMORY_EVENTS),
-    check=check,
     limits={
         "idle_ratio": Limit(
-            default=0.05,
-            unit="ratio",
-            why="a device that waits less than this is not bound by its host in the profile either",
-            source="idle time of device-bound programs in benchmarks/faults",
+            0.05,
+            "ratio",
+            "a device that waits less than this is not bound by its host in the profile either",
+            "idle time of device-bound programs in benchmarks/faults",
         ),
         "explained_ratio": Limit(
-            default=0.5,
-            unit="ratio",
-            why="where recording explains half of the wait, unit costs being off by two, it may explain all of it",
-            source="captures of host-bound programs beside their unprofiled step times (benchmarks/faults)",
+            0.5,
+            "ratio",
+            "where recording explains half of the wait, unit costs being off by two, it may explain all of it",
+            "captures of host-bound programs beside their unprofiled step times (benchmarks/faults)",
         ),
     },
+    references=("https://docs.pytorch.org/docs/stable/profiler.html",),
 )

@@ -1,1 +1,0 @@
-"""Rules about streams that wait for each other."""

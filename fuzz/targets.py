@@ -14,9 +14,9 @@ from unittest import mock
 
 from fuzz import records, seeds
 from timesink.errors import MissingTool
-from timesink.model.trace import Trace, Window
-from timesink.readers import Reader, ReadLimits, head_of, readers
-from timesink.readers.cutting import CuttingReader
+from timesink.model.trace import Trace
+from timesink.model.window import Window
+from timesink.readers import Reader, ReadLimits, WindowReader, head_of, readers
 
 # Controls other than the newline, bidirectional and other invisible characters, lone surrogates.
 _ACTS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -82,7 +82,7 @@ def work_of(reader: Reader) -> Callable[[Path], object]:
 
     def work(path: Path) -> None:
         reader.recognises(path, head_of(path))
-        with mock.patch("timesink.readers.nsys.tool.find_nsys", side_effect=_NO_NSYS):
+        with mock.patch("timesink.readers.nsys.report.find_nsys", side_effect=_NO_NSYS):
             trace = reader.read(path, LIMITS)
             cut = through_a_window(reader, path)
         for part in (trace, cut) if cut is not None else (trace,):
@@ -96,7 +96,7 @@ def work_of(reader: Reader) -> Callable[[Path], object]:
 
 def through_a_window(reader: Reader, path: Path) -> Trace | None:
     """The middle third of the file, where its format has a timeline and it holds anything on it."""
-    if not isinstance(reader, CuttingReader):
+    if not isinstance(reader, WindowReader):
         return None
     opened = reader.open(path, LIMITS)
     if opened.extent_ns is None:

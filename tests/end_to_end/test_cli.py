@@ -277,14 +277,14 @@ def test_an_interrupt_while_a_window_is_read_ends_with_130_and_keeps_nothing(
 
     passes = []
 
-    def interrupted(reading: unpack.Windows) -> object:
+    def interrupted(reading: unpack.UnpackedFile, packing: str) -> object:
         passes.append(reading)
         if len(passes) == {"the look": 1, "the window": 2}[when]:
             raise KeyboardInterrupt
-        return whole(reading)
+        return whole(reading, packing)
 
-    whole = unpack.Windows._unpacked
-    monkeypatch.setattr(unpack.Windows, "_unpacked", interrupted)
+    whole = unpack.UnpackedFile._unpacked
+    monkeypatch.setattr(unpack.UnpackedFile, "_unpacked", interrupted)
     monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "WORTH_BYTES", 0)
     assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms"]) == 130

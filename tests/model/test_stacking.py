@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timesink.model.lookup import lean, stacked
+from timesink.model.schema import lean, stacked
 
 SCHEMA = pl.Schema({"rank": pl.Int32(), "name": pl.Categorical(), "size": pl.Int64()})
 ROWS = st.lists(

@@ -11,7 +11,8 @@ from tests.tables import trace_of
 
 from timesink.errors import UsageError
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
-from timesink.model.trace import Span, Trace, Window
+from timesink.model.trace import Trace
+from timesink.model.window import Span, Window
 
 
 def names(trace: Trace, table: object) -> list[str]:

@@ -11,7 +11,8 @@ from tests.readers.kineto_texts import events
 
 from timesink.errors import UsageError
 from timesink.model.tables import HOST_OPS, SOURCES
-from timesink.model.trace import Span, Trace
+from timesink.model.trace import Trace
+from timesink.model.window import Span
 from timesink.readers import cache, read, read_all
 from timesink.readers.kineto import KinetoJson
 

@@ -12,7 +12,7 @@ from tests.readers import ncu_reports as made
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.readers import ReadLimits
-from timesink.readers.ncu.report import READERS
+from timesink.readers.ncu import READERS
 
 RULES = made.rule("A", "a text", 4, 1.5)
 NVTX = made.message(21, made.message(2, made.message(2, made.message(3, made.message(1, "step")))))

@@ -20,7 +20,7 @@ from timesink.errors import UnreadableTrace
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers import ReadLimits, read
-from timesink.readers.ncu.metric_columns import MetricSpans, decode
+from timesink.readers.ncu.wire import MetricSpans, decode
 
 SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
 
@@ -149,11 +149,11 @@ def test_a_compressed_report_reads_as_the_plain_one(tmp_path: Path) -> None:
 
 
 def test_a_report_that_unpacks_too_far_is_refused(tmp_path: Path) -> None:
-    from timesink.readers.ncu.report import READERS
+    from timesink.readers.ncu import READERS
 
     path = tmp_path / "bomb.ncu-repz"
     path.write_bytes(zstandard.ZstdCompressor().compress(b"NVR\0" + bytes(1 << 20)))
-    with pytest.raises(UnreadableTrace, match="unpack to more than"):
+    with pytest.raises(UnreadableTrace, match="unpacks to more than 65,536 bytes"):
         READERS[0].read(path, ReadLimits(unpacked_bytes=1 << 16))
 
 

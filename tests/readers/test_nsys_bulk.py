@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timesink.model.trace import ImportNote
-from timesink.readers.nsys import bulk
-from timesink.readers.nsys.export import Source
+from timesink.readers.nsys import sqlite
+from timesink.readers.nsys.export import ExportTable
 
-TABLE = Source("NVTX_EVENTS", {"start": "int64", "kind": "int32", "value": "real", "text": "text", "absent": "int64"})
+TABLE = ExportTable(
+    "NVTX_EVENTS", {"start": "int64", "kind": "int32", "value": "real", "text": "text", "absent": "int64"}
+)
 COLUMNS = frozenset({"start", "kind", "value", "text"})
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=5)
@@ -82,7 +84,7 @@ def integers(frame: pl.DataFrame) -> list[tuple[object, ...]]:
 def test_no_cell_is_misread(rows):
     with tempfile.TemporaryDirectory() as folder:
         notes: list[ImportNote] = []
-        frame = bulk.read_table(written(folder, rows), TABLE, COLUMNS, notes)
+        frame = sqlite.read_table(written(folder, rows), TABLE, COLUMNS, notes)
     assert integers(frame) == [(as_integer(row[0], 64), as_integer(row[1], 32)) for row in rows]
     assert frame["absent"].to_list() == [None] * len(rows)
     spoiled = sum(
@@ -99,7 +101,7 @@ def test_no_cell_is_misread(rows):
 def test_sound_tables_are_read_to_the_letter_without_a_note(rows):
     with tempfile.TemporaryDirectory() as folder:
         notes: list[ImportNote] = []
-        frame = bulk.read_table(written(folder, rows), TABLE, COLUMNS, notes)
+        frame = sqlite.read_table(written(folder, rows), TABLE, COLUMNS, notes)
     expected = [(row[0], row[1], as_real(row[2]), as_text(row[3]), None) for row in rows]
     assert frame.rows() == expected
     assert not notes
@@ -114,9 +116,9 @@ def test_ranges_of_row_ids_cover_every_row_once_and_in_order(ids, parts):
             db.executemany(
                 "INSERT INTO NVTX_EVENTS (rowid, start, kind, value) VALUES (?, ?, 0, 0)", [(n, n) for n in ids]
             )
-        patch.setattr(bulk, "_ROWS_PER_RANGE", 10)
+        patch.setattr(sqlite, "_ROWS_PER_RANGE", 10)
         patch.setattr("os.cpu_count", lambda: parts)
-        frame = bulk.read_table(path, TABLE, COLUMNS, [])
+        frame = sqlite.read_table(path, TABLE, COLUMNS, [])
     assert frame["start"].to_list() == sorted(ids)
 
 
@@ -126,11 +128,11 @@ def test_holes_between_row_ids_make_no_more_ranges_than_the_file_has_room_for(tm
         rows = [(n, n) for n in (-(1 << 62), 0, 1 << 62)]
         db.executemany("INSERT INTO NVTX_EVENTS (rowid, start, kind, value) VALUES (?, ?, 0, 0)", rows)
     asked = []
-    scanned = bulk._scan_range
+    scanned = sqlite._scan_range
     monkeypatch.setattr(
-        bulk, "_scan_range", lambda scan, bounds, stop: asked.append(bounds) or scanned(scan, bounds, stop)
+        sqlite, "_scan_range", lambda scan, bounds, stop: asked.append(bounds) or scanned(scan, bounds, stop)
     )
-    assert bulk.read_table(path, TABLE, COLUMNS, [])["start"].to_list() == [-(1 << 62), 0, 1 << 62]
+    assert sqlite.read_table(path, TABLE, COLUMNS, [])["start"].to_list() == [-(1 << 62), 0, 1 << 62]
     assert len(asked) <= 4
 
 
@@ -152,8 +154,8 @@ def test_an_interrupted_scan_stops_its_other_threads(
         assert stopped.wait(60)  # as a scan of many batches would look
         return []
 
-    monkeypatch.setattr(bulk, "_ranges", lambda scan: ["first", "second"])
-    monkeypatch.setattr(bulk, "_scan_range", scanned)
+    monkeypatch.setattr(sqlite, "_ranges", lambda scan: ["first", "second"])
+    monkeypatch.setattr(sqlite, "_scan_range", scanned)
     with pytest.raises(KeyboardInterrupt):
-        bulk.read_table(path, TABLE, frozenset({"start"}), [])
+        sqlite.read_table(path, TABLE, frozenset({"start"}), [])
     assert all(stopped.is_set() for stopped in stops)

@@ -10,7 +10,8 @@ import pytest
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UnreadableTrace
 from timesink.model.tables import DEVICE_OPS, SOURCES
 from timesink.readers import read
-from timesink.readers.nsys import READERS, tool
+from timesink.readers.nsys import READERS
+from timesink.readers.nsys import report as exporting
 
 OWN = Path(__file__).resolve().parents[1] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 HEAD = b"NVIDIA Tegra Profiler Report 2025.3"
@@ -68,7 +69,7 @@ def test_exports_used_long_ago_are_forgotten(report, nsys, tmp_path):
 
 
 def test_without_nsys_the_error_has_the_command_to_run(report, monkeypatch, tmp_path):
-    monkeypatch.setattr(tool, "find_nsys", lambda: None)
+    monkeypatch.setattr(exporting, "find_nsys", lambda: None)
     with pytest.raises(MissingTool) as caught:
         read(report, cache=False)
     assert "nsys export --type sqlite --output 'run 1%p.sqlite' 'run 1%p.nsys-rep'" in str(caught.value)
@@ -88,7 +89,7 @@ def test_an_nsys_that_says_yes_and_writes_nothing_is_an_error(report, nsys):
 
 def test_an_nsys_that_hangs_is_ended(report, nsys, monkeypatch):
     nsys("sleep 60")
-    monkeypatch.setattr(tool, "_SECONDS_TO_EXPORT", 0.2)
+    monkeypatch.setattr(exporting, "_SECONDS_TO_EXPORT", 0.2)
     with pytest.raises(ToolFailed, match="took more than"):
         read(report, cache=False)
 
@@ -123,24 +124,24 @@ def installed(root: Path, name: str) -> Path:
 
 def test_nsys_is_looked_for_in_a_fixed_order(tmp_path):
     compute = installed(tmp_path, "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys")
-    assert tool.find_nsys({}, tmp_path) == compute
+    assert exporting.find_nsys({}, tmp_path) == compute
     installed(tmp_path, "opt/nvidia/nsight-systems/2025.9.1/bin/nsys")
     newest = installed(tmp_path, "opt/nvidia/nsight-systems/2025.10.1/bin/nsys")
-    assert tool.find_nsys({}, tmp_path) == newest
+    assert exporting.find_nsys({}, tmp_path) == newest
     cuda = installed(tmp_path, "usr/local/cuda-13.0/bin/nsys")
-    assert tool.find_nsys({}, tmp_path) == cuda
+    assert exporting.find_nsys({}, tmp_path) == cuda
     home = installed(tmp_path, "mycuda/bin/nsys")
-    assert tool.find_nsys({"CUDA_HOME": str(home.parents[1])}, tmp_path) == home
+    assert exporting.find_nsys({"CUDA_HOME": str(home.parents[1])}, tmp_path) == home
     path = installed(tmp_path, "elsewhere/nsys")
-    assert tool.find_nsys({"PATH": str(path.parent), "CUDA_HOME": str(home.parents[1])}, tmp_path) == path
+    assert exporting.find_nsys({"PATH": str(path.parent), "CUDA_HOME": str(home.parents[1])}, tmp_path) == path
 
 
 def test_no_nsys_is_no_error_until_it_is_needed(tmp_path):
-    assert tool.find_nsys({"PATH": ""}, tmp_path) is None
+    assert exporting.find_nsys({"PATH": ""}, tmp_path) is None
 
 
 def test_nsight_computes_nsys_without_its_link_is_told_how_to_make_it(tmp_path, monkeypatch, report):
     program = installed(tmp_path, "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys")
     program.write_text("#!/bin/sh\necho 'Importer error status: The importer binary was not found.'; exit 1\n")
     with pytest.raises(ToolFailed, match=r"ln -sfn linux-desktop-glibc_2_11_3-x64 .*/host/host-linux-x64"):
-        tool.export_sqlite(program, report, tmp_path)
+        exporting.export_sqlite(program, report, tmp_path)

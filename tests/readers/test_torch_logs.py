@@ -14,7 +14,7 @@ from timesink.errors import UnreadableTrace
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.readers import read, read_all, reader_of
 from timesink.readers.torch_logs.events import graph_break, recompilation
-from timesink.readers.torch_logs.lines import Losses, records
+from timesink.readers.torch_logs.records import Losses, records
 
 # Counts of tlparse 0.4.3 ("Stats { ok: …, fail_payload_md5: … }"), which leaves entries of the string table out.
 TLPARSE = {

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from timesink.measures.steps.per_step import step_budgets
-from timesink.model.trace import Trace, Window
-from timesink.readers import ReadLimits, read, reader_of
-from timesink.readers.cutting import CuttingReader
+from timesink.model.trace import Trace
+from timesink.model.window import Window
+from timesink.readers import ReadLimits, WindowReader, read, reader_of
 
 HERE = Path(__file__).parents[1]
 DATA = HERE / "data"
@@ -30,7 +30,7 @@ def same(read: Trace, cut: Trace) -> None:
 def obeys_the_law(path: Path, parts: int) -> None:
     """Stretches of the file, read through a window and cut from the whole."""
     reader = reader_of(path)
-    assert isinstance(reader, CuttingReader)
+    assert isinstance(reader, WindowReader)
     whole = reader.read(path, LIMITS)
     opened = reader.open(path, LIMITS)
     assert opened.extent_ns == whole.extent_ns
@@ -44,10 +44,8 @@ def obeys_the_law(path: Path, parts: int) -> None:
         same(opened.within(window), whole.within(window))
 
 
-OURS = [
-    DATA / "nsys" / "gpt_before_5_steps.sqlite",
-    HERE.parent / "src" / "timesink" / "cli" / "demo" / "gpt_after.json.gz",
-]
+DEMO = HERE.parent / "src" / "timesink" / "cli" / "demo"
+OURS = [DATA / "nsys" / "gpt_before_5_steps.sqlite", DEMO / "gpt_after.json.gz"]
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

@@ -15,7 +15,7 @@ from tests.readers.nsys_exports import write_sqlite
 from tests.readers.test_nsys_arrow import folder_of, text_tables
 from tests.readers.test_windows import LIMITS, same
 
-from timesink.model.trace import Window
+from timesink.model.window import Window
 from timesink.readers import reader_of
 
 Launch = dict[str, int]

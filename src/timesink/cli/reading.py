@@ -24,7 +24,7 @@ def read_traces(
     window: str | None = None,
 ) -> Trace:
     """The files as one trace, cut down to the window, the ranks and the GPU work asked for."""
-    from timesink.model.trace import Span
+    from timesink.model.window import Span
 
     span = None if window is None else Span.parse(window)
     names = scrub(paths[0].name) if len(paths) == 1 else f"{len(paths)} files"

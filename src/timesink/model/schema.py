@@ -1,8 +1,11 @@
-"""One declaration of a table serves storage, validation and its reference page."""
+"""One declaration of a table serves storage, validation and its reference page.
+
+Columns that many tables share, declared once so that they mean the same everywhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,3 +115,59 @@ def _schema_difference(wanted: pl.Schema, got: pl.Schema) -> str:
     lines += [f"column {n} unexpected" for n in got if n not in wanted]
     lines += [f"column {n} is {got[n]}, not {wanted[n]}" for n in wanted if n in got and got[n] != wanted[n]]
     return "; ".join(lines) or "columns are in another order"
+
+
+RANK = Column(pl.Int32, "rank of the process in its job; 0 where the file does not say")
+DEVICE = Column(pl.Int32, "GPU ordinal as the profiled process numbers it", refers_to="devices.device")
+PROCESS = Column(pl.Int64, "operating-system process id; 0 where the file does not say")
+THREAD = Column(pl.Int64, "operating-system thread id", refers_to="threads.thread")
+NAME = Column(pl.Categorical(), "name as the profiler wrote it; untrusted text")
+START = Column(pl.Int64, "first instant of the half-open interval", unit="ns")
+END = Column(pl.Int64, "first instant after the interval", unit="ns")
+TIME = Column(pl.Int64, "instant", unit="ns")
+CORRELATION = Column(
+    pl.Int64,
+    "links a call to the device work it caused, within one process",
+    nullable=True,
+    refers_to="api_calls.correlation",
+)
+EXTERNAL_ID = Column(
+    pl.UInt64,
+    "id of the framework operator that was innermost at the launch",
+    nullable=True,
+    refers_to="host_ops.external_id",
+)
+
+
+def optional(dtype: type[pl.DataType] | pl.DataType, doc: str, unit: str | None = None) -> Column:
+    """A column that is null where the profiler did not record it."""
+    return Column(dtype, doc, unit=unit, nullable=True)
+
+
+def stacked(parts: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
+    """The rows of all parts, each column in one piece; every part has the columns of `schema`.
+
+    Hand over an iterator: parts that somebody else holds stay in memory until the end.
+    """
+    columns: list[list[pl.Series]] = [[] for _ in schema]
+    for part in parts:
+        for column, series in zip(columns, part.get_columns(), strict=True):
+            column.append(series)
+    whole = []
+    for (name, dtype), column in zip(schema.items(), columns, strict=True):
+        series = pl.concat(column, rechunk=True) if column else pl.Series(name, [], dtype=dtype)
+        column.clear()
+        whole.append(lean(series))
+    return pl.DataFrame(whole)
+
+
+def lean(series: pl.Series) -> pl.Series:
+    """The same values. A column of nulls or of zeros is made anew, out of pages that nothing was written to: the
+    operating system gives those no memory, and a column that a profiler leaves empty then costs none."""
+    if not len(series):
+        return series
+    if series.null_count() == len(series):
+        return pl.Series(series.name, [None], dtype=series.dtype).new_from_index(0, len(series))
+    if series.dtype.is_integer() and not series.null_count() and series.min() == series.max() == 0:
+        return pl.Series(series.name, [0], dtype=series.dtype).new_from_index(0, len(series))
+    return series

@@ -1,19 +1,15 @@
 """A trace: checked tables on one clock, and notes on what was lost on the way to them.
 
-Windows of a trace: what a person asks for, counted from the first event, and what that is on the trace's clock.
-
 Measures build on measures: each is taken once per trace, however many others ask for it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from enum import StrEnum
 from functools import wraps
-from typing import Final, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import polars as pl
@@ -22,81 +18,7 @@ from timesink.errors import UsageError
 from timesink.model.correlation import launching_calls
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
-from timesink.units import time_text
-
-EXAMPLE: Final = "12.5s:13.5s"
-_UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-_TIME: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?|\.\d{1,15})(s|ms|us|ns)", re.ASCII)
-_REMEDY: Final = (
-    f"write START:END in s, ms, us or ns since the trace's first event, such as {EXAMPLE}, 800ms:1.2s, 12.5s: or :3s"
-)
-_LONGEST_NS: Final = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of a trace, half-open, in ns since its first event. `end_ns` None: to the last event."""
-
-    start_ns: int = 0
-    end_ns: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Span:
-        """``12.5s:13.5s``; either end may be left out, not both. `UsageError` for anything else."""
-        start, colon, end = (part.strip() for part in text.strip().partition(":"))
-        if not colon or not (start or end):
-            raise UsageError(f"{text!r} is no window", remedy=_REMEDY)
-        found = cls(_time_ns(start, text) if start else 0, _time_ns(end, text) if end else None)
-        if found.end_ns is not None and found.end_ns <= found.start_ns:
-            raise UsageError(f"the window {text!r} ends where it starts, or before", remedy=_REMEDY)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The half-open stretch a trace was cut to, and the first and last moment of the trace before that, in ns.
-
-    `start_ns` and `end_ns` are as asked, so they may lie outside of what was recorded.
-    """
-
-    start_ns: int
-    end_ns: int
-    first_ns: int
-    last_ns: int
-
-    @classmethod
-    def of(cls, span: Span, first_ns: int, last_ns: int) -> Window:
-        """What was asked for, in a trace that goes from the one moment to the other. `UsageError` if it lies behind."""
-        if span.start_ns > last_ns - first_ns:
-            whole, start = time_text(last_ns - first_ns), time_text(span.start_ns)
-            raise UsageError(
-                f"the window begins {start} after the first event, and the trace is {whole} long",
-                remedy=f"choose a window that begins before {whole}",
-            )
-        # The last moment belongs to the window that is open there.
-        end_ns = last_ns + 1 if span.end_ns is None else first_ns + span.end_ns
-        return cls(first_ns + span.start_ns, end_ns, first_ns, last_ns)
-
-    def __str__(self) -> str:
-        start, end, whole = (
-            time_text(value)
-            for value in (
-                self.start_ns - self.first_ns,
-                min(self.end_ns, self.last_ns) - self.first_ns,
-                self.last_ns - self.first_ns,
-            )
-        )
-        return f"window {start} to {end} of {whole}"
-
-
-def _time_ns(text: str, whole: str) -> int:
-    found = _TIME.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{text!r} in the window {whole!r} is no time", remedy=_REMEDY)
-    time_ns = int(Decimal(found[1]) * _UNITS[found[2]])
-    if time_ns > _LONGEST_NS:
-        raise UsageError(f"{text!r} in the window {whole!r} is longer than any trace", remedy=_REMEDY)
-    return time_ns
+from timesink.model.window import Window, cut, extent_ns
 
 
 class NoteKind(StrEnum):
@@ -155,25 +77,21 @@ class Trace:
 
     @property
     def extent_ns(self) -> tuple[int, int] | None:
-        """First and last moment of what was recorded, or None where nothing has a time (see `model.cut`)."""
-        from timesink.model.cut import extent_ns
-
+        """First and last moment of what was recorded, or None where nothing has a time (see `model.window`)."""
         if self.window is not None:
             return self.window.first_ns, self.window.last_ns
         return extent_ns(self.tables)
 
     def between(self, start_ns: int, end_ns: int) -> Trace:
-        """The rows of the half-open window, whole: device work that touches it, and the host's from the launch of the
-        first kernel in it on (`model.cut` says which and why). Steps it cuts count as truncated, and GPU time outside
-        of it as neither busy nor idle.
+        """The rows of the half-open window [start_ns, end_ns), each kept whole: device work that touches it, and the
+        host's from the launch of the first kernel in it on (`model.window` says which and why). Steps it cuts count as
+        truncated, and GPU time outside of it as neither busy nor idle.
         """
         first_ns, last_ns = self.extent_ns or (start_ns, end_ns)
         return self.within(Window(start_ns, end_ns, first_ns, last_ns))
 
     def within(self, window: Window) -> Trace:
         """As `between`, where the window also says how long the recording is: as long as that of all ranks, say."""
-        from timesink.model.cut import cut
-
         return replace(self, tables=cut(self.tables, window.start_ns, window.end_ns), window=window)
 
     def of_ranks(self, ranks: Collection[int]) -> Trace:

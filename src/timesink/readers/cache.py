@@ -1,8 +1,9 @@
 """Tables read before, kept as Parquet in the user's cache folder.
 
 An entry is a folder named after the reader, its version, and the size and digest of the file's bytes. It is written
-beside its place and moved there whole; each table carries a checksum, and an entry that does not hold what it should is
-thrown away and the file read again. The least recently used entries go once the folder exceeds its bound.
+under another name and moved to its own once it is complete. Each table carries a checksum; an entry that does not hold
+what it should is thrown away and the file read again. The least recently used entries go once the folder exceeds its
+bound.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +23,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from timesink.errors import SchemaViolation
-from timesink.model.lookup import lean
+from timesink.model.schema import lean
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.readers.formats import reader_of
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
-    from timesink.readers import Reader, ReadLimits
+    from timesink.readers.formats import Reader
+    from timesink.untrusted.unpack import ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
 LAYOUT = 2
@@ -37,8 +39,8 @@ LAYOUT = 2
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30
 _MANIFEST = "manifest.json"
-# What a writer that was killed leaves behind; one that lives takes no such time.
-_WINDOW_BYTES = 4 << 20
+_PIECE_BYTES = 4 << 20
+# A folder this old was left behind by a writer that was killed; one that lives takes no such time.
 _LEFT_BEHIND_S = 3600.0
 CHANGED = ImportNote(NoteKind.DATA_LOSS, "the file was written to or replaced while it was read: read it again", 1)
 
@@ -50,6 +52,12 @@ def folder() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("timesink") / "tables"
+
+
+def read_file(path: Path, limits: ReadLimits, *, cache: bool) -> Trace:
+    """The trace of a file, by the reader that takes it; through the cache, or past it."""
+    reader = reader_of(path)
+    return read_through(reader, path, limits) if cache else reader.read(path, limits)
 
 
 def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
@@ -64,9 +72,9 @@ def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
     root, prefix = folder(), _prefix(reader, size)
     if any(root.glob(prefix + "*")):  # only then can the digest save the reading
         digest = digest_of(path)
-        found = load(root / (prefix + digest), path)
-        if found is not None:
-            return found
+        cached = load(root / (prefix + digest), path)
+        if cached is not None:
+            return cached
         trace = reader.read(path, limits)
     else:
         stopped = Event()
@@ -101,23 +109,23 @@ def _prefix(reader: Reader, size_bytes: int) -> str:
 def state_of(path: Path) -> tuple[int, int, int] | None:
     """What changes when a file is written to or replaced; None where it is gone."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def digest_of(path: Path, stopped: Event | None = None) -> str:
     """SHA-256 of the file's bytes, hexadecimal; of nothing in particular once it was `stopped`."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while (window := stream.read(_WINDOW_BYTES)) and not (stopped and stopped.is_set()):
-            digest.update(window)
+        while (piece := stream.read(_PIECE_BYTES)) and not (stopped and stopped.is_set()):
+            digest.update(piece)
     return digest.hexdigest()
 
 
 def load(entry: Path, path: Path) -> Trace | None:
-    """The trace an entry holds, under the name the file has now; None, and no entry any more, if it is damaged."""
+    """The trace an entry holds, under the name the file has now. A damaged entry is removed, and None returned."""
     if not entry.is_dir():
         return None
     try:
@@ -144,10 +152,10 @@ def store(entry: Path, trace: Trace, *, bound_bytes: int | None = None) -> None:
     try:
         entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=entry.parent) as made:
-            whole = Path(made) / "entry"
-            whole.mkdir(mode=0o700)
-            _write(whole, trace)
-            whole.rename(entry)
+            complete = Path(made) / "entry"
+            complete.mkdir(mode=0o700)
+            _write(complete, trace)
+            complete.rename(entry)
         _prune(entry.parent, _bound() if bound_bytes is None else bound_bytes)
     except (OSError, pl.exceptions.PolarsError):  # Polars has an error of its own for a full disk
         return
@@ -176,7 +184,8 @@ def _prune(root: Path, bound_bytes: int) -> None:
     for entry in root.iterdir():
         try:
             if not entry.name.startswith("."):
-                entries.append((entry.stat().st_mtime_ns, entry.name, _size(entry.iterdir())))
+                size = sum(file.stat().st_size for file in entry.iterdir())
+                entries.append((entry.stat().st_mtime_ns, entry.name, size))
         except OSError:
             continue  # another process removed it
     total = sum(size for _, _, size in entries)
@@ -185,10 +194,6 @@ def _prune(root: Path, bound_bytes: int) -> None:
             return
         shutil.rmtree(root / name, ignore_errors=True)
         total -= size
-
-
-def _size(files: Iterable[Path]) -> int:
-    return sum(file.stat().st_size for file in files)
 
 
 def _bound() -> int:
@@ -202,8 +207,8 @@ def _checksum(file: Path) -> int:
 
     checksum = 0
     with file.open("rb") as stream:
-        while window := stream.read(_WINDOW_BYTES):
-            checksum = int(isal_zlib.crc32(window, checksum))
+        while piece := stream.read(_PIECE_BYTES):
+            checksum = int(isal_zlib.crc32(piece, checksum))
     return checksum
 
 

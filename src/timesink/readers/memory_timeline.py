@@ -7,73 +7,57 @@ addresses; a change of a tensor's version moves its bytes from one category to a
 from __future__ import annotations
 
 import re
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from timesink.errors import UnreadableTrace
-from timesink.model.arrays import Int64Array
-from timesink.readers import BOMB_FROM_BYTES
+from timesink.readers.formats import Reader
+from timesink.untrusted.unpack import ReadLimits, unpacked_head, unpacked_whole
 
 if TYPE_CHECKING:
+    from timesink.model.arrays import Int64Array
     from timesink.model.trace import Trace
-    from timesink.readers import ReadLimits
 
 ACTIONS = ("unknown", "preexisting", "create", "increment_version", "destroy")
 CATEGORIES = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", None)
 _HEAD = re.compile(rb"^\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]")
 _ROWS = re.compile(rb"[\s\d,\[\]-]*")
 _BRACKETS = bytes.maketrans(b"[]", b"  ")
-_GZIP = b"\x1f\x8b"
 _REMEDY = "export it again with export_memory_timeline(path + '.raw.json.gz')"
 
 
-class MemoryTimeline:
+class MemoryTimeline(Reader):
     """Reader of raw timelines, plain or gzip."""
 
     format = "torch_memory_timeline"
-    version = 1
+    version = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By its first row: four small whole numbers in double brackets."""
-        return bool(_HEAD.match(_opened(head, 256) if head.startswith(_GZIP) else head[:256]))
+        return bool(_HEAD.match(unpacked_head(head, 256)))
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
-        """Memory events of one GPU. `UnreadableTrace` where a row is no four numbers."""
-        if path.stat().st_size > limits.most_held_bytes:
-            raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy="record fewer steps")
-        raw = path.read_bytes()
-        if raw.startswith(_GZIP):
-            most = min(limits.most_held_bytes, max(BOMB_FROM_BYTES, limits.unpacking_ratio * len(raw)))
-            data = _opened(raw, most + 1)
-            if len(data) > most:
-                why = f"its {len(raw)} bytes unpack to more than {most}: too large, or a decompression bomb"
-                raise UnreadableTrace(path, why, remedy="unpack it with gzip if you trust it")
-        else:
-            data = raw
-        return _trace(path, _rows(path, data))
+        """Memory events of one GPU, up to where the file breaks off; `UnreadableTrace` where a row is damaged."""
+        text, damage = unpacked_whole(path, limits, "record fewer steps")
+        whole_rows = text.rstrip().endswith(b"]]")
+        end = len(text) if whole_rows else text.rfind(b"]") + 1
+        losses = [f"{damage}; what came before it was read"] if damage else []
+        losses += [] if whole_rows else [f"the text breaks off; what stands before byte {end:,} of the text was read"]
+        return _trace(path, _rows(path, text if whole_rows else text[:end]), losses)
 
 
 READERS = (MemoryTimeline(),)
 
 
-def _opened(data: bytes, limit: int) -> bytes:
-    """Up to `limit` unpacked bytes; what is damaged ends where it still could be read."""
-    stream = zlib.decompressobj(31)
-    try:
-        return stream.decompress(data, limit)
-    except zlib.error:
-        return b""
+def _rows(path: Path, text: bytes) -> Int64Array:
+    """The numbers of the text, one row of four per event."""
+    import numpy as np
 
-
-def _rows(path: Path, data: bytes) -> Int64Array:
-    odd = _ROWS.match(data)
-    if odd is None or odd.end() != len(data):
+    odd = _ROWS.match(text)
+    if odd is None or odd.end() != len(text):
         at = odd.end() if odd else 0
         raise UnreadableTrace(path, "a memory timeline is rows of whole numbers", place=f"byte {at}", remedy=_REMEDY)
-    numbers = [part for part in data.translate(_BRACKETS).replace(b" ", b"").replace(b"\n", b"").split(b",") if part]
+    numbers = [part for part in text.translate(_BRACKETS).replace(b" ", b"").replace(b"\n", b"").split(b",") if part]
     if not numbers or len(numbers) % 4:
         raise UnreadableTrace(path, f"{len(numbers)} numbers are no rows of four", remedy=_REMEDY)
     try:
@@ -82,11 +66,12 @@ def _rows(path: Path, data: bytes) -> Int64Array:
         raise UnreadableTrace(path, "a number is damaged or exceeds 64 bits", remedy=_REMEDY) from error
 
 
-def _trace(path: Path, rows: Int64Array) -> Trace:
+def _trace(path: Path, rows: Int64Array, losses: list[str]) -> Trace:
+    import numpy as np
     import polars as pl
 
     from timesink.model.tables import MEMORY_EVENTS, SOURCES
-    from timesink.model.trace import Trace
+    from timesink.model.trace import ImportNote, NoteKind, Trace
 
     time, action, size, category = rows.T
     known = time[time >= 0]
@@ -104,4 +89,5 @@ def _trace(path: Path, rows: Int64Array) -> Trace:
         "category": kinds.gather(np.where((category >= 0) & (category < 7), category, 7).astype(np.uint32)),
     }
     source = {"rank": [0], "path": [str(path)], "format": [MemoryTimeline.format], "size_bytes": [path.stat().st_size]}
-    return Trace(str(path), {SOURCES: SOURCES.build(source), MEMORY_EVENTS: MEMORY_EVENTS.build(events)})
+    notes = tuple(ImportNote(NoteKind.DATA_LOSS, loss, 1, MEMORY_EVENTS.name) for loss in losses)
+    return Trace(str(path), {SOURCES: SOURCES.build(source), MEMORY_EVENTS: MEMORY_EVENTS.build(events)}, notes)

@@ -1,8 +1,7 @@
-"""Ranks of files, and several one-rank traces as one.
+"""Several traces as one: which rank each file is of, and the companions that are read with them.
 
-Files beside traces: a compile log, a memory snapshot, a kernel report. They speak of a rank and claim none.
-
-A snapshot's memory events take the place of those the profiler recorded for the same rank, which carry no stacks.
+A companion (a compile log, a memory snapshot, a kernel report) speaks of a rank and claims none. The memory events of a
+snapshot take the place of those the profiler recorded for the same rank, which carry no stacks.
 """
 
 from __future__ import annotations
@@ -16,129 +15,112 @@ from pathlib import Path
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.model.tables import (
-    ALL,
-    COMPILE_EVENTS,
-    DEVICES,
-    KERNEL_METRICS,
-    KERNEL_PROFILES,
-    KERNEL_RULES,
-    MEMORY_BLOCKS,
-    MEMORY_EVENTS,
-    MEMORY_MARKS,
-    MEMORY_SEGMENTS,
-    SOURCES,
-)
+from timesink.model.schema import Table
+from timesink.model.tables import ALL, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.readers.formats import readers
 
-_OF_REPORT = {SOURCES, DEVICES, KERNEL_PROFILES, KERNEL_METRICS, KERNEL_RULES}
-_OF_SNAPSHOT = {SOURCES, MEMORY_EVENTS, MEMORY_SEGMENTS, MEMORY_BLOCKS, MEMORY_MARKS}
+_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_RankFile = tuple[Trace, Path]
+
+
+def rank_in_name(path: Path) -> int | None:
+    """The rank a file name states (``rank3``, ``worker_3``), if it states one."""
+    stated = _RANK_IN_NAME.search(path.name)
+    return int(stated[1]) if stated else None
 
 
 def is_companion(trace: Trace) -> bool:
-    """Whether the trace is a compile log, a memory snapshot or a kernel report."""
-    return set(trace.tables) == {COMPILE_EVENTS, SOURCES} or is_snapshot(trace) or is_kernel_report(trace)
+    """Whether the reader of the file, or of all files, says that it is a companion of traces."""
+    formats = {reader.format for reader in readers() if reader.kind == "companion"}
+    return SOURCES in trace and set(trace[SOURCES]["format"]) <= formats
 
 
-def is_kernel_report(trace: Trace) -> bool:
-    """Whether the trace holds what an Nsight Compute report holds, and nothing else."""
-    return KERNEL_PROFILES in trace and set(trace.tables) <= _OF_REPORT
+def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
+    """One trace of several, each read from the file at its place; `UnreadableTrace` where there is none.
+
+    Where two traces claim a rank, ranks are taken from the file names or from the order given. Companions come under
+    the ranks they speak of; companions alone claim ranks as traces do. Rows keep each table's order, because every
+    order begins with the rank.
+    """
+    if not traces:
+        raise UnreadableTrace("", "no file to read", remedy="name at least one trace")
+    pairs = list(zip(traces, files, strict=True))
+    companions = [pair for pair in pairs if is_companion(pair[0])]
+    timelines = [pair for pair in pairs if not is_companion(pair[0])]
+    if not timelines:
+        companions, timelines = [], companions
+    parts, notes = _under_distinct_ranks(timelines)
+    added = _under_their_ranks(companions, parts)
+    described = {rank for companion in added if MEMORY_SEGMENTS in companion for rank in companion.ranks}
+    parts = [_without_memory_events(part, described) for part in parts] if described else parts
+    parts.sort(key=lambda part: part.ranks[:1])
+    every = [*parts, *added]
+    tables = {table: _joined_rows(table, every) for table in ALL if any(table in trace for trace in every)}
+    notes += [note for table in ALL for note in _missing_on_some(table, parts)]
+    own = [note for trace in every for note in trace.notes]
+    source = ", ".join([*(str(file) for _, file in timelines), *(trace.source for trace in added)])
+    return Trace(source, tables, (*own, *notes))
 
 
-def is_snapshot(trace: Trace) -> bool:
-    """Whether the trace holds what a memory snapshot holds, and nothing else."""
-    return MEMORY_SEGMENTS in trace and set(trace.tables) <= _OF_SNAPSHOT
+def _joined_rows(table: Table, traces: Sequence[Trace]) -> pl.DataFrame:
+    rows = pl.concat([trace[table] for trace in traces if table in trace], how="vertical", rechunk=False)
+    return table.check(rows.sort(table.sorted_by, maintain_order=True) if table.sorted_by else rows)
 
 
-def placed(trace: Trace, rank: int) -> Trace:
-    """A snapshot as part of that rank's trace: its rows under the rank."""
-    column = pl.lit(rank, dtype=pl.Int32).alias("rank")
-    return replace(trace, tables={table: frame.with_columns(column) for table, frame in trace.tables.items()})
+def _missing_on_some(table: Table, parts: Sequence[Trace]) -> list[ImportNote]:
+    """A note where some ranks recorded the table and others did not."""
+    if not 0 < sum(table in part for part in parts) < len(parts):
+        return []
+    without = [str(rank) for part in parts if table not in part for rank in part.ranks]
+    message = f"no {table} recorded on rank {', '.join(without)}, though on others"
+    return [ImportNote(NoteKind.ASSUMED, message, len(without), table.name)]
 
 
-def rank_beside(number: int, named: int | None, count: int, held: Sequence[int]) -> int:
-    """The rank a snapshot speaks of: the one its name states, else by position where there are as many as ranks."""
-    if named is not None:
-        return named
-    return held[number] if count == len(held) else number
+def _under_distinct_ranks(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list[ImportNote]]:
+    """Each trace under ranks no other trace has; a note where they had to be chosen."""
+    claims = Counter(rank for trace, _ in pairs for rank in trace.ranks)
+    if all(count == 1 for count in claims.values()):
+        return [trace for trace, _ in pairs], []
+    named = [rank_in_name(file) for _, file in pairs]
+    by_name = None not in named and len(set(named)) == len(named)
+    chosen = [rank for rank in named if rank is not None] if by_name else list(range(len(pairs)))
+    source = "the file names" if by_name else "the order given"
+    clash = ", ".join(str(rank) for rank, count in sorted(claims.items()) if count > 1)
+    message = f"several files claim rank {clash}; ranks taken from {source}"
+    note = ImportNote(NoteKind.ASSUMED, message, len(pairs), SOURCES.name)
+    return [trace.with_rank(rank) for (trace, _), rank in zip(pairs, chosen, strict=True)], [note]
 
 
-def without_known_devices(trace: Trace, parts: Sequence[Trace]) -> Trace:
-    """A kernel report less the devices that the traces beside it describe: profiled alone, a GPU is the same GPU."""
-    if DEVICES not in trace or not any(DEVICES in part for part in parts):
-        return trace
+def _under_their_ranks(companions: Sequence[_RankFile], parts: Sequence[Trace]) -> list[Trace]:
+    """Companions under the ranks they speak of, snapshots last.
+
+    A snapshot says no rank in its file: its name states one, else it is the snapshot of the rank at its position where
+    there are as many snapshots as ranks, else its position is its rank.
+    """
+    ranks = sorted({rank for part in parts for rank in part.ranks})
+    snapshots = [pair for pair in companions if MEMORY_SEGMENTS in pair[0]]
+    others = [_without_known_devices(trace, parts) for trace, _ in companions if MEMORY_SEGMENTS not in trace]
+    by_position = ranks if len(snapshots) == len(ranks) else range(len(snapshots))
+    for (snapshot, file), position in zip(snapshots, by_position, strict=True):
+        named = rank_in_name(file)
+        others.append(snapshot.with_rank(position if named is None else named))
+    return others
+
+
+def _without_known_devices(companion: Trace, parts: Sequence[Trace]) -> Trace:
+    """A kernel report less the devices that the traces describe: profiled alone, a GPU is the same GPU."""
+    if DEVICES not in companion or not any(DEVICES in part for part in parts):
+        return companion
     keys = ["rank", "device"]
     known = pl.concat([part[DEVICES].select(keys) for part in parts if DEVICES in part])
-    return replace(trace, tables={**trace.tables, DEVICES: trace[DEVICES].join(known, on=keys, how="anti")})
+    unknown = companion[DEVICES].join(known, on=keys, how="anti")
+    return replace(companion, tables={**companion.tables, DEVICES: unknown})
 
 
-def without_their_memory(trace: Trace, ranks: set[int]) -> Trace:
+def _without_memory_events(trace: Trace, ranks: set[int]) -> Trace:
     """The trace less its own memory events of those ranks."""
     if MEMORY_EVENTS not in trace:
         return trace
     kept = trace[MEMORY_EVENTS].filter(~pl.col("rank").is_in(sorted(ranks)))
     return replace(trace, tables={**trace.tables, MEMORY_EVENTS: kept})
-
-
-_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
-
-
-def rank_in_name(path: Path) -> int | None:
-    """The rank a file name states (``rank3``, ``worker_3``), if it states one."""
-    found = _RANK_IN_NAME.search(path.name)
-    return int(found[1]) if found else None
-
-
-def joined(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
-    """One trace of several. Rows keep each table's order, because every order begins with the rank."""
-    if not traces:
-        raise UnreadableTrace("", "no file to read", remedy="name at least one trace")
-    pairs = list(zip(traces, files, strict=True))
-    beside = [pair for pair in pairs if is_companion(pair[0])]
-    if len(beside) < len(pairs):  # a log or a snapshot beside traces speaks of a rank and claims none
-        pairs = [pair for pair in pairs if not is_companion(pair[0])]
-        traces, files = [trace for trace, _ in pairs], [file for _, file in pairs]
-    else:
-        beside = []
-    parts, notes = _distinct(traces, files)
-    logs = _placed(beside, parts)
-    described = {rank for log in logs if is_snapshot(log) for rank in log.ranks}
-    parts = [without_their_memory(part, described) for part in parts] if described else parts
-    parts.sort(key=lambda part: part.ranks[:1])
-    tables = {}
-    for table in ALL:
-        frames = [part[table] for part in parts if table in part]
-        frames += [log[table] for log in logs if table in log]
-        if frames:
-            whole = pl.concat(frames, how="vertical", rechunk=False)
-            tables[table] = table.check(whole.sort(table.sorted_by, maintain_order=True) if table.sorted_by else whole)
-        if 0 < sum(table in part for part in parts) < len(parts):
-            without = [str(rank) for part in parts if table not in part for rank in part.ranks]
-            message = f"no {table} recorded on rank {', '.join(without)}, though on others"
-            notes.append(ImportNote(NoteKind.ASSUMED, message, len(without), table.name))
-    own = tuple(note for part in [*parts, *logs] for note in part.notes)
-    return Trace(", ".join([*(str(file) for file in files), *(log.source for log in logs)]), tables, (*own, *notes))
-
-
-def _placed(beside: Sequence[tuple[Trace, Path]], parts: Sequence[Trace]) -> list[Trace]:
-    """Companions under the ranks they speak of."""
-    held = sorted({rank for part in parts for rank in part.ranks})
-    snapshots = [pair for pair in beside if is_snapshot(pair[0])]
-    logs = [without_known_devices(trace, parts) for trace, _ in beside if not is_snapshot(trace)]
-    ranks = [rank_beside(at, rank_in_name(file), len(snapshots), held) for at, (_, file) in enumerate(snapshots)]
-    return logs + [placed(trace, rank) for (trace, _), rank in zip(snapshots, ranks, strict=True)]
-
-
-def _distinct(traces: Sequence[Trace], files: Sequence[Path]) -> tuple[list[Trace], list[ImportNote]]:
-    """Each trace under ranks no other trace has."""
-    claims = Counter(rank for trace in traces for rank in trace.ranks)
-    if all(count == 1 for count in claims.values()):
-        return list(traces), []
-    named = [rank_in_name(file) for file in files]
-    by_name = None not in named and len(set(named)) == len(named)
-    chosen = [rank for rank in named if rank is not None] if by_name else list(range(len(files)))
-    source = "the file names" if by_name else "the order given"
-    clash = ", ".join(str(rank) for rank, count in sorted(claims.items()) if count > 1)
-    message = f"several files claim rank {clash}; ranks taken from {source}"
-    note = ImportNote(NoteKind.ASSUMED, message, len(files), SOURCES.name)
-    return [trace.with_rank(rank) for trace, rank in zip(traces, chosen, strict=True)], [note]

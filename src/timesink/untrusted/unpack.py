@@ -1,100 +1,177 @@
-"""The text of a file in windows of a few megabytes, unpacked on the way, within a budget."""
+"""Unpacking of files nobody vouches for: their text in pieces of a few megabytes, within a budget.
+
+Gzip, xz and Zstandard are known by their first bytes; any other file is read as it is. A file that was cut off or
+damaged yields what came before the damage, and says how it ended; one that unpacks to more than its budget, or to more
+than any real trace would (a decompression bomb), is refused.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from timesink.errors import UnreadableTrace
 
-if TYPE_CHECKING:
-    from timesink.readers import ReadLimits
-
 GZIP_MAGIC = b"\x1f\x8b"
-WINDOW_BYTES = 4 << 20
-PACKED_BYTES = 256 << 10  # what a damaged stream may take with it
+_XZ_MAGIC = b"\xfd7zXZ\x00"
+_ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
+_HEAD_STEP = 64  # bytes of a packed head that are lost with the first damaged one
+_PIECE_BYTES = 4 << 20
+_PACKED_BYTES = 256 << 10  # read at once; what a damaged stream may take with it
+_WINDOW_BYTES = 128 << 20  # the largest dictionary allowed to a stream: what zstd itself takes without being asked to
+_BOMB_FROM_BYTES = 64 << 20  # only now can a bomb be told from a repetitive trace
+_TRUSTED = "raise the limit if you trust the file"
 
 
-def looks_like_json(head: bytes) -> bool:
-    """Whether text, plain or gzip, begins as JSON objects and arrays do."""
-    if head.startswith(GZIP_MAGIC):
-        try:
-            head = zlib.decompressobj(wbits=31).decompress(head, 64)
-        except zlib.error:
-            return False
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")[:1] in (b"{", b"[")
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What a reader may spend on one file before it refuses; a file somebody mailed may be a bomb."""
+
+    unpacked_bytes: int = 64 << 30
+    unpacking_ratio: int = 300
+    # Formats that must be held in memory whole may take no more than this, packed or not.
+    held_bytes: int = 4 << 30
+
+    @property
+    def most_held_bytes(self) -> int:
+        """What a format that is held in memory whole may take."""
+        return min(self.held_bytes, self.unpacked_bytes)
+
+    def is_bomb(self, unpacked_bytes: int, packed_bytes: int) -> bool:
+        """Whether so much out of so little is no repetitive trace: 52 to 1 was seen, 1,032 is deflate's maximum."""
+        return unpacked_bytes > max(_BOMB_FROM_BYTES, self.unpacking_ratio * packed_bytes)
+
+
+def unpacked_head(head: bytes, most_bytes: int) -> bytes:
+    """The beginning of the text of a file that begins with `head`, up to where its gzip stream is damaged."""
+    if not head.startswith(GZIP_MAGIC):
+        return head[:most_bytes]
+    text, stream = b"", zlib.decompressobj(wbits=31)
+    with suppress(zlib.error):
+        for at in range(0, len(head), _HEAD_STEP):
+            text += stream.decompress(head[at : at + _HEAD_STEP], most_bytes)
+            if len(text) >= most_bytes:
+                break
+    return text[:most_bytes]
+
+
+def unpacked_whole(path: Path, limits: ReadLimits, remedy: str) -> tuple[bytes, str]:
+    """The text of a file that has to be held in memory whole, and how its packing was damaged ("" where it was not).
+
+    `UnreadableTrace`, with the remedy given, for a file that is larger than `limits.most_held_bytes`.
+    """
+    most_bytes = limits.most_held_bytes
+    if path.stat().st_size > most_bytes:
+        raise UnreadableTrace(path, f"larger than {most_bytes} bytes", remedy=remedy)
+    file = UnpackedFile(path, replace(limits, unpacked_bytes=most_bytes))
+    return (b"".join(file) if file.packing else path.read_bytes()), file.problem
 
 
 @dataclass(slots=True)
-class Windows:
-    """Iterates over the text of `path`. Afterwards `problem` says how a gzip file was damaged, if it was."""
+class UnpackedFile:
+    """Iterates over the text of `path`. Afterwards `problem` says how a packed file was damaged, if it was."""
 
     path: Path
     limits: ReadLimits
     unpacked_bytes: int = 0
     problem: str = ""
 
-    def __iter__(self) -> Iterator[bytes | memoryview]:
-        """The windows, in order. Each is valid until the next is asked for."""
+    @property
+    def packing(self) -> str:
+        """What the file is packed with: gzip, xz, Zstandard, or "" for a plain file."""
         with self.path.open("rb") as stream:
-            packed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        return _ahead(self._unpacked()) if packed else self._plain()
+            head = stream.read(len(_XZ_MAGIC))
+        magics = {GZIP_MAGIC: "gzip", _XZ_MAGIC: "xz", _ZSTANDARD_MAGIC: "Zstandard"}
+        return next((packing for magic, packing in magics.items() if head.startswith(magic)), "")
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        """The pieces of the text, in order. Each is valid until the next is asked for."""
+        packing = self.packing
+        return _ahead(self._unpacked(packing)) if packing else self._plain()
 
     def _plain(self) -> Iterator[memoryview]:
-        window = memoryview(bytearray(WINDOW_BYTES))
+        piece = memoryview(bytearray(_PIECE_BYTES))
         with self.path.open("rb", buffering=0) as stream:
-            while count := stream.readinto(window):
+            while count := stream.readinto(piece):
                 self._spend(count)
-                yield window[:count]
+                yield piece[:count]
 
-    def _unpacked(self) -> Iterator[bytes]:
-        from isal import igzip_lib
+    def _unpacked(self, packing: str) -> Iterator[bytes]:
+        return self._frames() if packing == "Zstandard" else self._members(packing)
 
+    def _members(self, packing: str) -> Iterator[bytes]:
+        """The pieces of a gzip or xz file, which may hold several members one after the other."""
+        magic, damage, open_member = _decompressor(packing)
         consumed = 0
         with self.path.open("rb", buffering=0) as stream:
-            packed = stream.read(PACKED_BYTES)
-            while packed.startswith(GZIP_MAGIC):  # a file may hold several members
-                member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+            packed = stream.read(_PACKED_BYTES)
+            while packed.startswith(magic):
+                member = open_member()
                 while not member.eof:
-                    if member.needs_input and not packed and not (packed := stream.read(PACKED_BYTES)):
-                        self.problem = "the gzip stream ends before its end mark"
+                    if member.needs_input and not packed and not (packed := stream.read(_PACKED_BYTES)):
+                        self.problem = f"the {packing} stream ends before its end mark"
                         return
                     consumed += len(packed)
                     try:
-                        window = member.decompress(packed, WINDOW_BYTES)
-                    except igzip_lib.IsalError as error:  # type: ignore[misc]  # the stub declares a value
-                        self.problem = f"the gzip stream is damaged ({error})"
+                        piece = member.decompress(packed, _PIECE_BYTES)
+                    except damage as error:
+                        self.problem = f"the {packing} stream is damaged ({error})"
                         return
                     packed = b""
-                    self._spend(len(window), consumed)
-                    yield window
+                    self._spend(len(piece), consumed, packing)
+                    yield piece
                 packed = member.unused_data
                 consumed -= len(packed)
-                if len(packed) < len(GZIP_MAGIC):
-                    packed += stream.read(PACKED_BYTES)
+                if len(packed) < len(magic):
+                    packed += stream.read(_PACKED_BYTES)
             if packed.strip(b"\0"):
-                self.problem = "bytes that are no gzip follow the gzip stream"
+                self.problem = f"bytes that are no {packing} follow the {packing} stream"
 
-    def _spend(self, count: int, packed_bytes: int | None = None) -> None:
+    def _frames(self) -> Iterator[bytes]:
+        """The pieces of a Zstandard file."""
+        import zstandard
+
+        opening = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES)
+        with self.path.open("rb") as packed, opening.stream_reader(packed, read_across_frames=True) as stream:
+            try:
+                while piece := stream.read(_PIECE_BYTES):
+                    self._spend(len(piece), packed.tell(), "Zstandard")
+                    yield piece
+            except zstandard.ZstdError as error:
+                self.problem = f"the Zstandard stream is damaged ({error})"
+
+    def _spend(self, count: int, packed_bytes: int | None = None, packing: str = "") -> None:
+        """Count unpacked bytes against the budget. `UnreadableTrace` once they exceed it, or a bomb shows."""
         self.unpacked_bytes += count
         if self.unpacked_bytes > self.limits.unpacked_bytes:
             message = f"the file unpacks to more than {self.limits.unpacked_bytes:,} bytes"
-            raise UnreadableTrace(self.path, message, remedy="raise the limit if you trust the file")
+            raise UnreadableTrace(self.path, message, remedy=_TRUSTED)
         if packed_bytes is not None and self.limits.is_bomb(self.unpacked_bytes, packed_bytes):
-            message = (
-                f"{packed_bytes:,} bytes of gzip unpack to more than {self.unpacked_bytes:,}: a decompression bomb"
-            )
-            raise UnreadableTrace(self.path, message, remedy="raise the limit if you trust the file")
+            size = f"{packed_bytes:,} bytes of {packing} unpack to more than {self.unpacked_bytes:,}"
+            raise UnreadableTrace(self.path, f"{size}: a decompression bomb", remedy=_TRUSTED)
 
 
-def _ahead(windows: Iterator[bytes]) -> Iterator[bytes]:
-    """The same windows, the next one unpacked by a second thread while this one is decoded."""
+def _decompressor(packing: str) -> tuple[bytes, Any, Callable[[], Any]]:
+    """The first bytes of a stream, the error of a damaged one, and what makes a decompressor (as `lzma` has them)."""
+    if packing == "gzip":
+        from isal import igzip_lib
+
+        return GZIP_MAGIC, igzip_lib.IsalError, partial(igzip_lib.IgzipDecompressor, flag=igzip_lib.DECOMP_GZIP)
+    import lzma
+
+    return _XZ_MAGIC, lzma.LZMAError, partial(lzma.LZMADecompressor, memlimit=_WINDOW_BYTES)
+
+
+def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces, the next one unpacked by a second thread while this one is used."""
     with ThreadPoolExecutor(max_workers=1) as pool:
-        coming = pool.submit(next, windows, None)
-        while (window := coming.result()) is not None:
-            coming = pool.submit(next, windows, None)
-            yield window
+        coming = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece

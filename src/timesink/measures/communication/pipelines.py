@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
+from timesink.knowledge.calls import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.ranks.job import Job, by_device, job
 from timesink.measures.timeline.device_timeline import Device

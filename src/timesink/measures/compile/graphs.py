@@ -34,7 +34,7 @@ import polars as pl
 
 from timesink.knowledge.gpus import DRAM_SHARE
 from timesink.knowledge.kernels import op_class
-from timesink.knowledge.work.arguments import Operator
+from timesink.knowledge.operators import Operator
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.facts import Shortened, device_peaks, in_ranges, kernel_facts, rows_of
 from timesink.measures.steps.per_step import per_step_ns

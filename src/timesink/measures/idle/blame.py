@@ -15,9 +15,8 @@ from timesink.measures.timeline.device_timeline import Device, device_gaps, devi
 from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.lookup import stacked
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.schema import Table
+from timesink.model.schema import Table, stacked
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 

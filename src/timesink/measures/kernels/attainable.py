@@ -22,8 +22,8 @@ import polars as pl
 
 from timesink.knowledge.gpus import DRAM_SHARE, KERNEL_FLOOR_NS, TENSOR_SHARE, GpuPeaks, Precision, peaks
 from timesink.knowledge.kernels import decode
-from timesink.knowledge.work import Work
-from timesink.knowledge.work.table import recorded_work
+from timesink.knowledge.operators import OperatorWork
+from timesink.knowledge.work import recorded_work
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
 from timesink.measures.kernels.facts import Shortened, all_rows, kernel_facts
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
@@ -166,7 +166,7 @@ def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
     }
 
 
-def _compute_ns(work: Work, math: str, gpu: GpuPeaks) -> float:
+def _compute_ns(work: OperatorWork, math: str, gpu: GpuPeaks) -> float:
     """Time of the operations at the attainable rate of the arithmetic the kernel's name shows, else of the operands."""
     path = math or work.dtype
     rate = gpu.flops_of(Precision(path)) if path in set(Precision) else None

@@ -26,9 +26,9 @@ from timesink.measures.timeline.attribution import attribution, host_places, lau
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.lookup import lean
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices, slice_of
+from timesink.model.schema import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.graph import Case, Range

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE, GpuPeaks, Precision
-from timesink.knowledge.work.arguments import Operator, Tensor
-from timesink.knowledge.work.products import matmul
+from timesink.knowledge.operators import Operator, Tensor
+from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import Shortened, device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import DEVICE_OPS, HOST_OPS

@@ -17,7 +17,8 @@ import polars as pl
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops, warm_up_count
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.model.trace import Trace, Window, remembered
+from timesink.model.trace import Trace, remembered
+from timesink.model.window import Window
 
 _STEP: Final = ("rank", "process", "step")
 P90_NEEDS: Final = 10  # a quantile is stated only where about one observation lies beyond it

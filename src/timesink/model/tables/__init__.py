@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from timesink.model.tables.compile import COMPILE_EVENTS, CompileEvent
 from timesink.model.tables.device import (
     COLLECTIVES,
     DEVICE_OPS,
     DEVICES,
     EVENT_WAITS,
     GPU_METRICS,
+    KERNEL_METRICS,
+    KERNEL_PROFILES,
+    KERNEL_RULES,
     SETTINGS,
     SOURCES,
     SYNCS,
+    ClockControl,
     CopyKind,
     MemoryKind,
     OpKind,
@@ -19,6 +22,7 @@ from timesink.model.tables.device import (
 )
 from timesink.model.tables.host import (
     API_CALLS,
+    COMPILE_EVENTS,
     FRAMES,
     HOST_OPS,
     OS_CALLS,
@@ -26,9 +30,9 @@ from timesink.model.tables.host import (
     RANGES,
     THREAD_STATES,
     THREADS,
+    CompileEvent,
     RangeKind,
 )
-from timesink.model.tables.kernels import KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, ClockControl
 from timesink.model.tables.memory import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, BlockState
 
 ALL = (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.model.schema import Column, Table
-from timesink.model.tables.columns import END, NAME, PROCESS, RANK, START, TIME, optional
+from timesink.model.schema import END, NAME, PROCESS, RANK, START, TIME, Column, Table, optional
 
 BlockState = pl.Enum(["active", "awaiting_free", "inactive"])
 

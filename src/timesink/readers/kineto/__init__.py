@@ -1,7 +1,8 @@
 """The PyTorch profiler's JSON (Kineto, Chrome trace events), plain or gzip.
 
 Times in the file are microseconds, whatever `displayTimeUnit` says (that is for viewers); they become exact int64
-nanoseconds, plus `baseTimeNanoseconds` where the file has one.
+nanoseconds, plus `baseTimeNanoseconds` where the file has one. `decoded` holds what the native decoder gives, `events`
+and `collectives` make tables of it, `tables` puts the trace together, whole or through a window.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.untrusted.unpack import looks_like_json
+from timesink.readers.formats import HEAD_BYTES, OpenedFile, Reader
+from timesink.untrusted.unpack import ReadLimits, unpacked_head
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.readers import ReadLimits
-    from timesink.readers.cutting import Opened
+
+_OTHER_WRITER = b'"highres-ticks"'  # Chrome and XLA write it into the trace-viewer JSON, PyTorch never did
 
 
-class KinetoJson:
+class KinetoJson(Reader):
     """Reader of one rank's trace file."""
 
     format = "kineto_json"
     version = 2
+    priority = 1
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """JSON, or gzip of JSON. Whether it is a trace is for `read` to find."""
-        return looks_like_json(head)
+        """JSON, or gzip of JSON, that names no other writer. Whether it is a trace is for `read` to find."""
+        text = unpacked_head(head, HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
+        return text[:1] in (b"{", b"[") and _OTHER_WRITER not in text
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The checked tables of the file."""
@@ -34,7 +38,7 @@ class KinetoJson:
 
         return to_trace(decode(path, limits), self.format)
 
-    def open(self, path: Path, limits: ReadLimits) -> Opened:
+    def open(self, path: Path, limits: ReadLimits) -> OpenedFile:
         """The file, to be read through a window: it is unpacked and decoded once for the look, once for the window."""
         from timesink.readers.kineto.tables import OpenedKineto, survey
 

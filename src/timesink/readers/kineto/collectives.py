@@ -15,7 +15,7 @@ import polars as pl
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
-from timesink.readers.kineto.decoded import Decoded, Rows
+from timesink.readers.kineto.decoded import DecodedRows, DecodedTrace
 
 Columns = dict[str, Any]
 
@@ -48,7 +48,7 @@ def collective_kind(name: str) -> str:
     return next((kind for kind in _KINDS if kind in compact), compact or "unknown")
 
 
-def collectives(decoded: Decoded, process: int, tables: Mapping[Table, pl.DataFrame]) -> Columns | None:
+def collectives(decoded: DecodedTrace, process: int, tables: Mapping[Table, pl.DataFrame]) -> Columns | None:
     """One row per collective. None where neither operators nor device work were recorded."""
     if DEVICE_OPS not in tables and HOST_OPS not in tables:
         return None
@@ -86,7 +86,7 @@ def _columns(whole: pl.DataFrame, process: int) -> Columns:
     }
 
 
-def _said(decoded: Decoded, rows: Rows) -> pl.DataFrame:
+def _said(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
     """What events say of collectives; `quiet` marks calls that move nothing."""
     schema = dict.fromkeys(_NUMBERS, pl.Int64) | {
         "external_id": pl.UInt64,

@@ -1,27 +1,32 @@
-"""The native decoder's result: columns, the texts their codes stand for, and what it counted."""
+"""The native decoder's result: columns, the texts their codes stand for, and what it counted.
+
+What a Kineto file says of itself.
+
+What the import of a Kineto file lost, assumed or left out, in words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
+from timesink.model.trace import ImportNote, NoteKind
 from timesink.untrusted.plain_json import parsed
-from timesink.untrusted.unpack import Windows
-
-if TYPE_CHECKING:
-    from timesink.readers import ReadLimits
+from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
 TEXT_BUDGET_BYTES = 1 << 30
 
 
 @dataclass(slots=True)
-class Rows:
+class DecodedRows:
     """The columns of one table as the file had them; a column that is null throughout is not there."""
 
     height: int
@@ -37,13 +42,13 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Decoded:
+class DecodedTrace:
     """What one file held. `strings` and `texts` (Categorical) are the distinct texts in the order of their codes.
     `seen` counts the rows of each table in the file, of which a window may have left none.
     """
 
     path: Path
-    tables: dict[str, Rows]
+    tables: dict[str, DecodedRows]
     strings: pl.Series
     texts: pl.Series
     counts: Mapping[str, int]
@@ -80,32 +85,32 @@ class Stretches:
     syncs: tuple[int, int]
 
 
-def fed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tuple[Windows, dict[str, Any]]:
+def feed(path: Path, limits: ReadLimits, decoder: _native.KinetoDecoder) -> tuple[UnpackedFile, dict[str, Any]]:
     """Feed the file to the decoder and finish it; how it was read, and its top-level members. `UnreadableTrace` where
     it is no trace at all.
     """
-    windows = Windows(path, limits)
+    file = UnpackedFile(path, limits)
     try:
-        for window in windows:
-            if not decoder.feed(window):
+        for piece in file:
+            if not decoder.feed(piece):
                 break
     except OSError as error:
         raise UnreadableTrace(path, error.strerror or str(error), remedy="check the file") from error
     decoder.finish()
     properties = _parsed(decoder.properties())
-    _refuse(path, decoder, properties, decoder.counts(), windows.problem)
-    return windows, properties
+    _refuse(path, decoder, properties, file.problem)
+    return file, properties
 
 
-def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -> Decoded:
+def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -> DecodedTrace:
     """The events of a file, or of some stretches of it. `UnreadableTrace` where it is no trace at all."""
     decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
     if stretches is not None:
         decoder.cut_to(stretches.host, stretches.device, stretches.syncs)
-    windows, properties = fed(path, limits, decoder)
+    file, properties = feed(path, limits, decoder)
     strings = pl.Series("", decoder.strings())
     tables = {name: _rows(columns) for name, columns in decoder.tables().items()}
-    return Decoded(
+    return DecodedTrace(
         path=path,
         tables=tables,
         strings=strings,
@@ -119,13 +124,13 @@ def decode(path: Path, limits: ReadLimits, stretches: Stretches | None = None) -
         ending=decoder.ending,
         ending_byte=decoder.ending_byte,
         trailing_bytes=decoder.trailing_bytes,
-        gzip_problem=windows.problem,
-        unpacked_bytes=windows.unpacked_bytes,
+        gzip_problem=file.problem,
+        unpacked_bytes=file.unpacked_bytes,
     )
 
 
-def _rows(columns: dict[str, _native.ArrowColumn]) -> Rows:
-    return Rows(max((len(column) for column in columns.values()), default=0), columns)
+def _rows(columns: dict[str, _native.ArrowColumn]) -> DecodedRows:
+    return DecodedRows(max((len(column) for column in columns.values()), default=0), columns)
 
 
 def _parsed(properties: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -142,13 +147,7 @@ def _parsed(properties: Mapping[bytes, bytes]) -> dict[str, Any]:
 _EXPECTED = "give the JSON that torch.profiler's export_chrome_trace writes"
 
 
-def _refuse(
-    path: Path,
-    decoder: _native.KinetoDecoder,
-    properties: Mapping[str, Any],
-    counts: Mapping[str, int],
-    gzip_problem: str,
-) -> None:
+def _refuse(path: Path, decoder: _native.KinetoDecoder, properties: Mapping[str, Any], gzip_problem: str) -> None:
     """Raise where the file holds no events to speak of."""
     place = f"byte {decoder.ending_byte:,}"
     after = f" ({gzip_problem})" if gzip_problem else ""
@@ -167,7 +166,172 @@ def _refuse(
         how = "is damaged" if decoder.ending == "damaged" else "breaks off"
         message = f"the JSON {how} before its traceEvents{after}"
         raise UnreadableTrace(path, message, place=place, remedy="copy or capture the file again")
+    counts = decoder.counts()
     elements = counts["events"] + counts["no_object"] + counts["damaged_records"]
     if elements and counts["events"] == counts["other_phases"]:
         message = f"none of its {elements:,} array elements is a trace event"
         raise UnreadableTrace(path, message, remedy=_EXPECTED)
+
+
+Columns = dict[str, Any]
+
+_OPTIONS = {
+    "record_shapes": "profiler records shapes",
+    "with_stack": "profiler records stacks",
+    "profile_memory": "profiler records memory",
+    "with_flops": "profiler counts operations",
+    "with_modules": "profiler records modules",
+}
+_LIBRARIES = {"backend": "communication backend", "nccl_version": "NCCL"}
+_INT32_MAX = (1 << 31) - 1
+
+
+def stated_rank(decoded: DecodedTrace) -> int:
+    """The rank in `distributedInfo`; 0 where the file has none."""
+    return _count(_distributed(decoded).get("rank")) or 0
+
+
+def source_row(decoded: DecodedTrace, reader_format: str) -> Columns:
+    """The row of `sources`. The window is that of the profiler's own spans, which enclose what they recorded."""
+    spans = decoded.tables["spans"]
+    start, end = spans.take("start_ns"), spans.take("end_ns")
+    return {
+        "path": [str(decoded.path)],
+        "format": [reader_format],
+        "tool_version": pl.Series([_tool(decoded)], dtype=pl.String),
+        "size_bytes": [decoded.path.stat().st_size],
+        "clock_origin_ns": [decoded.base_ns],
+        "start_ns": pl.Series([None if start is None else start.min()], dtype=pl.Int64),
+        "end_ns": pl.Series([None if end is None else end.max()], dtype=pl.Int64),
+        "host": pl.Series([_text(decoded.properties.get("host_name"))], dtype=pl.String),
+        "world_size": pl.Series([_count(_distributed(decoded).get("world_size"))], dtype=pl.Int32),
+    }
+
+
+def settings(decoded: DecodedTrace) -> Columns | None:
+    """Versions and options that the file states; None where it states none."""
+    found: dict[str, Any] = {name: decoded.properties.get(key) for key, name in _OPTIONS.items()}
+    found |= {name: _distributed(decoded).get(key) for key, name in _LIBRARIES.items()}
+    said = {name: str(value) for name, value in sorted(found.items()) if _plain(value)}
+    return {"name": list(said), "value": list(said.values())} if said else None
+
+
+def _distributed(decoded: DecodedTrace) -> dict[str, Any]:
+    found = decoded.properties.get("distributedInfo")
+    return found if isinstance(found, dict) else {}
+
+
+def _tool(decoded: DecodedTrace) -> str | None:
+    """Versions the file names; Kineto writes none of its own but that of its schema."""
+    names = {
+        "schemaVersion": "Kineto schema",
+        "cupti_version": "CUPTI",
+        "cuda_runtime_version": "CUDA runtime",
+        "cuda_driver_version": "CUDA driver",
+        "roctracer_version": "roctracer",
+        "hip_runtime_version": "HIP runtime",
+        "hip_driver_version": "HIP driver",
+    }
+    said = [f"{name} {decoded.properties[key]}" for key, name in names.items() if _plain(decoded.properties.get(key))]
+    return ", ".join(said) or None
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, (int, float, str)) and len(str(value)) <= 40
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _count(value: Any) -> int | None:
+    """A number that may be written as text; None where it is no 32-bit count."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:12])
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _INT32_MAX else None
+
+
+# Counts of the decoder, each with what it means; a count of zero is silent.
+_COUNTED: tuple[tuple[str, NoteKind, str], ...] = (
+    ("damaged_records", NoteKind.DATA_LOSS, "damaged records passed over; reading went on at the next event"),
+    ("no_object", NoteKind.DATA_LOSS, "elements of traceEvents that are no events"),
+    ("bad_time", NoteKind.DATA_LOSS, "events without a usable time"),
+    ("negative_duration", NoteKind.DATA_LOSS, "events that end before they start"),
+    ("too_many", NoteKind.DATA_LOSS, "events beyond the 2,147,483,648 one file may hold"),
+    ("texts_not_kept", NoteKind.DATA_LOSS, "texts beyond the budget for distinct texts"),
+    ("bad_utf8", NoteKind.DATA_LOSS, "distinct texts with bytes that are not UTF-8, replaced by U+FFFD"),
+    ("cut_texts", NoteKind.DATA_LOSS, "distinct texts cut to 1 MiB"),
+    ("bad_escapes", NoteKind.ASSUMED, "distinct texts with a backslash that escapes nothing, kept as written"),
+    ("missing_duration", NoteKind.ASSUMED, "complete events without a duration, kept as instants"),
+    ("guessed_category", NoteKind.ASSUMED, "events without a category, placed by what they carry"),
+    (
+        "no_device",
+        NoteKind.ASSUMED,
+        "device events without a usable GPU number, placed by process number, else on GPU 0",
+    ),
+    ("no_category", NoteKind.SKIPPED, "events without a category that nothing else places"),
+    ("begin_end", NoteKind.SKIPPED, "begin and end events: the profiler writes complete events"),
+    ("counters", NoteKind.SKIPPED, "counter samples"),
+    ("instants", NoteKind.SKIPPED, "instants of no known kind"),
+    ("other_phases", NoteKind.SKIPPED, "events of a phase that is not read"),
+    ("device_ranges", NoteKind.SKIPPED, "GPU-side copies of user ranges: ranges are projected onto the device anew"),
+)
+_CATEGORIES_NAMED = 5
+
+
+def import_notes(decoded: DecodedTrace, tables: Mapping[Table, pl.DataFrame]) -> list[ImportNote]:
+    """Every note, the gravest kind first."""
+    notes = [*_endings(decoded), *_counted(decoded), *_unknown(decoded), *_device_work(decoded, tables)]
+    order = {kind: place for place, kind in enumerate(NoteKind)}
+    return sorted(notes, key=lambda note: order[note.kind])
+
+
+def _endings(decoded: DecodedTrace) -> Iterator[ImportNote]:
+    if decoded.gzip_problem:
+        yield ImportNote(NoteKind.DATA_LOSS, f"{decoded.gzip_problem}; what came before it was read", 1, SOURCES.name)
+    at = f"byte {decoded.ending_byte:,} of the text"
+    if decoded.ending == "truncated":
+        yield ImportNote(NoteKind.DATA_LOSS, f"the text breaks off; what stands before {at} was read", 1, SOURCES.name)
+    if decoded.ending == "damaged":
+        yield ImportNote(
+            NoteKind.DATA_LOSS, f"the text is no JSON from {at} on; what stands before was read", 1, SOURCES.name
+        )
+    if decoded.trailing_bytes:
+        message = f"{decoded.trailing_bytes:,} bytes follow the end of the JSON"
+        yield ImportNote(NoteKind.SKIPPED, message, decoded.trailing_bytes, SOURCES.name)
+    if decoded.bad_base:
+        message = "baseTimeNanoseconds is no integer; times are on the file's own clock"
+        yield ImportNote(NoteKind.ASSUMED, message, 1, SOURCES.name)
+
+
+def _counted(decoded: DecodedTrace) -> Iterator[ImportNote]:
+    for name, kind, message in _COUNTED:
+        if count := decoded.counts[name]:
+            yield ImportNote(kind, message, count)
+
+
+def _unknown(decoded: DecodedTrace) -> Iterator[ImportNote]:
+    """Events of categories nobody knows, the commonest named."""
+    total = decoded.counts["unknown_category"]
+    if not total:
+        return
+    ordered = sorted(decoded.unknown_categories, key=lambda entry: (-entry[1], entry[0]))
+    named = ", ".join(f"{name[:60]!r} {count:,}" for name, count in ordered[:_CATEGORIES_NAMED])
+    more = f" and {len(ordered) - _CATEGORIES_NAMED} more" if len(ordered) > _CATEGORIES_NAMED else ""
+    yield ImportNote(NoteKind.SKIPPED, f"events of categories that are not read: {named}{more}", total)
+
+
+def _device_work(decoded: DecodedTrace, tables: Mapping[Table, pl.DataFrame]) -> Iterator[ImportNote]:
+    """Say so where nothing can be said of any GPU."""
+    if not decoded.counts["events"]:
+        yield ImportNote(NoteKind.DATA_LOSS, "the file holds no events", 0, DEVICE_OPS.name)
+    elif DEVICE_OPS not in tables:
+        calls = decoded.seen["api_calls"]
+        seen = f", though {calls:,} CUDA calls" if calls else ""
+        message = (
+            f"no GPU work was recorded{seen}: nothing can be said of a GPU's time (profile with ProfilerActivity.CUDA)"
+        )
+        yield ImportNote(NoteKind.DATA_LOSS, message, calls, DEVICE_OPS.name)
+    elif API_CALLS not in tables:
+        message = "no CUDA calls were recorded: launches and GPU work cannot be linked"
+        yield ImportNote(NoteKind.DATA_LOSS, message, decoded.seen["device_ops"], API_CALLS.name)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from timesink import _native
-from timesink.model.cut import touching
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
@@ -34,20 +33,30 @@ from timesink.model.tables import (
     SYNCS,
     THREADS,
 )
-from timesink.model.trace import ImportNote, NoteKind, Trace, Window
-from timesink.readers.kineto import collectives, device, host, sources
-from timesink.readers.kineto.decoded import TEXT_BUDGET_BYTES, Decoded, Stretches, decode, fed
-from timesink.readers.kineto.sources import import_notes
+from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.model.window import Window, touching
+from timesink.readers.kineto import collectives, events
+from timesink.readers.kineto.decoded import (
+    TEXT_BUDGET_BYTES,
+    DecodedTrace,
+    Stretches,
+    decode,
+    feed,
+    import_notes,
+    settings,
+    source_row,
+    stated_rank,
+)
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.readers import ReadLimits
+    from timesink.untrusted.unpack import ReadLimits
 
 _TIMES = {"start_ns": pl.Int64, "end_ns": pl.Int64, "correlation": pl.Int64}
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class KinetoSurvey:
     """What has to be known of the whole file. `processes` counts the rows of each process by table, `devices` are those
     that did any work, `longest_comm_ns` is the longest operator that names a collective.
     """
@@ -92,7 +101,7 @@ class OpenedKineto:
     path: Path
     format: str
     limits: ReadLimits
-    seen: Survey
+    seen: KinetoSurvey
 
     @property
     def extent_ns(self) -> tuple[int, int] | None:
@@ -106,14 +115,14 @@ class OpenedKineto:
         return to_trace(decoded, self.format, self.seen).within(window)
 
 
-def survey(path: Path, limits: ReadLimits) -> Survey:
+def survey(path: Path, limits: ReadLimits) -> KinetoSurvey:
     """Go through the file once. `UnreadableTrace` where it is no trace."""
     decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
     decoder.look_through()
-    fed(path, limits, decoder)
+    feed(path, limits, decoder)
     said = decoder.survey()
     extent = said["work"] or said["ranges"]
-    return Survey(
+    return KinetoSurvey(
         base_ns=decoder.base_ns,
         extent_ns=None if extent is None else (extent[0] + decoder.base_ns, extent[1] + decoder.base_ns),
         launches=_frame(said["launches"]),
@@ -148,8 +157,8 @@ def _most(values: pl.Series, other: int) -> int:
 class Draft:
     """A trace in the making: what is true of the whole file, the tables so far, the notes so far."""
 
-    decoded: Decoded
-    whole: Survey | None
+    decoded: DecodedTrace
+    whole: KinetoSurvey | None
     rank: int
     process: int
     tables: dict[Table, pl.DataFrame]
@@ -165,28 +174,28 @@ class Draft:
         self.notes.append(ImportNote(kind, message, count, table.name if table else ""))
 
 
-def to_trace(decoded: Decoded, reader_format: str, whole: Survey | None = None) -> Trace:
+def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | None = None) -> Trace:
     """Every table the file can fill. A table is absent where the profiler did not record its kind of event.
 
     Where only a window was decoded, `whole` has what must be known of the rest: processes and GPUs.
     """
-    draft = Draft(decoded, whole, sources.rank(decoded), 0, {}, [])
-    draft.add(API_CALLS, host.api_calls(decoded))
-    draft.add(HOST_OPS, host.host_ops(decoded))
-    draft.add(RANGES, host.ranges(decoded, recorded=HOST_OPS in draft.tables))
-    draft.add(FRAMES, host.frames(decoded))
+    draft = Draft(decoded, whole, stated_rank(decoded), 0, {}, [])
+    draft.add(API_CALLS, events.api_calls(decoded))
+    draft.add(HOST_OPS, events.host_ops(decoded))
+    draft.add(RANGES, events.ranges(decoded, recorded=HOST_OPS in draft.tables))
+    draft.add(FRAMES, events.frames(decoded))
     draft.process = _process(draft)
-    draft.add(THREADS, host.threads(decoded, _host_processes(draft)))
-    draft.add(PROFILER_OVERHEAD, host.overheads(decoded))
-    draft.add(MEMORY_EVENTS, host.memory_events(decoded))
-    draft.add(DEVICE_OPS, device.device_ops(decoded, draft.process))
-    draft.add(DEVICES, device.devices(decoded, _worked(draft)))
-    waits, disowned = device.syncs(decoded, draft.process, draft.tables.get(API_CALLS))
+    draft.add(THREADS, events.threads(decoded, _host_processes(draft)))
+    draft.add(PROFILER_OVERHEAD, events.overheads(decoded))
+    draft.add(MEMORY_EVENTS, events.memory_events(decoded))
+    draft.add(DEVICE_OPS, events.device_ops(decoded, draft.process))
+    draft.add(DEVICES, events.devices(decoded, _worked(draft)))
+    waits, disowned = events.syncs(decoded, draft.process, draft.tables.get(API_CALLS))
     draft.add(SYNCS, waits.syncs if waits else None)
     draft.add(EVENT_WAITS, waits.event_waits if waits else None)
     draft.add(COLLECTIVES, collectives.collectives(decoded, draft.process, draft.tables))
-    draft.add(SOURCES, sources.source(decoded, reader_format))
-    draft.add(SETTINGS, sources.settings(decoded))
+    draft.add(SOURCES, source_row(decoded, reader_format))
+    draft.add(SETTINGS, settings(decoded))
     if disowned:
         draft.note(
             NoteKind.DATA_LOSS,

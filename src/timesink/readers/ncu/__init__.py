@@ -4,4 +4,65 @@ The report format is documented (Nsight Compute's Customization Guide, "Report F
 protocol-buffer messages. We need a dozen fields of them, so `wire` decodes those directly: no generated code, no
 dependency, and every length is checked where it is used. NVIDIA's own reader takes random bytes, an empty file and a
 truncated file without complaint and hides versions, driver, command line and clock state; this one does neither.
+`report` and `csv_pages` read the two formats, `tables` turns what they hold into the canonical tables.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from timesink.readers.formats import Reader
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+    from timesink.untrusted.unpack import ReadLimits
+
+_REPORT_MAGIC = b"NVR\0"
+_REPORT_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
+_PAGE_HEADER = b'"ID","Process ID","Process Name"'
+_PAGE_SUFFIXES = (".csv", ".txt", ".log", ".out")
+_SEARCHED_BYTES = 16 << 20
+
+
+class NcuReport(Reader):
+    """Reader of the documented block format, all versions from 2022 on; ``.ncu-repz`` is one packed by Zstandard."""
+
+    format = "ncu_report"
+    kind = "companion"
+    priority = 2
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """By its magic; a packed one, or one that is damaged from the start, by its suffix."""
+        named = path.suffix in _REPORT_SUFFIXES and bool(head) and not head.startswith(b"version https://git-lfs")
+        return named or head.startswith(_REPORT_MAGIC)
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """The kernels of the report. `UnreadableTrace` where it holds none."""
+        from timesink.readers.ncu.report import read_report
+
+        return read_report(path, self.format, limits)
+
+
+class NcuCsv(Reader):
+    """Reader of the raw and details pages."""
+
+    format = "ncu_csv"
+    kind = "companion"
+    priority = 2
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """By the header line, which may come after pages of program output."""
+        if _PAGE_HEADER in head or not head or path.suffix not in _PAGE_SUFFIXES:
+            return _PAGE_HEADER in head
+        with path.open("rb") as stream:
+            return _PAGE_HEADER in stream.read(_SEARCHED_BYTES)
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """The kernels of the page. `UnreadableTrace` where it holds none."""
+        from timesink.readers.ncu.csv_pages import read_page
+
+        return read_page(path, self.format, limits)
+
+
+READERS = (NcuReport(), NcuCsv())

@@ -1,8 +1,7 @@
 """ncu's CSV pages: ``--csv --page raw`` (one row per kernel) and ``--csv --page details`` (one row per metric or rule).
 
 Use a report where there is one: raw pages are rounded unless printed with ``--print-units base``, details pages always.
-
-The cells of ncu's CSV pages: where the page begins, how its machine writes numbers, what a cell means.
+A page begins at its header, amid other output; its numbers are written as the machine that printed it writes them.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.metric_names import normalised
 from timesink.model.trace import ImportNote, NoteKind, Trace
-from timesink.readers import ReadLimits
-from timesink.readers.ncu.metric_columns import MetricColumns
-from timesink.readers.ncu.results import Launch, RuleMessage, Session
-from timesink.readers.ncu.tables import Report, trace_of
+from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
+from timesink.readers.ncu.wire import MetricColumns
+from timesink.untrusted.unpack import ReadLimits
 
 HEADER_START = '"ID","Process ID","Process Name"'
 _POINT = re.compile(r"\d\.\d{1,2}$|\d\.\d{4,}$|,\d{3}\.\d")
@@ -102,47 +100,27 @@ def whole(cell: str) -> int | None:
 
 
 _FIXED = 11  # columns before the first metric: ID ... CC
-_SEARCHED_BYTES = 16 << 20
 _KINDS = {"INF": "ok", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
 _RECAPTURE = "export again with `ncu --import REPORT --csv --page raw --print-units base`"
 
 
-class NcuCsv:
-    """Reader of the raw and details pages."""
-
-    format = "ncu_csv"
-    version = 1
-
-    def recognises(self, path: Path, head: bytes) -> bool:
-        """By the header line, which may stand after pages of program output."""
-        wanted = HEADER_START.encode()
-        if wanted in head:
-            return True
-        if path.suffix not in (".csv", ".txt", ".log", ".out") or not head:
-            return False
-        with path.open("rb") as stream:
-            return wanted in stream.read(_SEARCHED_BYTES)
-
-    def read(self, path: Path, limits: ReadLimits) -> Trace:
-        """The kernels of the page. `UnreadableTrace` where it holds none."""
-        if path.stat().st_size > limits.most_held_bytes:
-            raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy=_RECAPTURE)
-        try:
-            header, rows, others = page_rows(path.read_text(encoding="utf-8-sig", errors="replace"))
-        except csv.Error as error:
-            raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
-        if header[_FIXED : _FIXED + 1] == ["Section Name"] and "Metric Name" in header:
-            pages = _details(header, rows)
-        elif "Invocations" in header:
-            raise UnreadableTrace(path, "a summary over launches, which names no single kernel", remedy=_RECAPTURE)
-        else:
-            pages = _raw(header, rows)
-        if not pages.launches:
-            raise UnreadableTrace(path, "the page holds no kernel", remedy=_RECAPTURE)
-        return trace_of(path, pages.report(others))
-
-
-READERS = (NcuCsv(),)
+def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
+    """The kernels of a raw or details page. `UnreadableTrace` where it holds none."""
+    if path.stat().st_size > limits.most_held_bytes:
+        raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy=_RECAPTURE)
+    try:
+        header, rows, others = page_rows(path.read_text(encoding="utf-8-sig", errors="replace"))
+    except csv.Error as error:
+        raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
+    if header[_FIXED : _FIXED + 1] == ["Section Name"] and "Metric Name" in header:
+        pages = _details(header, rows)
+    elif "Invocations" in header:
+        raise UnreadableTrace(path, "a summary over launches, which names no single kernel", remedy=_RECAPTURE)
+    else:
+        pages = _raw(header, rows)
+    if not pages.launches:
+        raise UnreadableTrace(path, "the page holds no kernel", remedy=_RECAPTURE)
+    return trace_of(path, pages.report(format_name, others))
 
 
 @dataclass(slots=True)
@@ -152,7 +130,7 @@ class _Pages:
     launches: list[Launch] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     units: list[str | None] = field(default_factory=list)
-    session: Session = field(default_factory=Session)
+    session: ReportSession = field(default_factory=ReportSession)
     profile: list[int] = field(default_factory=list)
     name: list[int] = field(default_factory=list)
     value: list[float | None] = field(default_factory=list)
@@ -169,7 +147,7 @@ class _Pages:
         self.name.append(number_of)
         self.value.append(value)
 
-    def report(self, other_lines: int) -> Report:
+    def report(self, format_name: str, other_lines: int) -> KernelReport:
         values = np.array([np.nan if value is None else value for value in self.value], dtype=np.float64)
         is_number = np.array([value is not None for value in self.value], dtype=np.bool_)
         profile, name = np.array(self.profile, dtype=np.int32), np.array(self.name, dtype=np.int64)
@@ -180,8 +158,8 @@ class _Pages:
         if self.unknown:
             why = "details rows whose label names no metric timesink knows"
             notes.append(ImportNote(NoteKind.SKIPPED, why, self.unknown, "kernel_metrics"))
-        return Report(
-            NcuCsv.format, self.launches, list(self.names), metrics, self.session, units=self.units, notes=tuple(notes)
+        return KernelReport(
+            format_name, self.launches, list(self.names), metrics, self.session, units=self.units, notes=tuple(notes)
         )
 
 

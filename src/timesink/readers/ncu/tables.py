@@ -1,10 +1,9 @@
-"""What the three Nsight Compute formats have in common: launches, metric columns and a session become a trace."""
+"""What Nsight Compute's reports and CSV pages have in common: launches, metrics and a session, which become a trace."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,8 @@ import polars as pl
 from timesink.knowledge.metric_names import base_unit
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, SOURCES
 from timesink.model.trace import ImportNote, Trace
-from timesink.readers.ncu.metric_columns import MetricColumns
-from timesink.readers.ncu.results import Launch, Session
+from timesink.readers.cache import digest_of
+from timesink.readers.ncu.wire import MetricColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,19 +23,85 @@ _DURATION = "gpu__time_duration.sum"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RuleMessage:
+    """One message of one of the profiler's own rules."""
+
+    rule: str
+    section: str | None
+    kind: str
+    title: str | None
+    message: str
+    speedup_kind: str | None
+    speedup_percent: float | None
+
+
+@dataclass(slots=True)
+class Launch:
+    """What the report says of a launch beside its metrics."""
+
+    process: int = 0
+    mangled: str = ""
+    function: str = ""
+    demangled: str = ""
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    context: int | None = None
+    stream: int | None = None
+    lock_requested: bool | None = None
+    lock_executed: bool | None = None
+    ranges: list[str] = field(default_factory=list)
+    rules: list[RuleMessage] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The most readable of the names the report gives."""
+        return self.demangled or self.function or self.mangled or "(no name)"
+
+
+_TOOL, _CUDA, _DRIVER = "Nsight Compute Target", "CUDA Version", "Display Driver Version"
+
+
+@dataclass(slots=True)
+class ReportSession:
+    """The session details of a report, gathered over its blocks."""
+
+    host: str | None = None
+    command: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    devices: dict[int, dict[str, float | str]] = field(default_factory=dict)
+    processes: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def tool_version(self) -> str | None:
+        """Version of Nsight Compute, as in ``2025.3.1.0``."""
+        words = self.versions.get(_TOOL, "").split()
+        return words[0] if words else None
+
+    @property
+    def cuda_version(self) -> str | None:
+        """CUDA version of the driver."""
+        return self.versions.get(_CUDA)
+
+    @property
+    def driver_version(self) -> str | None:
+        """Version of the display driver."""
+        return self.versions.get(_DRIVER)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
     """A report in memory. `names[i]` is the metric that number i of `metrics.name` means, `units[i]` its unit."""
 
     format: str
     launches: Sequence[Launch]
     names: Sequence[str]
     metrics: MetricColumns
-    session: Session
+    session: ReportSession
     units: Sequence[str | None] | None = None
     notes: tuple[ImportNote, ...] = ()
 
 
-def trace_of(path: Path, report: Report) -> Trace:
+def trace_of(path: Path, report: KernelReport) -> Trace:
     """The canonical tables of the report."""
     wide = _Wide(report)
     tables = {
@@ -52,7 +117,7 @@ def trace_of(path: Path, report: Report) -> Trace:
 class _Wide:
     """Single metrics of every profile, by name."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: KernelReport) -> None:
         self._metrics = report.metrics
         self._numbers = {name: number for number, name in reversed(list(enumerate(report.names)))}
         self._profiles = len(report.launches)
@@ -77,7 +142,7 @@ class _Wide:
         return rows
 
 
-def _profiles(report: Report, wide: _Wide) -> pl.DataFrame:
+def _profiles(report: KernelReport, wide: _Wide) -> pl.DataFrame:
     launches, metrics, session = report.launches, report.metrics, report.session
     count = len(launches)
     failed = metrics.is_number & np.isnan(metrics.value) & ~_derived(report)
@@ -109,7 +174,7 @@ def _profiles(report: Report, wide: _Wide) -> pl.DataFrame:
     return KERNEL_PROFILES.build(_typed(columns))
 
 
-def _derived(report: Report) -> NDArray[np.bool_]:
+def _derived(report: KernelReport) -> NDArray[np.bool_]:
     """Metrics that ncu computes from others: theirs may be 0/0 without any pass having failed."""
     kinds = np.array([name.startswith("derived") for name in report.names], dtype=np.bool_)
     return kinds[report.metrics.name] if len(kinds) else np.zeros(0, dtype=np.bool_)
@@ -144,7 +209,7 @@ def _per_profile(profile: NDArray[np.int32], count: int) -> list[int]:
     return counted
 
 
-def _metrics(report: Report) -> pl.DataFrame:
+def _metrics(report: KernelReport) -> pl.DataFrame:
     metrics = report.metrics
     units = report.units if report.units is not None else [base_unit(name) for name in report.names]
     number = pl.Series(metrics.name)
@@ -181,26 +246,21 @@ def _rules(launches: Sequence[Launch]) -> pl.DataFrame:
     return KERNEL_RULES.build(columns)
 
 
-def _sources(path: Path, report: Report) -> pl.DataFrame:
+def _sources(path: Path, report: KernelReport) -> pl.DataFrame:
     return SOURCES.build(
         {
             "rank": [0],
             "path": [str(path)],
             "format": [report.format],
             "tool_version": pl.Series([report.session.tool_version], dtype=pl.String),
-            "sha256": [_digest(path)],
+            "sha256": [digest_of(path)],
             "size_bytes": [path.stat().st_size],
             "host": pl.Series([report.session.host], dtype=pl.String),
         }
     )
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _devices(report: Report) -> pl.DataFrame:
+def _devices(report: KernelReport) -> pl.DataFrame:
     rows = sorted(report.session.devices.items())
     numbers = {
         "compute_major": "compute_capability_major",

@@ -13,7 +13,7 @@ import polars as pl
 
 from timesink.model.tables import DEVICE_OPS, DEVICES, GPU_METRICS, MEMORY_EVENTS
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys import enums
+from timesink.readers.nsys import identifiers
 from timesink.readers.nsys.export import (
     CALLS,
     COPIES,
@@ -27,23 +27,23 @@ from timesink.readers.nsys.export import (
     METRICS,
     SETS,
     Export,
-    Source,
+    ExportTable,
 )
-from timesink.readers.nsys.processes import process_of
-from timesink.readers.nsys.session import Session, joined, unsorted
+from timesink.readers.nsys.identifiers import process_of
+from timesink.readers.nsys.session import ExportReading, combined, part_of
 
 _COPY_NAME = {"h2d": "HtoD", "d2h": "DtoH", "d2d": "DtoD", "h2h": "HtoH", "p2p": "PtoP", "unknown": "unknown"}
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 
-Rows = dict[str, pl.DataFrame]
+FrameByTable = dict[str, pl.DataFrame]
 
 
-def device_rows(export: Export) -> Rows:
+def device_rows(export: Export) -> FrameByTable:
     """The four tables of device work, as they stand in the export, with the process of each row."""
-    return owned(export, {source.name: export.read(source) for source in DEVICE_WORK})
+    return with_process(export, {source.name: export.read(source) for source in DEVICE_WORK})
 
 
-def owned(export: Export, rows: Rows) -> Rows:
+def with_process(export: Export, rows: FrameByTable) -> FrameByTable:
     """Rows of those tables with the process of each."""
     unowned = [name for name, frame in rows.items() if frame.height and "globalPid" not in export.tables[name]]
     only = _only_caller(export) if unowned else 0
@@ -55,7 +55,7 @@ def owned(export: Export, rows: Rows) -> Rows:
     }
 
 
-def gpu_users(rows: Rows) -> list[tuple[int, int]]:
+def gpu_users(rows: FrameByTable) -> list[tuple[int, int]]:
     """Each process that has device work, with the lowest device it used."""
     lowest: dict[int, int] = {}
     for frame in rows.values():
@@ -64,18 +64,18 @@ def gpu_users(rows: Rows) -> list[tuple[int, int]]:
     return sorted(lowest.items())
 
 
-def device_ops(session: Session, rows: Rows) -> pl.DataFrame:
+def device_ops(session: ExportReading, rows: FrameByTable) -> pl.DataFrame:
     """`device_ops`. A graph traced as a whole is one row; of its kernels nothing is known, and a note says so."""
     makers = {KERNELS: _kernels, COPIES: _copies, SETS: _sets, GRAPHS: _graphs}
     parts = []
     for source, maker in makers.items():
         frame = session.timed(rows.pop(source.name), source)
         if frame.height:
-            parts.append(unsorted(DEVICE_OPS, {**_common(session, frame), **maker(session, frame)}))
-    return joined(DEVICE_OPS, parts)
+            parts.append(part_of(DEVICE_OPS, {**_common(session, frame), **maker(session, frame)}))
+    return combined(DEVICE_OPS, parts)
 
 
-def _common(session: Session, frame: pl.DataFrame) -> dict[str, Any]:
+def _common(session: ExportReading, frame: pl.DataFrame) -> dict[str, Any]:
     node = frame["graphNodeId"] if "graphNodeId" in frame.columns else None
     return {
         "rank": session.ranks.of(frame["process"]),
@@ -90,7 +90,7 @@ def _common(session: Session, frame: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _kernels(session: Session, frame: pl.DataFrame) -> Mapping[str, Any]:
+def _kernels(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
     names = frame["demangledName"]
     if lost := session.strings.unexplained(names):
         message = "kernels whose name the export does not hold"
@@ -106,12 +106,12 @@ def _kernels(session: Session, frame: pl.DataFrame) -> Mapping[str, Any]:
     }
 
 
-def _copies(session: Session, frame: pl.DataFrame) -> Mapping[str, Any]:
-    memory = enums.memory_kinds(session.export)
-    source, target = (enums.as_memory(frame[column], memory) for column in ("srcKind", "dstKind"))
-    directions = enums.copy_kinds(session.export)
-    kind = enums.as_copy(frame["copyKind"], directions)
-    migrated = frame["copyKind"].is_in(sorted(enums.migrations(session.export)))
+def _copies(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
+    memory = identifiers.memory_kinds(session.export)
+    source, target = (identifiers.as_memory(frame[column], memory) for column in ("srcKind", "dstKind"))
+    directions = identifiers.copy_kinds(session.export)
+    kind = identifiers.as_copy(frame["copyKind"], directions)
+    migrated = frame["copyKind"].is_in(sorted(identifiers.migrations(session.export)))
     return {
         "kind": "copy",
         "name": _copy_names(kind, source, target, migrated),
@@ -135,8 +135,8 @@ def _copy_names(kind: pl.Series, source: pl.Series, target: pl.Series, migrated:
     return parts.join(named, on=parts.columns, how="left", nulls_equal=True, maintain_order="left")["name"]
 
 
-def _sets(session: Session, frame: pl.DataFrame) -> Mapping[str, Any]:
-    memory = enums.as_memory(frame["memKind"], enums.memory_kinds(session.export))
+def _sets(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
+    memory = identifiers.as_memory(frame["memKind"], identifiers.memory_kinds(session.export))
     texts = [f"Memset ({kind.capitalize()})" for kind in memory.dtype.categories]  # type: ignore[attr-defined]
     names = pl.Series([*texts, "Memset"], dtype=pl.Categorical())
     return {
@@ -147,7 +147,7 @@ def _sets(session: Session, frame: pl.DataFrame) -> Mapping[str, Any]:
     }
 
 
-def _graphs(session: Session, frame: pl.DataFrame) -> Mapping[str, Any]:
+def _graphs(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
     graph = frame["graphExecId"].fill_null(frame["graphId"])
     message = (
         "CUDA graph replays were recorded as a whole: which kernels ran in them is unknown "
@@ -168,7 +168,9 @@ def _nonzero(ids: pl.Series) -> pl.Series:
 
 def _only_caller(export: Export) -> int:
     """The process that calls CUDA, where only one does: rows without an owner are then its."""
-    processes = np.unique(process_of(export.read(Source(CALLS.name, {"globalTid": "int64"}))["globalTid"]).to_numpy())
+    processes = np.unique(
+        process_of(export.read(ExportTable(CALLS.name, {"globalTid": "int64"}))["globalTid"]).to_numpy()
+    )
     return int(processes[0]) if len(processes) == 1 else 0
 
 
@@ -177,7 +179,7 @@ _ON_HOST = ("pageable", "pinned")
 _RELEASE = 1  # CUDA_DEV_MEM_EVENT_OPR_DEALLOCATION
 
 
-def devices(session: Session, worked: Sequence[tuple[int, int]]) -> pl.DataFrame:
+def devices(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.DataFrame:
     """`devices`: what each rank could see, and what it used; `worked` holds (rank, device)."""
     gpus = session.export.read(GPUS).unique("id", keep="first", maintain_order=True)
     described = {row["id"]: row for row in gpus.iter_rows(named=True)}
@@ -206,7 +208,7 @@ def devices(session: Session, worked: Sequence[tuple[int, int]]) -> pl.DataFrame
     )
 
 
-def _gpu_of_ordinal(session: Session, described: dict[int, dict[str, object]]) -> dict[tuple[int, int], int]:
+def _gpu_of_ordinal(session: ExportReading, described: dict[int, dict[str, object]]) -> dict[tuple[int, int], int]:
     """Which GPU of the machine each (rank, device ordinal) is, as far as the file tells."""
     table = session.export.read(CUDA_DEVICES)
     found = {
@@ -222,7 +224,7 @@ def _gpu_of_ordinal(session: Session, described: dict[int, dict[str, object]]) -
     return {(rank, int(str(ordinals[gpu])) if distinct else gpu): gpu for gpu in described}
 
 
-def gpu_metrics(session: Session) -> pl.DataFrame:
+def gpu_metrics(session: ExportReading) -> pl.DataFrame:
     """`gpu_metrics`: every sample under the rank and ordinal of its GPU; a GPU no rank saw stands under the lowest."""
     frame = session.rows(METRICS)
     names = session.export.read(METRIC_NAMES).unique(["typeId", "metricId"], keep="first", maintain_order=True)
@@ -241,14 +243,14 @@ def gpu_metrics(session: Session) -> pl.DataFrame:
         for part in (0, 1)
     )
     columns = {"rank": rank, "device": device, "name": frame["metricName"], "time_ns": frame["timestamp"]}
-    return joined(GPU_METRICS, [unsorted(GPU_METRICS, {**columns, "value": frame["value"]})])
+    return combined(GPU_METRICS, [part_of(GPU_METRICS, {**columns, "value": frame["value"]})])
 
 
-def memory_events(session: Session) -> pl.DataFrame:
+def memory_events(session: ExportReading) -> pl.DataFrame:
     """`memory_events`: allocations and releases of CUDA memory; host memory is device -1."""
     frame = session.rows(MEMORY_USAGE)
-    kind = enums.as_memory(frame["memKind"], enums.memory_kinds(session.export)).fill_null("unknown")
-    actions = {0: "Allocation", 1: "Deallocation", **enums.labels(session.export, "ENUM_CUDA_DEV_MEM_EVENT_OPER")}
+    kind = identifiers.as_memory(frame["memKind"], identifiers.memory_kinds(session.export)).fill_null("unknown")
+    actions = {0: "Allocation", 1: "Deallocation", **identifiers.labels(session.export, "ENUM_CUDA_DEV_MEM_EVENT_OPER")}
     action = frame["memoryOperationType"].replace_strict(actions, default="unknown", return_dtype=pl.String)
     released = frame["memoryOperationType"] == _RELEASE
     process = process_of(frame["globalPid"])
@@ -263,4 +265,4 @@ def memory_events(session: Session) -> pl.DataFrame:
         "bytes": (-frame["bytes"]).zip_with(released.fill_null(False), frame["bytes"]),
         "stream": frame["streamId"],
     }
-    return joined(MEMORY_EVENTS, [unsorted(MEMORY_EVENTS, columns)])
+    return combined(MEMORY_EVENTS, [part_of(MEMORY_EVENTS, columns)])

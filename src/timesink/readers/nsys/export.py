@@ -1,9 +1,9 @@
-"""What is read from an Nsight Systems export, and how a reader is asked for it.
+"""What is read from an Nsight Systems export, which rows of it, and what becomes of damaged ones.
 
 The column names are those of NVIDIA's export schema, 2021 to 2026. Any table and any column may be missing: tables are
 created when their first event is, and every release adds columns.
 
-Which rows of an export's table are wanted, said twice: in SQL, which leaves out what surely lies outside and spares
+Which rows of a table are wanted for a window is said twice: in SQL, which leaves out what is surely outside and spares
 reading it, and as a filter of each batch, which decides.
 """
 
@@ -18,22 +18,23 @@ from typing import Literal, Protocol
 
 import polars as pl
 
-from timesink.model.cut import touching
+from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote, NoteKind
+from timesink.model.window import touching
 
-Kind = Literal["int64", "int32", "real", "text"]
+ColumnKind = Literal["int64", "int32", "real", "text"]
 
-POLARS_TYPE: Mapping[Kind, type[pl.DataType]] = MappingProxyType(
+POLARS_TYPE: Mapping[ColumnKind, type[pl.DataType]] = MappingProxyType(
     {"int64": pl.Int64, "int32": pl.Int32, "real": pl.Float64, "text": pl.String}
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class ExportTable:
     """One table of the export and the columns wanted of it. Rows in which a `required` column is null are damaged."""
 
     name: str
-    columns: Mapping[str, Kind]
+    columns: Mapping[str, ColumnKind]
     required: tuple[str, ...] = ()
 
 
@@ -52,16 +53,16 @@ class Export(Protocol):
     def notes(self) -> list[ImportNote]:
         """What could not be read."""
 
-    def read(self, source: Source, keep: Keep | None = None) -> pl.DataFrame:
+    def read(self, source: ExportTable, keep: Keep | None = None) -> pl.DataFrame:
         """All rows or those to keep, with exactly the wanted columns: those that the export lacks are null."""
 
 
-def _source(name: str, *, required: str = "", **columns: str) -> Source:
+def _source(name: str, *, required: str = "", **columns: str) -> ExportTable:
     """`int64=`, `int32=`, `real=` and `text=` list column names, separated by blanks."""
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, ColumnKind] = {}
     for kind in POLARS_TYPE:
         kinds.update(dict.fromkeys(columns.get(kind, "").split(), kind))
-    return Source(name, MappingProxyType(kinds), tuple(required.split()))
+    return ExportTable(name, MappingProxyType(kinds), tuple(required.split()))
 
 
 _SPAN = "start end"
@@ -170,7 +171,7 @@ CAPTURE_META = _source("META_DATA_CAPTURE", text="name value", required="name")
 SYSTEM_INFO = _source("TARGET_INFO_SYSTEM_ENV", text="name value", required="name")
 
 
-def enum_source(name: str) -> Source:
+def enum_source(name: str) -> ExportTable:
     """An `ENUM_*` table: number, symbol and label."""
     return _source(name, int64="id", text="name label", required="id")
 
@@ -228,7 +229,7 @@ def unread_note(tables: Sequence[str]) -> list[ImportNote]:
     return [ImportNote(NoteKind.SKIPPED, f"tables with events that are not read: {shown}", len(tables))]
 
 
-Rows = Callable[[pl.DataFrame], pl.DataFrame]
+RowFilter = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +238,11 @@ class Keep:
     for which `outside` (SQL, empty for none) is true is not wanted; it must not be true for a value of another type.
     """
 
-    rows: Rows
+    rows: RowFilter
     outside: str = ""
 
 
-def within(source: Source, start: int, end: int) -> Keep:
+def within(source: ExportTable, start: int, end: int) -> Keep:
     """The rows that touch the half-open window on the export's own clock, and those with no end that begin before it
     closes: nsys writes no end where a range was open when the recording stopped.
     """
@@ -290,3 +291,56 @@ def turns(start: int, end: int) -> Keep:
         return wanted.drop("row")
 
     return Keep(rows)
+
+
+TEXT_CHARACTERS = 65_536
+EXPORT_AGAIN = "export the report again: nsys export --type sqlite REPORT.nsys-rep"
+# Without these a trace would look idle, or its kernels nameless, where it is only unreadable.
+INDISPENSABLE = frozenset(source.name for source in (*DEVICE_WORK, CALLS, STRINGS))
+
+
+def readable(path: Path, source: ExportTable, columns: frozenset[str], notes: list[ImportNote]) -> bool:
+    """Whether the table can be read at all. `UnreadableTrace` where it holds GPU work or CUDA calls and cannot."""
+    if not columns:
+        return False
+    lacking = ", ".join(name for name in source.required if name not in columns)
+    if lacking and source.name in INDISPENSABLE:
+        raise UnreadableTrace(path, f"no column {lacking}", place=f"table {source.name}", remedy=EXPORT_AGAIN)
+    if lacking:
+        message = f"table {source.name} has no column {lacking}, so it was not read"
+        notes.append(ImportNote(NoteKind.DATA_LOSS, message, 0, source.name))
+    return not lacking and any(name in columns for name in source.columns)
+
+
+def no_rows(source: ExportTable) -> pl.DataFrame:
+    """No rows, with the wanted columns."""
+    return pl.DataFrame(schema={name: POLARS_TYPE[kind] for name, kind in source.columns.items()})
+
+
+def kept_rows(frame: pl.DataFrame, source: ExportTable, keep: Keep | None) -> pl.DataFrame:
+    """The rows to keep of a part of the table, whose columns may be fewer than the source's."""
+    if keep is None:
+        return frame
+    absent = [name for name in source.columns if name not in frame.columns]
+    nulls = (pl.lit(None, dtype=POLARS_TYPE[source.columns[name]]).alias(name) for name in absent)
+    return keep.rows(frame.with_columns(nulls)).select(frame.columns)
+
+
+def complete_columns(frame: pl.DataFrame, source: ExportTable, notes: list[ImportNote]) -> pl.DataFrame:
+    """Exactly the wanted columns, absent ones null; rows without a required value are left out and counted."""
+    absent = [name for name in source.columns if name not in frame.columns]
+    frame = frame.with_columns(pl.lit(None, dtype=POLARS_TYPE[source.columns[name]]).alias(name) for name in absent)
+    frame = frame.select(*source.columns)
+    if not source.required or not frame.height:
+        return frame
+    kept_rows = frame.drop_nulls(source.required)
+    if lost := frame.height - kept_rows.height:
+        message = f"rows of {source.name} without a usable {' or '.join(source.required)}"
+        notes.append(ImportNote(NoteKind.DATA_LOSS, message, lost, source.name))
+    return kept_rows
+
+
+def spoiled_note(source: ExportTable, count: int) -> list[ImportNote]:
+    """The note for cells that hold something else than their column should."""
+    message = f"cells of {source.name} that do not hold what their column should, read as missing"
+    return [ImportNote(NoteKind.DATA_LOSS, message, count, source.name)] if count else []

@@ -13,8 +13,20 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.model.trace import ImportNote
-from timesink.readers.nsys.export import EVENT_TABLE, KNOWN, POLARS_TYPE, Keep, Source, unread_note
-from timesink.readers.nsys.opened import TEXT_CHARACTERS, completed, kept, nothing, readable, spoiled_note
+from timesink.readers.nsys.export import (
+    EVENT_TABLE,
+    KNOWN,
+    POLARS_TYPE,
+    TEXT_CHARACTERS,
+    ExportTable,
+    Keep,
+    complete_columns,
+    kept_rows,
+    no_rows,
+    readable,
+    spoiled_note,
+    unread_note,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,11 +45,11 @@ class Folder:
     most_bytes: int
     notes: list[ImportNote] = field(default_factory=list)
 
-    def read(self, source: Source, keep: Keep | None = None) -> pl.DataFrame:
+    def read(self, source: ExportTable, keep: Keep | None = None) -> pl.DataFrame:
         """All rows of the table, or those to keep; damaged rows become notes, a damaged file `UnreadableTrace`."""
         columns = self.tables.get(source.name, frozenset())
         if not readable(self.path, source, columns, self.notes):
-            return nothing(source)
+            return no_rows(source)
         wanted = [name for name in source.columns if name in columns]
         parts, size, spoiled = [], 0, 0
         with _blamed(self.files[source.name]):
@@ -53,9 +65,9 @@ class Folder:
                 frame = pl.DataFrame(_bare(batch))
                 typed = _typed(frame, source)
                 spoiled += _nulls(typed) - _nulls(frame)
-                parts.append(kept(typed, source, keep))
+                parts.append(kept_rows(typed, source, keep))
         self.notes.extend(spoiled_note(source, spoiled))
-        return completed(pl.concat(parts, rechunk=True) if parts else nothing(source), source, self.notes)
+        return complete_columns(pl.concat(parts, rechunk=True) if parts else no_rows(source), source, self.notes)
 
 
 def table_files(path: Path) -> dict[str, Path]:
@@ -149,7 +161,7 @@ def _arrow_reader(stream: object) -> pyarrow.ipc.RecordBatchFileReader | pyarrow
     return pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
 
 
-def _typed(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
+def _typed(frame: pl.DataFrame, source: ExportTable) -> pl.DataFrame:
     """Our types. A number that does not fit, or a word where a number belongs, becomes null."""
     return frame.select(_as(name, frame.schema[name], source) for name in frame.columns)
 
@@ -158,7 +170,7 @@ def _nulls(frame: pl.DataFrame) -> int:
     return sum(frame.null_count().row(0))
 
 
-def _as(name: str, dtype: pl.DataType, source: Source) -> pl.Expr:
+def _as(name: str, dtype: pl.DataType, source: ExportTable) -> pl.Expr:
     wanted = POLARS_TYPE[source.columns[name]]
     if dtype.is_nested() or dtype == pl.Binary:  # casting would reach into the parts
         return pl.repeat(None, pl.len(), dtype=wanted).alias(name)

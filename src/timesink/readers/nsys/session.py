@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from timesink.model.lookup import lean
-from timesink.model.schema import Table
+from timesink.model.schema import Table, lean
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (
     CALLS,
@@ -25,9 +24,9 @@ from timesink.readers.nsys.export import (
     SESSION_START,
     SYSTEM_INFO,
     Export,
-    Source,
+    ExportTable,
 )
-from timesink.readers.nsys.processes import Ranks, Strings, process_of, thread_of
+from timesink.readers.nsys.identifiers import Ranks, Strings, process_of, thread_of
 from timesink.untrusted.masking import kept_variables
 
 _LATEST_NS = 1 << 62  # beyond it, adding the session's start could overflow
@@ -43,7 +42,7 @@ _LONGEST_MESSAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class CaptureInfo:
     """`origin_ns` is added to the export's times; `traced` names what nsys was asked to record (Cuda, NvtxEvents);
     `settings` are versions and allow-listed variables."""
 
@@ -58,7 +57,7 @@ class Capture:
         return what in self.traced
 
 
-def capture_of(export: Export, notes: list[ImportNote]) -> Capture:
+def capture_of(export: Export, notes: list[ImportNote]) -> CaptureInfo:
     """Read the export's descriptions of itself."""
     meta = {name: value for source in EXPORT_META for name, value in export.read(source).iter_rows()}
     captured = export.read(CAPTURE_META).filter(pl.col("name") == "CAPTURE_EVENT_TYPE")["value"]
@@ -67,7 +66,7 @@ def capture_of(export: Export, notes: list[ImportNote]) -> Capture:
     traced |= {"NvtxEvents"} if NVTX.name in export.tables else set()
     system: dict[str, str] = dict(export.read(SYSTEM_INFO).drop_nulls().unique("name", keep="first").rows())
     notes.extend(_reported_losses(export))
-    return Capture(
+    return CaptureInfo(
         origin_ns=_origin(export, meta, notes),
         version=meta.get("EXPORT_PRODUCT_VERSION") or None,
         host=system.get("Hostname") or None,
@@ -95,7 +94,7 @@ def _origin(export: Export, meta: dict[str, str | None], notes: list[ImportNote]
     return 0
 
 
-def timed(frame: pl.DataFrame, origin_ns: int, notes: list[ImportNote], table: str) -> pl.DataFrame:
+def with_sound_times(frame: pl.DataFrame, origin_ns: int, notes: list[ImportNote], table: str) -> pl.DataFrame:
     """The rows whose times make sense, on the trace's clock. Drops rows that end before they start, and counts them."""
     columns = [name for name in ("start", "end", "timestamp") if name in frame.columns]
     sound = pl.all_horizontal(pl.col(name).is_between(-_LATEST_NS, _LATEST_NS).fill_null(True) for name in columns)
@@ -125,26 +124,26 @@ def _reported_losses(export: Export) -> list[ImportNote]:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ExportReading:
     """One export being read. `notes` grows; everything else is fixed."""
 
     export: Export
-    capture: Capture
+    capture: CaptureInfo
     strings: Strings
     ranks: Ranks
     notes: list[ImportNote] = field(default_factory=list)
 
-    def has(self, source: Source) -> bool:
+    def has(self, source: ExportTable) -> bool:
         """Whether the export holds the table."""
         return source.name in self.export.tables
 
-    def rows(self, source: Source) -> pl.DataFrame:
+    def rows(self, source: ExportTable) -> pl.DataFrame:
         """The table's sound rows, on the trace's clock."""
         return self.timed(self.export.read(source), source)
 
-    def timed(self, frame: pl.DataFrame, source: Source) -> pl.DataFrame:
+    def timed(self, frame: pl.DataFrame, source: ExportTable) -> pl.DataFrame:
         """The rows whose times make sense, on the trace's clock."""
-        return timed(frame, self.capture.origin_ns, self.notes, source.name)
+        return with_sound_times(frame, self.capture.origin_ns, self.notes, source.name)
 
     def whose(self, ids: pl.Series) -> dict[str, pl.Series]:
         """Rank, process and thread columns of serialized ids."""
@@ -152,12 +151,12 @@ class Session:
         return {"rank": self.ranks.of(process), "process": process, "thread": thread_of(ids)}
 
 
-def unsorted(table: Table, columns: Mapping[str, Any]) -> pl.DataFrame:
+def part_of(table: Table, columns: Mapping[str, Any]) -> pl.DataFrame:
     """A checked frame of the table, in the order given: a part that `joined` will put in its place."""
     return replace(table, sorted_by=()).build(columns)
 
 
-def joined(table: Table, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def combined(table: Table, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The parts as one table in its declared order; rows that tie keep the order of the parts."""
     if not parts:
         return table.empty()

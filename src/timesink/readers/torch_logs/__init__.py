@@ -1,34 +1,40 @@
-"""Logs of torch.compile: TORCH_TRACE (one JSON envelope a line, payloads below it) and the text of TORCH_LOGS."""
+"""Logs of torch.compile: TORCH_TRACE (one JSON envelope a line, payloads below it) and the text of TORCH_LOGS.
+
+`records` finds the records of a log, `events` collects the rows of `compile_events` that they make.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from timesink.readers.formats import HEAD_BYTES, Reader
+from timesink.untrusted.unpack import ReadLimits, unpacked_head
+
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
-    from timesink.readers import ReadLimits
 
 
-class TorchLogs:
+class TorchLogs(Reader):
     """Reader of one process's log. Lines that are neither are what the program printed, and left out."""
 
     format = "torch_logs"
-    version = 1
+    kind = "companion"
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """A line with the prefix of PyTorch's loggers in the first 4 KiB."""
-        if not head or b"\0" in head or head.lstrip()[:1] == b"{":
+        text = unpacked_head(head, HEAD_BYTES)
+        if not text or b"\0" in text or text.lstrip()[:1] == b"{":
             return False
-        from timesink.readers.torch_logs.lines import PREFIX
+        from timesink.readers.torch_logs.records import PREFIX
 
-        return any(PREFIX.match(line) for line in head.decode("utf-8", "replace").splitlines())
+        return any(PREFIX.match(line) for line in text.decode("utf-8", "replace").splitlines())
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The compile events of the file, what could not be kept counted in notes."""
-        from timesink.readers.torch_logs.tables import read_log
+        from timesink.readers.torch_logs.records import read_log
 
-        return read_log(path, self.format)
+        return read_log(path, self.format, limits)
 
 
 READERS = (TorchLogs(),)

@@ -1,6 +1,5 @@
-"""Rows of `compile_events`, collected while a log is read.
-
-What a message of the compiler says: where a graph broke and why, which guard failed, which limit was hit.
+"""Rows of `compile_events`, collected while a log is read, and what the compiler's messages say: where a graph broke
+and why, which guard failed, which limit was hit.
 """
 
 from __future__ import annotations
@@ -9,9 +8,15 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Final, NamedTuple
 
+import polars as pl
+
+from timesink.model.tables import COMPILE_EVENTS
+
 Row = dict[str, Any]
+_ZONE_NS: Final = 900 * 1_000_000_000  # time zones differ by quarters of an hour
 _CENTURY_NS: Final = 100 * 366 * 86_400 * 10**9  # two of these fit into 64 bits
 _RESUMED: Final = re.compile(r"resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})$")
 _COMPILE_ID: Final = re.compile(r"(?P<frame>\d{1,9})/(?P<compilation>\d{1,9})(?:_(?P<attempt>\d{1,9}))?$")
@@ -125,3 +130,22 @@ def failed_guard(text: str) -> str | None:
     found = _GUARD.match(text.rstrip())
     guard = found["guard"].strip() if found else ""
     return guard if guard and not guard.lower().startswith(_NO_GUARD) else None
+
+
+def compile_events(events: Events, rank: int) -> pl.DataFrame:
+    """The rows as the table of that rank; times count from 1970 where a record tells the log's year and time zone."""
+    offset_ns = _offset_ns(events)
+    schema = {name: dtype for name, dtype in COMPILE_EVENTS.schema.items() if name not in ("rank", "process")}
+    rows = [{name: row.get(name) for name in schema} for row in events.rows]
+    frame = pl.DataFrame(rows, schema=schema)
+    columns = {name: frame[name] for name in schema}
+    for name in ("start_ns", "end_ns"):
+        columns[name] = frame[name] + offset_ns
+    return COMPILE_EVENTS.build({"rank": rank, "process": 0, **columns})
+
+
+def _offset_ns(events: Events) -> int:
+    """From the log's clock to the time since 1970: a year and a time zone; 0 where no record tells."""
+    if not events.offsets_ns:
+        return 0
+    return round(median(events.offsets_ns) / _ZONE_NS) * _ZONE_NS

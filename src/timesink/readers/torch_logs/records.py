@@ -1,18 +1,125 @@
-"""Structured records (TORCH_TRACE) as events.
+"""A log of torch.compile as a trace: its records, and the events that they tell.
 
-Text records (TORCH_LOGS) as events: messages of several lines, each line with the prefix of its own.
+A record is a line with the prefix of PyTorch's loggers. A structured one (TORCH_TRACE) is a JSON envelope, with a
+payload indented below it; a message in text (TORCH_LOGS) takes several lines, each with a prefix of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-from timesink.readers.torch_logs.events import Events, Row, graph_break, key_of, recompilation
-from timesink.readers.torch_logs.lines import Record
+from timesink.errors import UnreadableTrace
+from timesink.model.tables import COMPILE_EVENTS, SOURCES
+from timesink.model.trace import ImportNote, NoteKind, Trace
+from timesink.readers.ranks import rank_in_name
+from timesink.readers.torch_logs.events import Events, Row, compile_events, graph_break, key_of, recompilation
 from timesink.untrusted.plain_json import parsed
+from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+
+PREFIX: Final = re.compile(
+    r"(?:\[[\w.]+\]:)*?(?:\[rank(?P<rank>\d{1,9})\]:)?(?P<level>[VIWEC])(?P<month>\d\d)(?P<day>\d\d) "
+    r"(?P<clock>\d\d:\d\d:\d\d)\.(?P<micros>\d{6}) (?P<thread>\d+) (?P<where>[^\]\s]+:\d+)\] ?(?P<rest>.*)"
+)
+_YEAR: Final = 1972  # lines carry none; a leap year, so that every day exists
+
+
+@dataclass(slots=True)
+class Losses:
+    """What could not be kept, counted: records whose JSON is broken, payloads that are not what was written (their
+    digest differs), and lines of others."""
+
+    records: int = 0
+    payloads: int = 0
+    foreign: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One line. `time_ns` counts from the beginning of an unknown year in an unknown time zone. `envelope` is None for
+    text; `payload` None where there is none, or where it is damaged."""
+
+    time_ns: int
+    rank: int | None
+    where: str
+    text: str
+    envelope: dict[str, Any] | None = None
+    payload: str | None = None
+
+
+@dataclass(slots=True)
+class _Open:
+    record: LogRecord
+    digest: str | None
+    lines: list[str] = field(default_factory=list)
+
+
+def records(lines: Iterable[str], losses: Losses) -> Iterator[LogRecord]:
+    """Every record in order of the file."""
+    opened: _Open | None = None
+    for line in lines:
+        found = PREFIX.match(line)
+        if found is None:
+            if line.startswith("\t") and opened is not None and opened.digest:
+                opened.lines.append(line[1:])
+            elif line.strip():
+                losses.foreign += 1
+            continue
+        if opened is not None:
+            yield _closed(opened, losses)
+        opened = _opened(found, losses)
+    if opened is not None:
+        yield _closed(opened, losses)
+
+
+def _opened(found: re.Match[str], losses: Losses) -> _Open | None:
+    rest = found["rest"]
+    rank = int(found["rank"]) if found["rank"] else None
+    time_ns = _time_ns(found)
+    if time_ns is None:
+        losses.records += 1
+        return None
+    if not rest.startswith('{"'):
+        return _Open(LogRecord(time_ns, rank, found["where"], rest), None)
+    try:
+        envelope = parsed(rest)
+    except ValueError:
+        envelope = None
+    if not isinstance(envelope, dict):
+        losses.records += 1
+        return None
+    digest = envelope.get("has_payload")
+    told = envelope.get("rank")
+    rank = told if isinstance(told, int) and 0 <= told < 1 << 31 else rank
+    record = LogRecord(time_ns, rank, found["where"], "", envelope)
+    return _Open(record, digest if isinstance(digest, str) else None)
+
+
+def _time_ns(found: re.Match[str]) -> int | None:
+    text = f"{_YEAR}-{found['month']}-{found['day']} {found['clock']}"
+    try:
+        moment = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(moment.timestamp()) * 1_000_000_000 + int(found["micros"]) * 1_000
+
+
+def _closed(opened: _Open, losses: Losses) -> LogRecord:
+    if opened.digest is None:
+        return opened.record
+    payload = "\n".join(opened.lines)
+    if hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest() != opened.digest:
+        losses.payloads += 1
+        return opened.record
+    record = opened.record
+    return LogRecord(record.time_ns, record.rank, record.where, "", record.envelope, payload)
+
 
 _CACHES = {"hit": "cache_hit", "miss": "cache_miss", "bypass": "cache_bypass"}
 _BREAK = "dynamo_graph_break_reason"
@@ -28,7 +135,7 @@ class Structured:
     _open: dict[tuple[Any, str], list[int]] = field(default_factory=lambda: defaultdict(list))
     _broken: set[tuple[Any, Any]] = field(default_factory=set)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: LogRecord) -> None:
         """One record."""
         envelope = record.envelope or {}
         key = {name: _whole(envelope.get(of)) for name, of in _KEYS}
@@ -50,7 +157,7 @@ class Structured:
         for started in self._started.values():
             self.events.rows.append(started | {"reason": "the log ends before this compilation does"})
 
-    def _start(self, record: Record, start: dict[str, Any], key: Row) -> None:
+    def _start(self, record: LogRecord, start: dict[str, Any], key: Row) -> None:
         stack = start.get("stack")
         last = stack[-1] if isinstance(stack, list) and stack else None
         inner = last if isinstance(last, dict) else {}
@@ -60,7 +167,7 @@ class Structured:
         row = {"event": "compile", "start_ns": record.time_ns, "end_ns": record.time_ns, **key, **place}
         self._started.setdefault((key["frame"], key["compilation"]), row)
 
-    def _metrics(self, record: Record, metrics: dict[str, Any], key: Row) -> None:
+    def _metrics(self, record: LogRecord, metrics: dict[str, Any], key: Row) -> None:
         started = self._started.pop((key["frame"], key["compilation"]), None)
         begin_ns = started["start_ns"] if started else record.time_ns
         start_s, took_s = (_number(metrics.get(name)) for name in ("start_time", "entire_frame_compile_time_s"))
@@ -85,7 +192,7 @@ class Structured:
         elif guards is None and not metrics.get("graph_op_count"):
             self.events.add("skipped", record.time_ns, key | place, reason="nothing in it to compile")
 
-    def _artifact(self, record: Record, name: str, key: Row) -> None:
+    def _artifact(self, record: LogRecord, name: str, key: Row) -> None:
         lines = (record.payload or "").splitlines()
         stem, _, last = name.rpartition("_")
         if name == _BREAK:
@@ -98,7 +205,7 @@ class Structured:
         elif last in _CACHES and stem.endswith("cache"):
             self.events.add(_CACHES[last], record.time_ns, key, function=stem)
 
-    def _chromium(self, record: Record, payload: str, key: Row) -> None:
+    def _chromium(self, record: LogRecord, payload: str, key: Row) -> None:
         try:
             event = parsed(payload)
             name, phase, at_ns = str(event["name"]), event["ph"], int(float(event["ts"]) * 1e3)
@@ -166,7 +273,7 @@ class Text:
     events: Events
     _open: dict[str, _Block] = field(default_factory=dict)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: LogRecord) -> None:
         """One line."""
         found = _LINE.match(record.text)
         if found is None:
@@ -221,3 +328,61 @@ class Text:
         else:
             leaves = sum(bool(_LEAF.search(line)) for line in block.lines)
             self.events.add("guards", block.time_ns, key, guards=leaves)
+
+
+def read_log(path: Path, format_name: str, limits: ReadLimits) -> Trace:
+    """Every record of the log. `UnreadableTrace` where there is none, or the file cannot be read."""
+    losses, events, ranks, count = Losses(), Events(), set[int](), 0
+    structured, text = Structured(events), Text(events)
+    file = UnpackedFile(path, limits)
+    for record in records(_lines(file), losses):
+        count += 1
+        if record.rank is not None:
+            ranks.add(record.rank)
+        if record.envelope is not None:
+            structured.take(record)
+        else:
+            text.take(record)
+    if not count:
+        raise UnreadableTrace(path, "no record of PyTorch's loggers can be read", remedy="give the log as written")
+    structured.finish()
+    text.finish()
+    events.finish()
+    rank = min(ranks) if ranks else rank_in_name(path) or 0
+    source = {"path": [str(path)], "format": format_name, "rank": rank, "size_bytes": path.stat().st_size}
+    tables = {COMPILE_EVENTS: compile_events(events, rank), SOURCES: SOURCES.build(source)}
+    return Trace(str(path), tables, _notes(file.problem, losses, events, ranks))
+
+
+def _lines(file: UnpackedFile) -> Iterator[str]:
+    """Lines as the digests count them: only a newline ends one."""
+    rest = b""
+    try:
+        for piece in file:
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace")
+    except OSError as error:
+        raise UnreadableTrace(file.path, error.strerror or str(error), remedy="check the path") from error
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def _notes(damage: str, losses: Losses, events: Events, ranks: set[int]) -> tuple[ImportNote, ...]:
+    name = COMPILE_EVENTS.name
+    loss, assumed, skipped = NoteKind.DATA_LOSS, NoteKind.ASSUMED, NoteKind.SKIPPED
+    counted = [
+        (loss, f"{damage}; what came before it was read", int(bool(damage))),
+        (loss, "records whose JSON is broken", losses.records),
+        (loss, "payloads that are not what was written (their MD5 differs)", losses.payloads),
+        *((loss, what, count) for what, count in sorted(events.stray.items())),
+        (skipped, "lines that are no record of PyTorch's loggers", losses.foreign),
+    ]
+    notes = [ImportNote(kind, what, count, name) for kind, what, count in counted if count]
+    if not events.offsets_ns:
+        text = "the log states no year and no time zone: its times are right to each other only"
+        notes.append(ImportNote(assumed, text, len(events.rows), name))
+    if len(ranks) > 1:
+        listed = ", ".join(map(str, sorted(ranks)))
+        notes.append(ImportNote(assumed, f"one log of ranks {listed}: all counted as the first", len(ranks), name))
+    return tuple(notes)

@@ -1,6 +1,6 @@
 """Unpickle one memory snapshot under hard limits and write its columns to stdout. Runs as a process of its own.
 
-Standard library only, started by path with ``-I -S``: nothing of timesink is imported, the file arrives as stdin, and
+Standard library only, started by path with ``-I -S``: nothing of timesink is imported, the pickle arrives as stdin, and
 no other file can be opened once the limits stand. The unpickler allows nothing: a snapshot is dicts, lists, tuples,
 text and numbers, so every global, class, reduction, extension and persistent id is refused by name. Shared nodes make
 a small pickle a large tree; rows are therefore counted, and a list of frames that occurs again is known by identity.
@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
 import pickle
 import struct
 import sys
-import zlib
 from array import array
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Never
+from typing import Any, Never
 
 MAGIC = b"TSNP"
 REFUSED = 3
@@ -177,24 +175,6 @@ def _is_private(pool: object) -> bool:
     return isinstance(pool, tuple) and any(isinstance(part, int) and part != 0 for part in pool)
 
 
-def unpacked(raw: BinaryIO, limit: int) -> BinaryIO:
-    """The pickle itself: gzip and xz are unwrapped, up to the limit."""
-    head = raw.read(6)
-    rest = raw.read()
-    if head.startswith(b"\x1f\x8b"):
-        stream = zlib.decompressobj(31)
-        data, more = stream.decompress(head + rest, limit), bool(stream.unconsumed_tail)
-    elif head.startswith(b"\xfd7zXZ\x00"):
-        opened = lzma.LZMADecompressor()
-        data = opened.decompress(head + rest, limit)
-        more = not opened.eof and not opened.needs_input
-    else:
-        return io.BytesIO(head + rest)
-    if more:
-        raise Refused(f"it unpacks to more than {limit} bytes")
-    return io.BytesIO(data)
-
-
 def limit_resources(address_space: int, cpu_s: int) -> None:
     """From here on: so much memory, so much processor time, no new file, no new process, no core dump."""
     import resource
@@ -212,19 +192,19 @@ def limit_resources(address_space: int, cpu_s: int) -> None:
 
 
 def main() -> int:
-    """Arguments: address space in bytes, processor seconds, rows, unpacked bytes."""
-    address_space, cpu_s, rows, unpacked_bytes = map(int, sys.argv[1:5])
+    """Arguments: address space in bytes, processor seconds, rows."""
+    address_space, cpu_s, rows = map(int, sys.argv[1:4])
     limit_resources(address_space, cpu_s)
     columns = Columns(rows)
     try:
-        root = ContainersOnly(unpacked(sys.stdin.buffer, unpacked_bytes)).load()
+        root = ContainersOnly(io.BytesIO(sys.stdin.buffer.read())).load()
         take(root, columns)
     except Refused as refused:
         return _refuse(str(refused))
     except MemoryError:
         columns = Columns(0)
         return _refuse(f"it needs more than {address_space} bytes of memory")
-    except (zlib.error, lzma.LZMAError, EOFError) as damaged:
+    except EOFError as damaged:
         return _refuse(f"it is cut off or damaged ({type(damaged).__name__})")
     except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as bad:
         return _refuse(f"it is no pickle of plain containers ({type(bad).__name__})")

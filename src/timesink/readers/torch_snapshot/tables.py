@@ -1,9 +1,7 @@
-"""From the child's columns to the canonical tables.
+"""A memory snapshot as the canonical tables: the unpickling child is run under a budget, its columns taken over.
 
 PyTorch writes the size that was asked for into its trace, so running totals are in requested bytes. They are anchored
 at the end, where the blocks in use are listed: going back from there survives a ring buffer that dropped old events.
-
-Run the unpickling child under its budget and take over the columns it writes.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,9 +24,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.units import NS_PER_US
-
-if TYPE_CHECKING:
-    from timesink.readers import ReadLimits
+from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
 MAGIC = b"TSNP"
 CHILD = Path(__file__).with_name("child.py")
@@ -64,7 +60,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
+class SnapshotColumns:
     """The child's columns by name (`event.size`), and its texts."""
 
     numbers: Mapping[str, Int64Array]
@@ -74,25 +70,22 @@ class Decoded:
         return self.numbers.get(name, np.empty(0, np.int64))
 
 
-def columns_of(path: Path, budget: Budget) -> Decoded:
+def columns_of(path: Path, budget: Budget) -> SnapshotColumns:
     """The snapshot's columns; `UnreadableTrace` where the child refuses it or exceeds its budget."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise UnreadableTrace(path, "it is no regular file")
     if path.stat().st_size > budget.file_bytes:
         raise UnreadableTrace(path, f"it has more than {budget.file_bytes} bytes", remedy="record fewer events")
-    limits = (budget.address_space_bytes, budget.cpu_s, budget.rows, budget.unpacked_bytes)
-    with path.open("rb") as stream:
-        try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-S", str(CHILD), *map(str, limits)],
-                stdin=stream,
-                capture_output=True,
-                timeout=budget.wall_s,
-                check=False,
-                env={},
-            )
-        except subprocess.TimeoutExpired as late:
-            raise UnreadableTrace(path, f"it takes longer than {budget.wall_s:.0f} s", remedy=REMEDY) from late
+    file = UnpackedFile(path, ReadLimits(unpacked_bytes=budget.unpacked_bytes))
+    content = b"".join(file) if file.packing else path.read_bytes()
+    if file.problem:
+        raise UnreadableTrace(path, file.problem, remedy=REMEDY)
+    limits = (budget.address_space_bytes, budget.cpu_s, budget.rows)
+    command = [sys.executable, "-I", "-S", str(CHILD), *map(str, limits)]
+    try:
+        done = subprocess.run(command, input=content, capture_output=True, timeout=budget.wall_s, check=False, env={})
+    except subprocess.TimeoutExpired as late:
+        raise UnreadableTrace(path, f"it takes longer than {budget.wall_s:.0f} s", remedy=REMEDY) from late
     if done.returncode != 0 or not done.stdout.startswith(MAGIC):
         raise UnreadableTrace(path, _why(done, budget), remedy=REMEDY)
     return _decoded(done.stdout)
@@ -112,7 +105,7 @@ def _why(done: subprocess.CompletedProcess[bytes], budget: Budget) -> str:
     return f"the process that reads it ended with status {done.returncode}"
 
 
-def _decoded(data: bytes) -> Decoded:
+def _decoded(data: bytes) -> SnapshotColumns:
     (length,) = struct.unpack_from(">Q", data, len(MAGIC))
     at = len(MAGIC) + 8
     head = json.loads(data[at : at + length])
@@ -121,7 +114,7 @@ def _decoded(data: bytes) -> Decoded:
     for name, count in head["columns"].items():
         numbers[name] = np.frombuffer(data, np.int64, count, at)
         at += 8 * count
-    return Decoded(numbers, tuple(head["texts"]))
+    return SnapshotColumns(numbers, tuple(head["texts"]))
 
 
 Columns = dict[str, Any]
@@ -130,7 +123,7 @@ ACTIVE, FREE = 0, 2  # and 1, awaiting to be freed
 MAPS, UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
 
-def trace_of(path: Path, decoded: Decoded) -> Trace:
+def trace_of(path: Path, decoded: SnapshotColumns) -> Trace:
     """The checked tables; a table whose part of the snapshot is empty is there and has no rows."""
     if not decoded["segment.address"].size and not decoded["event.addr"].size:
         raise UnreadableTrace(path, "it holds no segment and no event", remedy="take it while the program holds memory")
@@ -146,7 +139,7 @@ def trace_of(path: Path, decoded: Decoded) -> Trace:
     return Trace(str(path), tables, tuple(notes))
 
 
-def _source(path: Path, decoded: Decoded) -> Columns:
+def _source(path: Path, decoded: SnapshotColumns) -> Columns:
     times = decoded["event.time_us"]
     known = times[times > 0]
     return {
@@ -159,14 +152,14 @@ def _source(path: Path, decoded: Decoded) -> Columns:
     }
 
 
-def _named(decoded: Decoded, codes: Int64Array) -> pl.Series:
+def _named(decoded: SnapshotColumns, codes: Int64Array) -> pl.Series:
     """The texts of those numbers as categories; the empty text is null."""
     used, inverse = np.unique(codes, return_inverse=True)
     texts = [decoded.texts[code] or None for code in used]
     return pl.Series(texts, dtype=pl.String).cast(pl.Categorical()).gather(inverse.astype(np.uint32))
 
 
-def _events(decoded: Decoded, notes: list[ImportNote]) -> Columns:
+def _events(decoded: SnapshotColumns, notes: list[ImportNote]) -> Columns:
     device, size = decoded["event.device"], np.maximum(decoded["event.size"], 0)
     action = np.asarray(decoded.texts, dtype=object)[decoded["event.action"]] if device.size else np.empty(0, object)
     time_ns = _times(decoded, notes)
@@ -192,7 +185,7 @@ def _events(decoded: Decoded, notes: list[ImportNote]) -> Columns:
     }
 
 
-def _times(decoded: Decoded, notes: list[ImportNote]) -> Int64Array:
+def _times(decoded: SnapshotColumns, notes: list[ImportNote]) -> Int64Array:
     """Times that never run backwards on a device, so that order by time is the order of the trace."""
     times, device = decoded["event.time_us"], decoded["event.device"]
     if not times.size:
@@ -212,7 +205,7 @@ def _times(decoded: Decoded, notes: list[ImportNote]) -> Int64Array:
     return np.asarray(ordered * NS_PER_US)
 
 
-def _held(decoded: Decoded) -> tuple[Mapping[int, int], Mapping[int, int]]:
+def _held(decoded: SnapshotColumns) -> tuple[Mapping[int, int], Mapping[int, int]]:
     """Requested bytes in use, and reserved bytes, per device when the snapshot was taken."""
     owner = decoded["segment.device"]
     reserved = {int(d): int(decoded["segment.total_size"][owner == d].sum()) for d in np.unique(owner)}
@@ -223,7 +216,7 @@ def _held(decoded: Decoded) -> tuple[Mapping[int, int], Mapping[int, int]]:
     return held, reserved
 
 
-def _requested(decoded: Decoded) -> Int64Array:
+def _requested(decoded: SnapshotColumns) -> Int64Array:
     """What was asked for, block by block; its size where PyTorch (before 2.0) did not write it."""
     asked, size = decoded["block.requested_size"], decoded["block.size"]
     return np.where(asked < 0, size, asked)
@@ -239,7 +232,7 @@ def _totals(device: Int64Array, change: Int64Array, last: Mapping[int, int]) -> 
     return totals
 
 
-def _segments(decoded: Decoded) -> Columns:
+def _segments(decoded: SnapshotColumns) -> Columns:
     count = decoded["segment.address"].size
     free = decoded["block.state"] == FREE
     largest = np.zeros(count, np.int64)
@@ -261,7 +254,7 @@ def _segments(decoded: Decoded) -> Columns:
     }
 
 
-def _blocks(decoded: Decoded) -> Columns:
+def _blocks(decoded: SnapshotColumns) -> Columns:
     segment, state = decoded["block.segment"], decoded["block.state"]
     return {
         "rank": np.zeros(segment.size, np.int32),
@@ -275,7 +268,7 @@ def _blocks(decoded: Decoded) -> Columns:
     }
 
 
-def _marks(decoded: Decoded, notes: list[ImportNote]) -> Columns:
+def _marks(decoded: SnapshotColumns, notes: list[ImportNote]) -> Columns:
     """Stretches from START and END. Those of one name and device pair up innermost first; the rest is left out."""
     opened: dict[tuple[int, int], list[int]] = {}
     rows: list[tuple[int, int, int, int]] = []

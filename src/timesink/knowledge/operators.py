@@ -133,7 +133,7 @@ class WorkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class OperatorWork:
     """`flops` counts a multiply-add as two; `bytes` is compulsory traffic; `dtype` is the operand type (bf16, ...)."""
 
     kind: WorkKind

@@ -1,12 +1,16 @@
 """What host threads did: CUDA calls, operating-system calls, the profiler's own work, and when threads ran.
 
 Synchronisations, and the edges that cudaStreamWaitEvent draws between streams.
+
+NVTX ranges, MPI calls, library calls, and the Python lock, which nsys all records as ranges.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from timesink import _native
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (
@@ -14,25 +18,31 @@ from timesink.model.tables import (
     EVENT_WAITS,
     OS_CALLS,
     PROFILER_OVERHEAD,
+    RANGES,
     SYNCS,
     THREAD_STATES,
     THREADS,
     SyncKind,
 )
 from timesink.model.trace import ImportNote, NoteKind
-from timesink.readers.nsys import enums
+from timesink.readers.nsys import identifiers
 from timesink.readers.nsys.export import (
     CALLS,
+    CUBLAS,
     CUDA_EVENTS,
     CUDA_OVERHEAD,
+    CUDNN,
+    MPI,
+    NVTX,
     OS_RUNTIME,
     OVERHEAD,
     SCHEDULING,
     SYNCHRONISATIONS,
     THREAD_NAMES,
+    Export,
 )
-from timesink.readers.nsys.processes import process_of
-from timesink.readers.nsys.session import Session, joined, unsorted
+from timesink.readers.nsys.identifiers import UNNAMED, process_of
+from timesink.readers.nsys.session import ExportReading, combined, part_of
 
 # TRACE_PROCESS_EVENT_CUDA_RUNTIME and _DRIVER, and _OS_RUNTIME: rows of other classes are no calls. They repeat a call
 # for its back trace, or mark that profiling began and ended.
@@ -42,7 +52,7 @@ OS_CALL_CLASSES = (27,)
 _PROFILERS_OWN = (3, 4, 5)
 
 
-def api_calls(session: Session) -> pl.DataFrame:
+def api_calls(session: ExportReading) -> pl.DataFrame:
     """`api_calls`, named without CUPTI's version suffix."""
     frame = _of_class(session, session.rows(CALLS), CUDA_CALL_CLASSES, API_CALLS)
     columns = {
@@ -53,17 +63,17 @@ def api_calls(session: Session) -> pl.DataFrame:
         "correlation": frame["correlationId"],
     }
     del frame
-    return joined(API_CALLS, [unsorted(API_CALLS, columns)])
+    return combined(API_CALLS, [part_of(API_CALLS, columns)])
 
 
-def os_calls(session: Session) -> pl.DataFrame:
+def os_calls(session: ExportReading) -> pl.DataFrame:
     """`os_calls`."""
     frame = _of_class(session, session.rows(OS_RUNTIME), OS_CALL_CLASSES, OS_CALLS)
     columns = {**session.whose(frame["globalTid"]), "name": session.strings.names(frame["nameId"])}
-    return joined(OS_CALLS, [unsorted(OS_CALLS, {**columns, "start_ns": frame["start"], "end_ns": frame["end"]})])
+    return combined(OS_CALLS, [part_of(OS_CALLS, {**columns, "start_ns": frame["start"], "end_ns": frame["end"]})])
 
 
-def _of_class(session: Session, frame: pl.DataFrame, classes: tuple[int, ...], table: Table) -> pl.DataFrame:
+def _of_class(session: ExportReading, frame: pl.DataFrame, classes: tuple[int, ...], table: Table) -> pl.DataFrame:
     """The rows of these event classes, and those without one."""
     called = frame["eventClass"].is_in(classes).fill_null(True)
     if called.all():
@@ -73,21 +83,21 @@ def _of_class(session: Session, frame: pl.DataFrame, classes: tuple[int, ...], t
     return frame.filter(called)
 
 
-def profiler_overhead(session: Session) -> pl.DataFrame:
+def profiler_overhead(session: ExportReading) -> pl.DataFrame:
     """`profiler_overhead`: nsys's own rows, and those of CUPTI that are the profiler's work, not CUDA's."""
     frame = session.rows(OVERHEAD)
-    parts = [unsorted(PROFILER_OVERHEAD, _overhead(session, frame))]
+    parts = [part_of(PROFILER_OVERHEAD, _overhead(session, frame))]
     if session.has(CUDA_OVERHEAD):
         every = session.rows(CUDA_OVERHEAD)
         own = every["overheadType"].is_in(_profiler_types(session))
-        parts.append(unsorted(PROFILER_OVERHEAD, _overhead(session, every.filter(own))))
+        parts.append(part_of(PROFILER_OVERHEAD, _overhead(session, every.filter(own))))
         for name, count in session.strings.names(every.filter(~own)["nameId"]).value_counts(sort=True).iter_rows():
             message = f"overhead of CUDA itself, not of the profiler: {name}"
             session.notes.append(ImportNote(NoteKind.SKIPPED, message, count, CUDA_OVERHEAD.name))
-    return joined(PROFILER_OVERHEAD, parts)
+    return combined(PROFILER_OVERHEAD, parts)
 
 
-def _overhead(session: Session, frame: pl.DataFrame) -> dict[str, pl.Series | None]:
+def _overhead(session: ExportReading, frame: pl.DataFrame) -> dict[str, pl.Series | None]:
     return {
         **session.whose(frame["globalTid"]),
         "name": session.strings.names(frame["nameId"]),
@@ -97,12 +107,12 @@ def _overhead(session: Session, frame: pl.DataFrame) -> dict[str, pl.Series | No
     }
 
 
-def _profiler_types(session: Session) -> list[int]:
-    labels = enums.labels(session.export, "ENUM_CUPTI_OVERHEAD_TYPE")
+def _profiler_types(session: ExportReading) -> list[int]:
+    labels = identifiers.labels(session.export, "ENUM_CUPTI_OVERHEAD_TYPE")
     return sorted(number for number, label in labels.items() if "(Profiler)" in label) or list(_PROFILERS_OWN)
 
 
-def scheduled(session: Session) -> pl.DataFrame:
+def scheduled(session: ExportReading) -> pl.DataFrame:
     """Part of `thread_states`: when each thread was on a processor, and what it did between two such intervals.
 
     An interval whose other end lies outside the capture is left out. In file order, unsorted.
@@ -112,7 +122,9 @@ def scheduled(session: Session) -> pl.DataFrame:
     turns = pl.col("isSchedIn") != pl.col("isSchedIn").shift(-1)
     spans = events.with_columns(pl.col("start").shift(-1).alias("end")).filter(same & turns)
     states = {
-        number: label for number, label in enums.labels(session.export, "ENUM_SAMPLING_THREAD_STATE").items() if number
+        number: label
+        for number, label in identifiers.labels(session.export, "ENUM_SAMPLING_THREAD_STATE").items()
+        if number
     }
     away = spans["threadState"].replace_strict(states, default="Unscheduled", return_dtype=pl.String)
     running = pl.Series(["Running"]).new_from_index(0, spans.height)
@@ -122,10 +134,10 @@ def scheduled(session: Session) -> pl.DataFrame:
         "start_ns": spans["start"],
         "end_ns": spans["end"],
     }
-    return unsorted(THREAD_STATES, columns)
+    return part_of(THREAD_STATES, columns)
 
 
-def threads(session: Session, processes: frozenset[int]) -> pl.DataFrame:
+def threads(session: ExportReading, processes: frozenset[int]) -> pl.DataFrame:
     """`threads` of the processes that were traced; nsys lists those of the whole machine.
 
     A thread with several names gets the one of the lowest priority number: the program's own before the system's.
@@ -146,27 +158,27 @@ _BY_CALL = {
 }
 
 
-def syncs_and_waits(session: Session, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def syncs_and_waits(session: ExportReading, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """`syncs` and `event_waits`; `calls` is `api_calls`."""
     rows = _sync_rows(session, calls)
     columns = {name: rows[name] for name in ("rank", "process", "context", "stream", "kind", "correlation", "event_id")}
     spans = {"device": rows["deviceId"], "start_ns": rows["start"], "end_ns": rows["end"]}
-    syncs = joined(SYNCS, [unsorted(SYNCS, {**columns, **spans})])
+    syncs = combined(SYNCS, [part_of(SYNCS, {**columns, **spans})])
     return syncs, _waits(session, rows.filter(pl.col("kind") == "stream_wait_event"))
 
 
-def _sync_rows(session: Session, calls: pl.DataFrame) -> pl.DataFrame:
+def _sync_rows(session: ExportReading, calls: pl.DataFrame) -> pl.DataFrame:
     """The table with our columns, and start and name of the call that asked.
 
     Nsight Systems up to 2025.3 numbers a cudaStreamSynchronize as "stream wait"; the call's own name is believed.
     """
     frame = session.rows(SYNCHRONISATIONS)
     process = process_of(frame["globalPid"])
-    kinds = enums.sync_kinds(session.export)
+    kinds = identifiers.sync_kinds(session.export)
     frame = frame.with_columns(
         process,
         session.ranks.of(process).alias("rank"),
-        enums.as_sync(frame["syncType"].fill_null(frame["deprecatedSyncType"]), kinds).alias("stated"),
+        identifiers.as_sync(frame["syncType"].fill_null(frame["deprecatedSyncType"]), kinds).alias("stated"),
         pl.col("contextId").alias("context"),
         pl.col("streamId").replace(_NONE, None).alias("stream"),
         pl.col("eventId").replace(_NONE, None).alias("event_id"),
@@ -187,7 +199,7 @@ def _sync_rows(session: Session, calls: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(kind.alias("kind"))
 
 
-def _waits(session: Session, waits: pl.DataFrame) -> pl.DataFrame:
+def _waits(session: ExportReading, waits: pl.DataFrame) -> pl.DataFrame:
     """Each wait with the last record of its event before it (by correlation id), where that was recorded."""
     waits = waits.filter(pl.col("stream").is_not_null()).with_row_index("row")
     found = _last_records(session, waits) if session.has(CUDA_EVENTS) and waits.height else None
@@ -203,7 +215,7 @@ def _waits(session: Session, waits: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _last_records(session: Session, waits: pl.DataFrame) -> pl.DataFrame:
+def _last_records(session: ExportReading, waits: pl.DataFrame) -> pl.DataFrame:
     """Stream and correlation of the record that each wait waits for; a record after the wait cannot be it.
 
     Where both sides carry CUPTI's synchronisation id, it must agree: an event may be recorded again and again.
@@ -254,3 +266,150 @@ def _kind_of_call(names: pl.Series) -> pl.Series:
         same = pl.Series([word], dtype=SyncKind).new_from_index(0, len(texts))
         kind = same.zip_with(texts.str.contains(pattern), kind)
     return kind
+
+
+# Event types of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE): these have kept their numbers from 2021 to 2026.
+_MARK, _DOMAIN, _PUSH_POP, _START_END = 34, 75, 59, 60
+_SYMBOLS = {
+    "NvtxMark": _MARK,
+    "NvtxDomainCreate": _DOMAIN,
+    "NvtxPushPopRange": _PUSH_POP,
+    "NvtxStartEndRange": _START_END,
+}
+_GIL = r"^(?:Holding|Waiting for) GIL"
+
+
+def ranges_and_lock_states(session: ExportReading) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`ranges`, and the part of `thread_states` that nsys's Python lock trace recorded as ranges."""
+    named = _nvtx(session)
+    lock = named.filter(pl.col("lock"))
+    parts = [named.filter(~pl.col("lock")).drop("lock"), _library(session)]
+    return _nested(pl.concat(parts)), part_of(
+        THREAD_STATES,
+        {
+            **{name: lock[name] for name in ("rank", "process", "thread", "start_ns", "end_ns")},
+            "state": lock["name"],
+        },
+    )
+
+
+def _nvtx(session: ExportReading) -> pl.DataFrame:
+    frame = session.rows(NVTX)
+    kind = frame["eventType"].replace_strict(_event_types(session.export), default=None, return_dtype=pl.Int32)
+    frame = frame.with_columns(kind.alias("kind"), process_of(frame["globalTid"]), _text(session, frame).alias("name"))
+    domains = _domains(frame)
+    if marks := frame.filter(pl.col("kind") == _MARK).height:
+        session.notes.append(
+            ImportNote(NoteKind.SKIPPED, "NVTX marks have no duration and are not kept", marks, NVTX.name)
+        )
+    frame = frame.filter(pl.col("kind").is_in([_PUSH_POP, _START_END]))
+    frame = _closed(session, frame, "NVTX ranges")
+    frame = frame.join(domains, on=["process", "domainId"], how="left", maintain_order="left")
+    other = (pl.col("domainId") != 0) & pl.col("domain").is_null()
+    frame = frame.with_columns(
+        pl.when(other).then(pl.format("domain {}", "domainId")).otherwise("domain").alias("domain"),
+        lock=pl.col("name").str.contains(_GIL) & (pl.col("domainId") != 0).fill_null(False),
+    )
+    return pl.DataFrame(
+        {
+            **session.whose(frame["globalTid"]),
+            "domain": frame["domain"],
+            "name": frame["name"],
+            "start_ns": frame["start"],
+            "end_ns": frame["end"],
+            "start_end": frame["kind"] == _START_END,
+            "lock": frame["lock"],
+        }
+    )
+
+
+def _library(session: ExportReading) -> pl.DataFrame:
+    """MPI, cuBLAS and cuDNN calls as ranges of a domain of that name; exports keep them in tables of their own."""
+    parts = []
+    for source, domain in (*((source, "MPI") for source in MPI), (CUBLAS, "cuBLAS"), (CUDNN, "cuDNN")):
+        frame = _closed(session, session.rows(source), f"{domain} calls") if session.has(source) else None
+        if frame is None or not frame.height:
+            continue
+        ids = frame["textId"] if "textId" in frame.columns else frame["nameId"]
+        parts.append(
+            pl.DataFrame(
+                {
+                    **session.whose(frame["globalTid"]),
+                    "domain": pl.Series([domain]).new_from_index(0, frame.height),
+                    "name": session.strings.of(ids).fill_null(UNNAMED),
+                    "start_ns": frame["start"],
+                    "end_ns": frame["end"],
+                    "start_end": pl.Series([False]).new_from_index(0, frame.height),
+                }
+            )
+        )
+    return pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA)
+
+
+_SCHEMA = {
+    "rank": pl.Int32,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "domain": pl.String,
+    "name": pl.String,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "start_end": pl.Boolean,
+}
+
+
+def _nested(frame: pl.DataFrame) -> pl.DataFrame:
+    """`ranges` with the depth of each: how many ranges of its thread, of any domain or kind, enclose it."""
+    order = ["rank", "process", "thread", "start_ns", "end_ns"]
+    frame = frame.sort(order, descending=[False, False, False, False, True], maintain_order=True)
+    group = frame.select(pl.struct("rank", "process", "thread").rle_id()).to_series().cast(pl.Int64)
+    _, depth, _ = _native.enclose(*(_contiguous(column) for column in (group, frame["start_ns"], frame["end_ns"])))
+    columns = {name: frame[name] for name in ("rank", "process", "thread", "domain", "name", "start_ns", "end_ns")}
+    kinds = pl.Series(["push_pop", "start_end"], dtype=RANGES.columns["kind"].dtype)
+    kind = kinds.gather(frame["start_end"].cast(pl.UInt32))
+    return combined(RANGES, [part_of(RANGES, {**columns, "kind": kind, "depth": pl.Series(depth)})])
+
+
+def _contiguous(column: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.ascontiguousarray(column.to_numpy(), dtype=np.int64)
+
+
+def _text(session: ExportReading, frame: pl.DataFrame) -> pl.Series:
+    """A range's own text, else the registered string it refers to."""
+    own = frame["text"].replace("", None)
+    return own.fill_null(session.strings.of(frame["textId"])).fill_null(UNNAMED) if frame.height else own
+
+
+def _domains(frame: pl.DataFrame) -> pl.DataFrame:
+    created = frame.filter((pl.col("kind") == _DOMAIN) & (pl.col("domainId") != 0))
+    return created.select("process", "domainId", pl.col("name").alias("domain")).unique(
+        ["process", "domainId"], keep="last", maintain_order=True
+    )
+
+
+def _closed(session: ExportReading, frame: pl.DataFrame, what: str) -> pl.DataFrame:
+    """Ranges that have an end; the others were open when the capture stopped."""
+    kept = frame.drop_nulls("end")
+    if lost := frame.height - kept.height:
+        message = f"{what} that were still open when the capture ended"
+        session.notes.append(ImportNote(NoteKind.DATA_LOSS, message, lost, RANGES.name))
+    return kept
+
+
+def domain_numbers(export: Export) -> set[int]:
+    """The export's numbers of the events that name a domain."""
+    return {number for number, ours in _event_types(export).items() if ours == _DOMAIN}
+
+
+def range_numbers(export: Export) -> set[int]:
+    """The export's numbers of the two kinds of range."""
+    return {number for number, ours in _event_types(export).items() if ours in (_PUSH_POP, _START_END)}
+
+
+def _event_types(export: Export) -> dict[int, int]:
+    """The export's numbers of the event types we read, as ours."""
+    told = identifiers.symbols(export, "ENUM_NSYS_EVENT_TYPE")
+    return {
+        **{ours: ours for ours in _SYMBOLS.values()},
+        **{number: _SYMBOLS[name] for number, name in told.items() if name in _SYMBOLS},
+    }

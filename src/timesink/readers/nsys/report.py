@@ -1,4 +1,4 @@
-"""Finding `nsys`, and having it export a report."""
+"""A report's SQLite export, made by `nsys` and kept in the user's cache folder, named by the digest of the report."""
 
 from __future__ import annotations
 
@@ -7,15 +7,52 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
-from timesink.errors import MissingTool, ToolFailed
+from timesink.errors import MissingTool, ToolFailed, UnreadableTrace
+from timesink.readers.cache import digest_of
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 
 _SECONDS_TO_EXPORT = 3600.0
 _LAST_LINES = 3
+
+
+_EXPORTS_KEPT = 8
+
+
+def exported(report: Path, cache: Path | None = None) -> Path:
+    """The report's export in the cache folder, made if it is not there. `UnreadableTrace` for a raw stream, which
+    nsys itself cannot export; `MissingTool` and `ToolFailed` as `export_sqlite` has them.
+    """
+    from platformdirs import user_cache_path
+
+    if report.suffix.lower() == ".qdstrm":
+        raise UnreadableTrace(
+            report,
+            "a raw stream that nsys has not yet made a report of",
+            remedy=f"run `QdstrmImporter --input-file {report.name}`, which comes with Nsight Systems, "
+            "and give timesink the .nsys-rep file",
+        )
+    folder = cache or user_cache_path("timesink") / "nsys"
+    kept = folder / f"{digest_of(report)}.sqlite"
+    if kept.is_file():
+        os.utime(kept)
+        return kept
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="export-") as scratch:
+        export_sqlite(find_nsys(), report, Path(scratch)).replace(kept)
+    _forget_old(folder)
+    return kept
+
+
+def _forget_old(folder: Path) -> None:
+    """Keep the exports used last; each can be as large as its report several times over."""
+    exports = sorted(folder.glob("*.sqlite"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for old in exports[_EXPORTS_KEPT:]:
+        old.unlink(missing_ok=True)
 
 
 def find_nsys(environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Path | None:
@@ -39,19 +76,8 @@ def export_sqlite(nsys: Path | None, report: Path, folder: Path) -> Path:
             remedy=f"run `{_by_hand(report)}` where it is installed, and give timesink the .sqlite file",
         )
     target = folder / "export.sqlite"
-    command = [
-        str(nsys),
-        "export",
-        "--type",
-        "sqlite",
-        "--force-overwrite",
-        "true",
-        "--quiet",
-        "true",
-        "--output",
-        target.name,
-    ]
-    status, words = _run([*command, str(report.resolve())], folder)
+    options = f"--type sqlite --force-overwrite true --quiet true --output {target.name}"
+    status, words = _run([str(nsys), "export", *options.split(), str(report.resolve())], folder)
     if status == 0 and target.is_file() and target.stat().st_size:
         return target
     said = "; ".join(words[-_LAST_LINES:]) or "it said nothing"

@@ -1,0 +1,134 @@
+"""Which reader takes a file: what a reader is, and the registry of all readers.
+
+The folder is the registry: a module or package in it whose name begins with no underscore and which holds `READERS`
+reads the formats listed there. Its top level is imported before any file is recognised, so what is heavy is imported
+in `read`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from timesink.errors import UnreadableTrace
+from timesink.untrusted.unpack import ReadLimits
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+    from timesink.model.window import Window
+
+HEAD_BYTES = 4096
+_KNOWN = (
+    "give a PyTorch profiler trace (.json, .json.gz), an Nsight Systems report (.nsys-rep, .qdrep) or its export "
+    "(.sqlite, or a folder of Parquet or Arrow files), an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV "
+    "page, a PyTorch memory snapshot (.pickle), or a log of torch.compile (TORCH_TRACE, TORCH_LOGS)"
+)
+
+
+class Reader(Protocol):
+    """One file format.
+
+    `format` is its name, as `sources.format` holds it. `version` changes whenever the same bytes would give other
+    tables: the cache keys by it. A `trace` records a run of a rank; a `companion` (a compile log, a memory snapshot, a
+    kernel report) adds to the traces it is read with and claims no rank of its own. Readers of a lower `priority` are
+    asked first: 0 where the content proves the format, 1 where it only suggests it, 2 where a file name may.
+    """
+
+    format: str
+    version: int = 1
+    kind: Literal["trace", "companion"] = "trace"
+    priority: int = 0
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether the file is of this format, judged by its first 4 KiB. `head` is empty for a folder."""
+
+    def read(self, path: Path, limits: ReadLimits) -> Trace:
+        """The checked tables of the file, rank as the file says or 0; or `UnreadableTrace`."""
+
+
+class OpenedFile(Protocol):
+    """A file that was looked through once."""
+
+    @property
+    def extent_ns(self) -> tuple[int, int] | None:
+        """First and last moment, as `Trace.extent_ns` of the whole file says; None where nothing in it has a time."""
+
+    def within(self, window: Window) -> Trace:
+        """The tables that `Trace.within` leaves of the whole file, read without the rest of it."""
+
+
+@runtime_checkable
+class WindowReader(Protocol):
+    """A reader whose format has a timeline and can be read through a window of it."""
+
+    def open(self, path: Path, limits: ReadLimits) -> OpenedFile:
+        """Look the file through; or `UnreadableTrace`."""
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Every reader, in the order they are asked: by priority, then by the name of the module."""
+    names = sorted(module.name for module in iter_modules([str(Path(__file__).parent)]))
+    modules = [import_module(f"timesink.readers.{name}") for name in names if not name.startswith("_")]
+    every: list[Reader] = [reader for module in modules for reader in getattr(module, "READERS", ())]
+    return tuple(sorted(every, key=lambda reader: reader.priority))
+
+
+def reader_of(path: Path) -> Reader:
+    """The reader that takes the file, or `UnreadableTrace` that says what the file looks like."""
+    reader = _recognised(path)
+    if reader is None:
+        raise UnreadableTrace(path, _looks_like(path), remedy=_KNOWN)
+    return reader
+
+
+def head_of(path: Path) -> bytes:
+    """The first 4 KiB; empty for a folder. `UnreadableTrace` where the file cannot be opened."""
+    if path.is_dir():
+        return b""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(HEAD_BYTES)
+    except OSError as error:
+        raise UnreadableTrace(path, error.strerror or str(error), remedy="check the path") from error
+
+
+def trace_files(path: Path) -> list[Path]:
+    """The path itself, or, where it is a folder that is no export of its own, the trace files in it, by name."""
+    if not path.is_dir() or any(reader.recognises(path, b"") for reader in readers()):
+        return [path]
+    files = [file for file in sorted(path.iterdir()) if _is_trace(file)]
+    if not files:
+        raise UnreadableTrace(path, "no trace file in this folder", remedy=_KNOWN)
+    return files
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether a file of a folder is one to read: `timesink capture` leaves a manifest and a log next to its traces.
+
+    The log holds what the program printed, which may look like anything; only the compiler's messages are read from it.
+    """
+    if not path.is_file() or path.name == "manifest.json":
+        return False
+    reader = _recognised(path)
+    is_log = path.name == "log.txt" and path.with_name("manifest.json").is_file()
+    return reader is not None and (not is_log or reader.format == "torch_logs")
+
+
+def _recognised(path: Path) -> Reader | None:
+    head = head_of(path)
+    return next((reader for reader in readers() if reader.recognises(path, head)), None)
+
+
+def _looks_like(path: Path) -> str:
+    head = head_of(path)
+    if path.is_dir():
+        return "a folder that is no export timesink knows"
+    if not head:
+        return "the file is empty"
+    if head.startswith(b"version https://git-lfs.github.com/spec/"):
+        return "this is a git-LFS pointer, not the file itself (run `git lfs pull`)"
+    return f"no reader takes a file that begins with {head[:16]!r}"

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.idle.causes import CAUSES, HostActivity, IdleCause, host_activity
-from timesink.measures.idle.pieces import Pieces, cut_gaps, with_places
+from timesink.measures.idle.pieces import Pieces, cut_gaps
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import BoolArray, Int64Array
@@ -22,25 +22,12 @@ from timesink.model.trace import Trace, remembered
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
 _SCHEMA: Final = pl.Schema(
-    {
-        "rank": pl.Int32(),
-        "device": pl.Int32(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "cause": IdleCause,
-        "process": pl.Int64(),
-        "thread": pl.Int64(),
-        "call_row": pl.Int32(),
-        "sync_row": pl.Int32(),
-        "op_row": pl.Int32(),
-        "host_op_row": pl.Int32(),
-        "range_row": pl.Int32(),
-        "frame_row": pl.Int32(),
-        "call": pl.Categorical(),
-        "host_op": pl.Categorical(),
-        "range": pl.Categorical(),
-        "frame": pl.Categorical(),
-    }
+    dict.fromkeys(("rank", "device"), pl.Int32())
+    | dict.fromkeys(("start_ns", "end_ns"), pl.Int64())
+    | {"cause": IdleCause}
+    | dict.fromkeys(("process", "thread"), pl.Int64())
+    | dict.fromkeys(("call_row", "sync_row", "op_row", "host_op_row", "range_row", "frame_row"), pl.Int32())
+    | dict.fromkeys(("call", "host_op", "range", "frame"), pl.Categorical())
 )
 
 
@@ -50,8 +37,8 @@ class IdleBlame:
 
     - rank, device, start_ns, end_ns: the stretch. cause: an `IdleCause`.
     - process, thread: who kept the device waiting; null for causes on the device.
-    - call_row: row of `api_calls` that speaks for the stretch: the blocking call of `sync`, the call the thread was in,
-      or the launch of `launch_latency`; null where none.
+    - call_row: row of `api_calls` that the stretch is blamed on: the blocking call of `sync`, the call that the thread
+      was in, or the launch of `launch_latency`; null where none.
     - sync_row: row of `api_calls` of the blocking call that drained the device before this gap, whatever the stretch's
       own cause. A drain charges to `sync` as much of the restart as the host had lost by waiting; what is left would
       have kept the device waiting without the wait too, and keeps its own cause.
@@ -60,7 +47,7 @@ class IdleBlame:
     - call, host_op, range, frame: the names that go with those rows; untrusted text.
 
     `untraced` is host time in which no operator, call or frame was recorded: Python where no stacks were captured, or a
-    thread that waited. `unexplained` is said openly: the op was queued, nothing known held it, and it started late.
+    thread that waited. `unexplained` means that the op was queued, nothing known held it up, and it started late.
     """
 
     frame: pl.DataFrame
@@ -81,17 +68,9 @@ class IdleBlame:
         first, last = slice_of(self.frame, ("rank", "device"), device)
         return self.frame[first:last]
 
-    def of(self, *causes: str) -> pl.DataFrame:
-        """The stretches of these causes."""
-        return self.frame.filter(pl.col("cause").is_in(list(causes)))
-
     def ended_by(self, rows: Int64Array) -> pl.DataFrame:
         """Every stretch of the gaps that one of these device ops ended, by rows of `device_ops`."""
         return self.frame.filter(pl.col("op_row").is_in(pl.Series(rows).implode()))
-
-    def drained(self) -> pl.DataFrame:
-        """Every stretch of the gaps that followed a drain, whatever its cause: removing the waits wins no more."""
-        return self.frame.filter(pl.col("sync_row").is_not_null())
 
 
 @remembered
@@ -114,53 +93,45 @@ def _blame_rank(trace: Trace, rank: int) -> Iterator[pl.DataFrame]:
     Slices are of one device and in order, and no stretch leaves its gap, so a slice sorted is its part of the whole.
     """
     work = work_of(trace, rank)
-    activity = host_activity(trace, work, _late(trace, rank))
+    activity = host_activity(trace, work, _host_late_gaps(trace, rank))
     for gaps in device_gaps(trace).slices(rank):
-        found = with_places(gaps, work)
-        yield _named(trace, work.calls.threads, found, cut_gaps(found, work, activity), activity).sort("start_ns")
+        pieces = cut_gaps(gaps, work, activity)
+        yield _stretches(trace, work.calls.threads, gaps, pieces, activity).sort("start_ns")
 
 
-def _late(trace: Trace, rank: int) -> Intervals:
+def _host_late_gaps(trace: Trace, rank: int) -> Intervals:
     """The gaps of a rank in which the launch of the op that ended them was made."""
     parts = [gaps.filter(pl.col("launch_start_ns") > pl.col("start_ns")) for gaps in device_gaps(trace).slices(rank)]
     return Intervals.union_all(Intervals.of(late) for late in parts)
 
 
-def _named(
+def _stretches(
     trace: Trace, threads: tuple[tuple[int, int], ...], gaps: pl.DataFrame, pieces: Pieces, activity: HostActivity
 ) -> pl.DataFrame:
-    gap = gaps.select("rank", "device", "op")[pieces.gap]
+    """The pieces of some gaps as rows of `IdleBlame.frame`. `threads`: (process, thread) by number."""
+    gap = gaps.select("rank", "device", pl.col("op").alias("op_row"))[pieces.gap]
+    on_host = pieces.thread >= 0
+    rows = {
+        name: np.where(on_host, activity.by_table[table].row_at(pieces.timeline, pieces.asked_ns), -1)
+        for name, table in _PLACES.items()
+    }
+    process_thread = np.array([*threads, (-1, -1)], np.int64)[pieces.thread]
     columns: dict[str, pl.Series] = {
-        "rank": gap["rank"],
-        "device": gap["device"],
+        **gap.to_dict(),
         "start_ns": pl.Series(pieces.start_ns),
         "end_ns": pl.Series(pieces.end_ns),
         "cause": pl.Series(pieces.cause, dtype=pl.UInt8).replace_strict(
             list(range(len(CAUSES))), list(CAUSES), return_dtype=IdleCause
         ),
+        "process": _nullable(process_thread[:, 0], on_host),
+        "thread": _nullable(process_thread[:, 1], on_host),
+        "call_row": _nullable(pieces.call_row, pieces.call_row >= 0),
+        "sync_row": _nullable(pieces.sync_row, pieces.sync_row >= 0),
+        **{f"{name}_row": _nullable(row, row >= 0) for name, row in rows.items()},
+        "call": _names(trace, API_CALLS, pieces.call_row),
+        **{name: _names(trace, table, rows[name]) for name, table in _PLACES.items()},
     }
-    for place, name in enumerate(("process", "thread")):
-        ids = np.array([pair[place] for pair in threads], np.int64)
-        columns[name] = _nullable(ids[pieces.thread] if ids.size else pieces.thread, pieces.thread >= 0)
-    columns["call_row"] = _nullable(pieces.call_row, pieces.call_row >= 0)
-    columns["sync_row"] = _nullable(pieces.sync_row, pieces.sync_row >= 0)
-    columns["op_row"] = gap["op"]
-    rows = {name: _rows_around(activity, table, pieces) for name, table in _PLACES.items()}
-    columns |= {f"{name}_row": _nullable(found, found >= 0) for name, found in rows.items()}
-    columns["call"] = _names(trace, API_CALLS, pieces.call_row)
-    columns |= {name: _names(trace, table, rows[name]) for name, table in _PLACES.items()}
-    return pl.DataFrame([series.cast(_SCHEMA[name]).alias(name) for name, series in columns.items()])
-
-
-def _rows_around(activity: HostActivity, table: Table, pieces: Pieces) -> Int64Array:
-    segments = activity.by_table[table]
-    place = segments.at(pieces.timeline, pieces.asked_ns)
-    held = (place >= 0) & (pieces.thread >= 0)
-    return (
-        np.where(held, segments.row[np.maximum(place, 0)], -1)
-        if segments.row.size
-        else np.full(place.size, -1, np.int64)
-    )
+    return pl.DataFrame([columns[name].cast(dtype).alias(name) for name, dtype in _SCHEMA.items()])
 
 
 def _nullable(values: Int64Array, known: BoolArray) -> pl.Series:

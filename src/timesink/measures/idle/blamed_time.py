@@ -1,16 +1,14 @@
-"""Which idle time blocking waits are the root of: gaps behind drains, and those until the host is ahead again.
+"""Idle time of the steady steps by cause, with the place that accounts for most of it.
 
-A wait throws away the host's lead. Until it is regained, every launch comes late, and the gaps look like slow operators
-or slow Python. A replay of the dependency graph without the waits says whether they really are the root: where the host
-is too slow even without waiting, the replay wins little and the gaps keep their own causes.
+A blocking wait throws away the host's lead. Until it is regained, every launch comes late, and the gaps look like slow
+operators or slow Python. A replay of the dependency graph without the waits says whether they are the root of those
+gaps (`sync_gain`): where the host is too slow even without waiting, the replay wins little and the gaps keep their own
+causes.
 
-Idle time of the steady steps by cause, with the place that accounts for most of it.
-
-Idle time in which the host worked towards the next launch, and idle time in which it did something else.
-
-Time between operators and calls in which nothing was traced is both: framework dispatch (module calls, wrappers, and
-all of it where no operators were recorded) takes microseconds at a time, so short stretches count as dispatch and long
-ones as Python.
+Idle time in which the host worked towards the next launch (`launching_time`) is told apart from idle time in which it
+did something else (`python_time`). Untraced time between operators and calls can be either: framework dispatch (module
+calls, wrappers, and all of it where no operators were recorded) takes microseconds at a time, so short stretches count
+as dispatch and long ones as Python.
 """
 
 from __future__ import annotations
@@ -35,153 +33,32 @@ from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.nesting import slice_of
+from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US
 from timesink.whatif.changes.host import RemoveSyncs
 
-# The host is ahead again once a launch finds this many earlier ones still waiting.
+# The host is ahead again once a launch finds this many earlier ones still waiting: one or two wait by chance.
 AHEAD_BY: Final = 3
-_RESTART: Final = (*HOST_CAUSES, "launch_latency")
-# Removing the waits must win at least this share of the idle time behind them, or they are not its root.
+# Removing the waits must win at least this share of the idle time after them, or they are not its root: a replay that
+# wins less says that the host would have been late without them too.
 EFFECTIVE_RATIO: Final = 1 / 3
-
-
-# A wait behind a copy of this many bytes from or to pageable memory is part of the copy; behind fewer it hands over a
-# value.
+# A wait after a copy of this many bytes from or to pageable memory is part of the copy; after fewer it hands over a
+# value, such as a loss that is printed.
 COPIED_BYTES: Final = 65_536
+# An eager operator costs the host 5 to 20 us; three of them in a row take no more than this.
+DISPATCH_MOST_NS: Final = 60 * NS_PER_US
 
 Root = Literal["wait", "allocator", "copy_in", "copy_out"]
 _ROOTS: Final = pl.Enum(list(get_args(Root)))
 _FREES: Final = r"(?i)free"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SyncGain:
-    """`root`: for each row of the idle blame, what drained the device before it, where the host is not ahead yet:
-    a wait, a call that frees memory (allocator), or the wait of a pageable copy to the device (copy_in) or from it
-    (copy_out); null elsewhere.
-
-    Per rank: `behind_ns`, that time per kept step (all devices), and `gain_ns`, what a replay without the waits wins
-    per step; None where the trace cannot be replayed.
-    """
-
-    root: pl.Series
-    behind_ns: Mapping[int, float]
-    gain_ns: Mapping[int, float | None]
-
-    def effective(self, rank: int) -> bool:
-        """Whether the waits of a rank are the root of what lies behind them."""
-        gain = self.gain_ns.get(rank)
-        return gain is not None and gain > EFFECTIVE_RATIO * self.behind_ns[rank]
-
-    @property
-    def effective_ranks(self) -> list[int]:
-        """Ranks whose waits are worth removing."""
-        return [rank for rank in self.behind_ns if self.effective(rank)]
-
-
-@remembered
-def sync_gain(trace: Trace) -> SyncGain:
-    """Follow every drain until the host is ahead again, and replay each rank without its waits."""
-    sync_row = _behind_drains(trace)
-    frame = idle_blame(trace).frame.filter(pl.Series(sync_row >= 0))
-    behind_ns: dict[int, float] = {}
-    gain_ns: dict[int, float | None] = {}
-    windows = steps(trace).windows
-    for rank in frame["rank"].unique().sort():
-        mine = Intervals.of(frame.filter(pl.col("rank") == rank))
-        window = windows.filter(pl.col("rank") == rank)
-        covered = mine.covered_ns(window["start_ns"].to_numpy(), window["end_ns"].to_numpy())
-        behind_ns[rank] = float(covered.mean()) if covered.size else float(mine.total_ns)
-        gain_ns[rank] = max(_gains_ns(trace, rank), default=None) if behind_ns[rank] > 0 else None
-    return SyncGain(_roots(trace, sync_row), behind_ns, gain_ns)
-
-
-def _gains_ns(trace: Trace, rank: int) -> list[float]:
-    """What removing the waits wins of the profiled step: as profiled and, where a step time without the profiler is
-    known, calibrated to it.
-
-    A profiler slows the host, so that waits which cost time without it may cost none with it.
-    """
-    pricer = pricers(trace).get(rank)
-    if pricer is None:
-        return []
-    step_ns = trace.unprofiled_step_ns
-    tried = [pricer]
-    if step_ns is not None and step_ns < pricer.step_ns:
-        tried.append(calibrated_pricers(trace)[rank])
-    prices = [one.price(RemoveSyncs()) for one in tried]
-    return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]
-
-
-def _behind_drains(trace: Trace) -> Int64Array:
-    """For each stretch, the call (row of api_calls) whose drain it lies behind, or -1.
-
-    Besides the drained gaps themselves: stretches of host causes after a drain with no launch far ahead in between.
-    """
-    frame = idle_blame(trace).frame
-    ahead = launched_ahead(trace, AHEAD_BY)
-    drained = frame["sync_row"].is_not_null().to_numpy()
-    own = frame["sync_row"].fill_null(-1).to_numpy()
-    found = own.copy()
-    start = frame["start_ns"].to_numpy()
-    restart = frame["cause"].is_in(list(_RESTART)).to_numpy()
-    keys = frame.select("rank", "device").unique().sort("rank", "device")
-    for rank, device in keys.iter_rows():
-        mine = ((frame["rank"] == rank) & (frame["device"] == device)).to_numpy()
-        drains = np.flatnonzero(mine & drained)
-        place = np.searchsorted(start[drains], start[mine], side="right") - 1
-        ahead_at = _latest(ahead[rank, device], start[mine])
-        after = (place >= 0) & restart[mine]
-        if drains.size:
-            latest = drains[np.maximum(place, 0)]
-            after &= start[latest] > ahead_at
-            found[mine] = np.where((found[mine] < 0) & after, own[latest], found[mine])
-    return found
-
-
-def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
-    """What each draining call was."""
-    calls = trace.get(API_CALLS)
-    if not calls.height or not (sync_row >= 0).any():
-        return pl.Series("root", [None], dtype=_ROOTS).new_from_index(0, sync_row.size)
-    rows = np.unique(sync_row[sync_row >= 0])
-    to_device, to_host = _rows_of_copies(trace, "h2d"), _rows_of_copies(trace, "d2h")
-    kind = pl.DataFrame(
-        {
-            "sync_row": rows,
-            "allocator": matches(calls["name"].gather(rows), _FREES),
-            "copy_in": np.isin(rows - 1, to_device),
-            "copy_out": np.isin(rows - 1, to_host) | np.isin(rows, to_host),  # the copy itself blocks, or its wait does
-        }
-    )
-    root = pl.coalesce(pl.when(name).then(pl.lit(name)) for name in ("allocator", "copy_in", "copy_out"))
-    named = kind.select("sync_row", root.fill_null("wait").cast(_ROOTS).alias("root"))
-    return pl.DataFrame({"sync_row": sync_row}).join(named, on="sync_row", how="left", maintain_order="left")["root"]
-
-
-def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Int64Array:
-    """Calls that copied more than a value through pageable memory; the wait is the thread's next call."""
-    ops = trace.get(DEVICE_OPS)
-    host_side = "src_memory" if direction == "h2d" else "dst_memory"
-    data = (pl.col("copy_kind") == direction) & (pl.col(host_side) == "pageable") & (pl.col("bytes") >= COPIED_BYTES)
-    wanted = ops.select(data.fill_null(False)).to_series().to_numpy()
-    link = launch_links(trace).call
-    return np.unique(link[wanted & (link >= 0)])
-
-
-def _latest(times_ns: Int64Array, at_ns: Int64Array) -> Int64Array:
-    """The last of the sorted times at or before each instant; the least integer where there is none."""
-    place = np.searchsorted(times_ns, at_ns, side="right") - 1
-    least = np.iinfo(np.int64).min
-    return np.where(place >= 0, times_ns[np.maximum(place, 0)], least) if times_ns.size else np.full(at_ns.size, least)
-
-
-_READ: Final = (
-    "rank", "device", "start_ns", "end_ns", "cause", "process", "thread", "op_row", "call", "host_op", "range", "frame",
-)  # fmt: skip
+_RESTART: Final = (*HOST_CAUSES, "launch_latency")
+_DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
+_PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
+_LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
+_PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
+_READ: Final = ("rank", "device", "start_ns", "end_ns", "cause", "process", "op_row", *_PLACE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,15 +92,15 @@ class BlamedTime:
 
 
 def drained_time(trace: Trace, root: Root, *causes: str) -> tuple[BlamedTime, ...]:
-    """Per device: idle time that drains of one kind are the root of, outside the preparation of input; and that of
-    `causes`, wherever it lies.
+    """Per device: idle time that drains of one kind are the root of, outside the preparation of input, together with
+    that of `causes`, wherever it is.
 
-    Everything behind drains until the host is ahead again, where a replay without the waits wins it back (`sync_gain`);
-    else what the host lost by waiting, no more.
+    After a drain that is everything until the host is ahead again, where a replay without the waits wins it back
+    (`sync_gain`); otherwise what the host lost by waiting, no more.
     """
     frame = idle_blame(trace).frame.select(_READ)
-    of_root = pl.lit(sync_gain(trace).root) == root
-    waited = of_root.fill_null(False) & ((pl.col("cause") == "sync") | _rooted(trace))
+    of_root = (pl.lit(sync_gain(trace).root) == root).fill_null(False)
+    waited = of_root & ((pl.col("cause") == "sync") | _after_removable_waits(trace))
     return _blamed_of(trace, frame.filter(waited | pl.col("cause").is_in(list(causes))), preparing=False)
 
 
@@ -240,84 +117,8 @@ def blamed_time(
     if wanted is not None:
         chosen &= wanted
     if preparing is False:
-        chosen &= ~_rooted(trace)
+        chosen &= ~_after_removable_waits(trace)
     return _blamed_of(trace, frame.filter(chosen), preparing)
-
-
-def _rooted(trace: Trace) -> pl.Expr:
-    """Whether each stretch lies behind a drain, on a rank whose waits are worth removing."""
-    found = sync_gain(trace)
-    return pl.lit(found.root.is_not_null()) & pl.col("rank").is_in(found.effective_ranks)
-
-
-def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:
-    claimed = intervals_of(stretches)
-    found = []
-    for key in device_timeline(trace).by_device:
-        intervals = claimed.get(key, Intervals.none())
-        if preparing is not None:
-            wait = input_pipeline(trace).by_rank.get(key[0])
-            prepared = wait.loading if wait else Intervals.none()
-            intervals = intervals & prepared if preparing else intervals - prepared
-        found.append(_blamed(trace, key, stretches, intervals))
-    return tuple(found)
-
-
-def _blamed(trace: Trace, key: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
-    first, last = slice_of(stretches, ("rank", "device"), key)
-    mine = stretches[first:last]
-    length = intervals.covered_ns(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-    mine = mine.with_columns(pl.Series("length", length), _place_range(trace, mine["range"]))
-    mine = mine.filter(pl.col("length") > 0)
-    longest = mine.select("length", "start_ns", "op_row").sort("length", "start_ns", descending=[True, False])
-    names = ["thread", "call", "host_op", "range", "frame"]
-    place = (
-        mine.group_by(names)
-        .agg(pl.col("length").sum())
-        .with_columns(pl.col(name).cast(pl.String) for name in names[1:])
-        .sort("length", *names, descending=[True, *([False] * len(names))], nulls_last=True)
-        .head(1)
-    )
-    top: dict[str, Any] = dict.fromkeys(names) if not place.height else place.row(0, named=True)
-    held = int(place["length"].sum())
-    return BlamedTime(
-        device=key,
-        intervals=intervals,
-        per_step_ns=per_step_ns(trace, key, intervals),
-        step_ns=period_ns(trace, key),
-        period=period_name(trace),
-        host=_by_thread(mine, intervals),
-        thread=top["thread"],
-        call=top["call"],
-        host_op=top["host_op"],
-        range=top["range"],
-        frame=top["frame"],
-        place_ratio=held / max(int(length.sum()), 1),
-        rows=tuple(longest["op_row"].head(5).to_list()),
-    )
-
-
-def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
-    known = stretches.select("process", "thread", "start_ns", "end_ns").drop_nulls("thread")
-    parts = known.partition_by("process", "thread", as_dict=True, maintain_order=True)
-    return {(process, thread): Intervals.of(part) & intervals for (process, thread), part in sorted(parts.items())}
-
-
-def _place_range(trace: Trace, ranges: pl.Series) -> pl.Series:
-    """Range names as places in the program: the one that marks steps is none."""
-    marker = steps(trace).marker_name
-    if not marker:
-        return ranges
-    is_step = matches(ranges, rf"^{re.escape(marker)}#?\d*$")
-    return pl.select(pl.when(~is_step).then(ranges).alias("range")).to_series()
-
-
-# An eager operator costs the host 5 to 20 us (science 2.3); three of them in a row make no more than this.
-DISPATCH_MOST_NS: Final = 60 * NS_PER_US
-
-_DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
-_PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
-_WHOLE: Final = (*_DISPATCH, "python", "optimizer")
 
 
 def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
@@ -327,17 +128,200 @@ def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
     Python and its optimizer included: a CUDA graph takes the place of all three.
     """
     dispatch = blamed_time(trace, _DISPATCH, preparing=False, wanted=~_untraced_python())
-    python = {part.device: part.per_step_ns for part in python_time(trace)}
-    whole = {part.device: part for part in blamed_time(trace, _WHOLE, preparing=False)}
-    return tuple(whole[part.device] if part.per_step_ns > python[part.device] else part for part in dispatch)
+    python_ns = {part.device: part.per_step_ns for part in python_time(trace)}
+    launching = {part.device: part for part in blamed_time(trace, _LAUNCHING, preparing=False)}
+    return tuple(launching[part.device] if part.per_step_ns > python_ns[part.device] else part for part in dispatch)
 
 
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in Python and other host work that launches nothing, outside input and waits."""
-    known = pl.col("cause") != "untraced"
-    return blamed_time(trace, _PYTHON, preparing=False, wanted=known | _untraced_python())
+    return blamed_time(trace, _PYTHON, preparing=False, wanted=(pl.col("cause") != "untraced") | _untraced_python())
 
 
 def _untraced_python() -> pl.Expr:
     """Whether an untraced stretch is Python rather than dispatch."""
     return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= DISPATCH_MOST_NS)
+
+
+def _after_removable_waits(trace: Trace) -> pl.Expr:
+    """Whether each stretch comes after a drain, on a rank whose waits are worth removing."""
+    gain = sync_gain(trace)
+    return pl.lit(gain.root.is_not_null()) & pl.col("rank").is_in(gain.effective_ranks)
+
+
+def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:
+    by_device = intervals_of(stretches)
+    blamed = []
+    for device in device_timeline(trace).by_device:
+        intervals = by_device.get(device, Intervals.none())
+        if preparing is not None:
+            loading = input_pipeline(trace).by_rank.get(device[0])
+            prepared = loading.loading if loading else Intervals.none()
+            intervals = intervals & prepared if preparing else intervals - prepared
+        first, last = slice_of(stretches, ("rank", "device"), device)
+        blamed.append(_blamed(trace, device, stretches[first:last], intervals))
+    return tuple(blamed)
+
+
+def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
+    """The time of one device: the part of its stretches inside `intervals`."""
+    length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
+    stretches = stretches.with_columns(length, _without_step_marks(trace, stretches["range"])).filter(length > 0)
+    longest = stretches.select("length", "start_ns", "op_row").sort("length", "start_ns", descending=[True, False])
+    place = (
+        stretches.group_by(_PLACE)
+        .agg(pl.col("length").sum())
+        .with_columns(pl.col(name).cast(pl.String) for name in _PLACE[1:])
+        .sort("length", *_PLACE, descending=[True, *([False] * len(_PLACE))], nulls_last=True)
+        .head(1)
+    )
+    top: dict[str, Any] = dict.fromkeys(_PLACE) if not place.height else place.row(0, named=True)
+    return BlamedTime(
+        device=device,
+        intervals=intervals,
+        per_step_ns=per_step_ns(trace, device, intervals),
+        step_ns=period_ns(trace, device),
+        period=period_name(trace),
+        host=_by_thread(stretches, intervals),
+        place_ratio=int(place["length"].sum()) / max(int(length.sum()), 1),
+        rows=tuple(longest["op_row"].head(5).to_list()),
+        **{name: top[name] for name in _PLACE},
+    )
+
+
+def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:
+    on_host = stretches.select("process", "thread", "start_ns", "end_ns").drop_nulls("thread")
+    parts = on_host.partition_by("process", "thread", as_dict=True, maintain_order=True)
+    return {(process, thread): Intervals.of(part) & intervals for (process, thread), part in sorted(parts.items())}
+
+
+def _without_step_marks(trace: Trace, ranges: pl.Series) -> pl.Series:
+    """Range names as places in the program: a range that marks a step is no place, and becomes null."""
+    marker = steps(trace).marker_name
+    if not marker:
+        return ranges
+    is_step = matches(ranges, rf"^{re.escape(marker)}#?\d*$")
+    return pl.select(pl.when(~is_step).then(ranges).alias("range")).to_series()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SyncGain:
+    """`root`: for each row of the idle blame, what drained the device before it, where the host is not ahead yet:
+    a wait, a call that frees memory (allocator), or the wait of a pageable copy to the device (copy_in) or from it
+    (copy_out); null elsewhere.
+
+    Per rank: `behind_ns`, that time per kept step (all devices), and `gain_ns`, what a replay without the waits wins
+    per step; None where the trace cannot be replayed.
+    """
+
+    root: pl.Series
+    behind_ns: Mapping[int, float]
+    gain_ns: Mapping[int, float | None]
+
+    def effective(self, rank: int) -> bool:
+        """Whether the waits of a rank are the root of the idle time after them."""
+        gain = self.gain_ns.get(rank)
+        return gain is not None and gain > EFFECTIVE_RATIO * self.behind_ns[rank]
+
+    @property
+    def effective_ranks(self) -> list[int]:
+        """Ranks whose waits are worth removing."""
+        return [rank for rank in self.behind_ns if self.effective(rank)]
+
+
+@remembered
+def sync_gain(trace: Trace) -> SyncGain:
+    """Follow every drain until the host is ahead again, and replay each rank without its waits."""
+    sync_row = _draining_calls(trace)
+    frame = idle_blame(trace).frame.filter(pl.Series(sync_row >= 0))
+    behind_ns: dict[int, float] = {}
+    gain_ns: dict[int, float | None] = {}
+    windows = steps(trace).windows
+    for rank in frame["rank"].unique().sort():
+        idle = Intervals.of(frame.filter(pl.col("rank") == rank))
+        window = windows.filter(pl.col("rank") == rank)
+        covered = idle.covered_ns(window["start_ns"].to_numpy(), window["end_ns"].to_numpy())
+        behind_ns[rank] = float(covered.mean()) if covered.size else float(idle.total_ns)
+        gain_ns[rank] = max(_gains_ns(trace, rank), default=None) if behind_ns[rank] > 0 else None
+    return SyncGain(_roots(trace, sync_row), behind_ns, gain_ns)
+
+
+def _gains_ns(trace: Trace, rank: int) -> list[float]:
+    """What removing the waits wins of the profiled step: as profiled and, where a step time without the profiler is
+    known, calibrated to it.
+
+    A profiler slows the host, so that waits which cost time without it may cost none with it.
+    """
+    pricer = pricers(trace).get(rank)
+    if pricer is None:
+        return []
+    step_ns = trace.unprofiled_step_ns
+    pricers_to_try = [pricer]
+    if step_ns is not None and step_ns < pricer.step_ns:
+        pricers_to_try.append(calibrated_pricers(trace)[rank])
+    prices = [each.price(RemoveSyncs()) for each in pricers_to_try]
+    return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]
+
+
+def _draining_calls(trace: Trace) -> Int64Array:
+    """For each row of the idle blame, the call (row of `api_calls`) whose drain the host has not recovered from, or -1.
+
+    Stretches of drained gaps have it from the blame. A stretch of a host cause gets that of the last drain before it,
+    unless a launch that was far ahead started its work in between. With such a start at 50::
+
+        stretch from  cause     blame says  answer
+        10            sync      call 7      7
+        30            dispatch  none        7
+        60            dispatch  none        -1, the host was ahead at 50
+        70            python    none        -1
+    """
+    frame = idle_blame(trace).frame
+    ahead = launched_ahead(trace, AHEAD_BY)
+    start, draining = frame["start_ns"].to_numpy(), frame["sync_row"].fill_null(-1).to_numpy()
+    restart = frame["cause"].is_in(list(_RESTART)).to_numpy()
+    answer = draining.copy()
+    for (rank, device), first, last in key_slices(frame, ("rank", "device")):
+        drains = first + np.flatnonzero(draining[first:last] >= 0)
+        if drains.size:
+            before = np.searchsorted(start[drains], start[first:last], side="right") - 1
+            drain = drains[np.maximum(before, 0)]
+            lagging = (before >= 0) & restart[first:last]
+            lagging &= start[drain] > _latest(ahead[rank, device], start[first:last])
+            own = draining[first:last]
+            answer[first:last] = np.where((own < 0) & lagging, draining[drain], own)
+    return answer
+
+
+def _latest(times_ns: Int64Array, at_ns: Int64Array) -> Int64Array:
+    """The last of the sorted times at or before each instant; the least integer where there is none."""
+    with_none = np.concatenate(([np.iinfo(np.int64).min], times_ns))
+    return with_none[np.searchsorted(times_ns, at_ns, side="right")]
+
+
+def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
+    """What each draining call was."""
+    calls = trace.get(API_CALLS)
+    if not calls.height or not (sync_row >= 0).any():
+        return pl.Series("root", [None], dtype=_ROOTS).new_from_index(0, sync_row.size)
+    rows = np.unique(sync_row[sync_row >= 0])
+    to_device, to_host = _rows_of_copies(trace, "h2d"), _rows_of_copies(trace, "d2h")
+    kind = pl.DataFrame(
+        {
+            "sync_row": rows,
+            "allocator": matches(calls["name"].gather(rows), _FREES),
+            "copy_in": np.isin(rows - 1, to_device),
+            "copy_out": np.isin(rows - 1, to_host) | np.isin(rows, to_host),  # the copy itself blocks, or its wait does
+        }
+    )
+    root = pl.coalesce(pl.when(name).then(pl.lit(name)) for name in ("allocator", "copy_in", "copy_out"))
+    named = kind.select("sync_row", root.fill_null("wait").cast(_ROOTS).alias("root"))
+    return pl.DataFrame({"sync_row": sync_row}).join(named, on="sync_row", how="left", maintain_order="left")["root"]
+
+
+def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Int64Array:
+    """Calls that copied more than a value through pageable memory; the wait is the thread's next call."""
+    host_side = "src_memory" if direction == "h2d" else "dst_memory"
+    data = (pl.col("copy_kind") == direction) & (pl.col(host_side) == "pageable") & (pl.col("bytes") >= COPIED_BYTES)
+    copied = trace.get(DEVICE_OPS).select(data.fill_null(False)).to_series().to_numpy()
+    call = launch_links(trace).call
+    return np.unique(call[copied & (call >= 0)])

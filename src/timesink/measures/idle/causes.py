@@ -1,6 +1,7 @@
-"""What an idle device may be waiting for, and which host activity speaks for which cause.
+"""What an idle device may be waiting for, which host activity is evidence for which cause, and when each went on.
 
-What each launching thread was doing inside some windows: its innermost activity at every instant, and its cause.
+The activity of a launching thread at an instant is its innermost range, Python frame, operator or CUDA call. Its cause
+comes from its name and from those around it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFI
 from timesink.model.trace import Trace
 from timesink.whatif.graph import RankWork
 
-# In order of priority: of two that enclose an instant, the first named speaks for it, down to `logging`. Below that,
-# the innermost activity speaks for itself.
+# In order of priority: of two activities that enclose an instant, the cause named first counts, down to `logging`. From
+# `dispatch` on, the cause of the innermost activity counts.
 CAUSES: Final = (
     "profiler", "sync", "allocator", "copy_staging", "loader", "compile", "checkpoint", "garbage_collection",
     "optimizer", "logging", "dispatch", "cuda_call", "python", "untraced",
@@ -34,7 +35,7 @@ CAUSES: Final = (
 IdleCause: Final = pl.Enum(list(CAUSES))
 HOST_CAUSES: Final = CAUSES[1:14]
 CAUSE_CODE: Final = {name: code for code, name in enumerate(CAUSES)}
-SPEAKS_FOR_ITSELF: Final = CAUSE_CODE["dispatch"]
+_INNERMOST_COUNTS: Final = CAUSE_CODE["dispatch"]
 
 _BY_NAME: Final = (
     ("garbage_collection", r"(?i)Python GC|garbage.?collect|^gc[._:]|(^|[.\s/])gc\.py|<built-in method collect of"),
@@ -50,41 +51,20 @@ _BY_NAME: Final = (
 _OPERATOR_RANGE: Final = r"^(aten|autograd|torch|prims|c10d)::"
 
 
-def call_causes(names: pl.Series, stages: BoolArray) -> Int64Array:
-    """The cause each CUDA call speaks for; `stages` marks copies from or to pageable memory."""
-    kinds = call_kinds(names)
-    codes = np.full(kinds.size, CAUSE_CODE["cuda_call"], np.int64)
-    codes[np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])] = CAUSE_CODE["sync"]
-    codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE])] = CAUSE_CODE["allocator"]
-    codes[stages | (kinds == CallKind.COPY_BLOCKING)] = CAUSE_CODE["copy_staging"]
-    return codes
-
-
-def name_causes(names: pl.Series, otherwise: str) -> Int64Array:
-    """The cause that the name of an operator, a range or a frame speaks for, or `otherwise`."""
-
-    def classify(distinct: pl.Series) -> pl.Series:
-        name = pl.col("name")
-        plain = (
-            pl.when(name.str.contains(_OPERATOR_RANGE))
-            .then(pl.lit(CAUSE_CODE["dispatch"]))
-            .otherwise(pl.lit(CAUSE_CODE[otherwise]))
-        )
-        answer = plain
-        for cause, pattern in reversed(_BY_NAME):
-            answer = pl.when(name.str.contains(pattern)).then(pl.lit(CAUSE_CODE[cause])).otherwise(answer)
-        return distinct.rename("name").to_frame().select(answer.cast(pl.Int64).alias("code")).to_series()
-
-    return mapped(names, classify, pl.Int64).fill_null(CAUSE_CODE[otherwise]).to_numpy()
-
-
 # Where two of these begin and end together, the later one in this list is the inner one.
 ACTIVITY_TABLES: Final = (RANGES, FRAMES, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
+_CAUSE_OF_UNNAMED: Final = {RANGES: "untraced", FRAMES: "python", HOST_OPS: "dispatch"}
+_Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
+"""timeline, start_ns, end_ns, row, thread, cause: one entry per row of a table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Disjoint stretches in order of timeline and time, each with the row of its innermost activity and its cause."""
+    """Disjoint stretches in order of timeline and start, each with the row of its innermost activity and its cause.
+
+    `row` is a row of the activity's table; with several tables together it says nothing. `thread` numbers the
+    launching threads of the rank; `cause` is a `CAUSE_CODE`.
+    """
 
     timeline: Int64Array
     start_ns: Int64Array
@@ -93,17 +73,40 @@ class Segments:
     thread: Int64Array
     cause: Int64Array
 
-    def at(self, timeline: Int64Array, time_ns: Int64Array) -> Int64Array:
-        """The segment that holds each instant of a timeline, or -1."""
+    @classmethod
+    def of(cls, columns: _Columns) -> Segments:
+        """The innermost activity at each instant of rows that may nest, with the cause that counts there.
+
+        A frame [0, 90) of `loader` around a call [10, 40) of `cuda_call` gives three segments of cause `loader`,
+        because that has priority; a frame of `python` would leave `cuda_call` to the call::
+
+            segment   row    cause, in a loader  cause, in other Python
+            [0, 10)   frame  loader              python
+            [10, 40)  call   loader              cuda_call
+            [40, 90)  frame  loader              python
+        """
+        timeline, start_ns, end_ns, row, thread, cause = columns
+        order = np.lexsort((-end_ns, start_ns, timeline))
+        timeline, cause = timeline[order], cause[order]
+        start, end, place, highest = innermost(timeline, start_ns[order], end_ns[order], cause)
+        counted = np.where(highest < _INNERMOST_COUNTS, highest, cause[place])
+        return cls(timeline[place], start, end, row[order][place], thread[order][place], counted)
+
+    def row_at(self, timeline: Int64Array, time_ns: Int64Array) -> Int64Array:
+        """The row of the activity at each instant of a timeline, or -1.
+
+        Each timeline is shifted past the one before it, so that one search in the starts finds the last segment that
+        begins no later; it is the answer if it is on that timeline and has not ended.
+        """
         if not self.row.size or not time_ns.size:
             return np.full(time_ns.size, -1, np.int64)
         origin = min(int(self.start_ns.min()), int(time_ns.min()))
-        width = max(int(self.end_ns.max()), int(time_ns.max())) - origin + 1
-        wanted = timeline * width + time_ns - origin
-        place = np.searchsorted(self.timeline * width + self.start_ns - origin, wanted, side="right") - 1
-        held = np.maximum(place, 0)
-        inside = (place >= 0) & (self.timeline[held] == timeline) & (self.end_ns[held] > time_ns)
-        return np.where(inside, place, -1)
+        stride = max(int(self.end_ns.max()), int(time_ns.max())) - origin + 1
+        wanted = timeline * stride + time_ns - origin
+        place = np.searchsorted(self.timeline * stride + self.start_ns - origin, wanted, side="right") - 1
+        found = np.maximum(place, 0)
+        inside = (place >= 0) & (self.timeline[found] == timeline) & (self.end_ns[found] > time_ns)
+        return np.where(inside, self.row[found], -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,46 +122,35 @@ class HostActivity:
     timeline_of: Int64Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    timeline: Int64Array
-    start_ns: Int64Array
-    end_ns: Int64Array
-    row: Int64Array
-    thread: Int64Array
-    cause: Int64Array
-
-
 def host_activity(trace: Trace, work: RankWork, windows: Intervals) -> HostActivity:
     """Activity of a rank's launching threads, of the rows that touch the windows."""
-    threads = work.calls.threads
-    timeline_of = np.arange(len(threads))
+    timeline_of = np.arange(len(work.calls.threads))
     timeline_of[work.bursts.worker] = work.bursts.owner
-    parts = {table: _part(trace, table, work, timeline_of, windows) for table in ACTIVITY_TABLES}
-    joined = _Part(*(np.concatenate([getattr(p, f) for p in parts.values()]) for f in _Part.__slots__))
-    return HostActivity(_segments(joined), {table: _segments(part) for table, part in parts.items()}, timeline_of)
+    rows = {table: _activity_rows(trace, table, work, timeline_of, windows) for table in ACTIVITY_TABLES}
+    timeline, start, end, row, thread, cause = (np.concatenate(column) for column in zip(*rows.values(), strict=True))
+    together = Segments.of((timeline, start, end, row, thread, cause))
+    return HostActivity(together, {table: Segments.of(columns) for table, columns in rows.items()}, timeline_of)
 
 
-def _part(trace: Trace, table: Table, work: RankWork, timeline_of: Int64Array, windows: Intervals) -> _Part:
+def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int64Array, windows: Intervals) -> _Columns:
     """Rows of a table that touch the windows on a launching thread."""
     frame = trace.get(table)
-    number = {pair: n for n, pair in enumerate(work.calls.threads)}
+    number = {process_thread: n for n, process_thread in enumerate(work.calls.threads)}
     thread = np.full(frame.height, -1, np.int64)
-    if table is PROFILER_OVERHEAD:
-        pairs = frame.select("process", "thread").rows()
-        thread[:] = [number.get(pair, -1) for pair in pairs]
+    if table is PROFILER_OVERHEAD:  # not sorted by thread
+        thread[:] = [number.get(process_thread, -1) for process_thread in frame.select("process", "thread").rows()]
         thread[(frame["rank"] != work.rank).to_numpy()] = -1
     else:
-        for (rank, process, id_), first, last in thread_slices(frame):
+        for (rank, process, thread_id), first, last in thread_slices(frame):
             if rank == work.rank:
-                thread[first:last] = number.get((process, id_), -1)
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+                thread[first:last] = number.get((process, thread_id), -1)
     if table is RANGES:
         thread[(frame["kind"] != "push_pop").to_numpy()] = -1
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     rows = np.flatnonzero(thread >= 0)
     rows = rows[windows.covered_ns(start[rows], end[rows]) > 0]
     cause = _causes(trace, table, frame, rows)
-    return _Part(timeline_of[thread[rows]], start[rows], end[rows], rows, thread[rows], cause)
+    return timeline_of[thread[rows]], start[rows], end[rows], rows, thread[rows], cause
 
 
 def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -> Int64Array:
@@ -166,28 +158,41 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
     if table is PROFILER_OVERHEAD:
         return np.full(rows.size, CAUSE_CODE["profiler"], np.int64)
     if table is API_CALLS:
-        return call_causes(names, _pageable(trace, frame)[rows])
-    return name_causes(names, {RANGES: "untraced", FRAMES: "python", HOST_OPS: "dispatch"}[table])
+        return _call_causes(names, _pageable_copies(trace, frame)[rows])
+    return _name_causes(names, _CAUSE_OF_UNNAMED[table])
 
 
-def _pageable(trace: Trace, calls: pl.DataFrame) -> BoolArray:
-    """Calls that copied from or to pageable memory."""
+def _call_causes(names: pl.Series, pageable: BoolArray) -> Int64Array:
+    """The cause that each CUDA call is evidence for; `pageable` marks copies from or to pageable memory."""
+    kinds = call_kinds(names)
+    codes = np.full(kinds.size, CAUSE_CODE["cuda_call"], np.int64)
+    codes[np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])] = CAUSE_CODE["sync"]
+    codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE])] = CAUSE_CODE["allocator"]
+    codes[pageable | (kinds == CallKind.COPY_BLOCKING)] = CAUSE_CODE["copy_staging"]
+    return codes
+
+
+def _name_causes(names: pl.Series, otherwise: str) -> Int64Array:
+    """The cause that the name of an operator, a range or a frame is evidence for, or `otherwise`."""
+
+    def classify(distinct: pl.Series) -> pl.Series:
+        name = pl.col("name")
+        by_name = (pl.when(name.str.contains(pattern)).then(pl.lit(CAUSE_CODE[cause])) for cause, pattern in _BY_NAME)
+        operator = pl.when(name.str.contains(_OPERATOR_RANGE)).then(pl.lit(CAUSE_CODE["dispatch"]))
+        code = pl.coalesce(*by_name, operator, pl.lit(CAUSE_CODE[otherwise]))
+        return distinct.rename("name").to_frame().select(code.cast(pl.Int64).alias("code")).to_series()
+
+    return mapped(names, classify, pl.Int64).fill_null(CAUSE_CODE[otherwise]).to_numpy()
+
+
+def _pageable_copies(trace: Trace, calls: pl.DataFrame) -> BoolArray:
+    """Which calls copied from or to pageable memory, by rank and correlation."""
     ops = trace.get(DEVICE_OPS).filter((pl.col("src_memory") == "pageable") | (pl.col("dst_memory") == "pageable"))
-    if not ops.height:
-        return np.zeros(calls.height, bool)
-    ids = ops["correlation"].drop_nulls().unique()
-    copies = np.flatnonzero(np.isin(calls["correlation"].fill_null(-1).to_numpy(), ids.to_numpy()))
-    keys = calls[copies].select("rank", "correlation").with_row_index("at")
-    both = keys.join(ops.select("rank", "correlation").unique(), on=["rank", "correlation"], how="semi")
-    answer = np.zeros(calls.height, bool)
-    answer[copies[both["at"].to_numpy()]] = True
-    return answer
-
-
-def _segments(part: _Part) -> Segments:
-    """Innermost activity at each instant; above `dispatch` the enclosing activity of highest priority speaks."""
-    order = np.lexsort((-part.end_ns, part.start_ns, part.timeline))
-    timeline, cause = part.timeline[order], part.cause[order]
-    start, end, at, top = innermost(timeline, part.start_ns[order], part.end_ns[order], cause)
-    spoken = np.where(top < SPEAKS_FOR_ITSELF, top, cause[at])
-    return Segments(timeline[at], start, end, part.row[order][at], part.thread[order][at], spoken)
+    pageable = np.zeros(calls.height, np.bool_)
+    if ops.height:
+        ids = ops["correlation"].drop_nulls().unique()
+        candidates = np.flatnonzero(np.isin(calls["correlation"].fill_null(-1).to_numpy(), ids.to_numpy()))
+        key = ["rank", "correlation"]
+        rows = calls[candidates].select(key).with_columns(pl.Series("row", candidates))
+        pageable[rows.join(ops.select(key).unique(), on=key, how="semi")["row"].to_numpy()] = True
+    return pageable

@@ -1,14 +1,11 @@
 """Loading data on threads that launch GPU work: how long it takes, and how long a GPU idles meanwhile.
 
-Loading is what says so by name: PyTorch's DataLoader ranges and frames, and ranges or operators called like it. Where
-no name of a rank does, the host work before the copy that brings each step's batch stands for it (`staging.py`).
-
-Input preparation that carries no name: host work at the head of a step, up to the copy that brings the batch.
-
-A step whose first device work is a copy from host memory began by making what it copies. That stretch, from the step's
-mark to the last such copy call before any other launch, less CUDA calls inside it, is taken for input preparation. It
-is an inference: a program that logs or polls there has that counted too. Steps known by their kernels only have no mark
-on the host, and a copy later in a step (a scalar, a mask) is no batch: neither yields anything.
+Loading is what its name says is loading: PyTorch's DataLoader ranges and frames, and ranges or operators named alike.
+Where no name of a rank does, the host work at the head of a step, up to the copy that brings the batch, is taken for
+it: a step whose first device work is a copy from host memory began by making what it copies. That stretch goes from the
+step's mark to the last such copy call before any other launch, less the CUDA calls inside it. It is an inference: a
+program that logs or polls there has that counted too. Steps known by their kernels only have no mark on the host, and a
+copy later in a step (a scalar, a mask) is no batch: neither yields anything.
 """
 
 from __future__ import annotations
@@ -30,60 +27,6 @@ from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
-_STAGING_THREAD: Final = ("rank", "process", "thread")
-_PROCESS: Final = ("rank", "process")
-
-
-@remembered
-def staged_input(trace: Trace) -> Mapping[tuple[int, int, int], Intervals]:
-    """Inferred input preparation by (rank, process, thread), the thread being the one that copies."""
-    found = step_marks(trace)
-    if found.marker in (None, StepMarker.KERNEL_PATTERN):
-        return {}
-    heads = _heads(found.frame, _launching_calls(trace))
-    calls = trace.get(API_CALLS)
-    stretches: dict[tuple[int, int, int], Intervals] = {}
-    for key, part in sorted(heads.partition_by(_STAGING_THREAD, as_dict=True, maintain_order=True).items()):
-        whole = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
-        mine = calls.filter(
-            pl.all_horizontal(pl.col(name) == value for name, value in zip(_STAGING_THREAD, key, strict=True))
-        )
-        stretches[int(key[0]), int(key[1]), int(key[2])] = whole - Intervals.of(mine)
-    return stretches
-
-
-def _launching_calls(trace: Trace) -> pl.DataFrame:
-    """Calls that launched device work, by start; `brings` says that all of it was copied from host memory."""
-    ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
-    from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
-    brings = np.ones(calls.height, np.bool_)
-    brings[links.call[links.linked & ~from_host]] = False
-    launching = calls.select(*_STAGING_THREAD, "start_ns").with_columns(pl.Series("brings", brings))
-    return launching.filter(pl.Series(links.launching(calls.height))).sort("start_ns", maintain_order=True)
-
-
-def _heads(steps: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """rank, process, thread, host_start_ns, copy_start_ns of each step that begins with copies from host memory."""
-    placed = calls.join_asof(
-        steps.select(*_PROCESS, "step", "host_start_ns", "host_end_ns").sort("host_start_ns"),
-        left_on="start_ns",
-        right_on="host_start_ns",
-        by=_PROCESS,
-        check_sortedness=False,
-    ).filter(pl.col("start_ns") < pl.col("host_end_ns"))
-    in_head = pl.col("brings").cast(pl.Int8).cum_min().over(*_PROCESS, "step") == 1
-    return (
-        placed.filter(in_head)
-        .group_by(*_PROCESS, "step")
-        .agg(
-            pl.col("thread").last(),
-            pl.col("host_start_ns").first(),
-            pl.col("start_ns").last().alias("copy_start_ns"),
-        )
-        .sort(*_PROCESS, "step")
-    )
-
-
 LOADING_NAME: Final = (
     r"(?i)enumerate\(DataLoader\)|DataLoaderIter|data_?loader"
     r"|(^|[^a-z])(data|input|batch|sample)s?[ _.-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
@@ -92,24 +35,26 @@ LOADING_NAME: Final = (
     r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$"
 )
 LOADING_FRAME: Final = r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)$"
-OPERATOR_NAME: Final = r"^[A-Za-z_]\w*::"  # aten::, c10d:: and their like: no operator of a framework loads data
+OPERATOR_NAME: Final = r"^[A-Za-z_]\w*::"  # aten::, c10d:: and so on: no operator of a framework loads data
 
-_THREAD = ("rank", "process", "thread")
-_SCHEMA = {
-    "rank": pl.Int32,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "name": pl.String,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-}
+_THREAD: Final = ("rank", "process", "thread")
+_SCHEMA: Final = pl.Schema(
+    {
+        "rank": pl.Int32(),
+        "process": pl.Int64(),
+        "thread": pl.Int64(),
+        "name": pl.String(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankInput:
     """One rank: `loading` is the union of its data loading on launching threads.
 
-    `count` ranges or stretches make it up. `name` is the range with the most time, None where loading carries no name
+    It has `count` ranges or stretches. `name` is the range with the most time, None where loading carries no name
     and is inferred from the copy that ends it; `thread` is the thread with the most. `per_step_ns` is loading
     time inside the host intervals of kept steps, per step; None without steps. `idle` is, per device, the idle time
     inside loading: a bound on what faster loading could win back, since the GPU may have had another reason to wait.
@@ -163,44 +108,80 @@ class InputPipeline:
 @remembered
 def input_pipeline(trace: Trace) -> InputPipeline:
     """Find data loading, and the idle time it coincides with."""
-    found = _named_rows(trace)
-    launching = _launching_threads(trace)
-    named = found.join(launching, on=_THREAD, how="semi", maintain_order="left") if launching.height else found
-    rows = pl.concat([named, _inferred_rows(trace).join(named, on="rank", how="anti")]).sort(
-        *_THREAD, "start_ns", "end_ns", "name"
-    )
-    ranks = rows["rank"].unique().sort()
+    everywhere, launching = _named_rows(trace), _launching_threads(trace)
+    named = everywhere
+    if launching.height:
+        named = everywhere.join(launching, on=_THREAD, how="semi", maintain_order="left")
+    rows = pl.concat([named, _inferred_rows(trace).join(named, on="rank", how="anti")])
+    rows = rows.sort(*_THREAD, "start_ns", "end_ns", "name")
     return InputPipeline(
-        by_rank={rank: _rank(trace, rank, rows.filter(pl.col("rank") == rank)) for rank in ranks},
+        by_rank={
+            rank: _rank(trace, rank, rows.filter(pl.col("rank") == rank)) for rank in rows["rank"].unique().sort()
+        },
         frame=rows,
-        elsewhere_count=found.height - named.height,
+        elsewhere_count=everywhere.height - named.height,
         threads_known=bool(launching.height),
     )
 
 
 def _named_rows(trace: Trace) -> pl.DataFrame:
-    tables = ((RANGES, LOADING_NAME), (HOST_OPS, LOADING_NAME), (FRAMES, LOADING_FRAME))
-    frames = [(trace.get(table), pattern) for table, pattern in tables]
-    parts = [
-        frame.filter(matches(frame["name"], pattern) & ~matches(frame["name"], OPERATOR_NAME)).select(
-            *_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"
-        )
-        for frame, pattern in frames
-    ]
-    return pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
+    parts = [pl.DataFrame(schema=_SCHEMA)]
+    for table, pattern in ((RANGES, LOADING_NAME), (HOST_OPS, LOADING_NAME), (FRAMES, LOADING_FRAME)):
+        frame = trace.get(table)
+        loading = frame.filter(matches(frame["name"], pattern) & ~matches(frame["name"], OPERATOR_NAME))
+        parts.append(loading.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
+    return pl.concat(parts)
 
 
 def _inferred_rows(trace: Trace) -> pl.DataFrame:
-    parts = [
-        pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns}).select(
-            *(pl.lit(value, _SCHEMA[name]).alias(name) for name, value in zip(_THREAD, thread, strict=True)),
-            pl.lit(None, pl.String).alias("name"),
-            "start_ns",
-            "end_ns",
-        )
-        for thread, stretches in staged_input(trace).items()
-    ]
-    return pl.concat([pl.DataFrame(schema=_SCHEMA), *parts])
+    """Stretches at the heads of steps, less CUDA calls; the thread is the one that copies."""
+    parts = [pl.DataFrame(schema=_SCHEMA)]
+    if step_marks(trace).marker not in (None, StepMarker.KERNEL_PATTERN):
+        heads, calls = _heads(step_marks(trace).frame, _launching_calls(trace)), trace.get(API_CALLS)
+        for key, part in heads.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
+            thread = dict(zip(_THREAD, key, strict=True))
+            head = Intervals.union_of(part["host_start_ns"].to_numpy(), part["copy_start_ns"].to_numpy())
+            stretches = head - Intervals.of(calls.filter(**thread))
+            rows = pl.DataFrame({"start_ns": stretches.start_ns, "end_ns": stretches.end_ns})
+            rows = rows.with_columns(name=None, **{column: pl.lit(value) for column, value in thread.items()})
+            parts.append(rows.select(_SCHEMA.names()).cast(_SCHEMA))
+    return pl.concat(parts)
+
+
+def _launching_calls(trace: Trace) -> pl.DataFrame:
+    """Calls that launched device work, by start; `brings` says that all of it was copied from host memory."""
+    ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
+    from_host = ((ops["kind"] == "copy") & (ops["copy_kind"] == "h2d")).fill_null(False).to_numpy()
+    brings = np.ones(calls.height, np.bool_)
+    brings[links.call[links.linked & ~from_host]] = False
+    launching = calls.select(*_THREAD, "start_ns").with_columns(pl.Series("brings", brings))
+    return launching.filter(pl.Series(links.launching(calls.height))).sort("start_ns", maintain_order=True)
+
+
+def _heads(step_frame: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """rank, process, thread, host_start_ns, copy_start_ns of each step that begins with copies from host memory.
+
+    The last call of the unbroken run of copies at a step's begin ends its head; of a step from 0 with these calls the
+    head is [0, 40), whatever is copied after the kernel::
+
+        call starts  brings
+        30           true
+        40           true, the end of the head
+        55           false, a kernel
+        60           true, no batch
+    """
+    step = (*_THREAD[:2], "step")
+    in_step = calls.join_asof(
+        step_frame.select(*step, "host_start_ns", "host_end_ns").sort("host_start_ns"),
+        left_on="start_ns",
+        right_on="host_start_ns",
+        by=_THREAD[:2],
+        check_sortedness=False,
+    ).filter(pl.col("start_ns") < pl.col("host_end_ns"))
+    heads = in_step.filter(pl.col("brings").cast(pl.Int8).cum_min().over(step) == 1).group_by(step)
+    return heads.agg(
+        pl.col("thread").last(), pl.col("host_start_ns").first(), pl.col("start_ns").last().alias("copy_start_ns")
+    )
 
 
 def _launching_threads(trace: Trace) -> pl.DataFrame:

@@ -1,4 +1,17 @@
-"""Gaps cut into stretches of one cause each, by what bound the op that ended the gap."""
+"""Gaps cut into stretches of one cause each, by what the op that ended the gap had to wait for.
+
+Of a gap from `start` to `end`, ended by an op that was launched within it, the parts are in this order, any of them
+possibly empty::
+
+    sync                            from the start: what a blocking call, now over, cost the host
+    the host's activity, untraced   up to the start of the launch call
+    launch_latency                  up to the latest that a launch onto an idle device usually takes
+    cuda_call                       up to the return of the launch call, where it takes longer than that
+    dependency_*                    up to the end of the last op that the launched one waits for
+    kernel_gap, graph_gap or unexplained   the rest
+
+An op that was launched before the gap, or as part of a graph, has no parts before the dependency.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +21,26 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.idle.causes import CAUSE_CODE, HostActivity, Segments
+from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray
 from timesink.model.tables import API_CALLS
 from timesink.whatif.graph import RankWork
 
 # A drain ends this soon after the release at most: the gap may begin later, with unrelated work of another stream.
 _DRAIN_SLACK_NS: Final = 20_000
-# A queued op behind its predecessor: gaps up to the late quantile of such gaps, held within these bounds, are ordinary.
+# An op that waits in a queue starts some microseconds after its predecessor ends. Gaps up to the late quantile of such
+# gaps in the trace are ordinary; the bounds hold where the trace has few of them, or mostly strange ones.
 _ORDINARY_GAP_NS: Final = (3_000, 10_000)
 _CLASS_CAUSE: Final = ("dependency_compute", "dependency_communication", "dependency_copy")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """One entry per stretch. `gap` numbers the gaps; `thread`, `call_row` and `sync_row` are -1 where there is none.
+    """Stretches of gaps, one entry each. Times in ns; numbers and rows are -1 where there is none.
 
-    `asked_ns` is the instant at which names are looked up on `timeline`.
+    `gap` numbers the gaps that were cut and `cause` is a `CAUSE_CODE`. `thread` is the launching thread that kept the
+    device waiting; `call_row` and `sync_row` are rows of `api_calls`: the call that the stretch is blamed on, and the
+    blocking call that drained the device before the gap. Names are looked up at `asked_ns` on `timeline`.
     """
 
     gap: IntArray
@@ -38,224 +54,247 @@ class Pieces:
     asked_ns: IntArray
 
     @classmethod
-    def joined(cls, parts: list[Pieces]) -> Pieces:
-        """All parts, one after another."""
-        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__slots__))
-
-    def taken(self, keep: BoolArray | IntArray) -> Pieces:
-        """The chosen entries."""
-        return Pieces(*(getattr(self, name)[keep] for name in Pieces.__slots__))
+    def concatenate(cls, parts: list[Pieces]) -> Pieces:
+        """All parts, one after another, without the stretches that have no length."""
+        full = [np.flatnonzero(part.end_ns > part.start_ns) for part in parts]
+        return cls(
+            *(
+                np.concatenate([getattr(part, name)[rows] for part, rows in zip(parts, full, strict=True)])
+                for name in cls.__slots__
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gaps:
-    """What is known of each gap: bounds, the call (number, -1 unknown) and block of the op that ended it."""
+    """One entry per gap: its bounds, and the op that ended it with its block and its launch.
+
+    `op`, `call`, `block` and `thread` are numbers within the rank's work, -1 where not recorded; `launch_ns` is the
+    start of the call, -1 likewise. `in_graph`: the op is not the first of its graph launch, so that no launch could
+    have come in between. `launched`: the launch is recorded and is the op's own. `host_end_ns` is the end of the host's
+    part: the start of the call, within the gap; the start of the gap where it was not launched so.
+    """
 
     start_ns: IntArray
     end_ns: IntArray
+    op: IntArray
     call: IntArray
     block: IntArray
-    op: IntArray
     launch_ns: IntArray
     thread: IntArray
     timeline: IntArray
+    in_graph: BoolArray
+    launched: BoolArray
+    host_end_ns: IntArray
+
+    @classmethod
+    def of(cls, gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> _Gaps:
+        start, end = gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy()
+        op = work.ops.places_of(gaps["op"].to_numpy()).astype(np.int64)
+        call, block = work.ops.call[op], work.ops.block[op]
+        launch, thread = _value_at(work.calls.start_ns, call), _value_at(work.calls.thread, call)
+        in_graph = end > work.blocks.start_ns[block]
+        launched = (call >= 0) & ~in_graph
+        host_end = np.where(launched, np.clip(launch, start, end), start)
+        timeline = _value_at(activity.timeline_of, thread)
+        return cls(start, end, op, call, block, launch, thread, timeline, in_graph, launched, host_end)
+
+
+def _value_at(values: IntArray, index: IntArray) -> IntArray:
+    """The value at each index; -1 for index -1. [5, 6] at [1, -1, 0] is [6, -1, 5]."""
+    return np.where(index >= 0, values[np.maximum(index, 0)], -1) if values.size else np.full(index.size, -1, np.int64)
 
 
 def cut_gaps(gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> Pieces:
-    """Cut every gap, placed before: host part, launch latency, dependency, and what is left on the device."""
-    known = _known(gaps, work, activity)
-    host_end = np.clip(known.launch_ns, known.start_ns, known.end_ns)
-    host_end = np.where((known.call >= 0) & ~_inside_graph(known, work), host_end, known.start_ns)
-    sync_call, sync_end = _drains(known, work, activity, host_end)
-    sync_row = np.where(sync_call >= 0, work.calls.row[np.maximum(sync_call, 0)], -1) if len(work.calls) else sync_call
-    parts = [
-        _sync_parts(known, work, sync_call, sync_end, sync_row),
-        _host_parts(known, activity, np.maximum(sync_end, known.start_ns), host_end, sync_row),
-        *_device_parts(known, work, host_end, sync_row),
-    ]
-    return Pieces.joined([part.taken(np.flatnonzero(part.end_ns > part.start_ns)) for part in parts])
+    """Cut every gap of a rank, given as `device_gaps` has them, into stretches of one cause."""
+    known = _Gaps.of(gaps, work, activity)
+    sync_call, sync_end = _drains(known, work, activity)
+    sync_row = _value_at(work.calls.row, sync_call)
+    return Pieces.concatenate(
+        [
+            _sync_part(known, work, sync_call, sync_end),
+            *_host_parts(known, activity, sync_end, sync_row),
+            *_device_parts(known, work, sync_row),
+        ]
+    )
 
 
-def with_places(gaps: pl.DataFrame, work: RankWork) -> pl.DataFrame:
-    """The gaps with `place`: the op that ended each, by its place among the rank's ops."""
-    place = work.ops.places_of(gaps["op"].to_numpy())
-    return gaps.with_columns(pl.Series("place", place, pl.Int64))
-
-
-def _known(gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> _Gaps:
-    ops, calls = work.ops, work.calls
-    op = gaps["place"].to_numpy()
-    call = ops.call[op]
-    some = np.maximum(call, 0)
-    nothing = np.full(call.size, -1, np.int64)
-    launch = np.where(call >= 0, calls.start_ns[some], -1) if len(calls) else nothing
-    thread = np.where(call >= 0, calls.thread[some], -1) if len(calls) else nothing
-    timeline = np.where(thread >= 0, activity.timeline_of[np.maximum(thread, 0)], -1) if len(calls) else nothing
-    return _Gaps(
-        gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy(), call, ops.block[op], op, launch, thread, timeline
-    )  # fmt: skip
-
-
-def _inside_graph(known: _Gaps, work: RankWork) -> BoolArray:
-    """The op that ended the gap is not the first of its graph launch: no launch could have come in between."""
-    return known.end_ns > work.blocks.start_ns[known.block]
-
-
-def _drains(known: _Gaps, work: RankWork, activity: HostActivity, host_end: IntArray) -> tuple[IntArray, IntArray]:
-    """The call whose wait drained the device before each gap (-1: none), and how far the restart is charged to it.
+def _drains(known: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArray, IntArray]:
+    """The call whose wait drained the device before each gap (-1: none), and until when the gap is charged to it.
 
     Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
-    after the call returned, is the wait's doing. What the host needs beyond it would keep the device idle anyway.
+    after the call returned, is the wait's doing. What the host needs beyond it would keep the device idle anyway. Such
+    a call is released by work that ends up to `_DRAIN_SLACK_NS` before the gap, and returns before the next launch. For
+    a gap [100, 190) with the launch at 180::
+
+        waits from  released at  returns at  charged until
+        40          100          105         165 = 105 + 60 that the host lost
+        90          100          105         115
+        10          100          105         180, no further than the launch
+        110         100          120         none: it did not wait for that work
     """
-    found, until = np.full(known.start_ns.size, -1, np.int64), known.start_ns.copy()
-    calls, releases = work.calls, work.releases
-    if not releases.call.size:
-        return found, until
-    released = work.blocks.end_ns[releases.block]
-    if not known.start_ns.size:
-        return found, until
+    calls, releases, blocks = work.calls, work.releases, work.blocks
+    drain, until = np.full(known.start_ns.size, -1, np.int64), known.start_ns.copy()
+    if not releases.call.size or not known.start_ns.size:
+        return drain, until
+    released = blocks.end_ns[releases.block]
     near = (released >= known.start_ns.min() - _DRAIN_SLACK_NS) & (released <= known.start_ns.max())
-    device = work.ops.device[work.blocks.op[releases.block]]
     waited = np.flatnonzero(near & (calls.start_ns[releases.call] < released))
-    gap_device = work.ops.device[known.op]
-    for number in np.unique(gap_device):
-        mine = np.flatnonzero(gap_device == number)
-        pool = waited[device[waited] == number]
-        pool = pool[np.lexsort((calls.end_ns[releases.call[pool]], released[pool]))]
-        if not pool.size:
+    release_device, gap_device = work.ops.device[blocks.op[releases.block]], work.ops.device[known.op]
+    for device in np.unique(gap_device):
+        gap = np.flatnonzero(gap_device == device)
+        candidates = waited[release_device[waited] == device]
+        candidates = candidates[np.lexsort((calls.end_ns[releases.call[candidates]], released[candidates]))]
+        if not candidates.size:
             continue
-        place = np.searchsorted(released[pool], known.start_ns[mine], side="right") - 1
-        pair = pool[np.maximum(place, 0)]
-        call = releases.call[pair]
-        drains = (place >= 0) & (known.start_ns[mine] - released[pair] <= _DRAIN_SLACK_NS)
-        drains &= calls.end_ns[call] <= host_end[mine]
-        drains &= activity.timeline_of[calls.thread[call]] == known.timeline[mine]
-        drained = mine[drains]
-        lost = released[pair[drains]] - calls.start_ns[call[drains]]
-        returned = np.maximum(calls.end_ns[call[drains]], known.start_ns[drained])
-        found[drained], until[drained] = call[drains], np.minimum(returned + lost, host_end[drained])
-    return found, until
+        before = np.searchsorted(released[candidates], known.start_ns[gap], side="right") - 1
+        release = candidates[np.maximum(before, 0)]  # the last one before the gap began
+        call = releases.call[release]
+        drains = (before >= 0) & (known.start_ns[gap] - released[release] <= _DRAIN_SLACK_NS)
+        drains &= calls.end_ns[call] <= known.host_end_ns[gap]
+        drains &= activity.timeline_of[calls.thread[call]] == known.timeline[gap]
+        gap, call, lost = gap[drains], call[drains], (released[release] - calls.start_ns[call])[drains]
+        returned = np.maximum(calls.end_ns[call], known.start_ns[gap])
+        drain[gap], until[gap] = call, np.minimum(returned + lost, known.host_end_ns[gap])
+    return drain, until
 
 
-def _sync_parts(known: _Gaps, work: RankWork, call: IntArray, until: IntArray, sync_row: IntArray) -> Pieces:
-    gap = np.flatnonzero(call >= 0)
-    calls = work.calls
-    thread = calls.thread[call[gap]]
+def _sync_part(known: _Gaps, work: RankWork, sync_call: IntArray, sync_end: IntArray) -> Pieces:
+    """The start of each drained gap. Names are looked up where the blocking call was made."""
+    gap = np.flatnonzero(sync_call >= 0)
+    call, row = sync_call[gap], work.calls.row[sync_call[gap]]
+    cause = np.full(gap.size, CAUSE_CODE["sync"], np.int64)
     return Pieces(
-        gap, known.start_ns[gap], until[gap], np.full(gap.size, CAUSE_CODE["sync"], np.int64), known.timeline[gap],
-        thread, sync_row[gap], sync_row[gap], calls.start_ns[call[gap]],
+        gap, known.start_ns[gap], sync_end[gap], cause, known.timeline[gap], work.calls.thread[call], row, row,
+        work.calls.start_ns[call],
     )  # fmt: skip
 
 
-def _host_parts(known: _Gaps, activity: HostActivity, start: IntArray, end: IntArray, sync_row: IntArray) -> Pieces:
-    """The stretch of each gap before its launch, split by the innermost activity of the launching thread."""
-    gap = np.flatnonzero(end > start)
-    segments = activity.all
-    first, count = _overlapping(
-        segments.timeline, (segments.start_ns, segments.end_ns), known.timeline[gap], (start[gap], end[gap])
-    )
-    owner = np.repeat(np.arange(gap.size), count)
-    place = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count) + first[owner]
-    seg_start = np.maximum(segments.start_ns[place], start[gap[owner]])
-    seg_end = np.minimum(segments.end_ns[place], end[gap[owner]])
-    call_segments = activity.by_table[API_CALLS]
-    filled = Pieces(
-        gap[owner], seg_start, seg_end, segments.cause[place], segments.timeline[place], segments.thread[place],
-        _call_rows(call_segments, segments.timeline[place], seg_start), sync_row[gap[owner]], seg_start,
+def _host_parts(known: _Gaps, activity: HostActivity, start: IntArray, sync_row: IntArray) -> list[Pieces]:
+    """The stretch of each gap from `start` to the launch, split by the innermost activity of the launching thread.
+
+    First every segment of activity that overlaps the stretch, cut to it; then the holes in which nothing was traced.
+    For the holes the segments of a gap are sorted together with two segments of no length, at the start and the end of
+    the stretch; each hole goes from the right of a row to the left of the next. A stretch [0, 100) with two segments::
+
+        left  right  hole up to the next row
+        0     0      [0, 10)
+        10    40     [40, 40), without length
+        40    70     [70, 100)
+        100   100    none, the next row is another gap's
+    """
+    gap, segments = np.flatnonzero(known.host_end_ns > start), activity.all
+    start, end, timeline = start[gap], known.host_end_ns[gap], known.timeline[gap]
+    first, count = _overlapping((segments.timeline, segments.start_ns, segments.end_ns), (timeline, start, end))
+    owner = np.repeat(np.arange(gap.size), count)  # place in `gap` of each piece
+    segment = first[owner] + np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
+    left = np.maximum(segments.start_ns[segment], start[owner])
+    right = np.minimum(segments.end_ns[segment], end[owner])
+    traced = Pieces(
+        gap[owner], left, right, segments.cause[segment], segments.timeline[segment], segments.thread[segment],
+        activity.by_table[API_CALLS].row_at(segments.timeline[segment], left), sync_row[gap[owner]], left,
     )  # fmt: skip
-    # what lies between two segments of a gap, before the first and after the last, is untraced
-    bounds_owner = np.concatenate((owner, np.arange(gap.size), np.arange(gap.size)))
-    left = np.concatenate((seg_start, end[gap], start[gap]))
-    right = np.concatenate((seg_end, end[gap], start[gap]))
-    order = np.lexsort((right, left, bounds_owner))
-    bounds_owner, left, right = bounds_owner[order], left[order], right[order]
-    same = bounds_owner[1:] == bounds_owner[:-1]
-    hole_gap = gap[bounds_owner[1:][same]]
-    none = np.full(hole_gap.size, -1, np.int64)
-    holes = Pieces(
-        hole_gap, right[:-1][same], left[1:][same], np.full(hole_gap.size, CAUSE_CODE["untraced"], np.int64),
-        known.timeline[hole_gap], known.thread[hole_gap], none, sync_row[hole_gap], right[:-1][same],
+    owner = np.concatenate((owner, np.arange(gap.size), np.arange(gap.size)))
+    left, right = np.concatenate((left, end, start)), np.concatenate((right, end, start))
+    order = np.lexsort((right, left, owner))
+    owner, left, right = owner[order], left[order], right[order]
+    followed = np.flatnonzero(owner[1:] == owner[:-1])
+    hole, none = gap[owner[followed]], np.full(followed.size, -1, np.int64)
+    untraced = Pieces(
+        hole, right[followed], left[followed + 1], np.full(hole.size, CAUSE_CODE["untraced"], np.int64),
+        known.timeline[hole], known.thread[hole], none, sync_row[hole], right[followed],
     )  # fmt: skip
-    return Pieces.joined([filled, holes])
+    return [traced, untraced]
 
 
 def _overlapping(
-    timeline: IntArray, segment: tuple[IntArray, IntArray], wanted: IntArray, window: tuple[IntArray, IntArray]
+    segments: tuple[IntArray, IntArray, IntArray], windows: tuple[IntArray, IntArray, IntArray]
 ) -> tuple[IntArray, IntArray]:
-    """For each window, the first segment of its timeline that overlaps it, and how many do."""
+    """For each window, the first segment of its timeline that overlaps it, and how many do.
+
+    Both are given as (timeline, start, end). Segments are disjoint and in order of timeline and start, so shifting each
+    timeline past the one before it makes one sorted sequence to search. With these segments, the window (0, 15, 60) has
+    first segment 0 and 2 of them, the window (1, 15, 20) first segment 3 and none::
+
+        segment  timeline  start  end
+        0        0         10     20
+        1        0         50     80
+        2        1         0      10
+        3        1         30     40
+    """
+    timeline, start, end = segments
+    wanted, window_start, window_end = windows
     if not timeline.size or not wanted.size:
         return np.zeros(wanted.size, np.int64), np.zeros(wanted.size, np.int64)
-    origin = min(int(segment[0].min()), int(window[0].min()))
-    width = max(int(segment[1].max()), int(window[1].max())) - origin + 1
-    base, asked = timeline * width - origin, wanted * width - origin
-    first = np.searchsorted(base + segment[1], asked + window[0], side="right")
-    last = np.searchsorted(base + segment[0], asked + window[1], side="left")
+    origin = min(int(start.min()), int(window_start.min()))
+    stride = max(int(end.max()), int(window_end.max())) - origin + 1
+    shift, window_shift = timeline * stride - origin, wanted * stride - origin
+    first = np.searchsorted(shift + end, window_shift + window_start, side="right")
+    last = np.searchsorted(shift + start, window_shift + window_end, side="left")
     return first, np.maximum(last - first, 0)
 
 
-def _call_rows(segments: Segments, timeline: IntArray, time_ns: IntArray) -> IntArray:
-    place = segments.at(timeline, time_ns)
-    return np.where(place >= 0, segments.row[np.maximum(place, 0)], -1) if segments.row.size else place
-
-
-def _device_parts(known: _Gaps, work: RankWork, host_end: IntArray, sync_row: IntArray) -> list[Pieces]:
-    """After the launch: latency, then a dependency on another device, then an ordinary gap or one unexplained."""
-    linked = (known.call >= 0) & ~_inside_graph(known, work)
-    late = np.where(linked, known.launch_ns + work.costs.latency_late_ns(known.op), known.start_ns)
-    latency_end = np.clip(late, host_end, known.end_ns)
+def _device_parts(known: _Gaps, work: RankWork, sync_row: IntArray) -> list[Pieces]:
+    """What follows the start of the launch: latency, the rest of the launch call, a dependency, what is left."""
+    usual_start = known.launch_ns + work.costs.latency_late_ns(known.op)
+    latency_end = np.clip(np.where(known.launched, usual_start, known.start_ns), known.host_end_ns, known.end_ns)
+    # A launch call that has not returned is still being made: it loads a module, or waits for a lock.
+    returned = np.where(known.launched, _value_at(work.calls.end_ns, known.call), known.start_ns)
+    call_end = np.clip(returned, latency_end, known.end_ns)
     source_end, source_class = _sources(known, work)
-    # a launch call that has not returned is still being made: it loads a module, or waits for a lock
-    call_end = work.calls.end_ns[np.maximum(known.call, 0)] if len(work.calls) else known.start_ns
-    made = np.clip(np.where(linked, call_end, known.start_ns), latency_end, known.end_ns)
-    held_until = np.clip(source_end, made, known.end_ns)
+    dependency_end = np.clip(source_end, call_end, known.end_ns)
     dependency = np.array([CAUSE_CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
-    graph = _inside_graph(known, work)
-    ordinary = int(np.clip(work.costs.gap_late_ns, *_ORDINARY_GAP_NS))
-    rest_cause = np.where(
-        graph,
-        CAUSE_CODE["graph_gap"],
-        np.where(known.end_ns - held_until <= ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"]),
-    )
-    launch_row = work.calls.row[np.maximum(known.call, 0)] if len(work.calls) else known.call
-    none = np.full(known.op.size, -1, np.int64)
-    every = np.arange(known.op.size)
-
-    def parts(start: IntArray, end: IntArray, cause: IntArray, thread: IntArray, call_row: IntArray) -> Pieces:
-        return Pieces(every, start, end, cause, known.timeline, thread, call_row, sync_row, start)
-
-    latency = np.full(every.size, CAUSE_CODE["launch_latency"], np.int64)
-    launch = Pieces(
-        every, host_end, latency_end, latency, known.timeline, known.thread, np.where(linked, launch_row, -1), sync_row,
-        np.where(linked, known.launch_ns, host_end),
+    ordinary = known.end_ns - dependency_end <= int(np.clip(work.costs.gap_late_ns, *_ORDINARY_GAP_NS))
+    rest = np.where(ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
+    rest = np.where(known.in_graph, CAUSE_CODE["graph_gap"], rest)
+    gap, none = np.arange(known.op.size), np.full(known.op.size, -1, np.int64)
+    latency = Pieces(
+        gap, known.host_end_ns, latency_end, np.full(gap.size, CAUSE_CODE["launch_latency"], np.int64), known.timeline,
+        known.thread, np.where(known.launched, _value_at(work.calls.row, known.call), -1), sync_row,
+        np.where(known.launched, known.launch_ns, known.host_end_ns),
     )  # fmt: skip
-    in_call = np.full(every.size, CAUSE_CODE["cuda_call"], np.int64)
+    in_call = np.full(gap.size, CAUSE_CODE["cuda_call"], np.int64)
+    on_device = replace(latency, thread=none, call_row=none)
     return [
-        launch,
-        replace(launch, start_ns=latency_end, end_ns=made, cause=in_call),
-        parts(made, held_until, dependency, none, none),
-        parts(held_until, known.end_ns, rest_cause, none, none),
+        latency,
+        replace(latency, start_ns=latency_end, end_ns=call_end, cause=in_call),
+        replace(on_device, start_ns=call_end, end_ns=dependency_end, cause=dependency, asked_ns=call_end),
+        replace(on_device, start_ns=dependency_end, end_ns=known.end_ns, cause=rest, asked_ns=dependency_end),
     ]
 
 
 def _sources(known: _Gaps, work: RankWork) -> tuple[IntArray, IntArray]:
-    """When the last event that the op's block waited for came, and the class of the op that raised it."""
-    ends = np.full(known.block.size, np.iinfo(np.int64).min, np.int64)
+    """When the last event that the op's block waited for came, and the class of the op that raised it.
+
+    Where it waited for none, the time is the least integer, which cuts no dependency.
+    """
+    end = np.full(known.block.size, np.iinfo(np.int64).min, np.int64)
     source = np.zeros(known.block.size, np.int64)
-    if known.block.size and work.events.sink.size:
-        raised, sink = _last_raised(work, int(known.block.min()), int(known.block.max()))
-        place = np.minimum(np.searchsorted(sink, known.block), max(sink.size - 1, 0))
-        found = np.flatnonzero(sink[place] == known.block) if sink.size else place[:0]
-        source[found] = raised[place[found]]
-        ends[found] = work.blocks.end_ns[source[found]]
-    classes = work.ops.op_class[work.blocks.op[source]].astype(np.int64)
-    return ends, classes
+    if known.block.size:
+        last_source, sink = _last_sources(work, int(known.block.min()), int(known.block.max()))
+        if sink.size:
+            place = np.minimum(np.searchsorted(sink, known.block), sink.size - 1)
+            waited = sink[place] == known.block
+            source[waited] = last_source[place[waited]]
+            end[waited] = work.blocks.end_ns[source[waited]]
+    return end, work.ops.op_class[work.blocks.op[source]].astype(np.int64)
 
 
-def _last_raised(work: RankWork, low: int, high: int) -> tuple[IntArray, IntArray]:
-    """For the blocks `low` to `high` that waited for an event: the block that raised the last, and the block itself."""
+def _last_sources(work: RankWork, low: int, high: int) -> tuple[IntArray, IntArray]:
+    """Of the blocks `low` to `high`, those that waited for events, ascending, and the source that ended last for each.
+
+    Sorted by sink and by the end of the source, the last row of each sink is kept, here rows 1 and 3::
+
+        row  sink  source  end of the source
+        0    4     1       20
+        1    4     2       30
+        2    7     2       30
+        3    7     5       65
+    """
     events = work.events
     within = np.flatnonzero((events.sink >= low) & (events.sink <= high))
     source, sink = events.source[within], events.sink[within]
     order = np.lexsort((np.arange(sink.size), work.blocks.end_ns[source], sink))
-    last = order[np.append(sink[order][1:] != sink[order][:-1], True)] if order.size else order
+    source, sink = source[order], sink[order]
+    last = np.append(sink[1:] != sink[:-1], True) if sink.size else np.zeros(0, np.bool_)
     return source[last], sink[last]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.model.intervals import Intervals
@@ -184,6 +184,10 @@ class Limit:
     unit: str
     why: str
     source: str
+
+
+HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
+"""The source of a limit that no healthy program of the registry of planted faults passes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,17 +53,17 @@ from timesink.units import share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for the GPU that stands idle longest behind awaited collectives."""
-    found = awaited_collectives(trace)
-    if not found:
+    collectives = awaited_collectives(trace)
+    if not collectives:
         return NotApplicable("no blocking call waits for a collective")
-    return found_or_clear([_judge(trace, limits, part) for part in found])
+    return found_or_clear([_judge(trace, limits, awaited) for awaited in collectives])
 
 
-def _judge(trace: Trace, limits: Limits, part: AwaitedCollectives) -> tuple[Finding | None, Evidence]:
-    step_ns, idle_ns = period_ns(trace, part.device), per_step_ns(trace, part.device, part.idle)
+def _judge(trace: Trace, limits: Limits, awaited: AwaitedCollectives) -> tuple[Finding | None, Evidence]:
+    step_ns, idle_ns = period_ns(trace, awaited.device), per_step_ns(trace, awaited.device, awaited.idle)
     share = idle_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
-        f"idle behind awaited collectives on rank {part.device[0]}, device {part.device[1]}",
+        f"idle behind awaited collectives on rank {awaited.device[0]}, device {awaited.device[1]}",
         Quantity(share, "ratio"),
         "idle time that began as a collective ended and a blocking call waited, until work launched after the call",
         limit=Quantity(limits["idle_ratio"], "ratio"),
@@ -72,18 +72,18 @@ def _judge(trace: Trace, limits: Limits, part: AwaitedCollectives) -> tuple[Find
     if share <= limits["idle_ratio"]:
         return None, evidence
     finding = Finding(
-        message=f"rank {part.device[0]} waits for {part.count} collectives with {part.call}, and its GPU then stands "
-        f"idle for {time_text(idle_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
+        message=f"rank {awaited.device[0]} waits for {awaited.count} collectives with {awaited.call}, and its GPU then "
+        f"stands idle for {time_text(idle_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
         f"{share_text(limits['idle_ratio'])})",
         bottleneck=Bottleneck.HOST_SYNC,
-        where=Where(rank=part.device[0], device=part.device[1], op=part.call),
+        where=Where(rank=awaited.device[0], device=awaited.device[1], op=awaited.call),
         evidence=(
             evidence,
-            Evidence("awaited collectives", Quantity(part.count, "calls"), "calls with a drain behind"),
+            Evidence("awaited collectives", Quantity(awaited.count, "calls"), "calls with a drain behind"),
         ),
         advice="Let the stream wait (work.wait()), not the host: drop the synchronisation behind the collective.",
         verify="Capture again: the call is gone, and work is queued while the collective runs.",
-        claim=Claim({part.device: part.idle}),
+        claim=Claim({awaited.device: awaited.idle}),
     )
     return finding, evidence
 

@@ -50,17 +50,17 @@ from timesink.units import share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    talking = [part for part in communication(trace) if part.kernel_count]
-    if not talking:
+    devices = [device for device in communication(trace) if device.kernel_count]
+    if not devices:
         return NotApplicable("the trace holds no communication kernels")
-    return found_or_clear([_judge(trace, limits, part) for part in talking])
+    return found_or_clear([_judge(trace, limits, device) for device in devices])
 
 
-def _judge(trace: Trace, limits: Limits, part: DeviceCommunication) -> tuple[Finding | None, Evidence]:
-    key = (part.rank, part.device)
+def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[Finding | None, Evidence]:
+    key = (device.rank, device.device)
     waited = collective_waits(trace).matched.calls.height > 0
     exposed = (
-        part.exposed
+        device.exposed
         - waiting_in_collectives(trace).get(key, Intervals.none())
         - between_stages(trace).get(key, Intervals.none())
     )
@@ -68,7 +68,7 @@ def _judge(trace: Trace, limits: Limits, part: DeviceCommunication) -> tuple[Fin
     share = exposed_ns / step_ns if step_ns else 0.0
     limit = limits["exposed_ratio"]
     evidence = Evidence(
-        f"exposed communication of rank {part.rank}, device {part.device}",
+        f"exposed communication of rank {device.rank}, device {device.device}",
         Quantity(share, "ratio"),
         "union of communication kernels less every instant at which another kernel runs"
         + (" and less waiting for the last rank, over the steady steps" if waited else ", over the steady steps"),
@@ -78,15 +78,15 @@ def _judge(trace: Trace, limits: Limits, part: DeviceCommunication) -> tuple[Fin
     if share <= limit:
         return None, evidence
     names = communication(trace).by_name
-    longest = names.filter((names["rank"] == part.rank) & (names["device"] == part.device))["name"].to_list()[0]
-    overlap = part.overlap_ratio or 0.0
+    longest = names.filter((names["rank"] == device.rank) & (names["device"] == device.device))["name"].to_list()[0]
+    overlap = device.overlap_ratio or 0.0
     return (
         Finding(
             message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} "
-            f"{period_name(trace)} on rank {part.rank}, device {part.device}, with no computation beside it "
+            f"{period_name(trace)} on rank {device.rank}, device {device.device}, with no computation beside it "
             f"({share_text(share)}, limit {share_text(limit)}; {share_text(overlap)} of it is overlapped)",
             bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
-            where=Where(rank=part.rank, device=part.device, kernel=longest),
+            where=Where(rank=device.rank, device=device.device, kernel=longest),
             evidence=(
                 evidence,
                 Evidence("overlapped share", Quantity(overlap, "ratio"), "time beside computation over all of it"),

@@ -47,12 +47,12 @@ from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found for the GPU whose small collectives are exposed longest, if long enough."""
-    found = small_collectives(trace)
-    if not found.calls.height:
+    collectives = small_collectives(trace)
+    if not collectives.calls.height:
         return NotApplicable("the trace holds no collectives")
-    if found.calls["bytes"].null_count() == found.calls.height:
+    if collectives.calls["bytes"].null_count() == collectives.calls.height:
         return Undecided("no collective's size is recorded", "timesink capture torch -- torchrun train.py")
-    judged = [_judge(found, key, limits) for key in found.devices]
+    judged = [_judge(collectives, device, limits) for device in collectives.devices]
     findings = [finding for finding, _ in judged if finding is not None]
     if not findings:
         return Clear(tuple(evidence for _, pair in judged for evidence in pair))
@@ -60,40 +60,40 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _judge(
-    found: SmallCollectives, key: tuple[int, int], limits: Limits
+    collectives: SmallCollectives, device: tuple[int, int], limits: Limits
 ) -> tuple[Finding | None, tuple[Evidence, Evidence]]:
-    part = found.of(key, int(limits["small_bytes"]))
+    small = collectives.of(device, int(limits["small_bytes"]))
     count = Evidence(
-        f"small collectives per step of rank {key[0]}, device {key[1]}",
-        Quantity(part.per_step, "calls"),
+        f"small collectives per step of rank {device[0]}, device {device[1]}",
+        Quantity(small.per_step, "calls"),
         f"collectives of less than {bytes_text(limits['small_bytes'])} over the steady steps",
         limit=Quantity(limits["per_step"], "calls"),
         table="collectives",
     )
     share = Evidence(
         "their exposed transfer",
-        Quantity(part.exposed_ratio, "ratio"),
+        Quantity(small.exposed_ratio, "ratio"),
         "transfer with no computation beside it, over the steady steps",
         limit=Quantity(limits["exposed_ratio"], "ratio"),
         table="collectives",
     )
-    if part.per_step <= limits["per_step"] or part.exposed_ratio <= limits["exposed_ratio"]:
+    if small.per_step <= limits["per_step"] or small.exposed_ratio <= limits["exposed_ratio"]:
         return None, (count, share)
     finding = Finding(
-        message=f"{part.per_step:.0f} collectives of less than {bytes_text(limits['small_bytes'])} in a step stand "
-        f"exposed for {time_text(part.exposed_step_ns)} of it on rank {key[0]} ({share_text(part.exposed_ratio)}, "
-        f"limit {share_text(limits['exposed_ratio'])}); half of them take {time_text(part.p50_ns)} or less",
+        message=f"{small.per_step:.0f} collectives of less than {bytes_text(limits['small_bytes'])} in a step stand "
+        f"exposed for {time_text(small.exposed_step_ns)} of it on rank {device[0]} ({share_text(small.exposed_ratio)}, "
+        f"limit {share_text(limits['exposed_ratio'])}); half of them take {time_text(small.p50_ns)} or less",
         bottleneck=Bottleneck.COMMUNICATION_SMALL,
-        where=Where(rank=key[0], device=key[1]),
+        where=Where(rank=device[0], device=device[1]),
         evidence=(count, share),
         advice="Send them together: larger buckets (bucket_cap_mb), flattened tensors, one reduction for all metrics.",
         verify="Capture again: fewer collectives per step, and the exposed transfer falls.",
-        claim=Claim({key: part.exposed}),
+        claim=Claim({device: small.exposed}),
         stated=Quantity(
-            part.exposed_step_ns / NS_PER_MS,
+            small.exposed_step_ns / NS_PER_MS,
             "ms",
             low=0.0,
-            high=(part.exposed_step_ns + part.launch_step_ns) / NS_PER_MS,
+            high=(small.exposed_step_ns + small.launch_step_ns) / NS_PER_MS,
         ),
     )
     return finding, (count, share)

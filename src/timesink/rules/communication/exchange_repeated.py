@@ -46,19 +46,19 @@ from timesink.units import bytes_text, share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found where the exchanges that could be left out are exposed long enough."""
-    found = repeated_exchanges(trace)
-    if not found:
+    exchanges = repeated_exchanges(trace)
+    if not exchanges:
         return NotApplicable("no step exchanges the same gradients after each of several forward passes")
-    judged = [_judge(trace, limits, part) for part in found]
+    judged = [_judge(trace, limits, exchange) for exchange in exchanges]
     findings = tuple(finding for finding, _ in judged if finding is not None)
     return Found(findings[:1]) if findings else Clear(tuple(evidence for _, evidence in judged))
 
 
-def _judge(trace: Trace, limits: Limits, part: RepeatedExchange) -> tuple[Finding | None, Evidence]:
-    step_ns, exposed_ns = period_ns(trace, part.device), per_step_ns(trace, part.device, part.exposed)
+def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> tuple[Finding | None, Evidence]:
+    step_ns, exposed_ns = period_ns(trace, exchange.device), per_step_ns(trace, exchange.device, exchange.exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
-        f"exposed time of repeated exchanges on rank {part.device[0]}",
+        f"exposed time of repeated exchanges on rank {exchange.device[0]}",
         Quantity(share, "ratio"),
         "all but the last exchange of each step, where no computation runs beside them",
         limit=Quantity(limits["exposed_ratio"], "ratio"),
@@ -67,19 +67,19 @@ def _judge(trace: Trace, limits: Limits, part: RepeatedExchange) -> tuple[Findin
     if share <= limits["exposed_ratio"]:
         return None, evidence
     finding = Finding(
-        message=f"gradients are exchanged {part.times} times a step ({bytes_text(part.step_bytes)} where "
-        f"{bytes_text(part.step_bytes / part.times)} would do); the exchanges before the last stand exposed for "
-        f"{time_text(exposed_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
+        message=f"gradients are exchanged {exchange.times} times a step ({bytes_text(exchange.step_bytes)} where "
+        f"{bytes_text(exchange.step_bytes / exchange.times)} would do); the exchanges before the last stand exposed "
+        f"for {time_text(exposed_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
         f"{share_text(limits['exposed_ratio'])})",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
-        where=Where(rank=part.device[0], device=part.device[1], op="DistributedDataParallel.forward"),
+        where=Where(rank=exchange.device[0], device=exchange.device[1], op="DistributedDataParallel.forward"),
         evidence=(
             evidence,
-            Evidence("exchanges per step", Quantity(part.times, "calls"), "equal lists of all-reduces"),
+            Evidence("exchanges per step", Quantity(exchange.times, "calls"), "equal lists of all-reduces"),
         ),
         advice="Run every micro-batch but the last under model.no_sync().",
         verify="Capture again: one exchange per step.",
-        claim=Claim({part.device: part.exposed}),
+        claim=Claim({exchange.device: exchange.exposed}),
     )
     return finding, evidence
 

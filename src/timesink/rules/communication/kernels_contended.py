@@ -43,12 +43,12 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> tuple[Finding | None, Evidence]:
-    key = (row["rank"], row["device"])
-    span_ns = device_timeline(trace)[key].span_ns
+    device = (row["rank"], row["device"])
+    span_ns = device_timeline(trace)[device].span_ns
     share = max(0.0, row["excess_ns"] / span_ns) if span_ns else 0.0
     slower = row["excess_ns"] / max(row["beside_ns"] - row["excess_ns"], 1)
     evidence = Evidence(
-        f"time that kernels lose beside communication on rank {key[0]}, device {key[1]}",
+        f"time that kernels lose beside communication on rank {device[0]}, device {device[1]}",
         Quantity(share, "ratio"),
         "runs beside communication beyond the median of the free runs of the same kernel, over the span",
         limit=Quantity(limits["excess_ratio"], "ratio"),
@@ -56,14 +56,14 @@ def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> tuple[Finding |
     )
     if share <= limits["excess_ratio"]:
         return None, evidence
-    step_ns = period_ns(trace, key)
+    step_ns = period_ns(trace, device)
     lost_ms = share * step_ns / NS_PER_MS
     finding = Finding(
         message=f"{row['kernels']} kernels take {share_text(slower)} longer while communication runs beside them on "
-        f"rank {key[0]}, {time_text(share * step_ns)} of the {time_text(step_ns)} step (limit "
+        f"rank {device[0]}, {time_text(share * step_ns)} of the {time_text(step_ns)} step (limit "
         f"{share_text(limits['excess_ratio'])})",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
-        where=Where(rank=key[0], device=key[1]),
+        where=Where(rank=device[0], device=device[1]),
         evidence=(
             evidence,
             Evidence("slowdown", Quantity(slower, "ratio"), "excess over the free time of the same runs"),

@@ -56,13 +56,13 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     waits = collective_waits(trace)
     if len(waits.job.ranks) < 2:
         return NotApplicable("the trace holds one rank")
-    known = links(trace)
-    if not known.frame.height:
+    compared = links(trace)
+    if not compared.frame.height:
         why = "no transfer of one size is run by three groups or pairs of ranks: a slow link slows all alike"
         return Undecided(why, "run nccl-tests between the hosts, or capture a job with several groups")
-    slow = known.slow(limits["ratio"])
+    slow = compared.slow(limits["ratio"])
     if not slow:
-        worst = max((known.frame["p50_ns"] / known.frame["usual_ns"]).to_list())
+        worst = max((compared.frame["p50_ns"] / compared.frame["usual_ns"]).to_list())
         return Clear((_evidence(worst, limits),))
     return Found((_finding(trace, slow, _evidence(max(link.ratio for link in slow), limits)),))
 
@@ -110,8 +110,8 @@ def _hosts(job: Job, ranks: tuple[int, ...]) -> str:
 def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
     """Exposed communication of the ranks behind the slow links."""
     ranks = {rank for link in slow for rank in link.ranks}
-    parts = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
-    return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items() if rank in ranks}
+    exposed = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
+    return {(int(rank), int(device)): Intervals.of(frame) for (rank, device), frame in exposed.items() if rank in ranks}
 
 
 RULE = Rule(

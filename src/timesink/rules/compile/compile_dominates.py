@@ -30,27 +30,27 @@ from timesink.units import share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per rank that compiles for more than the limit."""
-    parts = [part for part in compile_time(trace) if part.compile_ns]
-    if not parts:
+    ranks = [rank for rank in compile_time(trace) if rank.compile_ns]
+    if not ranks:
         return NotApplicable("no compilation is recorded")
-    return found_or_clear([_judge(part, limits["compile_ratio"]) for part in parts])
+    return found_or_clear([_judge(rank, limits["compile_ratio"]) for rank in ranks])
 
 
-def _judge(part: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
+def _judge(time: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
     evidence = Evidence(
-        f"time in which rank {part.rank} compiles",
-        Quantity(part.share, "ratio"),
+        f"time in which rank {time.rank} compiles",
+        Quantity(time.share, "ratio"),
         "union of the compiler's ranges, of the recorded span",
         limit=Quantity(limit, "ratio"),
         table="ranges",
     )
-    if part.share <= limit:
+    if time.share <= limit:
         return None, evidence
     finding = Finding(
-        message=f"rank {part.rank} compiles for {time_text(part.compile_ns)} of the recorded {time_text(part.span_ns)} "
-        f"({share_text(part.share)}, limit {share_text(limit)})",
+        message=f"rank {time.rank} compiles for {time_text(time.compile_ns)} of the recorded {time_text(time.span_ns)} "
+        f"({share_text(time.share)}, limit {share_text(limit)})",
         bottleneck=Bottleneck.RECOMPILATION,
-        where=Where(rank=part.rank),
+        where=Where(rank=time.rank),
         evidence=(evidence,),
         advice="Keep the compiler's cache between runs, or compile the repeated block instead of the whole model.",
         verify="Run again with the cache in place: timesink compile shows cache hits, and this share falls.",

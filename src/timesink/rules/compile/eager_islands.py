@@ -46,42 +46,44 @@ from timesink.units import share_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the share of such kernels passes the limit."""
-    parts = eager_islands(trace)
-    if not parts:
+    devices = eager_islands(trace)
+    if not devices:
         return NotApplicable("no step calls more than one compiled graph")
-    return found_or_clear([_judge(trace, part, limits) for part in parts])
+    return found_or_clear([_judge(trace, islands, limits) for islands in devices])
 
 
-def _judge(trace: Trace, part: EagerIslands, limits: Limits) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, islands: EagerIslands, limits: Limits) -> tuple[Finding | None, Evidence]:
     limit = limits["kernel_ratio"]
     evidence = Evidence(
-        f"kernels run eagerly between compiled graphs on device {part.device[1]}",
-        Quantity(part.share, "ratio"),
+        f"kernels run eagerly between compiled graphs on device {islands.device[1]}",
+        Quantity(islands.share, "ratio"),
         "of the kernels of steady steps, by the marks of compiled graphs around their launches",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
-        rows=tuple(part.rows.tolist()),
+        rows=tuple(islands.rows.tolist()),
     )
-    waited = share_of_step(trace, part.device, part.idle)
-    if part.share <= limits["kernel_ratio"] or waited <= limits["idle_ratio"]:
+    waited = share_of_step(trace, islands.device, islands.idle)
+    if islands.share <= limits["kernel_ratio"] or waited <= limits["idle_ratio"]:
         return None, evidence
-    by = f", by {', '.join(part.operators)}" if part.operators else ""
+    by = f", by {', '.join(islands.operators)}" if islands.operators else ""
     finding = Finding(
-        message=f"{part.per_step:.0f} kernels per step ({share_text(part.share)}, limit {share_text(limit)}) run "
-        f"eagerly between compiled graphs on device {part.device[1]}{by}; "
+        message=f"{islands.per_step:.0f} kernels per step ({share_text(islands.share)}, limit {share_text(limit)}) run "
+        f"eagerly between compiled graphs on device {islands.device[1]}{by}; "
         f"it waits {share_text(waited)} of the step for them",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=Where(rank=part.device[0], device=part.device[1], op=part.operators[0] if part.operators else None),
+        where=Where(
+            rank=islands.device[0], device=islands.device[1], op=islands.operators[0] if islands.operators else None
+        ),
         evidence=(evidence,),
         advice=_advice(trace),
         verify="Capture again: these operators are gone, and fewer graphs are called per step.",
-        claim=Claim({part.device: part.idle}),
+        claim=Claim({islands.device: islands.idle}),
     )
     return finding, evidence
 
 
 def _advice(trace: Trace) -> str:
-    given_up = [f"{part.function} ({part.eager})" for part in compile_summary(trace).frames if part.eager]
+    given_up = [f"{islands.function} ({islands.eager})" for islands in compile_summary(trace).frames if islands.eager]
     if given_up:
         return f"By the log, these run eagerly: {'; '.join(dict.fromkeys(given_up))}."
     return "Record TORCH_TRACE: timesink compile lists the functions that run eagerly, and why."

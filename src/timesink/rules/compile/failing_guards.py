@@ -34,29 +34,29 @@ from timesink.units import share_text, time_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per function, on every rank, whose guard fails more often than the limit or that was given up."""
-    return found_or_clear([_judge(part, limits["failures"]) for part in compile_summary(trace).frames])
+    return found_or_clear([_judge(function, limits["failures"]) for function in compile_summary(trace).frames])
 
 
-def _judge(part: FrameSummary, limit: float) -> tuple[Finding | None, Evidence]:
-    late = min(part.guard_failures, part.late_recompilations)
+def _judge(function: FrameSummary, limit: float) -> tuple[Finding | None, Evidence]:
+    late = min(function.guard_failures, function.late_recompilations)
     evidence = Evidence(
-        f"failures of one guard of {part.function} after every function was compiled once",
+        f"failures of one guard of {function.function} after every function was compiled once",
         Quantity(float(late), "events"),
         "counted in the compiler's log",
         limit=Quantity(limit, "events"),
         table="compile_events",
     )
-    given_up = part.eager is not None and part.eager.startswith("limit")
+    given_up = function.eager is not None and function.eager.startswith("limit")
     if late <= limit and not given_up:
         return None, evidence
-    spent = f", {time_text(part.compile_ns)} of compilation in all" if part.compile_ns else ""
-    end = f"; the compiler gave it up ({part.eager}): it runs eagerly from then on" if given_up else ""
-    share = part.guard_failures / part.recompilations if part.recompilations else 0.0
+    spent = f", {time_text(function.compile_ns)} of compilation in all" if function.compile_ns else ""
+    end = f"; the compiler gave it up ({function.eager}): it runs eagerly from then on" if given_up else ""
+    share = function.guard_failures / function.recompilations if function.recompilations else 0.0
     finding = Finding(
-        message=f"{part.function} is compiled {part.recompilations} times again, {late} times late for one guard "
-        f"(limit {limit:.0f}; {share_text(share)} of them): {part.guard or 'not logged'}{spent}{end}",
+        message=f"{function.function} is compiled {function.recompilations} times again, {late} times late for one "
+        f"guard (limit {limit:.0f}; {share_text(share)} of them): {function.guard or 'not logged'}{spent}{end}",
         bottleneck=Bottleneck.RECOMPILATION,
-        where=Where(rank=part.rank, file=part.file, line=part.line, op=part.function),
+        where=Where(rank=function.rank, file=function.file, line=function.line, op=function.function),
         evidence=(evidence,),
         advice="Mark the dimension dynamic, pad to few sizes, or pass the number as a tensor.",
         verify="Run again: timesink compile shows no late recompilation of this function.",

@@ -46,15 +46,15 @@ _SHOWN = 3
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where joining the pieces wins more than the limit."""
-    parts = broken_graphs(trace)
-    if not parts and not len(kernel_facts(trace).frame["fused"].drop_nulls()):
+    devices = broken_graphs(trace)
+    if not devices and not len(kernel_facts(trace).frame["fused"].drop_nulls()):
         return NotApplicable("no compiled region and no generated kernel is recorded")
-    return found_or_clear([_judge(trace, part, limits["saved_ratio"]) for part in parts])
+    return found_or_clear([_judge(trace, graphs, limits["saved_ratio"]) for graphs in devices])
 
 
-def _judge(trace: Trace, part: BrokenGraphs, limit: float) -> tuple[Finding | None, Evidence]:
-    device, step_ns = part.device, period_ns(trace, part.device)
-    worth_ns = part.saved_per_step_ns(trace, Case.EXPECTED)
+def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> tuple[Finding | None, Evidence]:
+    device, step_ns = graphs.device, period_ns(trace, graphs.device)
+    worth_ns = graphs.saved_per_step_ns(trace, Case.EXPECTED)
     share = worth_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"time saved between compiled pieces on device {device[1]}",
@@ -63,22 +63,22 @@ def _judge(trace: Trace, part: BrokenGraphs, limit: float) -> tuple[Finding | No
         "steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
-        rows=part.kernels.longest(trace),
+        rows=graphs.kernels.longest(trace),
     )
     if share <= limit:
         return None, evidence
-    saved = part.kernels.saved(trace, Case.HOPEFUL)
+    saved = graphs.kernels.saved(trace, Case.HOPEFUL)
     finding = Finding(
-        message=f"{_pieces(part)} on device {device[1]}; one graph wins {time_text(worth_ns)} of the "
+        message=f"{_pieces(graphs)} on device {device[1]}; one graph wins {time_text(worth_ns)} of the "
         f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)})",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=place_of(trace, part.kernels),
+        where=place_of(trace, graphs.kernels),
         evidence=(evidence,),
         advice=_advice(trace),
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
-        claim=Claim({device: saved | part.idle}, expected={device: saved | part.entry_idle}),
+        claim=Claim({device: saved | graphs.idle}, expected={device: saved | graphs.entry_idle}),
         change=ShortenKernels(
-            "compiled pieces", part.kernels.rows, part.kernels.keep, part.launches_saved, part.entries
+            "compiled pieces", graphs.kernels.rows, graphs.kernels.keep, graphs.launches_saved, graphs.entries
         ),
     )
     return finding, evidence
@@ -86,16 +86,18 @@ def _judge(trace: Trace, part: BrokenGraphs, limit: float) -> tuple[Finding | No
 
 def _advice(trace: Trace) -> str:
     """The breaks themselves, where a log beside the trace names them."""
-    named = [f"{part.file}:{part.line} ({part.reason})" for part in compile_summary(trace).breaks if part.file][:_SHOWN]
-    if named:
-        return f"Remove the breaks that the log names: {'; '.join(dict.fromkeys(named))}."
+    places = [
+        f"{logged.file}:{logged.line} ({logged.reason})" for logged in compile_summary(trace).breaks if logged.file
+    ][:_SHOWN]
+    if places:
+        return f"Remove the breaks that the log names: {'; '.join(dict.fromkeys(places))}."
     return "Run with TORCH_LOGS=graph_breaks and remove what it names; fullgraph=True makes a break an error."
 
 
-def _pieces(part: BrokenGraphs) -> str:
-    if part.regions is not None:
-        return f"{part.regions:.0f} compiled regions of {part.graphs} graphs run per step"
-    return f"{part.kernels.rows.size} generated pointwise kernels follow one another"
+def _pieces(graphs: BrokenGraphs) -> str:
+    if graphs.regions is not None:
+        return f"{graphs.regions:.0f} compiled regions of {graphs.graphs} graphs run per step"
+    return f"{graphs.kernels.rows.size} generated pointwise kernels follow one another"
 
 
 RULE = Rule(

@@ -40,17 +40,20 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     )
     if summary.graph_breaks <= limits["breaks"]:
         return Clear((total,))
-    places = {(part.file, part.line, part.reason): part for part in reversed(summary.breaks)}
-    return Found(tuple(_finding(part, summary.graph_breaks, total) for part in places.values()))
+    by_place = {
+        (graph_break.file, graph_break.line, graph_break.reason): graph_break
+        for graph_break in reversed(summary.breaks)
+    }
+    return Found(tuple(_finding(graph_break, summary.graph_breaks, total) for graph_break in by_place.values()))
 
 
-def _finding(part: GraphBreak, breaks: int, total: Evidence) -> Finding:
-    place = f"{part.file}:{part.line}" if part.file else "a place the log does not name"
-    share = f"{part.count} of {breaks} breaks, {share_text(part.count / breaks)}"
+def _finding(graph_break: GraphBreak, breaks: int, total: Evidence) -> Finding:
+    place = f"{graph_break.file}:{graph_break.line}" if graph_break.file else "a place the log does not name"
+    share = f"{graph_break.count} of {breaks} breaks, {share_text(graph_break.count / breaks)}"
     return Finding(
-        message=f"a graph breaks at {place} ({share}): {part.reason or 'no reason logged'}",
+        message=f"a graph breaks at {place} ({share}): {graph_break.reason or 'no reason logged'}",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=Where(rank=part.rank, file=part.file, line=part.line, op=part.function),
+        where=Where(rank=graph_break.rank, file=graph_break.file, line=graph_break.line, op=graph_break.function),
         evidence=(total,),
         advice="Move the call out of the compiled function; fullgraph=True then keeps it whole.",
         verify="Compile again: timesink compile lists no break at this place.",

@@ -24,32 +24,29 @@ host memory is coherent with the device (GH200), a copy may be avoidable altoget
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
-from timesink.measures.timeline.copies import CopyGroup, exposed_copies
+from timesink.measures.timeline.copies import CopyGroup
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups
 from timesink.units import bytes_text, share_text, time_text
 
-_WORDS = {
-    "h2d": ("host-to-device", Bottleneck.HOST_TO_DEVICE_COPY),
-    "d2h": ("device-to-host", Bottleneck.DEVICE_TO_HOST_COPY),
-}
+_WORDS = {"h2d": "host-to-device", "d2h": "device-to-host"}
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and direction over the limit."""
-    sides: dict[tuple[tuple[int, int], str], list[CopyGroup]] = {}
-    for group in exposed_copies(trace):
-        if group.direction in _WORDS and not (group.direction == "h2d" and group.pageable):
-            sides.setdefault((group.device, group.direction), []).append(group)
+    sides: dict[tuple[Device, str], list[CopyGroup]] = {}
+    for group in exposed_copy_groups(trace):
+        sides.setdefault((group.device, group.direction), []).append(group)
     return found_or_clear([_judge(trace, limits, groups) for groups in sides.values()])
 
 
 def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Finding | None, Evidence]:
-    device, direction = groups[0].device, groups[0].direction
-    words, bottleneck = _WORDS[direction]
+    device, words = groups[0].device, _WORDS[groups[0].direction]
     exposed = Intervals.union_all(group.exposed for group in groups)
     step_ns, exposed_ns = period_ns(trace, device), per_step_ns(trace, device, exposed)
     share = exposed_ns / step_ns if step_ns else 0.0
@@ -64,9 +61,9 @@ def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
     )
     if share <= limit:
         return None, evidence
-    moved = sum(group.bytes for group in groups)
+    moved_bytes = sum(group.bytes for group in groups)
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
-    speed = f", {bytes_text(moved)} in all at {max(rates):.1f} GB/s" if rates else ""
+    speed = f", {bytes_text(moved_bytes)} in all at {max(rates):.1f} GB/s" if rates else ""
     message = (
         f"{words} copies take {time_text(exposed_ns)} of the {time_text(step_ns)} {period_name(trace)} "
         f"on device {device[1]} with no kernel beside them ({share_text(share)}, limit {share_text(limit)}): "
@@ -75,7 +72,7 @@ def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
     return (
         Finding(
             message=message,
-            bottleneck=bottleneck,
+            bottleneck=BOTTLENECKS[groups[0].direction],
             where=Where(rank=device[0], device=device[1]),
             evidence=(evidence,),
             advice="Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, "

@@ -27,72 +27,68 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from timesink.diagnosis.rule import Limits, found_or_clear
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.measures.idle.blamed_time import Root, drained_time
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
-from timesink.measures.timeline.copies import CopyGroup, exposed_copies
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.copies import CopyGroup
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
+from timesink.rules.copies._family import BOTTLENECKS, pageable_copy_groups
 from timesink.rules.idle._family import idle_rule
 from timesink.units import bytes_text, share_text, time_text
 from timesink.whatif.changes.transfers import PinCopies
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """What copies of one direction are called, drain the device as, and are mended by."""
+class _Direction:
+    """What copies of one direction are called, the idle time they are to blame for, and how they are mended."""
 
-    direction: Literal["h2d", "d2h"]
+    name: Literal["h2d", "d2h"]
     towards: str
     root: Root
     causes: tuple[str, ...]
-    bottleneck: Bottleneck
     advice: str
 
 
-_WAYS: Final = {
-    "h2d": _Way(
+_DIRECTIONS: Final = {
+    "h2d": _Direction(
         "h2d",
         "to",
         "copy_in",
         ("copy_staging",),
-        Bottleneck.HOST_TO_DEVICE_COPY,
         "Copy from pinned memory allocated once, with non_blocking=True; send what does not change once.",
     ),
-    "d2h": _Way(
+    "d2h": _Direction(
         "d2h",
         "from",
         "copy_out",
         (),
-        Bottleneck.DEVICE_TO_HOST_COPY,
         "Copy into pinned memory allocated once, with non_blocking=True on a stream of its own; wait a step later.",
     ),
 }
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    groups = [part for part in exposed_copies(trace) if part.direction in _WAYS and part.pageable]
-    held = {
-        (part.device, direction): part.intervals
-        for direction, way in _WAYS.items()
-        for part in drained_time(trace, way.root, *way.causes)
+    """Found per device and direction over the limit."""
+    idle = {
+        (blamed.device, name): blamed.intervals
+        for name, direction in _DIRECTIONS.items()
+        for blamed in drained_time(trace, direction.root, *direction.causes)
     }
-    none = Intervals.none()
     return found_or_clear(
         [
-            _judge(trace, limits["held_ratio"], group, held.get((group.device, group.direction), none))
-            for group in groups
+            _judge(trace, limits["held_ratio"], group, idle.get((group.device, group.direction), Intervals.none()))
+            for group in pageable_copy_groups(trace)
         ]
     )
 
 
-def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals | None) -> tuple[Finding | None, Evidence]:
-    claimed, way = group.exposed | (idle or Intervals.none()), _WAYS[group.direction]
-    share, held_ns, step_ns = _shares(trace, group.device, claimed)
+def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals) -> tuple[Finding | None, Evidence]:
+    device, held, direction = group.device, group.exposed | idle, _DIRECTIONS[group.direction]
+    step_ns, held_ns = period_ns(trace, device), per_step_ns(trace, device, held)
+    share = held_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
-        f"time held by pageable copies {way.towards} device {group.device[1]}",
+        f"time held by pageable copies {direction.towards} device {device[1]}",
         Quantity(share, "ratio"),
         "exposed copies, idle staging, and idle time behind the waits that end them, over the steady steps",
         limit=Quantity(limit, "ratio"),
@@ -104,24 +100,19 @@ def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals | None)
     rate = "" if group.gigabytes_per_s is None else f" at {group.gigabytes_per_s:.1f} GB/s"
     return (
         Finding(
-            message=f"pageable copies {way.towards} device {group.device[1]} hold it for {time_text(held_ns)} of the "
+            message=f"pageable copies {direction.towards} device {device[1]} hold it for {time_text(held_ns)} of the "
             f"{time_text(step_ns)} {period_name(trace)} ({share_text(share)}, limit {share_text(limit)}): "
             f"{group.count} copies, {bytes_text(group.bytes)} in all{rate}",
-            bottleneck=way.bottleneck,
-            where=Where(rank=group.device[0], device=group.device[1]),
+            bottleneck=BOTTLENECKS[direction.name],
+            where=Where(rank=device[0], device=device[1]),
             evidence=(evidence,),
-            advice=way.advice,
+            advice=direction.advice,
             verify="Capture again: the host's side of the copies is pinned, and no wait follows them.",
-            claim=Claim({group.device: claimed}),
-            change=PinCopies(direction=way.direction),
+            claim=Claim({device: held}),
+            change=PinCopies(direction=direction.name),
         ),
         evidence,
     )
-
-
-def _shares(trace: Trace, device: Device, claimed: Intervals) -> tuple[float, float, float]:
-    step_ns, held_ns = period_ns(trace, device), per_step_ns(trace, device, claimed)
-    return held_ns / step_ns if step_ns else 0.0, held_ns, step_ns
 
 
 RULE = idle_rule(

@@ -35,8 +35,8 @@ idle_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READ
 
 @dataclass(frozen=True, slots=True)
 class IdlePattern:
-    """A rule that is told by idle time of its own alone. `time` measures that time per device; `subject` ends the
-    sentence "device 0 waits 2.40 ms of the 12.3 ms step for ..."."""
+    """A rule for which the idle time of its own causes is all there is to measure. `time` gives that time per device;
+    `subject` ends the sentence "device 0 waits 2.40 ms of the 12.3 ms step for ..."."""
 
     time: Callable[[Trace], tuple[BlamedTime, ...]]
     bottleneck: Bottleneck
@@ -50,66 +50,66 @@ class IdlePattern:
 def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict:
     """Found for each device whose idle time of the pattern's causes passes the limit."""
 
-    def finding(part: BlamedTime, evidence: Evidence) -> Finding:
-        place = named(part)
+    def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
+        place = place_text(blamed)
         return Finding(
-            message=f"{waits(part, limit)} for {pattern.subject}" + (f", most of it at {place}" if place else ""),
+            message=f"{waits(blamed, limit)} for {pattern.subject}" + (f", most of it at {place}" if place else ""),
             bottleneck=pattern.bottleneck,
-            where=place_of(part),
+            where=place_of(blamed),
             evidence=(evidence,),
             advice=pattern.advice,
             verify=pattern.verify,
-            claim=Claim({part.device: part.intervals}),
-            change=ScaleHost(Target("windows", windows=part.host), 0.0),
+            claim=Claim({blamed.device: blamed.intervals}),
+            change=ScaleHost(Target("windows", windows=blamed.host), 0.0),
         )
 
     return idle_verdict(pattern.time(trace), limit, pattern.label, pattern.how, finding)
 
 
 def idle_verdict(
-    blamed: Iterable[BlamedTime],
+    devices: Iterable[BlamedTime],
     limit: float,
     label: str,
     how: str,
     finding: Callable[[BlamedTime, Evidence], Finding],
 ) -> Verdict:
     """Found for each device whose idle time passes `limit` (a share of the step); else clear, with every figure."""
-    evidences, found = [], []
-    for part in blamed:
+    evidences, findings = [], []
+    for blamed in devices:
         evidence = Evidence(
-            f"{label} of device {part.device[1]}",
-            Quantity(part.share, "ratio"),
+            f"{label} of device {blamed.device[1]}",
+            Quantity(blamed.share, "ratio"),
             how,
             limit=Quantity(limit, "ratio"),
             table="device_ops",
-            rows=part.rows,
+            rows=blamed.rows,
         )
         evidences.append(evidence)
-        if part.share > limit:
-            found.append(finding(part, evidence))
-    return Found(tuple(found)) if found else Clear(tuple(evidences))
+        if blamed.share > limit:
+            findings.append(finding(blamed, evidence))
+    return Found(tuple(findings)) if findings else Clear(tuple(evidences))
 
 
-def place_of(part: BlamedTime) -> Where:
+def place_of(blamed: BlamedTime) -> Where:
     """Where most of the time goes, as far as names were recorded."""
-    rank, device = part.device
-    return Where(rank=rank, device=device, thread=part.thread, range=part.range, op=part.host_op)
+    rank, device = blamed.device
+    return Where(rank=rank, device=device, thread=blamed.thread, range=blamed.range, op=blamed.host_op)
 
 
-def named(part: BlamedTime) -> str:
+def place_text(blamed: BlamedTime) -> str:
     """The innermost name of that place: ``aten::item in range forward on thread 12``; '' where nothing is known."""
-    inner = part.host_op or part.frame or part.call
+    inner = blamed.host_op or blamed.frame or blamed.call
     words = [inner] if inner else []
-    if part.range:
-        words.append(f"in range {part.range}" if words else f"range {part.range}")
-    if part.thread is not None:
-        words.append(f"on thread {part.thread}" if words else f"thread {part.thread}")
+    if blamed.range:
+        words.append(f"in range {blamed.range}" if words else f"range {blamed.range}")
+    if blamed.thread is not None:
+        words.append(f"on thread {blamed.thread}" if words else f"thread {blamed.thread}")
     return " ".join(words)
 
 
-def waits(part: BlamedTime, limit: float) -> str:
+def waits(blamed: BlamedTime, limit: float) -> str:
     """``device 0 waits 2.40 ms of the 12.3 ms step (19.5 %, limit 3.00 %)``."""
     return (
-        f"device {part.device[1]} waits {time_text(part.per_step_ns)} of the {time_text(part.step_ns)} {part.period} "
-        f"({share_text(part.share)}, limit {share_text(limit)})"
+        f"device {blamed.device[1]} waits {time_text(blamed.per_step_ns)} of the {time_text(blamed.step_ns)} "
+        f"{blamed.period} ({share_text(blamed.share)}, limit {share_text(limit)})"
     )

@@ -23,7 +23,7 @@ as Python. One collection in a short capture says little about its rate.
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Verdict
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
@@ -49,10 +49,7 @@ RULE = idle_rule(
     check,
     limits={
         "idle_ratio": Limit(
-            0.02,
-            "ratio",
-            "collections of the youngest generation cost less than 2 % of a step",
-            "benchmarks/faults: healthy programs stay under it",
+            0.02, "ratio", "collections of the youngest generation cost less than 2 % of a step", HEALTHY
         )
     },
     references=("https://docs.python.org/3/library/gc.html",),

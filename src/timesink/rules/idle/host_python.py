@@ -24,7 +24,7 @@ than code of this thread. A profiler with stacks makes Python itself several tim
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Verdict
 from timesink.measures.idle.blamed_time import python_time
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
@@ -49,12 +49,7 @@ RULE = idle_rule(
     "IDL104",
     check,
     limits={
-        "idle_ratio": Limit(
-            0.03,
-            "ratio",
-            "a step has some per cent of ordinary Python between its operators",
-            "benchmarks/faults: healthy programs stay under it",
-        )
+        "idle_ratio": Limit(0.03, "ratio", "a step has some per cent of ordinary Python between its operators", HEALTHY)
     },
     references=("https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",),
     symptom=True,

@@ -33,7 +33,7 @@ from timesink.measures.idle.blamed_time import BlamedTime, drained_time
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.trace import Trace
-from timesink.rules.idle._family import idle_rule, idle_verdict, named, place_of, waits
+from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, place_text, waits
 from timesink.whatif.changes.host import RemoveSyncs
 
 HOW = "idle stretches charged to a blocking call that had drained the device, over the steady steps"
@@ -45,19 +45,19 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return NotApplicable("no call in the trace blocks the host")
     limit = limits["idle_ratio"]
 
-    def finding(part: BlamedTime, evidence: Evidence) -> Finding:
-        count = _per_step(trace, part.device[0])
-        place = named(part)
+    def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
+        count = _per_step(trace, blamed.device[0])
+        place = place_text(blamed)
         return Finding(
-            message=f"{waits(part, limit)} after blocking calls, {count:.3g} per step"
+            message=f"{waits(blamed, limit)} after blocking calls, {count:.3g} per step"
             + (f", most of it after {place}" if place else ""),
             bottleneck=Bottleneck.HOST_SYNC,
-            where=place_of(part),
+            where=place_of(blamed),
             evidence=(evidence, Evidence("blocking calls", Quantity(count, "per step"), "calls within the steps")),
             advice="Keep the value on the device and read it once every so many steps, or copy it asynchronously into "
             "pinned memory and read it a step later.",
             verify="Remove the wait: the blocking calls per step go down and the step shortens by at most this time.",
-            claim=Claim({part.device: part.intervals}),
+            claim=Claim({blamed.device: blamed.intervals}),
             change=RemoveSyncs(),
         )
 
@@ -67,12 +67,12 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 def _per_step(trace: Trace, rank: int) -> float:
     """Blocking calls of a rank per kept step; all of them where there are no steps."""
     calls = synchronisations(trace).calls.filter(pl.col("rank") == rank)
-    kept = steps(trace).kept.filter(pl.col("rank") == rank).sort("host_start_ns")
-    if not kept.height:
+    kept_steps = steps(trace).kept.filter(pl.col("rank") == rank).sort("host_start_ns")
+    if not kept_steps.height:
         return float(calls.height)
-    start = kept["host_start_ns"].search_sorted(calls["start_ns"], side="right")
-    end = kept["host_end_ns"].sort().search_sorted(calls["start_ns"], side="right")
-    return float((start > end).sum()) / kept.height
+    start = kept_steps["host_start_ns"].search_sorted(calls["start_ns"], side="right")
+    end = kept_steps["host_end_ns"].sort().search_sorted(calls["start_ns"], side="right")
+    return float((start > end).sum()) / kept_steps.height
 
 
 RULE = idle_rule(

@@ -46,13 +46,13 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return NotApplicable("no range, operator or copy shows where input is prepared")
     limit = limits["idle_ratio"]
 
-    def finding(part: BlamedTime, evidence: Evidence) -> Finding:
-        rank = part.device[0]
-        preparing_ns = per_step_ns(trace, part.device, input_pipeline(trace)[rank].loading)
+    def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
+        rank = blamed.device[0]
+        preparing_ns = per_step_ns(trace, blamed.device, input_pipeline(trace)[rank].loading)
         return Finding(
-            message=f"{_what(trace, rank)} takes {time_text(preparing_ns)} of each step; {waits(part, limit)} for it",
+            message=f"{_what(trace, rank)} takes {time_text(preparing_ns)} of each step; {waits(blamed, limit)} for it",
             bottleneck=Bottleneck.INPUT_PIPELINE,
-            where=place_of(part),
+            where=place_of(blamed),
             evidence=(
                 evidence,
                 Evidence("preparation of input", Quantity(preparing_ns / 1e6, "ms"), "host time per steady step"),
@@ -60,12 +60,12 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             advice="Prepare the next batch while this one computes: DataLoader workers with prefetch and "
             "persistent_workers, cheaper decoding, or the data kept on the device.",
             verify="Feed one batch that stays on the device: the step shortens by at most this time.",
-            claim=Claim({part.device: part.intervals}),
+            claim=Claim({blamed.device: blamed.intervals}),
             change=FeedLoader(Target("windows", windows=loading_windows(trace, rank))),
         )
 
-    blamed = blamed_time(trace, HOST_CAUSES, preparing=True)
-    return idle_verdict(blamed, limit, "idle time while input is prepared", HOW, finding)
+    waiting = blamed_time(trace, HOST_CAUSES, preparing=True)
+    return idle_verdict(waiting, limit, "idle time while input is prepared", HOW, finding)
 
 
 def _what(trace: Trace, rank: int) -> str:

@@ -43,40 +43,40 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit whose kernels are shorter than the time between launches."""
     limit = limits["idle_ratio"]
 
-    def finding(part: BlamedTime, evidence: Evidence) -> Finding:
-        found = launches(trace)[part.device]
-        interval = time_text(found.interval_p50_ns or 0.0)
-        count = "" if found.launches_per_step is None else f"{found.launches_per_step:.0f} launches per step, "
+    def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
+        queue = launches(trace)[blamed.device]
+        interval = time_text(queue.interval_p50_ns or 0.0)
+        count = "" if queue.launches_per_step is None else f"{queue.launches_per_step:.0f} launches per step, "
         return Finding(
-            message=f"{waits(part, limit)} for the next launch: {count}one every {interval}, "
-            f"{share_text(found.empty_queue_ratio)} of them find an empty queue",
+            message=f"{waits(blamed, limit)} for the next launch: {count}one every {interval}, "
+            f"{share_text(queue.empty_queue_ratio)} of them find an empty queue",
             bottleneck=Bottleneck.LAUNCH_BOUND,
-            where=place_of(part),
-            evidence=(evidence, _queue_fact(found)),
+            where=place_of(blamed),
+            evidence=(evidence, _queue_fact(queue)),
             advice="Capture the step in a CUDA graph (torch.compile with mode reduce-overhead, or "
             "torch.cuda.make_graphed_callables), fuse small operators, or enlarge the batch.",
             verify="Capture again: launches per step go down and the idle share with them.",
-            claim=Claim({part.device: part.intervals}),
+            claim=Claim({blamed.device: blamed.intervals}),
             change=CaptureGraph(),
         )
 
-    starved = [part for part in launching_time(trace) if _starved(trace, part.device)]
+    starved = [blamed for blamed in launching_time(trace) if _starved(trace, blamed.device)]
     if not starved:
-        return Clear(tuple(_queue_fact(part) for part in launches(trace).values()))
+        return Clear(tuple(_queue_fact(queue) for queue in launches(trace).values()))
     return idle_verdict(starved, limit, "idle time before launches", HOW, finding)
 
 
 def _starved(trace: Trace, device: Device) -> bool:
     """The median kernel is shorter than the median interval between launches."""
-    found = launches(trace)[device]
-    median_ns = {(part.rank, part.device): part.median_ns for part in small_kernels(trace, 0)}
-    return median_ns.get(device, 0.0) < (found.interval_p50_ns or 0.0)
+    queue = launches(trace)[device]
+    median_ns = {(kernels.rank, kernels.device): kernels.median_ns for kernels in small_kernels(trace, 0)}
+    return median_ns.get(device, 0.0) < (queue.interval_p50_ns or 0.0)
 
 
-def _queue_fact(part: DeviceLaunches) -> Evidence:
+def _queue_fact(queue: DeviceLaunches) -> Evidence:
     return Evidence(
-        f"launches of device {part.device} that find an empty queue",
-        Quantity(part.empty_queue_ratio, "ratio"),
+        f"launches of device {queue.device} that find an empty queue",
+        Quantity(queue.empty_queue_ratio, "ratio"),
         "every earlier launch onto the stream had started",
     )
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import (
+    HEALTHY,
     Bottleneck,
     Claim,
     Clear,
@@ -37,9 +38,13 @@ ONE_PERCENT: Final = Limit(
     default=0.01,
     unit="ratio",
     why="less than one step in a hundred is won back",
-    source="benchmarks/faults: healthy programs stay under it",
+    source=HEALTHY,
 )
 """The saving from which on a fix that costs one line is worth making."""
+
+
+Details = Callable[[Shortened], tuple[str, tuple[Evidence, ...]]]
+"""Words that end the sentence on some kernels, and evidence to follow the common one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,85 +66,70 @@ class KernelPattern:
 def kernel_verdict(
     trace: Trace,
     pattern: KernelPattern,
-    parts: Iterable[Shortened],
+    devices: Iterable[Shortened],
     limit: float,
-    extra: Callable[[Shortened], tuple[str, tuple[Evidence, ...]]] | None = None,
+    details: Details = lambda _: ("", ()),
 ) -> Verdict:
-    """Found for each device where the expected saving passes `limit`, a share of the step; else clear.
-
-    `extra` gives words to end the sentence with, and further facts.
-    """
-    facts_seen, found = [], []
-    for part in parts:
-        step_ns = period_ns(trace, part.device)
-        saved_ns = part.saved_per_step_ns(trace, Case.EXPECTED)
+    """Found for each device where the expected saving passes `limit`, a share of the step; else clear."""
+    evidences, findings = [], []
+    for kernels in devices:
+        step_ns = period_ns(trace, kernels.device)
+        saved_ns = kernels.saved_per_step_ns(trace, Case.EXPECTED)
         share = saved_ns / step_ns if step_ns else 0.0
         evidence = Evidence(
-            f"time saved in {pattern.subject} of device {part.device[1]}",
+            f"time saved in {pattern.subject} of device {kernels.device[1]}",
             Quantity(share, "ratio"),
             pattern.how,
             limit=Quantity(limit, "ratio"),
             table="device_ops",
-            rows=part.longest(trace),
+            rows=kernels.longest(trace),
         )
-        facts_seen.append(evidence)
+        evidences.append(evidence)
         if share > limit:
-            found.append(_finding(trace, pattern, part, evidence, extra))
-    if not facts_seen:
+            findings.append(_finding(trace, pattern, kernels, evidence, details))
+    if not evidences:
         return NotApplicable(f"no kernel ran that could belong to {pattern.noun}")
-    return Found(tuple(found)) if found else Clear(tuple(facts_seen))
+    return Found(tuple(findings)) if findings else Clear(tuple(evidences))
 
 
-def _finding(
-    trace: Trace,
-    pattern: KernelPattern,
-    part: Shortened,
-    evidence: Evidence,
-    extra: Callable[[Shortened], tuple[str, tuple[Evidence, ...]]] | None,
-) -> Finding:
-    whole_ns, step_ns = per_step_ns(trace, part.device, part.whole(trace)), period_ns(trace, part.device)
-    value = Quantity(whole_ns / NS_PER_MS, "ms")
-    words, more = extra(part) if extra else ("", ())
+def place_of(trace: Trace, kernels: Shortened) -> Where:
+    """The kernel name and the operator with the most of the time that goes."""
+    rank, device = kernels.device
+    gone = pl.DataFrame({"row": kernels.rows, "gone": 1.0 - kernels.keep[Case.EXPECTED.value]})
+    saved = kernel_facts(trace).frame.join(gone, on="row", how="inner")
+    saved = saved.with_columns(pl.col("length") * pl.col("gone"))
+    totals = saved.group_by("name", "op").agg(pl.col("length").sum(), pl.col("row").min())
+    if not totals.height:
+        return Where(rank=rank, device=device)
+    longest = totals.sort("length", "row", descending=[True, False]).row(0, named=True)
+    op = None if longest["op"] is None else str(longest["op"])
+    return Where(rank=rank, device=device, op=op, kernel=str(trace.get(DEVICE_OPS)["name"][int(longest["row"])]))
+
+
+def _finding(trace: Trace, pattern: KernelPattern, kernels: Shortened, evidence: Evidence, details: Details) -> Finding:
+    step_ns, kernels_ns = period_ns(trace, kernels.device), per_step_ns(trace, kernels.device, kernels.whole(trace))
+    low_ms, saved_ms, high_ms = (kernels.saved_per_step_ns(trace, case) / NS_PER_MS for case in Case)
+    words, more = details(kernels)
     limit = evidence.limit.value if evidence.limit else 0.0
     return Finding(
-        message=f"{pattern.subject} take {time_text(whole_ns)} of the {time_text(step_ns)} {period_name(trace)} "
-        f"on device {part.device[1]}; {share_text(evidence.measured.value)} of it can go "
+        message=f"{pattern.subject} take {time_text(kernels_ns)} of the {time_text(step_ns)} {period_name(trace)} "
+        f"on device {kernels.device[1]}; {share_text(evidence.measured.value)} of it can go "
         f"(limit {share_text(limit)})" + (f": {words}" if words else ""),
         bottleneck=pattern.bottleneck,
-        where=place_of(trace, part),
+        where=place_of(trace, kernels),
         evidence=(
             evidence,
-            Evidence(f"{pattern.noun}, {part.rows.size} in all", value, "union of the kernels, per steady step"),
+            Evidence(
+                f"{pattern.noun}, {kernels.rows.size} in all",
+                Quantity(kernels_ns / NS_PER_MS, "ms"),
+                "union of the kernels, per steady step",
+            ),
             *more,
         ),
         advice=pattern.advice,
         verify=pattern.verify,
-        claim=Claim({part.device: part.saved(trace, Case.HOPEFUL)}),
-        stated=saving(trace, part),
+        claim=Claim({kernels.device: kernels.saved(trace, Case.HOPEFUL)}),
+        # A profiler slows the host, not kernels: where the device bounds the step, the slowed host often seems to leave
+        # no room for a shorter device step. So the rule states what the device saves, and no replay is asked.
+        stated=Quantity(saved_ms, "ms", low=low_ms, high=high_ms),
     )
-
-
-def saving(trace: Trace, part: Shortened) -> Quantity:
-    """What the device's own time per step shrinks by. A profiler slows the host, not kernels: in a profile of a step
-    that the device bounds, the host often seems to leave no room for a shorter device step, so no replay is asked."""
-    low, value, high = (part.saved_per_step_ns(trace, case) / NS_PER_MS for case in Case)
-    return Quantity(value, "ms", low=low, high=high)
-
-
-def place_of(trace: Trace, part: Shortened) -> Where:
-    """The kernel name and the operator with the most of the time that goes."""
-    frame = kernel_facts(trace).frame
-    weight = pl.DataFrame({"row": part.rows, "gone": 1.0 - part.keep[Case.EXPECTED.value]})
-    mine = frame.join(weight, on="row", how="inner").with_columns(pl.col("length") * pl.col("gone"))
-    names = trace.get(DEVICE_OPS)["name"]
-    top = mine.group_by("name", "op").agg(pl.col("length").sum(), pl.col("row").min())
-    top = top.sort("length", "row", descending=[True, False])
-    rank, device = part.device
-    if not top.height:
-        return Where(rank=rank, device=device)
-    kernel = str(names[int(top["row"][0])])
-    return Where(rank=rank, device=device, op=_text(top["op"][0]), kernel=kernel)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -45,11 +45,11 @@ PATTERN = KernelPattern(
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the casts pass the limit."""
 
-    def pairs(part: Shortened) -> tuple[str, tuple[Evidence, ...]]:
-        found = cast_pairs(trace, part)
-        words = ", ".join(f"{pair} {count} times" for pair, count, _ in found[:3])
+    def pairs(kernels: Shortened) -> tuple[str, tuple[Evidence, ...]]:
+        pairs_found = cast_pairs(trace, kernels)
+        words = ", ".join(f"{pair} {count} times" for pair, count, _ in pairs_found[:3])
         kinds = tuple(
-            Evidence(pair, Quantity(time / 1e6, "ms"), f"{count} casts in all") for pair, count, time in found
+            Evidence(pair, Quantity(time / 1e6, "ms"), f"{count} casts in all") for pair, count, time in pairs_found
         )
         return words, kinds
 

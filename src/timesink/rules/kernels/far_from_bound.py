@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
+    HEALTHY,
     Bottleneck,
     Clear,
     Evidence,
@@ -59,33 +60,33 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     operators = far_operators(trace)
     if not operators:
         return Undecided("no operator's shapes, or not this GPU's peaks, are known", RULE.capture)
-    far = [one for one in operators if one.attained_ratio < limits["attained_ratio"]]
-    verdicts = [_verdict(trace, one, limits) for one in far]
+    far = [operator for operator in operators if operator.attained_ratio < limits["attained_ratio"]]
+    verdicts = [_verdict(trace, operator, limits) for operator in far]
     found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
-    return Found(found) if found else Clear(tuple(_reached(one, limits) for one in operators[:_SHOWN]))
+    return Found(found) if found else Clear(tuple(_attained(operator, limits) for operator in operators[:_SHOWN]))
 
 
-def _verdict(trace: Trace, one: FarOperator, limits: Limits) -> Verdict:
+def _verdict(trace: Trace, operator: FarOperator, limits: Limits) -> Verdict:
     pattern = KernelPattern(
-        bottleneck=_BOTTLENECKS[one.limiter],
-        subject=f"kernels of {one.name}",
+        bottleneck=_BOTTLENECKS[operator.limiter],
+        subject=f"kernels of {operator.name}",
         how="the operator at 70 % of its attainable bound; over the steady steps",
         advice="Profile the named kernel with Nsight Compute; try a fused operator, another backend or torch.compile.",
         verify="Capture again: the operator reaches a larger share of its bound.",
     )
 
     def reached(_: Shortened) -> tuple[str, tuple[Evidence, ...]]:
-        words = f"at {share_text(one.attained_ratio)} of the {one.limiter} bound of its shapes"
-        return words, (_reached(one, limits),)
+        words = f"at {share_text(operator.attained_ratio)} of the {operator.limiter} bound of its shapes"
+        return words, (_attained(operator, limits),)
 
-    return kernel_verdict(trace, pattern, [one.kernels], limits["saved_ratio"], reached)
+    return kernel_verdict(trace, pattern, [operator.kernels], limits["saved_ratio"], reached)
 
 
-def _reached(one: FarOperator, limits: Limits) -> Evidence:
+def _attained(operator: FarOperator, limits: Limits) -> Evidence:
     limit = Quantity(limits["attained_ratio"], "ratio")
-    how = f"{one.limiter} bound of its shapes over the time of its kernels"
-    label = f"share of the attainable bound that {one.name} reaches"
-    return Evidence(label, Quantity(one.attained_ratio, "ratio"), how, limit=limit)
+    how = f"{operator.limiter} bound of its shapes over the time of its kernels"
+    label = f"share of the attainable bound that {operator.name} reaches"
+    return Evidence(label, Quantity(operator.attained_ratio, "ratio"), how, limit=limit)
 
 
 RULE = Rule(
@@ -101,10 +102,7 @@ RULE = Rule(
             "benchmarks/faults on an H200: products 0.9 to 1.1, attention 0.7, elementwise 0.9 to 1.0",
         ),
         "saved_ratio": Limit(
-            0.05,
-            "ratio",
-            "writing or finding another kernel is work: it should win one step in twenty",
-            "benchmarks/faults: healthy programs stay under it",
+            0.05, "ratio", "writing or finding another kernel is work: it should win one step in twenty", HEALTHY
         ),
     },
     references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/#roofline-charts",),

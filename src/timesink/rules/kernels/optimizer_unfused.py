@@ -42,48 +42,52 @@ _FUSED_HOST_NS = 150_000  # what one fused step costs the host: whatif.changes.F
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where fusing wins more than the limit."""
-    parts = optimizer_kernels(trace)
-    if not parts:
+    devices = optimizer_kernels(trace)
+    if not devices:
         return NotApplicable("no range of an optimizer's step launched kernels")
-    return found_or_clear([_judge(trace, part, limits["saved_ratio"]) for part in parts])
+    return found_or_clear([_judge(trace, kernels, limits["saved_ratio"]) for kernels in devices])
 
 
-def _judge(trace: Trace, part: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
-    step_ns, worth = period_ns(trace, part.device), _worth(trace, part)
+def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
+    step_ns, worth = period_ns(trace, kernels.device), _worth(trace, kernels)
     share = worth.value * NS_PER_MS / step_ns if step_ns else 0.0
     evidence = Evidence(
-        f"time saved in the optimizer's step on device {part.device[1]}",
+        f"time saved in the optimizer's step on device {kernels.device[1]}",
         Quantity(share, "ratio"),
         "a fused step keeps 35 % of the kernel time and 0.15 ms of the gaps; over the steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
-        rows=part.unfused.longest(trace),
+        rows=kernels.unfused.longest(trace),
     )
     if share <= limit:
         return None, evidence
-    whole_ns = per_step_ns(trace, part.device, part.unfused.whole(trace))
-    kind = f"{part.one_by_one:.0f} of them for one parameter each" if part.one_by_one else "over lists of parameters"
+    kernels_ns = per_step_ns(trace, kernels.device, kernels.unfused.whole(trace))
+    single = kernels.one_by_one
+    kind = f"{single:.0f} of them for one parameter each" if single else "over lists of parameters"
     finding = Finding(
-        message=f"the optimizer runs {part.per_step:.0f} kernels per step, {kind}: {time_text(whole_ns)} of the "
-        f"{time_text(step_ns)} step on device {part.device[1]}; a fused one wins {share_text(share)} of the step "
+        message=f"the optimizer runs {kernels.per_step:.0f} kernels per step, {kind}: {time_text(kernels_ns)} of the "
+        f"{time_text(step_ns)} step on device {kernels.device[1]}; a fused one wins {share_text(share)} of the step "
         f"(limit {share_text(limit)})",
         bottleneck=Bottleneck.OPTIMIZER_UNFUSED,
-        where=place_of(trace, part.unfused),
-        evidence=(evidence, Evidence("unfused kernels per step", Quantity(part.per_step, "kernels"), "in its ranges")),
+        where=place_of(trace, kernels.unfused),
+        evidence=(
+            evidence,
+            Evidence("unfused kernels per step", Quantity(kernels.per_step, "kernels"), "in its ranges"),
+        ),
         advice="Pass fused=True to Adam, AdamW, SGD or Adagrad; compile optimizer.step() of another.",
         verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",
-        claim=Claim({part.device: part.unfused.saved(trace, Case.HOPEFUL) | part.idle}),
+        claim=Claim({kernels.device: kernels.unfused.saved(trace, Case.HOPEFUL) | kernels.idle}),
         change=FuseOptimizer(),
     )
     return finding, evidence
 
 
-def _worth(trace: Trace, part: OptimizerKernels) -> Quantity:
-    """Kernel time by case; the gaps from the expected case on."""
-    low, usual, most = (part.unfused.saved_per_step_ns(trace, case) for case in Case)
-    idle = per_step_ns(trace, part.device, part.idle) if part.unfused.rows.size else 0.0
-    gaps = max(idle - _FUSED_HOST_NS, 0.0)
-    return Quantity((usual + gaps) / NS_PER_MS, "ms", low=low / NS_PER_MS, high=(most + idle) / NS_PER_MS)
+def _worth(trace: Trace, kernels: OptimizerKernels) -> Quantity:
+    """What fusing saves per step: kernel time by case, and from the expected case on the gaps between the kernels."""
+    low_ns, value_ns, high_ns = (kernels.unfused.saved_per_step_ns(trace, case) for case in Case)
+    idle_ns = per_step_ns(trace, kernels.device, kernels.idle) if kernels.unfused.rows.size else 0.0
+    value_ns += max(idle_ns - _FUSED_HOST_NS, 0.0)
+    return Quantity(value_ns / NS_PER_MS, "ms", low=low_ns / NS_PER_MS, high=(high_ns + idle_ns) / NS_PER_MS)
 
 
 RULE = Rule(

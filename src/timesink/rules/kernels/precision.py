@@ -63,7 +63,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return NotApplicable("no kernel ran")
     limit = limits["saved_ratio"]
     verdicts = [
-        kernel_verdict(trace, pattern, [getattr(part, kind) for part in kinds], limit)
+        kernel_verdict(trace, pattern, [getattr(device, kind) for device in kinds], limit)
         for kind, pattern in PATTERNS.items()
     ]
     found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)

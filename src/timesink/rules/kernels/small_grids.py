@@ -25,7 +25,7 @@ collectives do (these are left out).
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Undecided, Verdict
+from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Undecided, Verdict
 from timesink.measures.kernels.small_grids import grids_known, small_grids
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -53,13 +53,6 @@ RULE = Rule(
     check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, EVENT_WAITS),
-    limits={
-        "saved_ratio": Limit(
-            0.03,
-            "ratio",
-            "fewer than three steps in a hundred are won back",
-            "benchmarks/faults: healthy programs stay under it",
-        )
-    },
+    limits={"saved_ratio": Limit(0.03, "ratio", "fewer than three steps in a hundred are won back", HEALTHY)},
     references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy",),
 )

@@ -24,7 +24,7 @@ bound by memory share its bandwidth and gain less.
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.kernels.facts import Shortened
 from timesink.measures.kernels.small_grids import serialized_streams
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
@@ -43,27 +43,26 @@ PATTERN = KernelPattern(
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where streams take turns, wait for events, and leave room."""
-    parts = serialized_streams(trace)
-    if not parts:
+    devices = serialized_streams(trace)
+    if not devices:
         return NotApplicable("kernels ran on one stream only, or always overlapped")
-    waiting = [part for part in parts if part.waits > limits["waits"]]
-    by_device = {part.device: part for part in waiting}
+    waiting = {streams.device: streams for streams in devices if streams.waits > limits["waits"]}
 
-    def turns(part: Shortened) -> tuple[str, tuple[Evidence, ...]]:
-        mine = by_device[part.device]
-        fact = _waits(mine.device[1], mine.waits, limits)
-        streams = ", ".join(str(stream) for stream in mine.streams)
-        return f"streams {streams} take turns {mine.turns:.0f} times per step, with {mine.waits:.0f} event waits", (
-            fact,
-        )
+    def turns(kernels: Shortened) -> tuple[str, tuple[Evidence, ...]]:
+        streams = waiting[kernels.device]
+        names = ", ".join(str(stream) for stream in streams.streams)
+        words = f"streams {names} take turns {streams.turns:.0f} times per step, with {streams.waits:.0f} event waits"
+        return words, (_waits(streams.device[1], streams.waits, limits),)
 
     if not waiting:
         return Clear(
             tuple(
-                Evidence(f"event waits per step on device {p.device[1]}", Quantity(p.waits, "waits"), "") for p in parts
+                Evidence(f"event waits per step on device {streams.device[1]}", Quantity(streams.waits, "waits"), "")
+                for streams in devices
             )
         )
-    return kernel_verdict(trace, PATTERN, [part.serial for part in waiting], limits["saved_ratio"], turns)
+    serial = [streams.serial for streams in waiting.values()]
+    return kernel_verdict(trace, PATTERN, serial, limits["saved_ratio"], turns)
 
 
 def _waits(device: int, count: float, limits: Limits) -> Evidence:
@@ -81,12 +80,7 @@ RULE = Rule(
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, EVENT_WAITS),
     limits={
-        "saved_ratio": Limit(
-            0.03,
-            "ratio",
-            "fewer than three steps in a hundred are won back",
-            "benchmarks/faults: healthy programs stay under it",
-        ),
+        "saved_ratio": Limit(0.03, "ratio", "fewer than three steps in a hundred are won back", HEALTHY),
         "waits": Limit(
             4,
             "waits",

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.rule import Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -25,6 +23,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text
@@ -35,7 +34,7 @@ CAPTURE: Final = (
 memory_rule: Final = partial(Rule, needs=(MEMORY_EVENTS,), reads=(MEMORY_BLOCKS, MEMORY_MARKS), capture=CAPTURE)
 """Declares a rule on memory: the tables it reads, and how to record them."""
 
-TOLD_APART = Limit(
+UNCLASSIFIED: Final = Limit(
     default=0.5,
     unit="ratio",
     why="beyond it a share says more of the classification than of the program",
@@ -45,10 +44,10 @@ TOLD_APART = Limit(
 
 @dataclass(frozen=True, slots=True)
 class SharePattern:
-    """A rule that is told by bytes at the peak. `measure` gives them, or None where the GPU has nothing to ask about.
+    """A rule for which a share of the memory peak is all there is to measure.
 
-    `subject` stands in "GPU 0: 3.88 GB of ... are <subject> at the peak of 22.8 GB (17.0 %, limit 5 %)"; `more` adds
-    evidence.
+    `measure` gives the bytes in question, or None where the GPU's record leaves nothing to ask about. `subject` follows
+    them in the sentence: "3.88 GB <subject>, 17.0 % of device 0's peak of 22.8 GB (limit 5 %)". `more` adds evidence.
     """
 
     measure: Callable[[MemoryLedger], int | None]
@@ -62,53 +61,46 @@ class SharePattern:
 
 def share_verdict(pattern: SharePattern, trace: Trace, limit: float) -> Verdict:
     """Found for each GPU over the limit. Undecided where the record has no stacks to tell what memory is for."""
-    ledgers = {key: one for key, one in memory_ledger(trace).items() if one.peak_bytes}
+    ledgers = {device: ledger for device, ledger in memory_ledger(trace).items() if ledger.peak_bytes}
     if not ledgers:
         return NotApplicable("no GPU memory is in use in the record")
-    told = {key: one for key, one in ledgers.items() if one.unclassified_ratio <= TOLD_APART.default}
-    if not told:
+    classified = {device: one for device, one in ledgers.items() if one.unclassified_ratio <= UNCLASSIFIED.default}
+    if not classified:
         return Undecided("more than half of the peak cannot be told apart: no stacks were recorded", CAPTURE)
-    findings, clear = [], []
-    for (rank, device), one in sorted(told.items()):
-        size = pattern.measure(one)
-        if size is None:
-            continue
-        fact = evidence(pattern.label, size, one.peak_bytes, pattern.how, limit)
-        if size > limit * one.peak_bytes:
-            findings.append(_finding(pattern, one, (rank, device), size, (fact, limit)))
-        else:
-            clear.append(fact)
-    if findings:
-        return Found(tuple(findings))
-    return Clear(tuple(clear)) if clear else NotApplicable("the record holds no training step")
-
-
-def evidence(label: str, size_bytes: int, whole_bytes: int, how: str, limit: float) -> Evidence:
-    """A share with its limit."""
-    share = Quantity(size_bytes / whole_bytes if whole_bytes else 0.0, "ratio")
-    return Evidence(label, share, how, Quantity(limit, "ratio"), "memory_events")
+    judged = [
+        _judge(pattern, ledger, device, size_bytes, limit)
+        for device, ledger in sorted(classified.items())
+        if (size_bytes := pattern.measure(ledger)) is not None
+    ]
+    return found_or_clear(judged) if judged else NotApplicable("the record holds no training step")
 
 
 def size_evidence(label: str, size_bytes: int, how: str) -> Evidence:
     """A size that is compared with nothing."""
-    return Evidence(label, Quantity(float(size_bytes), "bytes"), how, None, "memory_events")
+    return Evidence(label, Quantity(float(size_bytes), "bytes"), how, table="memory_events")
 
 
-def _finding(
-    pattern: SharePattern, one: MemoryLedger, key: tuple[int, int], size: int, fact: tuple[Evidence, float]
-) -> Finding:
-    share = size / one.peak_bytes
-    return Finding(
-        message=f"{bytes_text(size)} {pattern.subject}, {share_text(share)} of device {key[1]}'s peak of "
-        f"{bytes_text(one.peak_bytes)} (limit {100 * fact[1]:g} %)",
+def _judge(
+    pattern: SharePattern, ledger: MemoryLedger, device: Device, size_bytes: int, limit: float
+) -> tuple[Finding | None, Evidence]:
+    share = size_bytes / ledger.peak_bytes
+    evidence = Evidence(
+        pattern.label, Quantity(share, "ratio"), pattern.how, Quantity(limit, "ratio"), table="memory_events"
+    )
+    if size_bytes <= limit * ledger.peak_bytes:
+        return None, evidence
+    finding = Finding(
+        message=f"{bytes_text(size_bytes)} {pattern.subject}, {share_text(share)} of device {device[1]}'s peak of "
+        f"{bytes_text(ledger.peak_bytes)} (limit {100 * limit:g} %)",
         bottleneck=Bottleneck.MEMORY_CAPACITY,
-        where=Where(rank=key[0], device=key[1]),
+        where=Where(rank=device[0], device=device[1]),
         evidence=(
-            fact[0],
-            size_evidence(f"{pattern.label}, bytes", size, pattern.how),
-            size_evidence("peak, bytes", one.peak_bytes, "highest total of tensors alive, as asked for"),
-            *pattern.more(one),
+            evidence,
+            size_evidence(f"{pattern.label}, bytes", size_bytes, pattern.how),
+            size_evidence("peak, bytes", ledger.peak_bytes, "highest total of tensors alive, as asked for"),
+            *pattern.more(ledger),
         ),
         advice=pattern.advice,
         verify=pattern.verify,
     )
+    return finding, evidence

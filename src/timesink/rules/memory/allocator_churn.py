@@ -20,13 +20,11 @@ The first steps warm up: a record of three steps can show what the tenth no long
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -34,7 +32,8 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.memory.allocator import allocator_views
-from timesink.measures.memory.ledger import memory_steps
+from timesink.measures.memory.ledger import MemorySteps, memory_steps
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.rules.memory._family import CAPTURE
@@ -43,40 +42,39 @@ from timesink.units import bytes_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    limit, findings, clear = limits["calls_per_step"], [], []
-    for (rank, device), one in memory_steps(trace).items():
-        if one.steps < 3:
-            continue
-        fact = Evidence(
-            "segments taken and given back per step",
-            Quantity(one.driver_calls_per_step, "calls"),
-            f"{one.driver_calls} events in {one.steps - 2} steps after the second",
-            Quantity(limit, "calls"),
-            MEMORY_EVENTS.name,
-        )
-        if one.driver_calls_per_step <= limit:
-            clear.append(fact)
-            continue
-        view = allocator_views(trace).get((rank, device))
-        retries = Evidence(
-            "releases to make room",
-            Quantity(view.retries if view else 0, "calls"),
-            "releases before a new segment or oom",
-        )
-        findings.append(
-            Finding(
-                message=f"device {device}'s allocator takes and gives back {one.driver_calls_per_step:.3g} segments a "
-                f"step, {bytes_text(one.driver_bytes)} over {one.steps - 2} steps (limit {limit:g} per step)",
-                bottleneck=Bottleneck.ALLOCATOR,
-                where=Where(rank=rank, device=device),
-                evidence=(fact, retries),
-                advice="Remove empty_cache from the loop, keep sizes constant, and leave the allocator room.",
-                verify="Take the snapshot again: steps after the second take and give back no segment.",
-            )
-        )
-    if findings:
-        return Found(tuple(findings))
-    return Clear(tuple(clear)) if clear else NotApplicable("the record holds fewer than three training steps")
+    devices = {device: counts for device, counts in memory_steps(trace).items() if counts.steps >= 3}
+    if not devices:
+        return NotApplicable("the record holds fewer than three training steps")
+    return found_or_clear(
+        [_judge(trace, device, counts, limits["calls_per_step"]) for device, counts in devices.items()]
+    )
+
+
+def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> tuple[Finding | None, Evidence]:
+    evidence = Evidence(
+        "segments taken and given back per step",
+        Quantity(counts.driver_calls_per_step, "calls"),
+        f"{counts.driver_calls} events in {counts.steps - 2} steps after the second",
+        Quantity(limit, "calls"),
+        MEMORY_EVENTS.name,
+    )
+    if counts.driver_calls_per_step <= limit:
+        return None, evidence
+    allocator = allocator_views(trace).get(device)
+    retries = Quantity(allocator.retries if allocator else 0, "calls")
+    finding = Finding(
+        message=f"device {device[1]}'s allocator takes and gives back {counts.driver_calls_per_step:.3g} segments a "
+        f"step, {bytes_text(counts.driver_bytes)} over {counts.steps - 2} steps (limit {limit:g} per step)",
+        bottleneck=Bottleneck.ALLOCATOR,
+        where=Where(rank=device[0], device=device[1]),
+        evidence=(
+            evidence,
+            Evidence("releases to make room", retries, "releases before a new segment or oom"),
+        ),
+        advice="Remove empty_cache from the loop, keep sizes constant, and leave the allocator room.",
+        verify="Take the snapshot again: steps after the second take and give back no segment.",
+    )
+    return finding, evidence
 
 
 RULE = Rule(

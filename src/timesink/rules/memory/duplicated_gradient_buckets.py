@@ -36,9 +36,9 @@ def _twice(ledger: MemoryLedger) -> int | None:
     if not ledger.classes.phases.has_backward:
         return None
     gradients = ledger.live_bytes[CODES[Category.GRADIENTS]]
-    at = int(np.argmax(gradients))
+    peak = int(np.argmax(gradients))
     reducer = matches(ledger.classes.lives.frame["stack"], STACK_PATTERNS["reducer"]).to_numpy()
-    return min(int(gradients[at]), ledger.alive_bytes(at, reducer))
+    return min(int(gradients[peak]), ledger.alive_bytes(peak, reducer))
 
 
 PATTERN = SharePattern(

@@ -22,8 +22,8 @@ memory.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Evidence, Finding, Found, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, Quantity, Verdict, Where
 from timesink.measures.memory.allocator import AllocatorView, allocator_views
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
@@ -34,32 +34,29 @@ from timesink.units import bytes_text, share_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    limit, findings, clear = limits["reserved_ratio"], [], []
-    for key, view in allocator_views(trace).items():
-        share = view.split_free_bytes / view.reserved_bytes if view.reserved_bytes else 0.0
-        fact = Evidence(
-            "free inside used segments",
-            Quantity(share, "ratio"),
-            "free blocks of segments in use over reserved memory, when the snapshot was taken",
-            Quantity(limit, "ratio"),
-            MEMORY_BLOCKS.name,
-        )
-        if share > limit:
-            findings.append(_finding(key, view, fact, limit))
-        else:
-            clear.append(fact)
-    return Found(tuple(findings)) if findings else Clear(tuple(clear))
+    limit = limits["reserved_ratio"]
+    return found_or_clear([_judge(device, view, limit) for device, view in allocator_views(trace).items()])
 
 
-def _finding(key: Device, view: AllocatorView, fact: Evidence, limit: float) -> Finding:
-    return Finding(
-        message=f"{bytes_text(view.split_free_bytes)} of {bytes_text(view.reserved_bytes)} reserved on device {key[1]} "
-        f"is free inside segments in use ({share_text(fact.measured.value)}, limit {100 * limit:g} %); the largest "
-        f"piece has {bytes_text(view.largest_free_bytes)}",
+def _judge(device: Device, view: AllocatorView, limit: float) -> tuple[Finding | None, Evidence]:
+    share = view.split_free_bytes / view.reserved_bytes if view.reserved_bytes else 0.0
+    evidence = Evidence(
+        "free inside used segments",
+        Quantity(share, "ratio"),
+        "free blocks of segments in use over reserved memory, when the snapshot was taken",
+        Quantity(limit, "ratio"),
+        MEMORY_BLOCKS.name,
+    )
+    if share <= limit:
+        return None, evidence
+    finding = Finding(
+        message=f"{bytes_text(view.split_free_bytes)} of {bytes_text(view.reserved_bytes)} reserved on device "
+        f"{device[1]} is free inside segments in use ({share_text(share)}, limit {100 * limit:g} %); the largest piece "
+        f"has {bytes_text(view.largest_free_bytes)}",
         bottleneck=Bottleneck.ALLOCATOR,
-        where=Where(rank=key[0], device=key[1]),
+        where=Where(rank=device[0], device=device[1]),
         evidence=(
-            fact,
+            evidence,
             size_evidence("largest free piece", view.largest_free_bytes, "largest free block of any segment"),
             size_evidence(
                 "free segments", view.cached_bytes, "segments without a tensor, which empty_cache gives back"
@@ -68,6 +65,7 @@ def _finding(key: Device, view: AllocatorView, fact: Evidence, limit: float) -> 
         advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep the sizes of tensors constant.",
         verify="Take the snapshot again: free bytes inside used segments fall below the limit.",
     )
+    return finding, evidence
 
 
 RULE = Rule(

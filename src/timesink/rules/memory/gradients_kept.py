@@ -31,8 +31,8 @@ from timesink.rules.memory._family import SharePattern, memory_rule, share_verdi
 
 def _kept(ledger: MemoryLedger) -> int | None:
     """Gradients alive at the forward pass's own peak."""
-    at = ledger.forward_peak()
-    return None if at is None else ledger.alive_bytes(at, ledger.classes.of(Category.GRADIENTS))
+    peak = ledger.forward_peak()
+    return None if peak is None else ledger.alive_bytes(peak, ledger.classes.of(Category.GRADIENTS))
 
 
 PATTERN = SharePattern(

@@ -20,13 +20,11 @@ A cache that fills up during a few steps and then stays looks the same until it 
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.rule import Limits, found_or_clear
 from timesink.diagnosis.verdicts import (
     Bottleneck,
-    Clear,
     Evidence,
     Finding,
-    Found,
     Limit,
     NotApplicable,
     Quantity,
@@ -34,6 +32,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_EVENTS
 from timesink.model.trace import Trace
 from timesink.rules.memory._family import memory_rule, size_evidence
@@ -42,40 +41,36 @@ from timesink.units import bytes_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    limit, findings, clear = limits["bytes_per_step"], [], []
-    for (rank, device), one in memory_steps(trace).items():
-        if len(one.levels_bytes) < 3:
-            continue
-        fact = Evidence(
-            "left behind by every step",
-            Quantity(one.growth_bytes, "bytes"),
-            f"smallest rise of the level between {len(one.levels_bytes)} neighbouring steps",
-            Quantity(limit, "bytes"),
-            MEMORY_EVENTS.name,
-        )
-        if one.growth_bytes > limit:
-            findings.append(_finding(one, Where(rank=rank, device=device), fact, limit))
-        else:
-            clear.append(fact)
-    if findings:
-        return Found(tuple(findings))
-    return Clear(tuple(clear)) if clear else NotApplicable("the record holds fewer than five training steps")
+    devices = {device: counts for device, counts in memory_steps(trace).items() if len(counts.levels_bytes) >= 3}
+    if not devices:
+        return NotApplicable("the record holds fewer than five training steps")
+    return found_or_clear([_judge(device, counts, limits["bytes_per_step"]) for device, counts in devices.items()])
 
 
-def _finding(one: MemorySteps, where: Where, fact: Evidence, limit: float) -> Finding:
-    place = f", most of it allocated at {one.leaver}" if one.leaver else ""
-    return Finding(
-        message=f"every step leaves at least {bytes_text(one.growth_bytes)} behind on device {where.device} (limit "
-        f"{bytes_text(limit)}), {len(one.levels_bytes) - 1} times in a row{place}",
+def _judge(device: Device, counts: MemorySteps, limit: float) -> tuple[Finding | None, Evidence]:
+    evidence = Evidence(
+        "left behind by every step",
+        Quantity(counts.growth_bytes, "bytes"),
+        f"smallest rise of the level between {len(counts.levels_bytes)} neighbouring steps",
+        Quantity(limit, "bytes"),
+        MEMORY_EVENTS.name,
+    )
+    if counts.growth_bytes <= limit:
+        return None, evidence
+    place = f", most of it allocated at {counts.leaver}" if counts.leaver else ""
+    finding = Finding(
+        message=f"every step leaves at least {bytes_text(counts.growth_bytes)} behind on device {device[1]} (limit "
+        f"{bytes_text(limit)}), {len(counts.levels_bytes) - 1} times in a row{place}",
         bottleneck=Bottleneck.MEMORY_CAPACITY,
-        where=where,
+        where=Where(rank=device[0], device=device[1]),
         evidence=(
-            fact,
-            size_evidence("level before the last step", one.levels_bytes[-1], "alive before its first event"),
+            evidence,
+            size_evidence("level before the last step", counts.levels_bytes[-1], "alive before its first event"),
         ),
         advice="Keep numbers in place of tensors with graphs (loss.item()), and bound caches.",
         verify="Take the snapshot again: the level between steps stays.",
     )
+    return finding, evidence
 
 
 RULE = memory_rule(

@@ -64,27 +64,27 @@ _NAMED = {
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and cause where the excess of its slow steps, over all steady steps, passes the limit."""
-    seen = spikes(trace)
+    examined_steps = spikes(trace)
     if not steps(trace).windows.height:
         return NotApplicable("the trace has no steady steps to compare")
-    kinds = sorted({(spike.device, spike.kind) for spike in seen.found})
+    kinds = sorted({(spike.device, spike.kind) for spike in examined_steps.found})
     judged = [_judge(trace, device, kind, limits["excess_ratio"]) for device, kind in kinds]
-    found = tuple(finding for finding, _ in judged if finding is not None)
-    if found:
-        return Found(found)
-    count = sum(seen.examined.values())
-    none = Evidence("steady steps that stand out", Quantity(0.0, "steps"), f"of {count} steady steps")
-    return Clear(tuple(fact for _, fact in judged) or (none,))
+    findings = tuple(finding for finding, _ in judged if finding is not None)
+    if findings:
+        return Found(findings)
+    count = sum(examined_steps.examined.values())
+    nothing = Evidence("steady steps that stand out", Quantity(0.0, "steps"), f"of {count} steady steps")
+    return Clear(tuple(fact for _, fact in judged) or (nothing,))
 
 
 def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> tuple[Finding | None, Evidence]:
-    mine = [part for part in spikes(trace).found if part.device == device and part.kind is kind]
+    slow = [spike for spike in spikes(trace).found if spike.device == device and spike.kind is kind]
     start, end = step_windows(trace, device)
-    excess_ns, whole_ns = sum(part.excess_ns for part in mine), int((end - start).sum())
-    share = excess_ns / whole_ns
+    excess_ns, steps_ns = sum(spike.excess_ns for spike in slow), int((end - start).sum())
+    share = excess_ns / steps_ns
     bottleneck, words = _NAMED[kind]
     evidence = Evidence(
-        f"time of device {device[1]} lost in {len(mine)} slow of {len(start)} steady steps to {words}",
+        f"time of device {device[1]} lost in {len(slow)} slow of {len(start)} steady steps to {words}",
         Quantity(share, "ratio"),
         "excess over the median step, of the steady steps together",
         limit=Quantity(limit, "ratio"),
@@ -92,11 +92,11 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
     if share <= limit:
         return None, evidence
     worth_ms = excess_ns / len(start) / NS_PER_MS
-    worst = max(mine, key=lambda part: (part.excess_ns, -part.step))
+    worst = max(slow, key=lambda spike: (spike.excess_ns, -spike.step))
     period = spikes(trace).period_steps(kind, device)
     finding = Finding(
-        message=f"{_steps(mine)}, of {len(start)} steady ones on device {device[1]}, "
-        f"{'take' if len(mine) > 1 else 'takes'} up to {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} "
+        message=f"{_steps(slow)}, of {len(start)} steady ones on device {device[1]}, "
+        f"{'take' if len(slow) > 1 else 'takes'} up to {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} "
         f"more than the median ({share_text(share)} of all steps, limit {share_text(limit)}): {words}"
         + (f", every {period} steps" if period else ""),
         bottleneck=bottleneck,
@@ -104,14 +104,14 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
         evidence=(evidence,),
         advice=_ADVICE.get(kind, "Look at the step named in the trace, at the operation named."),
         verify="Capture as many steps again: none of them stands out for this reason.",
-        claim=Claim({device: Intervals.union_all(Intervals.one(*part.stretch_ns) for part in mine)}),
+        claim=Claim({device: Intervals.union_all(Intervals.one(*spike.stretch_ns) for spike in slow)}),
         stated=Quantity(worth_ms, "ms", low=0.0, high=worth_ms),
     )
     return finding, evidence
 
 
-def _steps(mine: list[SpikeStep]) -> str:
-    return f"step {mine[0].label}" if len(mine) == 1 else f"{len(mine)} steps"
+def _steps(slow: list[SpikeStep]) -> str:
+    return f"step {slow[0].label}" if len(slow) == 1 else f"{len(slow)} steps"
 
 
 _ADVICE = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.whatif.programs import Host, Launch, Simulated, Step, simulate
 
+from timesink.whatif.change import Target
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleKernels
-from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import calibrate
 from timesink.whatif.pricing import Pricer

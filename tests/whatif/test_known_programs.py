@@ -8,9 +8,9 @@ from tests.whatif.programs import Simulated
 
 from timesink.model.tables import API_CALLS, DEVICE_OPS, CopyKind, MemoryKind, OpKind
 from timesink.model.trace import Trace
+from timesink.whatif.change import Target
 from timesink.whatif.changes import Range, ScaleHost, ScaleKernels
 from timesink.whatif.critical_path import path_pieces
-from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph
 from timesink.whatif.periods import StepWindows
 from timesink.whatif.pricing import Pricer
@@ -69,7 +69,7 @@ def test_launches_limit_a_program_whose_kernels_become_free() -> None:
     calls = [("cudaLaunchKernel", 20 * n, 20 * n + 15) for n in range(100)]
     kernels = [(n, 5 + 100 * n, 105 + 100 * n) for n in range(100)]
     graph = Graph.from_trace(_program(calls, kernels))
-    changed = graph.apply(ScaleKernels(KERNELS, Range.exact(0.01)))
+    changed = ScaleKernels(KERNELS, Range.exact(0.01)).rewrite(graph)
     last = int(changed.replay().time_ns.max())
     assert 1_980 * US <= last <= 2_010 * US
     before = int(graph.replay().time_ns.max())

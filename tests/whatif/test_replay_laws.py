@@ -14,9 +14,9 @@ from tests.whatif.programs import GAP_NS, Host, Instruction, Launch, Wait, simul
 
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.whatif.change import Target
 from timesink.whatif.changes import Range, RemoveSyncs, ScaleHost, ScaleKernels
 from timesink.whatif.critical_path import path_pieces, path_shares
-from timesink.whatif.edit import Target
 from timesink.whatif.graph import Graph, ranks_of
 from timesink.whatif.periods import Anchors, StepWindows
 
@@ -75,7 +75,7 @@ def test_a_simulated_program_leaves_nothing_unexplained(program: list[Instructio
 def test_faster_kernels_end_when_the_simulator_says(program: list[Instruction]) -> None:
     graph = Graph.from_trace(simulate(program).trace())
     faster = [Launch(s.ns // 2, s.stream) if isinstance(s, Launch) else s for s in program]
-    changed = graph.apply(ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)))
+    changed = ScaleKernels(Target("kernel", "gemm"), Range.exact(0.5)).rewrite(graph)
     assert end_after(changed) == simulate(faster).end_ns
 
 
@@ -86,7 +86,7 @@ def test_a_faster_host_ends_when_the_simulator_says(program: list[Instruction]) 
     graph = Graph.from_trace(simulate([began, *program, Wait()]).trace())
     halved = simulate([_halved(step) for step in [began, *program, Wait()]])
     last = graph.program.points.end_of[-2]
-    assert graph.apply(ScaleHost(Target(), 0.5)).replay().time_ns[last] == halved.calls[-2]["end_ns"]
+    assert ScaleHost(Target(), 0.5).rewrite(graph).replay().time_ns[last] == halved.calls[-2]["end_ns"]
 
 
 def _halved(step: Instruction) -> Instruction:
@@ -107,8 +107,8 @@ def test_a_larger_speed_up_never_predicts_a_longer_program(
     graph = Graph.from_trace(simulate(program).trace())
     slower, faster = max(one, other), min(one, other)
     for change in (lambda f: ScaleKernels(Target("kernel", ""), Range.exact(f)), lambda f: ScaleHost(Target(), f)):
-        times = graph.apply(change(slower)).replay().time_ns
-        assert (graph.apply(change(faster)).replay().time_ns <= times).all()
+        times = change(slower).rewrite(graph).replay().time_ns
+        assert (change(faster).rewrite(graph).replay().time_ns <= times).all()
         assert (times <= graph.network.observed_ns).all()
 
 
@@ -116,7 +116,7 @@ def test_a_larger_speed_up_never_predicts_a_longer_program(
 @given(programs)
 def test_removed_waits_end_no_later_and_no_earlier_than_host_or_device_alone(program: list[Instruction]) -> None:
     graph = Graph.from_trace(simulate(program).trace())
-    changed = graph.apply(RemoveSyncs())
+    changed = RemoveSyncs().rewrite(graph)
     ops = graph.program.blocks
     busiest = max((int((ops.end_ns - ops.start_ns)[graph.program.ops.stream == s].sum()) for s in (0, 1)), default=0)
     first = int(graph.network.observed_ns.min())

@@ -17,7 +17,7 @@ from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.whatif.graph import Change, Touches
+from timesink.whatif.change import Change, Touches
 from timesink.whatif.pricing import Pricer
 
 

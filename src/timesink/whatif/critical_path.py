@@ -1,4 +1,8 @@
-"""The critical path of a replay in words: what a step's time consists of, and so what limits it."""
+"""The critical path of a replay in words: what a step's time consists of, and so what limits it.
+
+It leads from the end of the last step back along the edge that bound each node, to the start of the first. Every edge
+on it is tight, so its weights and what is unexplained on it add up to the time of the steps.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +53,9 @@ def path_pieces(graph: Graph, replay: Replay, anchors: Anchors) -> PathPieces:
     start, end = replay.time_ns[edges.src[path]], replay.time_ns[edges.dst[path]]
     text = np.full((2, path.size), "", object)
     for kind in EdgeKind:
-        mine = np.flatnonzero(edges.kind[path] == kind)
-        text[0, mine] = _KINDS[kind]
-        text[1, mine] = _names(graph, kind, path[mine]) if mine.size else []
+        of_kind = np.flatnonzero(edges.kind[path] == kind)
+        text[0, of_kind] = _KINDS[kind]
+        text[1, of_kind] = _names(graph, kind, path[of_kind]) if of_kind.size else []
     kept = np.flatnonzero(end > start)
     new = np.append(True, (text[:, kept[1:]] != text[:, kept[:-1]]).any(axis=0))[: kept.size]
     first, last = kept[new], kept[np.append(new[1:], True)[: kept.size]]
@@ -73,13 +77,13 @@ def path_shares(graph: Graph, replay: Replay, anchors: Anchors) -> tuple[PathSha
     totals: dict[tuple[str, str], int] = defaultdict(int)
     edges = graph.network.edges
     for kind in EdgeKind:
-        mine = path[edges.kind[path] == kind]
-        if mine.size:
-            for name, length in zip(_names(graph, kind, mine), edges.weight_ns[mine].tolist(), strict=True):
+        of_kind = path[edges.kind[path] == kind]
+        if of_kind.size:
+            for name, length in zip(_names(graph, kind, of_kind), edges.weight_ns[of_kind].tolist(), strict=True):
                 totals[_KINDS[kind], name] += length
     totals["unexplained", ""] += int(edges.unexplained_ns[path].sum())
-    found = [PathShare(kind, name, ns / len(anchors.windows)) for (kind, name), ns in totals.items() if ns]
-    return tuple(sorted(found, key=lambda share: (-share.ns, share.kind, share.name)))
+    shares = [PathShare(kind, name, ns / len(anchors.windows)) for (kind, name), ns in totals.items() if ns]
+    return tuple(sorted(shares, key=lambda share: (-share.ns, share.kind, share.name)))
 
 
 def _names(graph: Graph, kind: EdgeKind, edges: Int64Array) -> list[str]:
@@ -104,23 +108,22 @@ def _host_names(graph: Graph, edges: Int64Array) -> list[str]:
     own = (points.call[dst] >= 0) & points.ends[dst]
     call_names = graph.tables[API_CALLS]["name"]
     names[own] = _texts(call_names.gather(calls.row[points.call[dst[own]]]))
-    ops = graph.tables.get(HOST_OPS)
-    if ops is not None and ops.height:
+    ops = graph.table(HOST_OPS)
+    if ops.height:
         nesting = Nesting.of(ops)
         for number in np.unique(thread):
-            mine = np.flatnonzero(thread == number)
+            on_thread = np.flatnonzero(thread == number)
             process, id_ = calls.threads[int(number)]
-            row = _outermost(nesting, nesting.innermost((graph.program.rank, process, id_), middle[mine]))
-            names[mine[row >= 0]] = _texts(ops["name"].gather(row[row >= 0]))
+            row = _outermost(nesting, nesting.innermost((graph.program.rank, process, id_), middle[on_thread]))
+            names[on_thread[row >= 0]] = _texts(ops["name"].gather(row[row >= 0]))
     return [str(name) for name in names]
 
 
 def _outermost(nesting: Nesting, rows: Int64Array) -> Int64Array:
+    """The root of the tree each row is in; -1 stays -1."""
     rows = rows.copy()
-    while ((rows >= 0) & (nesting.parent[np.maximum(rows, 0)] >= 0)).any():
-        rows = np.where(
-            (rows >= 0) & (nesting.parent[np.maximum(rows, 0)] >= 0), nesting.parent[np.maximum(rows, 0)], rows
-        )
+    while (inner := (rows >= 0) & (nesting.parent[np.maximum(rows, 0)] >= 0)).any():
+        rows[inner] = nesting.parent[rows[inner]]
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The device side of the graph: what ran where, what launched it, and what a launch and a stream cost (R8, R9, R11)."""
+"""The device side of the graph: what ran where, what launched it, and what a launch and a stream cost by themselves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ _ROWS_AT_ONCE: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ops:
-    """Rows of `device_ops` of one rank. `block` is the unit that is replayed: an op, or all ops of one graph launch."""
+    """Rows of `device_ops` of one rank, by start.
+
+    `row` is the row of the table, `call` the number of the call that launched the op (-1 for none), `stream` numbers
+    the (device, context, stream) triples of `streams`, and `block` is the number of the unit that is replayed: an op,
+    or all ops of one CUDA graph launch, whose dependencies inside the graph no trace records.
+    """
 
     row: Int32Array
     start_ns: Int64Array
@@ -48,7 +53,7 @@ class Ops:
         return int(self.row.size)
 
     def places_of(self, rows: IntArray) -> IntArray:
-        """Where in here each of these rows of `device_ops` is; every one must be."""
+        """The number of the op of each of these rows of `device_ops`; every one must be an op of the rank."""
         if np.all(self.row[1:] > self.row[:-1]):
             return np.searchsorted(self.row, rows)
         order = np.argsort(self.row)
@@ -57,7 +62,7 @@ class Ops:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """What is replayed as one: start and end, the op that stands for it, and the call that launched it (or -1)."""
+    """What is replayed as one: start and end, first op, the call that launched it (or -1), and number of ops."""
 
     start_ns: Int64Array
     end_ns: Int64Array
@@ -71,8 +76,10 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """In ns: the gap behind a predecessor, and the launch latency into an empty queue of each group of ops (a stream's
-    copies, a stream's other work), intrinsic, usual and late. `group` says which group an op is of."""
+    """In ns: the gap after a predecessor, and the launch latency into an empty queue, each intrinsic, usual and late.
+
+    Latencies are per group of ops (a stream's copies, a stream's other work); `group` says which group an op is of.
+    """
 
     group: Int32Array
     latency_of_group: tuple[Int64Array, Int64Array, Int64Array]
@@ -100,11 +107,11 @@ _READ: Final = ("process", "device", "context", "stream", "kind", "name", "start
 def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
     """Device ops of a rank in order of start, with streams numbered from 0 and ops of one graph launch in one block.
 
-    The ops of one device stand in that order in their table, and their times are then not copied.
+    The ops of one device have that order in their table, and their times are then not copied.
     """
     frame, row = _in_order(trace.get(DEVICE_OPS), rank)
-    call = _launches(frame, calls)
-    streams, stream = _numbered(frame)
+    call = _launching_calls(frame, calls)
+    streams, stream = _number_streams(frame)
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     block, first = _blocks(call)
     ops = Ops(
@@ -136,7 +143,7 @@ def _in_order(ops: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, Int32Array]:
     return frame[order], row[order.to_numpy()]
 
 
-def _launches(frame: pl.DataFrame, calls: Calls) -> IntArray:
+def _launching_calls(frame: pl.DataFrame, calls: Calls) -> IntArray:
     """The call that caused each op, by process and correlation; where calls nest, the outermost. -1 for none.
 
     Some profilers do not say which process a device op belongs to; correlations alone decide then.
@@ -147,19 +154,19 @@ def _launches(frame: pl.DataFrame, calls: Calls) -> IntArray:
     if not known.any() or not wanted.size:
         return np.full(wanted.size, -1, np.int32)
     if calls.process.min() == calls.process.max():
-        return _numbers(first_places(wanted, calls.correlation))
-    names = {int(p): n for n, p in enumerate(np.unique(calls.process))}
-    if set(np.unique(process).tolist()) - set(names):
-        names = dict.fromkeys(names, 0)
-        mine = np.zeros(wanted.size, np.int64)
+        return first_places(wanted, calls.correlation).astype(np.int32)
+    numbers = {int(p): n for n, p in enumerate(np.unique(calls.process))}
+    if set(np.unique(process).tolist()) - set(numbers):
+        numbers = dict.fromkeys(numbers, 0)
+        owner = np.zeros(wanted.size, np.int64)
     else:
-        mine = _coded(process, names)
-    wanted, caused, width = _narrowed(wanted, np.where(known, calls.correlation, -1), len(names))
-    keys = np.where(known, _coded(calls.process, names) * width + caused, -1)
-    return _numbers(first_places(np.where(wanted >= 0, mine * width + wanted, -1), keys))
+        owner = _numbers_of(process, numbers)
+    wanted, caused, width = _narrow(wanted, np.where(known, calls.correlation, -1), len(numbers))
+    keys = np.where(known, _numbers_of(calls.process, numbers) * width + caused, -1)
+    return first_places(np.where(wanted >= 0, owner * width + wanted, -1), keys).astype(np.int32)
 
 
-def _narrowed(some: IntArray, others: IntArray, factor: int) -> tuple[IntArray, IntArray, int]:
+def _narrow(some: IntArray, others: IntArray, factor: int) -> tuple[IntArray, IntArray, int]:
     """Two columns of numbers and one more than their largest; renumbered where `factor` times that is no 64-bit number.
 
     Negative numbers stay negative.
@@ -172,16 +179,12 @@ def _narrowed(some: IntArray, others: IntArray, factor: int) -> tuple[IntArray, 
     return numbers[: some.size], numbers[some.size :], distinct.size
 
 
-def _coded(values: IntArray, names: dict[int, int]) -> IntArray:
+def _numbers_of(values: IntArray, numbers: dict[int, int]) -> IntArray:
     distinct, inverse = np.unique(values, return_inverse=True)
-    return np.array([names[int(v)] for v in distinct], np.int64)[inverse]
+    return np.array([numbers[int(v)] for v in distinct], np.int64)[inverse]
 
 
-def _numbers(places: IntArray) -> Int32Array:
-    return places.astype(np.int32)
-
-
-def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Int32Array]:
+def _number_streams(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], ...], Int32Array]:
     names = ["device", "context", "stream"]
     keys = frame.select(names)
     distinct = keys.unique().sort(names, nulls_last=False).with_row_index("number")
@@ -193,7 +196,12 @@ def _numbered(frame: pl.DataFrame) -> tuple[tuple[tuple[int, int | None, int], .
 
 
 def _blocks(call: IntArray) -> tuple[IntArray, IntArray]:
-    """Block of each op and first op of each block: ops of one call together, every other op alone."""
+    """Block of each op and first op of each block: ops of one call together, every other op alone.
+
+    Blocks are numbered by their first op. With ops launched by the calls 4, 7, 4 and none (-1):
+
+        call 4 7 4 -1   ->   block of each op 0 1 0 2, first op of each block 0 1 3
+    """
     linked = call[call >= 0]
     if linked.size == 0 or np.bincount(linked).max() == 1:
         alone = np.arange(call.size, dtype=np.int32)
@@ -203,7 +211,12 @@ def _blocks(call: IntArray) -> tuple[IntArray, IntArray]:
     order = np.argsort(first, kind="stable")
     rank = np.empty(order.size, np.int32)
     rank[order] = np.arange(order.size)
-    return rank[inverse], _numbers(first[order])
+    return rank[inverse], first[order].astype(np.int32)
+
+
+def launched_ns(call: IntArray, start_ns: Int64Array, calls: Calls) -> Int64Array:
+    """When each op or block was launched: the start of its call, or its own start where no call is known."""
+    return np.where(call >= 0, calls.start_ns[np.maximum(call, 0)], start_ns) if len(calls) else start_ns
 
 
 def same_stream_pairs(ops: Ops) -> tuple[IntArray, IntArray]:
@@ -224,12 +237,14 @@ def stream_neighbours(ops: Ops) -> tuple[IntArray, IntArray]:
 def measure_costs(ops: Ops, calls: Calls) -> Costs:
     """Launch latency per stream and kind of op, and the back-to-back gap, from where each shows undisturbed.
 
-    Latency counts from the start of the call, since kernels often begin before it returns (R8), over ops whose stream
-    was empty at the launch. The gap is taken where the next op was launched while its predecessor still ran (R9).
+    Latency is (start of the op - start of its call) over ops whose stream was empty when they were launched; it counts
+    from the start of the call, since many kernels begin before it returns. The gap is (start - end of the op before),
+    where the op was launched so early that the one before still ran. The 10th percentile is taken for the intrinsic
+    cost, because delays only ever add to it; the median is the usual one and the 99th percentile a late one.
     """
     earlier, later = same_stream_pairs(ops)
     group = ops.stream * 2 + (ops.op_class == COPY)
-    launch = np.where(ops.call >= 0, calls.start_ns[np.maximum(ops.call, 0)], 0) if len(calls) else ops.start_ns
+    launch = launched_ns(ops.call, ops.start_ns, calls)
     latency = ops.start_ns - launch
     lone = (ops.call >= 0) & (latency >= 0)
     lone[later] &= launch[later] >= ops.end_ns[earlier]
@@ -248,7 +263,7 @@ def _quantiles_by(
     """Per quantile its value in each group; of all chosen where a group has too few, a usual one where none has."""
     group_count, group, values = int(group.max(initial=0)) + 1, group[chosen], values[chosen]
     sizes = np.bincount(group, minlength=group_count)
-    found = []
+    values_of = []
     for quantile in quantiles:
         overall = float(np.quantile(values, quantile)) if values.size else float(_LATENCY_IF_UNSEEN_NS)
         if values.size < _ENOUGH:  # one slow launch is no intrinsic cost: the excess is left unexplained
@@ -256,5 +271,5 @@ def _quantiles_by(
         answer = np.full(group_count, overall)
         for number in np.flatnonzero(sizes >= _ENOUGH).tolist():
             answer[number] = pl.Series(values[group == number]).quantile(quantile, "linear")
-        found.append(answer.astype(np.int64))
-    return found
+        values_of.append(answer.astype(np.int64))
+    return values_of

@@ -1,25 +1,28 @@
-"""The dependency graph of one rank's trace, and its replay with one thing changed.
+"""The dependency graph of what one rank did, and its replay.
 
-Daydream (ATC'20) and Lumos (MLSys'25) replay such graphs; here every edge carries an intrinsic cost, waiting re-emerges
-from the maximum over predecessors, and what the maximum leaves unexplained stays with its node as a residual.
+`RankWork` is what was read: calls, device work, and what each part waited for. `Program` makes a graph of it, `Graph`
+holds it with costs that changes rewrite.
 
-What every change has: a label, the side it touches, and figures that are known only as ranges.
-
-What one rank did, as the graph sees it: calls, points, bursts, device ops, and how they depend on each other.
+Daydream (Zhu, Phanishayee and Pekhimenko, ATC 2020) and Lumos (Liang et al., MLSys 2025) answer what-if questions by
+replaying such graphs. Two things are done otherwise here. Every edge carries what its thing costs by itself, so that
+waiting comes out of the replay, where they keep observed gaps as weights: a gap that was the host's lateness would
+outlive a change that makes the host faster. And the time between traced events is a cost as well, because a path over
+operators alone loses the Python, logging and input loading between them, which is often most of a step. What the edges
+leave unexplained stays on the edge that bound, so the unchanged replay is exact, and how much that is says how far a
+replay of this trace can be trusted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import polars as pl
 
 from timesink.errors import UsageError
-from timesink.model.arrays import Int64Array, IntArray
+from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace
@@ -30,7 +33,8 @@ from timesink.whatif.waits import EventEdges, Releases, find_event_edges, find_r
 
 # What a call that waits costs once it may go on, where the trace shows none that did not wait.
 _RETURN_IF_UNSEEN_NS: Final = 5_000
-# A context holds 1024 outstanding launches; a launch near that blocks until one completes (R2).
+# A context holds 1024 outstanding launches, as Holistic Trace Analysis documents; a launch near that may block until
+# one completes, and is taken to have blocked where it lasts several times the usual.
 _QUEUE_NEARLY_FULL: Final = 900
 _BLOCKED_FACTOR: Final = 5
 
@@ -64,16 +68,29 @@ class RankWork:
             find_event_edges(trace, rank, calls, ops, blocks),
         )
 
+    def launching(self, ops: BoolArray | None = None) -> BoolArray:
+        """Which calls launched any of these ops; any op at all where none are given. One entry per call."""
+        call = self.ops.call if ops is None else self.ops.call[ops]
+        marked = np.zeros(len(self.calls), bool)
+        marked[call[call >= 0]] = True
+        return marked
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program(RankWork):
-    """One rank as a graph. Node numbers: host points first, then the start and the end of each block, alternating."""
+    """One rank's work as nodes and edges.
+
+    Nodes are numbered: host points first, then start and end of each block, alternating. With 3 points and 2 blocks:
+
+        node   0  1  2  3               4             5               6
+        is     points   block 0 starts  block 0 ends  block 1 starts  block 1 ends
+    """
 
     points: HostPoints
 
     @classmethod
     def read(cls, trace: Trace, rank: int | None = None) -> Program:
-        """Raises `UsageError` where the trace has several ranks and none was chosen."""
+        """The program of a rank; `UsageError` where the trace has several ranks and none was chosen."""
         rank = _only_rank(trace) if rank is None else rank
         work = RankWork.read_work(trace, rank)
         points = host_points(trace, rank, work.calls, work.bursts)
@@ -94,42 +111,62 @@ class Program(RankWork):
         return np.concatenate((self.points.time_ns, device))
 
     def edges(self) -> Edges:
-        """Every edge of R1 to R11, each with its intrinsic cost."""
-        return Edges.joined(
-            [self._host(), *self._handovers(), self._launches(), self._runs(), self._streams(), self._events(),
-             self._releases(), self._queue()]
-        )  # fmt: skip
+        """Every edge, each with its intrinsic cost in ns."""
+        full, freed, usual_ns = self._full_queue()
+        return Edges.concat(
+            [
+                self._host(full, usual_ns),
+                *self._handovers(),
+                self._launches(),
+                self._runs(),
+                self._streams(),
+                self._events(),
+                self._releases(),
+                self._queue(full, freed),
+            ]
+        )
 
-    def _host(self) -> Edges:
+    def _host(self, full: IntArray, usual_ns: int) -> Edges:
+        """From each point of a thread to the next, except across a cut, where the thread did nothing but wait.
+
+        The weight is the time between the two: nothing the host does is free, whether a profiler saw it or not. Only a
+        call that waited counts with what it costs by itself, and one that found the queue full with `usual_ns`; the
+        rest of their time comes back from the edges they waited for.
+        """
         points = self.points
         later = np.flatnonzero(~points.cut)
         weight = np.zeros(len(points), np.int64)
         weight[1:] = np.diff(points.time_ns)
-        waiting, cost = self.blocking_costs()
-        ends = points.end_of[waiting]
-        weight[ends] = np.minimum(weight[ends], cost)
-        full, _, usual = self._full_queue()
-        ends = points.end_of[full]
-        weight[ends] = np.minimum(weight[ends], usual)
+        waiting, own_cost = self._waiting_calls()
+        for call, cost in ((waiting, own_cost), (full, usual_ns)):
+            ends = points.end_of[call]
+            weight[ends] = np.minimum(weight[ends], cost)
         return Edges.of(EdgeKind.HOST, later - 1, later, weight[later])
 
-    def blocking_costs(self) -> tuple[IntArray, Int64Array]:
-        """Calls that waited, and what each costs by itself: the median of its kind where none waited."""
+    def _waiting_calls(self) -> tuple[IntArray, Int64Array]:
+        """Calls that waited for the device, and what each costs by itself: the median of its kind where none waited.
+
+        A call that can wait, and lasted long with no release found for it, counts as one that waited.
+        """
         calls, releases = self.calls, self.releases
-        found = np.zeros(len(calls), bool)
-        found[releases.call] = True
+        has_release = np.zeros(len(calls), bool)
+        has_release[releases.call] = True
         waited = releases.blocking & (self._released_ns() > calls.start_ns)
-        lengths = calls.lengths_ns
         cost = np.zeros(len(calls), np.int64)
         for kind in np.unique(calls.kind[releases.blocking]):
-            mine = releases.blocking & (calls.kind == kind)
-            free = lengths[mine & found & ~waited]
-            cost[mine] = int(np.median(free)) if free.size else _RETURN_IF_UNSEEN_NS
-        lost = releases.blocking & ~found & (lengths > 2 * _RETURN_IF_UNSEEN_NS)
+            of_kind = releases.blocking & (calls.kind == kind)
+            free = calls.lengths_ns[of_kind & has_release & ~waited]
+            cost[of_kind] = int(np.median(free)) if free.size else _RETURN_IF_UNSEEN_NS
+        lost = releases.blocking & ~has_release & (calls.lengths_ns > 2 * _RETURN_IF_UNSEEN_NS)
         chosen = np.flatnonzero(waited | lost)
         return chosen, cost[chosen]
 
     def _handovers(self) -> list[Edges]:
+        """Forks and joins: PyTorch's autograd runs backward on threads of its own while the caller waits for them.
+
+        Without them the worker's launches would depend on nothing, and the caller's wait would be work. The weight is
+        the time between the two acts, during which neither thread waits for anything else.
+        """
         points, bursts = self.points, self.bursts
         forks: list[tuple[int, int]] = []
         joins: list[tuple[int, int]] = []
@@ -139,7 +176,7 @@ class Program(RankWork):
             if high > low:
                 forks.append((fork, low))
                 joins.append((high - 1, join))
-            else:
+            else:  # the worker made no call
                 joins.append((fork, join))
         parts = []
         for kind, pairs in ((EdgeKind.FORK, forks), (EdgeKind.JOIN, joins)):
@@ -148,16 +185,26 @@ class Program(RankWork):
         return parts
 
     def _launches(self) -> Edges:
+        """From the start of a launching call, not its return, after which many kernels run already, to the block.
+
+        The weight is the intrinsic latency of launches into an empty queue (`measure_costs`).
+        """
         block = np.flatnonzero(self.blocks.call >= 0)
         src = self.points.begin_of[self.blocks.call[block]]
         return Edges.of(EdgeKind.LAUNCH, src, self.start_node(block), self.costs.latency_ns(self.blocks.op[block]))
 
     def _runs(self) -> Edges:
+        """From a block's start to its end; the weight is how long it ran."""
         block = np.arange(len(self.blocks))
         length = self.blocks.end_ns - self.blocks.start_ns
         return Edges.of(EdgeKind.RUN, self.start_node(block), self.end_node(block), length)
 
     def _streams(self) -> Edges:
+        """From the end of each block to the start of the next on its stream: CUDA runs a stream in the order of issue.
+
+        The weight is the intrinsic gap between two ops that were both queued (`measure_costs`). The observed gap would
+        be wrong: where the host was late, it is the host's.
+        """
         earlier, later = same_stream_pairs(self.ops)
         pairs = np.stack((self.ops.block[earlier], self.ops.block[later]))
         pairs = pairs[:, pairs[0] != pairs[1]]
@@ -166,10 +213,14 @@ class Program(RankWork):
         return Edges.of(EdgeKind.STREAM, self.end_node(pairs[0]), self.start_node(pairs[1]), self.costs.gap_ns)
 
     def _events(self) -> Edges:
+        """From the work recorded by an event to the work that waits for it; the wait by itself costs nothing."""
         return Edges.of(EdgeKind.EVENT, self.end_node(self.events.source), self.start_node(self.events.sink), 0)
 
     def _releases(self) -> Edges:
-        """A call that waited returns the median tail of its kind after what released it last."""
+        """From the work that a call waited for to the call's return.
+
+        The weight is the median time in which calls of this kind return after what released them last.
+        """
         calls, releases = self.calls, self.releases
         last = self._released_ns()
         waited = np.flatnonzero(last > calls.start_ns)
@@ -185,13 +236,16 @@ class Program(RankWork):
         np.maximum.at(released, self.releases.call, self.blocks.end_ns[self.releases.block])
         return released
 
-    def _queue(self) -> Edges:
-        """A launch that blocks on a full queue goes on when a slot frees: at the last completion before it returns."""
-        full, freed, _ = self._full_queue()
+    def _queue(self, full: IntArray, freed: IntArray) -> Edges:
+        """From the block whose end freed a slot to the return of the launch that found the queue full; no weight."""
         return Edges.of(EdgeKind.QUEUE, self.end_node(freed), self.points.end_of[full], 0)
 
     def _full_queue(self) -> tuple[IntArray, IntArray, int]:
-        """Launches blocked on a full queue, the block whose end freed each, and what a launch usually takes."""
+        """Launches blocked on a full queue, the block whose end freed each, and what a launch usually takes in ns.
+
+        Outstanding at the k-th launch are the k before it less the blocks that have ended. The slot came free at the
+        last end before the launch returned.
+        """
         block = np.flatnonzero(self.blocks.call >= 0)
         call = self.blocks.call[block]
         if not call.size:
@@ -204,31 +258,17 @@ class Program(RankWork):
         usual = int(np.median(lengths))
         full = call[(outstanding >= _QUEUE_NEARLY_FULL) & (lengths > _BLOCKED_FACTOR * usual)]
         full = full[~self.releases.blocking[full]]
-        place = np.searchsorted(ended, self.calls.end_ns[full], side="right") - 1
-        return full[place >= 0], by_end[place[place >= 0]], usual
-
-
-def ranks_of(trace: Trace) -> list[int]:
-    """Ranks that made CUDA calls or did device work."""
-    found = {int(r) for table in (DEVICE_OPS, API_CALLS) for r in trace.get(table)["rank"].unique().to_list()}
-    return sorted(found)
-
-
-def _only_rank(trace: Trace) -> int:
-    ranks = ranks_of(trace)
-    if len(ranks) > 1:
-        listed = ", ".join(str(r) for r in ranks)
-        raise UsageError(f"the trace has ranks {listed}, and a what-if replays one", remedy="choose one with --rank")
-    return ranks[0] if ranks else 0
+        last_end = np.searchsorted(ended, self.calls.end_ns[full], side="right") - 1
+        return full[last_end >= 0], by_end[last_end[last_end >= 0]], usual
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """A rank's program with its network. `graph.replay()` reproduces every observed time of an unchanged graph exactly.
 
-    `kappa` is the factor that calibration put on profiled host time: 1 where none was made (R15); `slowdown` is the
-    profiled step over the unprofiled one. `tables` are those of
-    the trace the program was read from; where that was an excerpt, `op_rows` leads back to rows of the whole trace.
+    `kappa` is the share of profiled host time that calibration left, 1 where it was not needed; `slowdown` is the
+    profiled step over the unprofiled one. `tables` are those of the trace the program was read from; where that was an
+    excerpt, `op_rows` leads back to rows of the whole trace.
     """
 
     tables: Mapping[Table, pl.DataFrame]
@@ -248,87 +288,57 @@ class Graph:
         """The graph of a program that was read before; `tables` are those of its trace, for the names in changes."""
         return cls(tables, program, Network.build(program.observed_ns, program.edges()), op_rows=op_rows)
 
-    def rows_of_ops(self) -> IntArray:
-        """The row of `device_ops`, in the whole trace, of each op of the program."""
-        row = self.program.ops.row
-        return row if self.op_rows is None else self.op_rows[row]
-
     def replay(self) -> Replay:
         """When every node happens."""
         return self.network.replay()
-
-    def apply(self, change: Change, case: Case | None = None) -> Graph:
-        """The graph with one thing changed; this one stays as it is. Changes may be applied one after another."""
-        return change.rewrite(self) if case is None else change.rewrite(self, case)
-
-    def edges_of(self, *kinds: EdgeKind) -> IntArray:
-        """Numbers of the edges of these kinds."""
-        chosen = np.zeros(len(self.network.edges), bool)
-        for kind in kinds:
-            chosen |= self.network.edges.kind == kind
-        return np.flatnonzero(chosen)
-
-    def block_of(self, node: IntArray) -> IntArray:
-        """The block whose start or end a node is; negative for host points."""
-        return (node - len(self.program.points)) // 2
-
-    def names_of_ops(self) -> pl.Series:
-        """The name of each op of the program, in its order; untrusted text."""
-        return self.tables[DEVICE_OPS]["name"].gather(self.program.ops.row)
 
     def with_network(self, network: Network) -> Graph:
         """The same program with other costs or edges."""
         return replace(self, network=network)
 
+    def table(self, table: Table) -> pl.DataFrame:
+        """A table of the trace; empty where it was not recorded."""
+        frame = self.tables.get(table)
+        return table.empty() if frame is None else frame
 
-class Case(Enum):
-    """Which end of its ranges a change is replayed at: what wins least, what is expected, what wins most."""
+    def rows_of_ops(self) -> IntArray:
+        """The row of `device_ops`, in the whole trace, of each op of the program."""
+        row = self.program.ops.row
+        return row if self.op_rows is None else self.op_rows[row]
 
-    CAUTIOUS = 0
-    EXPECTED = 1
-    HOPEFUL = 2
+    def names_of_ops(self) -> pl.Series:
+        """The name of each op of the program, in its order; untrusted text."""
+        return self.table(DEVICE_OPS)["name"].gather(self.program.ops.row)
 
+    def edges_of(self, *kinds: EdgeKind) -> IntArray:
+        """Numbers of the edges of these kinds."""
+        return np.flatnonzero(np.isin(self.network.edges.kind, kinds))
 
-class Touches(Enum):
-    """Whose time a change takes away: that decides which bound holds and which claims a profiler's own cost forbids."""
+    def block_of(self, node: IntArray) -> IntArray:
+        """The block whose start or end a node is; negative for host points."""
+        return (node - len(self.program.points)) // 2
 
-    HOST = "host"
-    DEVICE = "device"
-    BOTH = "host and device"
-    COMMUNICATION = "communication"
+    def host_edges(self) -> tuple[IntArray, IntArray]:
+        """Numbers of the edges that are a thread's own time, and the thread of each; a join's is the worker."""
+        edges, host = self.network.edges, self.edges_of(EdgeKind.HOST, EdgeKind.FORK, EdgeKind.JOIN)
+        point = np.where(edges.kind[host] == EdgeKind.JOIN, edges.src[host], edges.dst[host])
+        return host, self.program.points.thread[point]
 
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A figure at each case."""
-
-    cautious: float
-    expected: float
-    hopeful: float
-
-    @classmethod
-    def exact(cls, value: float) -> Range:
-        """A figure that is known."""
-        return cls(value, value, value)
-
-    def at(self, case: Case) -> float:
-        """The figure at a case."""
-        return (self.cautious, self.expected, self.hopeful)[case.value]
+    def marks(self, nodes: IntArray) -> BoolArray:
+        """One flag per node, set for these."""
+        marked = np.zeros(self.network.observed_ns.size, bool)
+        marked[nodes] = True
+        return marked
 
 
-class Change(Protocol):
-    """A change that a graph can replay. `rewrite` leaves the graph it is given as it is."""
+def ranks_of(trace: Trace) -> list[int]:
+    """Ranks that made CUDA calls or did device work, in order."""
+    return sorted({int(r) for table in (DEVICE_OPS, API_CALLS) for r in trace.get(table)["rank"].unique().to_list()})
 
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        ...
 
-    @property
-    def touches(self) -> Touches:
-        """Whose time it takes away."""
-        ...
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        ...
+def _only_rank(trace: Trace) -> int:
+    ranks = ranks_of(trace)
+    if len(ranks) > 1:
+        listed = ", ".join(str(r) for r in ranks)
+        raise UsageError(f"the trace has ranks {listed}, and a what-if replays one", remedy="choose one with --rank")
+    return ranks[0] if ranks else 0

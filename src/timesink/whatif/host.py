@@ -1,11 +1,12 @@
-"""The host side of the graph: the threads' CUDA calls as points, and the threads that work on another's behalf.
+"""The host side of the graph: a rank's CUDA calls, the points they make on threads, and threads that wait for others.
 
-Threads that only work while another thread waits for them, such as autograd's, and when each such burst was.
+A thread that only works while another waits for it, such as one of autograd's, is a worker; each stretch of its work is
+a burst, which begins with a fork and ends with a join on the thread that waits, the burst's owner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,123 +22,45 @@ from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
 AUTOGRAD: Final = r"^autograd::engine::evaluate_function|^CompiledFunctionBackward"
-# A worker's activity lies in the owner's silences; the odd hundredth allows for clock jitter at their edges.
+# A worker's activity falls into the owner's silences; the odd hundredth allows for clock jitter at their edges.
 _INSIDE_SHARE: Final = 0.98
 # Of three bursts, the first and the last may be cut.
 _KNOWN_SHARE: Final = 0.25
 # Without autograd's own events two alternating threads could be a coincidence; three bursts in a row hardly are.
 _BURSTS_WITHOUT_PROOF: Final = 3
-_BUSIEST: Final = 24
+_BUSIEST: Final = 24  # threads that are looked at
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bursts:
-    """One row per stretch in which thread `worker` worked and thread `owner` waited, from `fork_ns` to `join_ns`.
+def thread_rows(frame: pl.DataFrame, rank: int, threads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """The rows of a rank's threads in a host table: number of the thread, first row, and one past the last.
 
-    The owner's last act before is the fork, its first act after is the join. `proven` says whether autograd's own
-    events name the worker; the others are inferred from alternation in time alone.
+    `threads` are the (process, thread) pairs that numbers stand for; rows of other threads are passed over.
     """
-
-    owner: Int64Array
-    worker: Int64Array
-    fork_ns: Int64Array
-    join_ns: Int64Array
-    proven: BoolArray
-
-    def __len__(self) -> int:
-        return int(self.owner.size)
-
-    @classmethod
-    def none(cls) -> Bursts:
-        """No bursts."""
-        empty = np.empty(0, np.int64)
-        return cls(empty, empty, empty, empty, np.empty(0, bool))
-
-
-def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> Bursts:
-    """Bursts of a rank's worker threads (R6); `threads` are the (process, thread) pairs that numbers stand for."""
-    activity = _activity(trace, rank, threads)
-    busiest = sorted(activity, key=lambda t: (-len(activity[t]), t))[:_BUSIEST]
-    autograd = _autograd_threads(trace, rank, threads)
-    parts: list[tuple[int, int, Int64Array, Int64Array, bool]] = []
-    workers: set[int] = set()
-    for worker in sorted(busiest, key=lambda t: (t not in autograd, t)):
-        owners = [o for o in busiest if o != worker and o not in workers and threads[o][0] == threads[worker][0]]
-        best = _best_owner(worker, owners, activity, worker in autograd)
-        if best is not None:
-            workers.add(worker)
-            parts.append((best[0], worker, best[1], best[2], worker in autograd))
-    if not parts:
-        return Bursts.none()
-    sizes = [p[2].size for p in parts]
-    return Bursts(
-        owner=np.repeat([p[0] for p in parts], sizes).astype(np.int64),
-        worker=np.repeat([p[1] for p in parts], sizes).astype(np.int64),
-        fork_ns=np.concatenate([p[2] for p in parts]),
-        join_ns=np.concatenate([p[3] for p in parts]),
-        proven=np.repeat([p[4] for p in parts], sizes),
-    )
-
-
-def _best_owner(
-    worker: int, owners: Sequence[int], activity: Mapping[int, Intervals], proven: bool
-) -> tuple[int, Int64Array, Int64Array] | None:
-    """The thread in whose silences the worker's activity lies, the one with most bursts; forks and joins."""
-    found: list[tuple[int, int, Int64Array, Int64Array]] = []
-    mine = activity[worker]
-    for owner in owners:
-        other = activity[owner]
-        if not len(mine) or len(other) < 2 or (not proven and other.start_ns[0] > mine.start_ns[0]):
-            continue
-        silence_start, silence_end = other.end_ns[:-1], other.start_ns[1:]
-        at = np.searchsorted(silence_start, mine.start_ns, side="right") - 1
-        inside = (at >= 0) & (mine.end_ns <= silence_end[np.maximum(at, 0)])
-        known_ns = mine.total_ns
-        if proven:  # a recording may begin or end within a burst: beyond all that the owner did, nothing is known
-            known_ns = mine.lengths_ns[(mine.end_ns > other.start_ns[0]) & (mine.start_ns < other.end_ns[-1])].sum()
-        if known_ns < _KNOWN_SHARE * mine.total_ns or mine.lengths_ns[inside].sum() < _INSIDE_SHARE * known_ns:
-            continue
-        silences = np.unique(at[inside])
-        if silences.size >= (1 if proven else _BURSTS_WITHOUT_PROOF):
-            found.append((-int(silences.size), owner, silence_start[silences], silence_end[silences]))
-    if not found:
-        return None
-    _, owner, fork, join = min(found, key=lambda f: f[:2])
-    return owner, fork, join
-
-
-def _activity(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> dict[int, Intervals]:
-    """When each thread ran an operator or a CUDA call. Ranges and frames do not count: they enclose waiting."""
     number = {pair: n for n, pair in enumerate(threads)}
-    found: dict[int, Intervals] = {}
-    for table in (API_CALLS, HOST_OPS):
-        frame = trace.get(table)
+    for (owner, process, thread), first, last in thread_slices(frame):
+        if owner == rank and (process, thread) in number:
+            yield number[process, thread], first, last
+
+
+def recorded_time(
+    frames: Iterable[pl.DataFrame], rank: int, threads: Sequence[tuple[int, int]]
+) -> dict[int, Intervals]:
+    """When each thread of a rank was in any row of these host tables, by the number of the thread."""
+    recorded: dict[int, Intervals] = {}
+    for frame in frames:
         start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-        for (owner, process, thread), first, last in thread_slices(frame):
-            code = number.get((process, thread))
-            if owner == rank and code is not None:
-                part = Intervals.union_of(start[first:last], end[first:last])
-                found[code] = part | found[code] if code in found else part
-    return found
-
-
-def _autograd_threads(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> set[int]:
-    number = {pair: n for n, pair in enumerate(threads)}
-    names = trace.get(HOST_OPS)["name"]
-    return {
-        number[process, thread]
-        for (owner, process, thread), first, last in thread_slices(trace.get(HOST_OPS))
-        if owner == rank
-        and (process, thread) in number
-        and matches(names.slice(first, last - first).unique(), AUTOGRAD).any()
-    }
+        for thread, first, last in thread_rows(frame, rank, threads):
+            part = Intervals.union_of(start[first:last], end[first:last])
+            recorded[thread] = part | recorded[thread] if thread in recorded else part
+    return recorded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calls:
-    """CUDA calls of one rank, in the order of `api_calls`. `thread` numbers (process, thread) pairs from 0.
+    """CUDA calls of one rank, one row each, in the order of `api_calls`.
 
-    `row` is the row of `api_calls`; `correlation` is -1 where none was recorded.
+    `row` is the row of `api_calls`; `thread` numbers the (process, thread) pairs of `threads`; `kind` is a `CallKind`;
+    `correlation` is -1 where none was recorded.
     """
 
     row: Int32Array
@@ -158,13 +81,133 @@ class Calls:
         return self.end_ns - self.start_ns
 
 
+def read_calls(trace: Trace, rank: int) -> Calls:
+    """The calls of a rank, with what each of them can make the host do."""
+    frame, first_row = _of_rank(trace.get(API_CALLS), rank)
+    threads = tuple(sorted({(process, thread) for (_, process, thread), _, _ in thread_slices(frame)}))
+    thread = np.zeros(frame.height, np.int32)
+    for number, first, last in thread_rows(frame, rank, threads):
+        thread[first:last] = number
+    return Calls(
+        row=np.arange(first_row, first_row + frame.height, dtype=np.int32),
+        thread=thread,
+        process=frame["process"].to_numpy(),
+        kind=call_kinds(frame["name"]),
+        start_ns=frame["start_ns"].to_numpy(),
+        end_ns=frame["end_ns"].to_numpy(),
+        correlation=frame["correlation"].fill_null(-1).to_numpy(),
+        threads=threads,
+    )
+
+
+def _of_rank(calls: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, int]:
+    """The calls of a rank, which are neighbours in their table, and the row of the first."""
+    for (owner,), first, last in key_slices(calls, ("rank",)):
+        if owner == rank:
+            return calls[first:last], first
+    return calls.clear(), 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bursts:
+    """One row per stretch in which thread `worker` worked and thread `owner` waited, from `fork_ns` to `join_ns`.
+
+    The owner's last act before is the fork, its first act after is the join.
+    """
+
+    owner: Int64Array
+    worker: Int64Array
+    fork_ns: Int64Array
+    join_ns: Int64Array
+
+    def __len__(self) -> int:
+        return int(self.owner.size)
+
+    @classmethod
+    def none(cls) -> Bursts:
+        """No bursts."""
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, empty, empty)
+
+
+def find_bursts(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> Bursts:
+    """Bursts of a rank's worker threads; `threads` are the (process, thread) pairs that numbers stand for.
+
+    No profiler records which thread wakes which. A worker is a thread that autograd's own events name, or one that
+    alternates with another often enough; its owner is the thread of the same process in whose silences it works.
+    """
+    # ranges and frames do not count as activity: they enclose waiting
+    activity = recorded_time((trace.get(API_CALLS), trace.get(HOST_OPS)), rank, threads)
+    busiest = sorted(activity, key=lambda t: (-len(activity[t]), t))[:_BUSIEST]
+    autograd = _autograd_threads(trace, rank, threads)
+    parts: list[tuple[int, int, Int64Array, Int64Array]] = []
+    workers: set[int] = set()
+    for worker in sorted(busiest, key=lambda t: (t not in autograd, t)):
+        owners = [o for o in busiest if o != worker and o not in workers and threads[o][0] == threads[worker][0]]
+        best = _best_owner(worker, owners, activity, worker in autograd)
+        if best is not None:
+            workers.add(worker)
+            parts.append((best[0], worker, best[1], best[2]))
+    if not parts:
+        return Bursts.none()
+    owner, worker_of, fork, join = zip(*parts, strict=True)
+    sizes = [times.size for times in fork]
+    return Bursts(
+        np.repeat(owner, sizes).astype(np.int64),
+        np.repeat(worker_of, sizes).astype(np.int64),
+        np.concatenate(fork),
+        np.concatenate(join),
+    )
+
+
+def _best_owner(
+    worker: int, owners: Sequence[int], activity: Mapping[int, Intervals], proven: bool
+) -> tuple[int, Int64Array, Int64Array] | None:
+    """The thread in whose silences the worker's activity falls, the one with most bursts; forks and joins.
+
+    `proven`: autograd's own events name the worker. Of activity 20-30, 70-80 and silences 10-50, 60-90 of another
+    thread, both intervals are inside, in two bursts with forks at 10 and 60 and joins at 50 and 90.
+    """
+    candidates: list[tuple[int, int, Int64Array, Int64Array]] = []
+    work = activity[worker]
+    for owner in owners:
+        other = activity[owner]
+        if not len(work) or len(other) < 2 or (not proven and other.start_ns[0] > work.start_ns[0]):
+            continue
+        silence_start, silence_end = other.end_ns[:-1], other.start_ns[1:]
+        at = np.searchsorted(silence_start, work.start_ns, side="right") - 1
+        inside = (at >= 0) & (work.end_ns <= silence_end[np.maximum(at, 0)])
+        known_ns = work.total_ns
+        if proven:  # a recording may begin or end within a burst: beyond all that the owner did, nothing is known
+            known_ns = work.lengths_ns[(work.end_ns > other.start_ns[0]) & (work.start_ns < other.end_ns[-1])].sum()
+        if known_ns < _KNOWN_SHARE * work.total_ns or work.lengths_ns[inside].sum() < _INSIDE_SHARE * known_ns:
+            continue
+        silences = np.unique(at[inside])
+        if silences.size >= (1 if proven else _BURSTS_WITHOUT_PROOF):
+            candidates.append((-int(silences.size), owner, silence_start[silences], silence_end[silences]))
+    if not candidates:
+        return None
+    _, owner, fork, join = min(candidates, key=lambda candidate: candidate[:2])
+    return owner, fork, join
+
+
+def _autograd_threads(trace: Trace, rank: int, threads: Sequence[tuple[int, int]]) -> set[int]:
+    """Numbers of the threads on which autograd ran operators of its backward pass."""
+    frame = trace.get(HOST_OPS)
+    return {
+        thread
+        for thread, first, last in thread_rows(frame, rank, threads)
+        if matches(frame["name"].slice(first, last - first).unique(), AUTOGRAD).any()
+    }
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPoints:
     """Every begin and end of a call, and every fork and join of a burst, sorted by thread and time: host nodes.
 
     `call` is the call's number, or negative for a mark; `ends` tells an end (or a join) from a begin (or a fork).
-    `begin_of` and `end_of` are the points of each call. `cut` marks points before which the thread was only waiting
-    for a fork, so that no work links them to the point before.
+    `begin_of` and `end_of` are the points of each call, `fork_of` and `join_of` those of each burst. `cut` marks points
+    before which the thread was only waiting for a fork, so that no work links them to the point before.
     """
 
     thread: IntArray
@@ -181,36 +224,11 @@ class HostPoints:
         return int(self.time_ns.size)
 
 
-def read_calls(trace: Trace, rank: int) -> Calls:
-    """The calls of a rank, with what each of them can make the host do."""
-    frame, first = _of_rank(trace.get(API_CALLS), rank)
-    threads = tuple(sorted({(process, thread) for (_, process, thread), _, _ in thread_slices(frame)}))
-    code = {pair: number for number, pair in enumerate(threads)}
-    thread = np.zeros(frame.height, np.int32)
-    for (_, process, id_), low, high in thread_slices(frame):
-        thread[low:high] = code[process, id_]
-    return Calls(
-        row=np.arange(first, first + frame.height, dtype=np.int32),
-        thread=thread,
-        process=frame["process"].to_numpy(),
-        kind=call_kinds(frame["name"]),
-        start_ns=frame["start_ns"].to_numpy(),
-        end_ns=frame["end_ns"].to_numpy(),
-        correlation=frame["correlation"].fill_null(-1).to_numpy(),
-        threads=threads,
-    )
-
-
-def _of_rank(calls: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, int]:
-    """The calls of a rank, which stand together in their table, and the row of the first."""
-    for (owner,), first, last in key_slices(calls, ("rank",)):
-        if owner == rank:
-            return calls[first:last], first
-    return calls.clear(), 0
-
-
 def host_points(trace: Trace, rank: int, calls: Calls, bursts: Bursts) -> HostPoints:
-    """Points of all threads, threads that only work while another waits tied to it by forks and joins (R1, R6)."""
+    """Points of all threads. Between two of them a thread does one thing, traced or not.
+
+    Splitting at CUDA calls alone is enough: only they launch work, and only they wait for it.
+    """
     outer_thread, outer_ns = _outer_points(trace, rank, calls)
     count, marks, outer = len(calls), len(bursts), outer_ns.size
     time = np.concatenate((calls.start_ns, calls.end_ns, bursts.fork_ns, bursts.join_ns, outer_ns))
@@ -228,33 +246,33 @@ def host_points(trace: Trace, rank: int, calls: Calls, bursts: Bursts) -> HostPo
 
 def _outer_points(trace: Trace, rank: int, calls: Calls) -> tuple[IntArray, Int64Array]:
     """Where the records of each calling thread begin and end, if outside of its calls: work there counts too."""
-    number = {pair: n for n, pair in enumerate(calls.threads)}
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+    first_ns: dict[int, int] = {}
+    last_ns: dict[int, int] = {}
     for table in (HOST_OPS, RANGES):
         frame = trace.get(table)
         start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-        for (owner, process, thread), low, high in thread_slices(frame):
-            code = number.get((process, thread))
-            if owner == rank and code is not None:
-                first[code] = min(first.get(code, int(start[low])), int(start[low]))
-                latest = int(end[low:high].max())
-                last[code] = max(last.get(code, latest), latest)
-    found: list[tuple[int, int]] = []
-    for code in sorted(first):
-        mine = calls.thread == code
-        if first[code] < calls.start_ns[mine].min():
-            found.append((code, first[code]))
-        if last[code] > calls.end_ns[mine].max():
-            found.append((code, last[code]))
-    threads, times = np.array(found, np.int64).reshape(-1, 2).T
+        for thread, low, high in thread_rows(frame, rank, calls.threads):
+            earliest, latest = int(start[low]), int(end[low:high].max())
+            first_ns[thread] = min(first_ns.get(thread, earliest), earliest)
+            last_ns[thread] = max(last_ns.get(thread, latest), latest)
+    outer: list[tuple[int, int]] = []
+    for thread in sorted(first_ns):
+        own = calls.thread == thread
+        if first_ns[thread] < calls.start_ns[own].min():
+            outer.append((thread, first_ns[thread]))
+        if last_ns[thread] > calls.end_ns[own].max():
+            outer.append((thread, last_ns[thread]))
+    threads, times = np.array(outer, np.int64).reshape(-1, 2).T
     return threads, times
 
 
 def _order(thread: IntArray, time: Int64Array, ends: BoolArray, count: int) -> IntArray:
     """By thread, time; at one instant a call's end comes before the next begin, but never before its own begin.
 
-    A fork closes what was done before it, a join opens what comes after.
+    A fork closes what was done before it, a join opens what comes after. The points come as `count` begins and `count`
+    ends of calls, then the marks. At one instant the order is:
+
+        0 end of a call that began earlier   1 begin of an empty call   2 its end   3 fork   4 join   5 begin of a call
     """
     full = np.zeros(time.size, bool)
     full[: 2 * count] = np.tile(time[count : 2 * count] > time[:count], 2)
@@ -264,7 +282,11 @@ def _order(thread: IntArray, time: Int64Array, ends: BoolArray, count: int) -> I
 
 
 def _with_cuts(points: HostPoints, bursts: Bursts) -> HostPoints:
-    """Between two bursts a worker waits, and during one its owner does: no work links those points."""
+    """Between two bursts a worker waits, and during one its owner does: no work links those points.
+
+    Cut are the first point of each thread, the first point of each burst on its worker, and each join, unless the point
+    before it is another join.
+    """
     cut = np.zeros(len(points), bool)
     if len(points):
         cut[0] = True

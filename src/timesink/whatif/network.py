@@ -1,4 +1,14 @@
-"""Nodes, edges and their max-plus replay. It knows no CUDA: a node happens when its last predecessor allows it."""
+"""Nodes, edges and their max-plus replay. It knows no CUDA: a node happens when its last predecessor allows it.
+
+The time of a node is the maximum, over the edges that enter it, of the time of the edge's source plus what the edge
+demands. Such a system is linear in max-plus algebra (Baccelli, Cohen, Olsder and Quadrat, "Synchronization and
+Linearity", 1992), so one pass over the nodes in topological order gives every time. With two edges into the last node:
+
+    a at 0, b at 5;  a -> c demands 3, c -> d demands 4, b -> d demands 1:  c at 3, d at max(3 + 4, 5 + 1) = 7
+
+The edge that gave the maximum is the one that bound the node. What is waited for is nowhere a weight: waiting comes out
+of the maximum, and goes where the change of another edge makes it go.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +24,34 @@ DISABLED = _native.DISABLED
 
 
 class EdgeKind(IntEnum):
-    """What an edge stands for. Its weight is that thing's intrinsic cost; waiting re-emerges from the maximum."""
+    """What an edge stands for. Its weight is what that thing costs by itself, without any waiting.
+
+    `graph.Program` builds each kind and says where its weight comes from.
+    """
 
     HOST = 0
+    """A thread does one thing after another: from a point on it to the next."""
     FORK = 1
+    """A thread hands work to a worker thread and waits: from its last act to the worker's first."""
     JOIN = 2
+    """The worker hands back: from its last act to the first of the thread that waited."""
     LAUNCH = 3
+    """Device work starts no earlier than its launch and the way to the device."""
     RUN = 4
+    """Device work ends when it has run: from its start to its end."""
     STREAM = 5
+    """A stream runs in order: from the end of one piece of work to the start of the next."""
     EVENT = 6
+    """A stream waits for an event of another: from the end of the work recorded to the start of the work that waits."""
     RELEASE = 7
+    """A blocking call returns once the device work it waits for is over."""
     QUEUE = 8
+    """A launch into a full queue returns once earlier work is over and frees a slot."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """Edges of one kind or many: dst happens no earlier than `weight_ns + unexplained_ns` after src.
+    """Edges of one kind or many, one row each: dst happens no earlier than `weight_ns + unexplained_ns` after src.
 
     The weight is intrinsic. What no weight explains of a node's delay belongs to the edge that bound the node when it
     was observed: the jitter of a launch is gone where another edge comes to bind.
@@ -46,12 +68,12 @@ class Edges:
 
     @classmethod
     def of(cls, kind: EdgeKind, src: Int64Array, dst: Int64Array, weight_ns: Int64Array | int) -> Edges:
-        """Edges of one kind; one weight may stand for all."""
+        """Edges of one kind, fully explained; one weight may serve for all."""
         weight = np.broadcast_to(np.asarray(weight_ns, np.int64), src.shape)
         return cls(src, dst, weight, np.full(src.size, kind, np.int8), np.zeros(src.size, np.int64))
 
     @classmethod
-    def joined(cls, parts: list[Edges]) -> Edges:
+    def concat(cls, parts: list[Edges]) -> Edges:
         """All parts, one after another."""
         return cls(
             np.concatenate([p.src for p in parts]).astype(np.int64),
@@ -61,7 +83,7 @@ class Edges:
             np.concatenate([p.unexplained_ns for p in parts]),
         )
 
-    def taken(self, rows: Int64Array) -> Edges:
+    def take(self, rows: Int64Array) -> Edges:
         """The chosen edges, in that order."""
         return Edges(self.src[rows], self.dst[rows], self.weight_ns[rows], self.kind[rows], self.unexplained_ns[rows])
 
@@ -73,7 +95,7 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """When each node happens, and the edge that bound it (-1 where none did)."""
+    """When each node happens, and the number of the edge that bound it (-1 where none did)."""
 
     time_ns: Int64Array
     binding: Int64Array
@@ -85,10 +107,11 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """A graph ready for replay: edges grouped by the node they enter, nodes in topological order.
+    """A graph ready for replay.
 
-    With what is unexplained on its edges, the unchanged replay gives the observed times exactly. `dropped` counts edges
-    that contradicted others and were left out.
+    `order` lists the nodes topologically; `edges` are grouped by the node they enter, in that order, and those into
+    `order[k]` are `first[k]` to `first[k + 1]`. With what is unexplained on its edges, the unchanged replay gives the
+    observed times exactly. `dropped` counts edges that contradicted others and were left out.
     """
 
     observed_ns: Int64Array
@@ -99,47 +122,51 @@ class Network:
 
     @classmethod
     def build(cls, observed_ns: Int64Array, edges: Edges) -> Network:
-        """Weights above what was observed are lowered to it, so that nothing unexplained is negative."""
+        """The network of these edges: weights above what was observed are lowered to it."""
         order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, observed_ns)
-        network = cls(observed_ns, edges.taken(in_edges), order, first, int(dropped.size))
-        return network.reweighted(network.edges.weight_ns, observed_ns)
+        network = cls(observed_ns, edges.take(in_edges), order, first, int(dropped.size))
+        return network.explain(network.edges.weight_ns, observed_ns)
 
     def replay(self) -> Replay:
         """The time of every node: one pass over the edges."""
         time, binding = _native.replay(self.order, self.first, self.edges.src, self.edges.demands_ns, self.observed_ns)
         return Replay(time, binding)
 
-    def reweighted(self, weight_ns: Int64Array, times_ns: Int64Array) -> Network:
-        """Other intrinsic costs for the same times of all nodes: binding edges get what they leave unexplained."""
+    def explain(self, weight_ns: Int64Array, times_ns: Int64Array) -> Network:
+        """The same times of all nodes, explained by other intrinsic costs.
+
+        A weight is at most what passed between its two nodes. Of the edges into a node the one that arrives last binds
+        (the first of those that tie), and what is left between its arrival and the node's time stays unexplained on it.
+        Arrivals 3 and 6 at a node that happened at 7 leave 1 on the second edge and nothing on the first.
+        """
         edges = self.edges
         weight = np.minimum(weight_ns, times_ns[edges.dst] - times_ns[edges.src])
         arrivals = times_ns[edges.src] + weight
-        largest = np.full(times_ns.size, DISABLED, np.int64)
-        filled = np.flatnonzero(np.diff(self.first))
-        if filled.size:
-            largest[self.order[filled]] = np.maximum.reduceat(arrivals, self.first[:-1][filled])
-        binding = np.flatnonzero(arrivals == largest[edges.dst])
+        latest = np.full(times_ns.size, DISABLED, np.int64)
+        entered = np.flatnonzero(np.diff(self.first))
+        if entered.size:
+            latest[self.order[entered]] = np.maximum.reduceat(arrivals, self.first[:-1][entered])
+        binding = np.flatnonzero(arrivals == latest[edges.dst])
         into = edges.dst[binding]
         binding = binding[np.append(True, into[1:] != into[:-1])[: into.size]]  # the first, where two tie
         unexplained = np.zeros_like(weight)
         unexplained[binding] = times_ns[edges.dst[binding]] - arrivals[binding]
-        return self.rewritten(weight, unexplained)
+        return self.with_costs(weight, unexplained)
 
-    def rewritten(self, weight_ns: Int64Array, unexplained_ns: Int64Array) -> Network:
+    def with_costs(self, weight_ns: Int64Array, unexplained_ns: Int64Array) -> Network:
         """The same edges with other costs."""
         return replace(self, edges=replace(self.edges, weight_ns=weight_ns, unexplained_ns=unexplained_ns))
 
-    def costs_as(self, other: Network) -> bool:
-        """Whether another network has the same edges and costs."""
-        mine, theirs = self.edges, other.edges
-        return len(mine) == len(theirs) and np.array_equal(mine.demands_ns, theirs.demands_ns)
+    def same_costs(self, other: Network) -> bool:
+        """Whether another network has as many edges, with the same demands."""
+        return len(self.edges) == len(other.edges) and np.array_equal(self.edges.demands_ns, other.edges.demands_ns)
 
-    def with_more(self, more: Edges) -> Network:
+    def with_edges(self, more: Edges) -> Network:
         """The same nodes with further edges, whose weights are taken as they are."""
         if not len(more):
             return self
-        edges = Edges.joined([self.edges, more])
+        edges = Edges.concat([self.edges, more])
         order, first, in_edges, dropped = _native.schedule(edges.src, edges.dst, self.observed_ns)
         return replace(
-            self, edges=edges.taken(in_edges), order=order, first=first, dropped=self.dropped + int(dropped.size)
+            self, edges=edges.take(in_edges), order=order, first=first, dropped=self.dropped + int(dropped.size)
         )

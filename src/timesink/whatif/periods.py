@@ -1,6 +1,7 @@
-"""Step periods of a replay: how far the anchors of one step lie from those of the next.
+"""Step periods of a replay: how far the anchors of one step are from those of the next; and calibration by them.
 
-How much of the host's time is the profiler's own (R15): one factor brings the replay to the unprofiled step.
+An anchor is where a step boundary of the program falls on the host or on the device. Calibration answers how much of
+the host's time is the profiler's own: one factor, kappa, brings the replay to the step without a profiler.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS
+from timesink.whatif.device import launched_ns
 from timesink.whatif.graph import Graph, Program
-from timesink.whatif.network import EdgeKind, Replay
+from timesink.whatif.host import recorded_time
+from timesink.whatif.network import Replay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,11 +39,7 @@ class Anchors:
         self.program = graph.program
         self.windows = windows
         calls, ops, blocks = self.program.calls, self.program.ops, self.program.blocks
-        launched = (
-            np.where(blocks.call >= 0, calls.start_ns[np.maximum(blocks.call, 0)], blocks.start_ns)
-            if len(calls)
-            else blocks.start_ns
-        )
+        launched = launched_ns(blocks.call, blocks.start_ns, calls)
         if len(windows):
             launched = np.where(_in_flight(self.program), np.minimum(launched, windows.start_ns[0] - 1), launched)
         self._order = np.argsort(launched, kind="stable")
@@ -62,7 +60,7 @@ class Anchors:
         """Time of each step: between host anchors or device anchors, whichever are further apart over all steps.
 
         The device anchor of an instant is the completion of all work launched before it. Where the host runs ahead, the
-        device sets the pace; where the device catches up, the host does.
+        device sets the pace; where the device catches up, the host does. In ns, one entry per window.
         """
         start, end = self.boundaries(replay)
         return end - start
@@ -71,9 +69,9 @@ class Anchors:
         """Where each step starts and ends, after `origin_ns`, by the anchors that set the pace."""
         host, device = self.host_ns(replay), self.device_ns(replay)
         if host is None or device is None:
-            found = host if host is not None else device
+            known = host if host is not None else device
             return (
-                found if found is not None else (self._plain(self.windows.start_ns), self._plain(self.windows.end_ns))
+                known if known is not None else (self._plain(self.windows.start_ns), self._plain(self.windows.end_ns))
             )
         return host if float((host[1] - host[0]).sum()) > float((device[1] - device[0]).sum()) else device
 
@@ -81,13 +79,17 @@ class Anchors:
         return np.asarray(instants - self.origin_ns, np.float64)
 
     def host_ns(self, replay: Replay) -> tuple[Float64Array, Float64Array] | None:
-        """When the main thread passes the starts and ends of the windows, after `origin_ns`."""
+        """When the main thread passes the starts and ends of the windows, after `origin_ns`; None without a thread.
+
+        Between two of its points the thread moves evenly: a boundary half-way between points observed at 100 and 200
+        and replayed at 80 and 120 is passed at 100. Beyond its first and last point it keeps its distance to them.
+        """
         if self.main_thread is None:
             return None
         points = self.program.points
-        mine = np.flatnonzero(points.thread == self.main_thread)
-        seen = (points.time_ns[mine] - self.origin_ns).astype(np.float64)
-        now = (replay.time_ns[mine] - self.origin_ns).astype(np.float64)
+        on_main = np.flatnonzero(points.thread == self.main_thread)
+        seen = (points.time_ns[on_main] - self.origin_ns).astype(np.float64)
+        now = (replay.time_ns[on_main] - self.origin_ns).astype(np.float64)
 
         def passed(instants: Int64Array) -> Float64Array:
             wanted = (instants - self.origin_ns).astype(np.float64)
@@ -97,7 +99,11 @@ class Anchors:
         return passed(self.windows.start_ns), passed(self.windows.end_ns)
 
     def device_ns(self, replay: Replay) -> tuple[Float64Array, Float64Array] | None:
-        """When all work launched before the starts and ends of the windows is complete, after `origin_ns`."""
+        """When all work launched before the starts and ends of the windows is complete, after `origin_ns`.
+
+        The running maximum of ends in order of launch: of blocks launched at 0, 10, 20 that end at 30, 25, 50, all work
+        launched before 20 is complete at 30. None where nothing ran on a device.
+        """
         if not self._order.size:
             return None
         blocks = self._order
@@ -136,8 +142,10 @@ class Anchors:
 
 
 def _in_flight(program: Program) -> BoolArray:
-    """Blocks launched before the recording began: their launch is not in the trace, and on their stream they run
-    before every block whose launch is."""
+    """Blocks launched before the recording began; one flag per block.
+
+    Their launch is not in the trace, and on their stream they run before every block whose launch is.
+    """
     ops, blocks = program.ops, program.blocks
     stream, linked = ops.stream[blocks.op], blocks.call >= 0
     first = np.full(len(ops.streams), np.iinfo(np.int64).min)
@@ -157,7 +165,6 @@ _STEP_NOISE_RATIO: Final = 0.015
 # the tuning split whose host sets the pace: 0.30 to 0.45 (docs/decisions/0005-refusal-by-slow-down.md).
 _USUAL_KAPPA: Final = 0.40
 _KAPPA_DEVIATION: Final = 0.10
-_HOST: Final = (EdgeKind.HOST, EdgeKind.FORK, EdgeKind.JOIN)
 
 
 def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
@@ -165,8 +172,13 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
 
     A profiler pays per event it records, so time inside recorded operators, calls and frames shrinks first; only if all
     of it does not suffice does untraced host time shrink too. Device time is left alone. Kappa is the share of the
-    inflated host time that is left: the most likely one, by the step it gives and, where the profiler is one whose
-    kappa is known, by that. 1 where the trace is as fast as the unprofiled program and nothing else is known.
+    inflated host time that is left. It is the one that minimises
+
+        ((step(kappa) / step_ns - 1) / 0.015)^2 + ((kappa - 0.40) / 0.10)^2
+
+    that is, the most likely one for normal errors, by the step it gives and, where the profiler is one whose kappa is
+    known (0.40, give or take 0.10), by that; else by the step alone. 1 where the trace is as fast as the unprofiled
+    program and nothing else is known.
     """
     anchors = Anchors(graph, windows)
     if not len(windows):
@@ -187,10 +199,9 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
 
 def _usual_kappa(graph: Graph) -> float | None:
     """What kappa usually is for the profiler that recorded this; None where it was not measured."""
-    operators, frames = graph.tables.get(HOST_OPS), graph.tables.get(FRAMES)
-    if operators is None or operators["input_shapes"].null_count() == operators.height:
-        return None
-    return _USUAL_KAPPA if frames is None or not frames.height else None
+    operators = graph.table(HOST_OPS)
+    with_shapes = operators["input_shapes"].null_count() < operators.height
+    return _USUAL_KAPPA if with_shapes and not graph.table(FRAMES).height else None
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:
@@ -200,33 +211,21 @@ def _typical(graph: Graph, anchors: Anchors) -> float:
 def _scaled(graph: Graph, kappa: float, inflated: Float64Array) -> Graph:
     """Host weights times kappa, of the share of each that is inflated."""
     network = graph.network
-    host = graph.edges_of(*_HOST)
+    host, _ = graph.host_edges()
     weight = network.edges.weight_ns.copy()
     kept = 1.0 - (1.0 - kappa) * inflated
     weight[host] = np.where(weight[host] > 0, np.floor(weight[host] * kept).astype(np.int64), weight[host])
-    return graph.with_network(network.rewritten(weight, network.edges.unexplained_ns))
+    return graph.with_network(network.with_costs(weight, network.edges.unexplained_ns))
 
 
 def _recorded_shares(graph: Graph) -> Float64Array:
-    """The share of each host edge's time that lies inside recorded events of its thread."""
+    """The share of each host edge's time that is inside recorded events of its thread; one entry per host edge."""
     program, edges = graph.program, graph.network.edges
-    host = graph.edges_of(*_HOST)
-    points = program.points
-    lane = np.where(edges.kind[host] == EdgeKind.JOIN, edges.src[host], edges.dst[host])
-    begin, end = points.time_ns[edges.src[host]], points.time_ns[edges.dst[host]]
+    host, thread_of = graph.host_edges()
+    begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
     covered = np.zeros(host.size)
-    number = {pair: n for n, pair in enumerate(program.calls.threads)}
-    recorded: dict[int, Intervals] = {}
-    for table in (API_CALLS, HOST_OPS, FRAMES):
-        frame = graph.tables.get(table)
-        if frame is None:
-            continue
-        for (rank, process, thread), first, last in thread_slices(frame):
-            if rank == program.rank and (process, thread) in number:
-                part = Intervals.of(frame.slice(first, last - first).select("start_ns", "end_ns"))
-                n = number[process, thread]
-                recorded[n] = recorded.get(n, Intervals.none()) | part
-    for n, part in recorded.items():
-        mine = points.thread[lane] == n
-        covered[mine] = part.covered_ns(begin[mine], end[mine])
+    tables = [graph.table(table) for table in (API_CALLS, HOST_OPS, FRAMES)]
+    for thread, recorded in recorded_time(tables, program.rank, program.calls.threads).items():
+        own = thread_of == thread
+        covered[own] = recorded.covered_ns(begin[own], end[own])
     return np.asarray(np.clip(covered / np.maximum(end - begin, 1), 0.0, 1.0), np.float64)

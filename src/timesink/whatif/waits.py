@@ -1,10 +1,12 @@
-"""What each blocking call waited for (R3): the device work whose end let it go on.
+"""What waited for what device work: blocking calls of the host, and streams that wait for events of other streams.
 
-Orders between streams (R10): which op had to end before which op on another stream could start.
+Few traces record either in full. What is recorded is taken; the rest is inferred from what CUDA defines and from the
+order of launches, and dropped where the observed times refute it. Inferred pairs are marked as such.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +18,7 @@ from timesink.knowledge.kernels import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace
-from timesink.whatif.device import Blocks, Ops
+from timesink.whatif.device import Blocks, Ops, launched_ns
 from timesink.whatif.host import Calls
 
 # Device and host stamps of one instant differ by this much at most; a release may seem to follow the return it caused.
@@ -25,43 +27,18 @@ _CLOCK_SLACK_NS: Final = 20_000
 _RETURN_WITHIN_NS: Final = 100_000
 # Below this a pageable copy is staged and the call returns at once (CUDA: API synchronization behavior).
 _STAGED_BYTES: Final = 65_536
+# A source that ended this long after its sink started cannot have been waited for: the inference was wrong. Both are
+# stamps of one device.
+_DEVICE_SLACK_NS: Final = 1_000
+_UNNAMED, _NO_WORK = -1, -2
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Releases:
-    """Pairs (call, block): the call returned no earlier than the block's end. `inferred` says the stream was deduced.
-
-    `blocking` marks every call that can wait for the device, whether or not a release was found for it.
-    """
-
-    call: IntArray
-    block: IntArray
-    inferred: BoolArray
-    blocking: BoolArray
-
-
-def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> Releases:
-    """Releases of device, stream and event synchronisations, of blocking copies and of calls that free memory."""
-    launches = LaunchOrder.of(calls, ops, blocks)
-    kind = calls.kind
-    parts = [
-        _device_syncs(np.flatnonzero(kind == CallKind.DEVICE_SYNC), calls, blocks, launches),
-        _freeing(np.flatnonzero(kind == CallKind.FREE), calls, blocks, launches),
-        _stream_syncs(trace, rank, calls, ops, blocks, launches),
-        _nearest(np.flatnonzero(kind == CallKind.EVENT_SYNC), calls, blocks, launches),
-    ]
-    copies = _blocking_copies(trace, calls, ops, blocks)
-    call = np.concatenate([*(p[0] for p in parts), copies[0]])
-    block = np.concatenate([*(p[1] for p in parts), copies[1]])
-    inferred = np.concatenate([*(p[2] for p in parts), np.zeros(copies[0].size, bool)])
-    blocking = np.isin(kind, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])
-    blocking[call] = True
-    return Releases(call, block, inferred, blocking)
+Pairs = tuple[IntArray, IntArray, BoolArray]
+"""Call, block, and whether the pair is inferred; one row per pair."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchOrder:
-    """Launched blocks in order of launch, and per stream the blocks on it in that order."""
+    """Launched blocks in order of launch (block, time and call of each), and per stream when which block came on it."""
 
     block: IntArray
     at_ns: Int64Array
@@ -70,22 +47,15 @@ class LaunchOrder:
 
     @classmethod
     def of(cls, calls: Calls, ops: Ops, blocks: Blocks) -> LaunchOrder:
-        """Sort what was launched."""
+        """Sort what was launched; an op without a known launch counts on its stream from its start."""
         launched = np.flatnonzero(blocks.call >= 0)
         at = calls.start_ns[blocks.call[launched]] if launched.size else np.empty(0, np.int64)
         order = np.argsort(at, kind="stable")
-        own_time = (
-            np.where(ops.call >= 0, calls.start_ns[np.maximum(ops.call, 0)], ops.start_ns)
-            if len(calls)
-            else ops.start_ns
-        )
+        own_time = launched_ns(ops.call, ops.start_ns, calls)
         by_stream = np.lexsort((ops.start_ns, own_time, ops.stream))
         cuts = np.flatnonzero(np.diff(ops.stream[by_stream])) + 1
-        on_stream = {
-            int(ops.stream[part[0]]): (own_time[part], ops.block[part])
-            for part in np.split(by_stream, cuts)
-            if part.size
-        }
+        parts = [part for part in np.split(by_stream, cuts) if part.size]
+        on_stream = {int(ops.stream[part[0]]): (own_time[part], ops.block[part]) for part in parts}
         return cls(launched[order], at[order], blocks.call[launched][order], on_stream)
 
     def last_on(self, stream: int, before_ns: Int64Array) -> IntArray:
@@ -96,88 +66,145 @@ class LaunchOrder:
         place = np.searchsorted(at, before_ns, side="left") - 1
         return np.where(place >= 0, block[np.maximum(place, 0)], -1)
 
+    def next_on(self, stream: int, after_ns: int) -> int:
+        """The first block launched on a stream at a time or later, -1 where none was."""
+        if stream not in self.on_stream:
+            return -1
+        at, block = self.on_stream[stream]
+        place = int(np.searchsorted(at, after_ns, side="left"))
+        return int(block[place]) if place < block.size else -1
 
-_UNNAMED, _NO_WORK = -1, -2
-Pairs = tuple[IntArray, IntArray, BoolArray]
+
+def _stream_numbers(ops: Ops) -> Callable[[int, int, int], int]:
+    """A function of device, stream and default: the stream's number, by its id alone where the device is another."""
+    streams = list(enumerate(ops.streams))[::-1]  # of several contexts, the first counts
+    by_device = {(device, stream): n for n, (device, _, stream) in streams}
+    by_id = {stream: n for n, (_, _, stream) in streams}
+    return lambda device, stream, default: by_device.get((device, stream), by_id.get(stream, default))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Releases:
+    """Pairs (call, block): the call returned no earlier than the block's end. `inferred` says the stream was deduced.
+
+    `blocking` has one flag per call of the rank: whether it can wait for the device, with or without a release found.
+    """
+
+    call: IntArray
+    block: IntArray
+    inferred: BoolArray
+    blocking: BoolArray
+
+
+def find_releases(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> Releases:
+    """Releases of device, stream and event synchronisations, of blocking copies and of calls that free memory.
+
+    Which calls wait, and for what, is as CUDA documents it (Runtime API: synchronization behavior, stream management).
+    Querying an event does not wait.
+    """
+    launches = LaunchOrder.of(calls, ops, blocks)
+    kind = calls.kind
+    call, block, inferred = _concat(
+        [
+            _device_syncs(np.flatnonzero(kind == CallKind.DEVICE_SYNC), calls, blocks, launches),
+            _freeing(np.flatnonzero(kind == CallKind.FREE), calls, blocks, launches),
+            _stream_syncs(trace, rank, calls, ops, blocks, launches),
+            _nearest(np.flatnonzero(kind == CallKind.EVENT_SYNC), calls, blocks, launches),
+            _blocking_copies(trace, calls, ops, blocks),
+        ]
+    )
+    blocking = np.isin(kind, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])
+    blocking[call] = True
+    return Releases(call, block, inferred, blocking)
 
 
 def _pairs(call: IntArray, block: IntArray, inferred: BoolArray | bool = False) -> Pairs:
-    found = block >= 0
-    flags = np.broadcast_to(np.asarray(inferred, bool), call.shape)
-    return call[found], block[found], flags[found]
+    """The pairs whose block is known (not -1)."""
+    known = block >= 0
+    return call[known], block[known], np.broadcast_to(np.asarray(inferred, bool), call.shape)[known]
+
+
+def _concat(parts: list[Pairs]) -> Pairs:
+    call, block, inferred = zip(*parts, strict=True)
+    return np.concatenate(call), np.concatenate(block), np.concatenate(inferred)
 
 
 def _device_syncs(chosen: IntArray, calls: Calls, blocks: Blocks, launches: LaunchOrder) -> Pairs:
-    """The last block launched on each stream before the call. Streams idle since the call before need no edge."""
+    """The last block launched on each stream before the call, as the call waits for all streams.
+
+    Streams with no launch since the synchronisation before it need no edge: they were waited for then.
+    """
     start = calls.start_ns[chosen]
     order = np.argsort(start, kind="stable")
     chosen, start = chosen[order], start[order]
     since = np.concatenate(([np.iinfo(np.int64).min], start[:-1]))
-    parts: list[Pairs] = []
+    parts = [_pairs(np.empty(0, np.int64), np.empty(0, np.int64))]
     for at, block in launches.on_stream.values():
         place = np.searchsorted(at, start, side="left") - 1
         fresh = (place >= 0) & (at[np.maximum(place, 0)] >= since)
         fresh &= blocks.end_ns[block[np.maximum(place, 0)]] <= calls.end_ns[chosen] + _CLOCK_SLACK_NS
         parts.append(_pairs(chosen[fresh], block[place[fresh]]))
-    if not parts:
-        return _pairs(np.empty(0, np.int64), np.empty(0, np.int64))
-    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))  # type: ignore[return-value]
+    return _concat(parts)
 
 
 def _freeing(chosen: IntArray, calls: Calls, blocks: Blocks, launches: LaunchOrder) -> Pairs:
-    """cudaFree and its like drain the device: taken so only where the call is seen to outlast running work (R4)."""
+    """cudaFree and its like drain the device implicitly: only where the call is seen to outlast running work."""
     call, block, inferred = _nearest(chosen, calls, blocks, launches)
     waited = blocks.end_ns[block] > calls.start_ns[call]
     return call[waited], block[waited], inferred[waited]
 
 
 def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks, launches: LaunchOrder) -> Pairs:
-    """The last block launched on the stream that `syncs` names, else on the thread's latest, else the nearest."""
+    """The last block launched on the stream that `syncs` names, else on the thread's latest, else the nearest.
+
+    A stream is believed where its block ended before the call returned and, if the call lasted long, not much before.
+    """
     chosen = np.flatnonzero(calls.kind == CallKind.STREAM_SYNC)
     stream = _recorded_streams(trace, rank, calls, ops)[chosen]
-    known = stream != _UNNAMED
-    stream = np.where(known, stream, _stream_used_last(chosen, calls, ops, launches, blocks))
+    named = stream != _UNNAMED
+    stream = np.where(named, stream, _stream_used_last(chosen, calls, ops, launches, blocks))
     block = np.full(chosen.size, -1, np.int64)
     for number in np.unique(stream[stream >= 0]):
-        mine = stream == number
-        block[mine] = launches.last_on(int(number), calls.start_ns[chosen[mine]])
+        on_it = stream == number
+        block[on_it] = launches.last_on(int(number), calls.start_ns[chosen[on_it]])
     end = np.where(block >= 0, blocks.end_ns[np.maximum(block, 0)], np.iinfo(np.int64).max) if len(blocks) else block
-    held = (block >= 0) & (end <= calls.end_ns[chosen] + _CLOCK_SLACK_NS)
+    ended = (block >= 0) & (end <= calls.end_ns[chosen] + _CLOCK_SLACK_NS)
     long_wait = calls.lengths_ns[chosen] > _RETURN_WITHIN_NS
-    explained = held & (~long_wait | (calls.end_ns[chosen] - end <= _RETURN_WITHIN_NS))
-    direct = _pairs(chosen[explained], block[explained], ~known[explained])
-    refuted = ~explained & (block >= 0) & ~held
-    guessed = _nearest(chosen[~explained & (~known | refuted)], calls, blocks, launches)
-    kept = _pairs(chosen[known & held & ~explained], block[known & held & ~explained])
-    return tuple(np.concatenate(columns) for columns in zip(direct, guessed, kept, strict=True))  # type: ignore[return-value]
+    explained = ended & (~long_wait | (calls.end_ns[chosen] - end <= _RETURN_WITHIN_NS))
+    refuted = ~explained & (block >= 0) & ~ended
+    unexplained = named & ended & ~explained
+    return _concat(
+        [
+            _pairs(chosen[explained], block[explained], ~named[explained]),
+            _nearest(chosen[~explained & (~named | refuted)], calls, blocks, launches),
+            _pairs(chosen[unexplained], block[unexplained]),
+        ]
+    )
 
 
 def _recorded_streams(trace: Trace, rank: int, calls: Calls, ops: Ops) -> IntArray:
-    """Per call, the number of the stream that its row of `syncs` names; -1 for no row, -2 for a stream without work."""
-    answer = np.full(len(calls), -1, np.int64)
+    """Per call, the number of the stream that its row of `syncs` names.
+
+    -1 (`_UNNAMED`) for no row, -2 (`_NO_WORK`) for a stream without work.
+    """
+    answer = np.full(len(calls), _UNNAMED, np.int64)
     rows = trace.get(SYNCS).filter(
         (pl.col("rank") == rank)
         & (pl.col("kind") == "stream")
         & (pl.col("stream") >= 0)
         & pl.col("correlation").is_not_null()
     )
-    if not rows.height or not len(calls):
-        return answer
-    number = {(device, stream): n for n, (device, _, stream) in reversed(list(enumerate(ops.streams)))}
-    any_device = {stream: n for n, (_, _, stream) in reversed(list(enumerate(ops.streams)))}
     waits = np.flatnonzero((calls.kind == CallKind.STREAM_SYNC) & (calls.correlation >= 0))
-    if not waits.size:
+    if not rows.height or not waits.size:
         return answer
     waits = waits[np.argsort(calls.correlation[waits], kind="stable")]
     ids, wanted = calls.correlation[waits], rows["correlation"].to_numpy()
     place = np.minimum(np.searchsorted(ids, wanted, side="right") - 1, ids.size - 1)
-    found = (place >= 0) & (ids[np.maximum(place, 0)] == wanted)
-    pairs = rows.select("device", "stream")
-    named = {pair: number.get(pair, any_device.get(pair[1], _NO_WORK)) for pair in pairs.unique().iter_rows()}
-    codes = pairs.select(pl.struct("device", "stream").rank("dense").alias("code"))["code"].to_numpy() - 1
-    of_code = pairs.with_columns(pl.Series("code", codes)).unique("code").sort("code")
-    streams = np.array([named[device, stream] for device, stream, _ in of_code.iter_rows()], np.int64)
-    answer[waits[place[found]]] = streams[codes[found]]
+    matched = (place >= 0) & (ids[np.maximum(place, 0)] == wanted)
+    number = _stream_numbers(ops)
+    streams = [(device, stream) for device, stream in rows.select("device", "stream").iter_rows()]
+    of_pair = {pair: number(*pair, _NO_WORK) for pair in set(streams)}
+    answer[waits[place[matched]]] = np.array([of_pair[pair] for pair in streams], np.int64)[matched]
     return answer
 
 
@@ -189,11 +216,10 @@ def _stream_used_last(chosen: IntArray, calls: Calls, ops: Ops, launches: Launch
     answer = np.full(chosen.size, -1, np.int64)
     for number in np.unique(calls.thread[chosen]):
         low, high = np.searchsorted(ordered_thread, [number, number + 1])
-        mine = calls.thread[chosen] == number
-        place = low + np.searchsorted(ordered_at[low:high], calls.start_ns[chosen[mine]], side="left") - 1
-        answer[mine] = (
-            np.where(place >= low, ops.stream[blocks.op[block[np.maximum(place, 0)]]], -1) if high > low else -1
-        )
+        if high > low:
+            own = calls.thread[chosen] == number
+            place = low + np.searchsorted(ordered_at[low:high], calls.start_ns[chosen[own]], side="left") - 1
+            answer[own] = np.where(place >= low, ops.stream[blocks.op[block[np.maximum(place, 0)]]], -1)
     return answer
 
 
@@ -210,27 +236,21 @@ def _nearest(chosen: IntArray, calls: Calls, blocks: Blocks, launches: LaunchOrd
     return _pairs(chosen[near], launches.block[candidate[near]], True)
 
 
-def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> tuple[IntArray, IntArray]:
+def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> Pairs:
     """Copies whose call waits for the copy: synchronous ones, device to pageable, long ones pageable to device."""
-    copies = (
-        np.flatnonzero((blocks.call >= 0) & (ops.op_class[blocks.op] == COPY)) if len(ops) else np.empty(0, np.int64)
-    )
+    copies = np.flatnonzero((blocks.call >= 0) & (ops.op_class[blocks.op] == COPY))
     call = blocks.call[copies]
     frame = trace.get(DEVICE_OPS)[ops.row[blocks.op[copies]]].select("copy_kind", "src_memory", "dst_memory", "bytes")
     pageable_out = ((frame["copy_kind"] == "d2h") & (frame["dst_memory"] == "pageable")).fill_null(False).to_numpy()
     pageable_in = (frame["copy_kind"] == "h2d") & (frame["src_memory"] == "pageable") & (frame["bytes"] > _STAGED_BYTES)
     waits = (calls.kind[call] == CallKind.COPY_BLOCKING) | pageable_out | pageable_in.fill_null(False).to_numpy()
     waits &= blocks.end_ns[copies] <= calls.end_ns[call] + _CLOCK_SLACK_NS
-    return call[waits], copies[waits]
-
-
-# A source that ended this long after its sink started cannot have been waited for: the inference was wrong.
-_EVENT_WAITS_CLOCK_SLACK_NS: Final = 1_000
+    return _pairs(call[waits], copies[waits])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventEdges:
-    """Pairs of blocks (source ends before sink starts), and whether each was recorded or inferred."""
+    """Pairs of blocks (source ends before sink starts), and whether each was inferred rather than recorded."""
 
     source: Int64Array
     sink: Int64Array
@@ -240,13 +260,13 @@ class EventEdges:
 def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Blocks) -> EventEdges:
     """Recorded edges where the trace has both ends of them; PyTorch's known pattern for waits that name no event."""
     launches = LaunchOrder.of(calls, ops, blocks)
-    source, sink, known = _recorded(trace, rank, calls, ops, launches)
+    source, sink, used = _recorded(trace, rank, calls, ops, launches)
     waits = np.flatnonzero(calls.kind == CallKind.STREAM_WAIT)
-    unnamed = waits[~np.isin(calls.correlation[waits], known)]
+    unnamed = waits[~np.isin(calls.correlation[waits], used)]
     guess_source, guess_sink = _by_pattern(unnamed, calls, ops, blocks, launches)
     inferred = np.repeat([False, True], [source.size, guess_source.size])
     source, sink = np.concatenate((source, guess_source)), np.concatenate((sink, guess_sink))
-    possible = (blocks.end_ns[source] <= blocks.start_ns[sink] + _EVENT_WAITS_CLOCK_SLACK_NS) & (source != sink)
+    possible = (blocks.end_ns[source] <= blocks.start_ns[sink] + _DEVICE_SLACK_NS) & (source != sink)
     return EventEdges(source[possible], sink[possible], inferred[possible])
 
 
@@ -255,49 +275,41 @@ def _recorded(
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Source and sink of each usable row of `event_waits`; correlations of the waits that were usable.
 
-    A wait on a record that came after it is discarded: kineto before its change 1339 wrote such pairs.
+    By CUDA's definition of an event: the source is the last block launched on the recorded stream before the record,
+    the sink the next one launched on the waiting stream after the wait. A wait on a record that came after it is
+    discarded: kineto before its change 1339 wrote such pairs.
     """
-    empty = np.empty(0, np.int64)
     rows = trace.get(EVENT_WAITS).filter(
         (pl.col("rank") == rank) & (pl.col("waited_stream") >= 0) & (pl.col("record_correlation") >= 0)
     )
-    if not rows.height or not len(calls):
-        return empty, empty, empty
-    number = {(device, stream): n for n, (device, _, stream) in reversed(list(enumerate(ops.streams)))}
-    any_device = {stream: n for n, (_, _, stream) in reversed(list(enumerate(ops.streams)))}
+    number = _stream_numbers(ops)
     records = np.flatnonzero(calls.kind == CallKind.EVENT_RECORD)
     recorded_at = dict(zip(calls.correlation[records].tolist(), calls.start_ns[records].tolist(), strict=True))
-    found: list[tuple[int, int, int]] = []
+    edges: list[tuple[int, int, int]] = []
     wanted = rows.select("device", "stream", "waited_stream", "record_correlation", "correlation", "start_ns")
     for device, stream, waited, record, correlation, start in wanted.iter_rows():
         at = recorded_at.get(record)
         if at is None or at > start:
             continue
-        source = launches.last_on(number.get((device, waited), any_device.get(waited, -1)), np.array([at]))[0]
-        sink = _next_on(launches, number.get((device, stream), any_device.get(stream, -1)), start)
+        source = int(launches.last_on(number(device, waited, -1), np.array([at]))[0])
+        sink = launches.next_on(number(device, stream, -1), start)
         if source >= 0 and sink >= 0:
-            found.append((int(source), sink, -1 if correlation is None else correlation))
-    if not found:
-        return empty, empty, empty
-    columns = np.array(found, np.int64).T
+            edges.append((source, sink, -1 if correlation is None else correlation))
+    columns = np.array(edges, np.int64).reshape(-1, 3).T
     return columns[0], columns[1], columns[2]
-
-
-def _next_on(launches: LaunchOrder, stream: int, after_ns: int) -> int:
-    if stream not in launches.on_stream:
-        return -1
-    at, block = launches.on_stream[stream]
-    place = int(np.searchsorted(at, after_ns, side="left"))
-    return int(block[place]) if place < block.size else -1
 
 
 def _by_pattern(
     waits: Int64Array, calls: Calls, ops: Ops, blocks: Blocks, launches: LaunchOrder
 ) -> tuple[Int64Array, Int64Array]:
-    """A wait call orders the thread's next launch behind earlier work of another stream.
+    """A wait call orders the thread's next launch after earlier work of another stream.
 
-    Before a collective that is the last computation; before a computation, the last collective; on other streams, the
-    launch just before on another stream. The caller drops what the observed times refute.
+    PyTorch lets a collective wait for the computation before it, and what first uses its result wait for the collective
+    (ProcessGroupNCCL). So before a collective the source is the last computation, before a computation the last
+    collective; on other streams, the launch just before on another stream. The caller drops what the observed times
+    refute. Launches of computation on stream 7 and of collectives on 20, and a wait after each but the last:
+
+        launch  k0 on 7   c1 on 20   k2 on 7        c1 waits for k0, k2 for c1
     """
     empty = np.empty(0, np.int64)
     if not waits.size or not launches.block.size:
@@ -322,8 +334,9 @@ def _next_by_thread(waits: Int64Array, calls: Calls, launches: LaunchOrder) -> I
     thread = calls.thread[launches.call]
     answer = np.full(waits.size, -1, np.int64)
     for number in np.unique(calls.thread[waits]):
-        mine = np.flatnonzero(thread == number)
-        asked = np.flatnonzero(calls.thread[waits] == number)
-        place = np.searchsorted(launches.at_ns[mine], calls.start_ns[waits[asked]], side="left")
-        answer[asked] = np.where(place < mine.size, mine[np.minimum(place, mine.size - 1)], -1) if mine.size else -1
+        own = np.flatnonzero(thread == number)
+        if own.size:
+            asked = np.flatnonzero(calls.thread[waits] == number)
+            place = np.searchsorted(launches.at_ns[own], calls.start_ns[waits[asked]], side="left")
+            answer[asked] = np.where(place < own.size, own[np.minimum(place, own.size - 1)], -1)
     return answer

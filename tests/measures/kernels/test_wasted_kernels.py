@@ -21,8 +21,9 @@ from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import Trace
+from timesink.whatif.change import Case, Range
 from timesink.whatif.changes.kernels import ShortenKernels
-from timesink.whatif.graph import Case, Graph, Range
+from timesink.whatif.graph import Graph
 
 NAMES = (
     "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
@@ -182,7 +183,7 @@ QUEUED = """
 def test_shorter_kernels_let_queued_ones_start_sooner(keep: float, ends_us: list[int]) -> None:
     graph = Graph.from_trace(trace_of(QUEUED))
     share = np.array([keep])
-    replay = graph.apply(ShortenKernels("b", np.array([1]), (share, share, share))).replay()
+    replay = ShortenKernels("b", np.array([1]), (share, share, share)).rewrite(graph).replay()
     program = graph.program
     ends = replay.time_ns[program.end_node(program.ops.block)]
     assert sorted((ends // 1_000).tolist()) == ends_us
@@ -206,6 +207,6 @@ def test_launches_that_go_with_their_kernels_save_host_time() -> None:
     stays = np.array([1.0])
     change = ShortenKernels("b", np.array([1]), (stays, stays, stays), Range.exact(0.5))
     block = graph.program.end_node(graph.program.ops.block)
-    moved = graph.replay().time_ns[block] - graph.apply(change).replay().time_ns[block]
+    moved = graph.replay().time_ns[block] - change.rewrite(graph).replay().time_ns[block]
     # A kernel follows the start of its launch: from the end of the first (85 us) to that (230 us), half of 145 us.
     assert sorted(moved.tolist()) == [0, 72_500, 72_500]

@@ -21,8 +21,8 @@ from timesink.model.tables import API_CALLS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.units import NS_PER_MS
+from timesink.whatif.change import Target
 from timesink.whatif.changes import FeedLoader, PinCopies, RemoveSyncs, ScaleHost, Together
-from timesink.whatif.edit import Target
 
 HOST = {"rank": 0, "process": 1, "thread": 1}
 

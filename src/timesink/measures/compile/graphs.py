@@ -47,7 +47,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.graph import Case, Range
+from timesink.whatif.change import Case, Range
 
 REGION: Final = r"^Torch-Compiled Region"
 _FRAME: Final = pl.col("name").str.extract(r"(\d+)/", 1).cast(pl.Int64, strict=False)

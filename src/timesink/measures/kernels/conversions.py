@@ -20,7 +20,7 @@ from timesink.model.names import mapped, matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.untrusted.plain_json import parsed
-from timesink.whatif.graph import Range
+from timesink.whatif.change import Range
 
 _FLOAT: Final = re.compile(r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$")
 # A cast that nobody needs goes; of one that somebody needs, half of its bytes usually do (it moves into a neighbour).

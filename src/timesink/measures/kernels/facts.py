@@ -31,7 +31,7 @@ from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.graph import Case, Range
+from timesink.whatif.change import Case, Range
 
 # PyTorch's own range around an optimizer's step, and the names people give theirs.
 OPTIMIZER_RANGE: Final = r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$"

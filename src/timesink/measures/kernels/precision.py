@@ -18,7 +18,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.graph import Range
+from timesink.whatif.change import Range
 
 # `double` as the type a kernel works in; ATen also passes scalars as double to kernels of other types.
 _DOUBLE: Final = r"lambda ?\(double|<double\b|dgemm|f64f64|d884gemm|[_<]f64[_>]"

@@ -38,8 +38,8 @@ from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import place_of
 from timesink.units import share_text, time_text
+from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import ShortenKernels
-from timesink.whatif.graph import Case
 
 _SHOWN = 3
 

@@ -23,8 +23,8 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
+from timesink.whatif.change import Target
 from timesink.whatif.changes.host import ScaleHost
-from timesink.whatif.edit import Target
 
 BLAME_READS: Final = (SOURCES, RANGES, HOST_OPS, FRAMES, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
 """What idle blame reads where it was recorded, besides device work and CUDA calls."""

@@ -34,8 +34,8 @@ from timesink.measures.steps.per_step import per_step_ns
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, waits
 from timesink.units import time_text
+from timesink.whatif.change import Target
 from timesink.whatif.changes.host import FeedLoader
-from timesink.whatif.edit import Target
 
 HOW = "idle stretches inside the preparation of input on a launching thread, over the steady steps"
 

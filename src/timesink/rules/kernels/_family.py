@@ -29,7 +29,7 @@ from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
-from timesink.whatif.graph import Case
+from timesink.whatif.change import Case
 
 kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(API_CALLS, HOST_OPS, RANGES, DEVICES))
 """Declares a rule on the kernels of a step: the tables that kernel facts and steps read."""

@@ -34,8 +34,8 @@ from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import ONE_PERCENT, place_of
 from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
-from timesink.whatif.graph import Case
 
 _FUSED_HOST_NS = 150_000  # what one fused step costs the host: whatif.changes.FuseOptimizer
 

@@ -1,8 +1,6 @@
-"""Changes to a program that a graph can replay: one class per row of the table of fixes.
+"""Changes to a program that a graph can replay: one class per fix, several at once, and changes as text.
 
-Several changes at once.
-
-Changes as text: `scale kernel:.*gemm.* 0.5`.
+A line such as `scale kernel:.*gemm.* 0.5` names a verb, its target and its figures; `GRAMMAR` has a form per verb.
 """
 
 from __future__ import annotations
@@ -10,14 +8,33 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from timesink.errors import UsageError
+from timesink.whatif.change import Case, Change, Range, Target, Touches
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ChangePrecision, FuseOptimizer, FusePointwise, ScaleKernels
 from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
-from timesink.whatif.edit import Target
-from timesink.whatif.graph import Case, Change, Graph, Range, Touches
+from timesink.whatif.graph import Graph
+
+__all__ = [
+    "CaptureGraph",
+    "Case",
+    "Change",
+    "ChangePrecision",
+    "DropOperator",
+    "FeedLoader",
+    "FuseOptimizer",
+    "FusePointwise",
+    "OverlapCollectives",
+    "PinCopies",
+    "Range",
+    "RemoveSyncs",
+    "ScaleHost",
+    "ScaleKernels",
+    "Together",
+    "Touches",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +61,6 @@ class Together:
         return graph
 
 
-__all__ = [
-    "CaptureGraph",
-    "Case",
-    "Change",
-    "ChangePrecision",
-    "DropOperator",
-    "FeedLoader",
-    "FuseOptimizer",
-    "FusePointwise",
-    "OverlapCollectives",
-    "PinCopies",
-    "Range",
-    "RemoveSyncs",
-    "ScaleHost",
-    "ScaleKernels",
-    "Together",
-    "Touches",
-]
-
-
 GRAMMAR: Final = {
     "scale": "scale kernel:REGEX FACTOR, or collective:, op:, range:, frame: — how long its device work runs",
     "scale-host": "scale-host op:REGEX FACTOR, or range:, frame:, call: — how long its host time takes",
@@ -77,8 +74,6 @@ GRAMMAR: Final = {
     "overlap": "overlap [collective:REGEX] — collectives beside computation",
     "drop": "drop op:REGEX, or range:, kernel: — what should not happen at all",
 }
-
-Precision = Literal["bf16", "fp16", "tf32"]
 
 
 def parse_change(text: str) -> Change:

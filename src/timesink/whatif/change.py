@@ -1,0 +1,198 @@
+"""What every change has: a target, a label, the side it touches, and figures that are known only as ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import ClassVar, Final, Literal, Protocol, get_args
+
+import numpy as np
+import polars as pl
+from polars.exceptions import ComputeError
+
+from timesink.errors import UsageError
+from timesink.knowledge.kernels import COMMUNICATION
+from timesink.model.arrays import BoolArray
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
+from timesink.whatif.graph import Graph
+from timesink.whatif.host import thread_rows
+
+HostWindows = Mapping[int, Intervals]
+"""Host time by thread number."""
+
+Kind = Literal["any", "kernel", "collective", "op", "range", "frame", "call", "windows"]
+_HOST_TABLES: Final = {"op": HOST_OPS, "range": RANGES, "frame": FRAMES, "call": API_CALLS}
+
+
+class Case(Enum):
+    """Which end of its ranges a change is replayed at: what wins least, what is expected, what wins most."""
+
+    CAUTIOUS = 0
+    EXPECTED = 1
+    HOPEFUL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A figure at each case."""
+
+    cautious: float
+    expected: float
+    hopeful: float
+
+    @classmethod
+    def exact(cls, value: float) -> Range:
+        """A figure that is known."""
+        return cls(value, value, value)
+
+    def at(self, case: Case) -> float:
+        """The figure at a case."""
+        return (self.cautious, self.expected, self.hopeful)[case.value]
+
+
+class Touches(Enum):
+    """Whose time a change takes away: that decides which bound holds and which claims a profiler's own cost forbids."""
+
+    HOST = "host"
+    DEVICE = "device"
+    BOTH = "host and device"
+    COMMUNICATION = "communication"
+
+
+class Change(Protocol):
+    """A change that a graph can replay. `rewrite` leaves the graph it is given as it is; changes can follow another."""
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        ...
+
+    @property
+    def touches(self) -> Touches:
+        """Whose time it takes away."""
+        ...
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Part of a program. `pattern` is a regular expression, searched anywhere in a name.
+
+    kernel and collective choose device ops by name; op, range, frame and call choose host time inside what bears the
+    name, and the device work launched there; windows chooses host time by (process, thread); any is everything.
+    """
+
+    kind: Kind = "any"
+    pattern: str = ""
+    windows: Mapping[tuple[int, int], Intervals] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """From `kind:pattern`; raises `UsageError` for an unknown kind or a pattern that is no regular expression."""
+        kind, colon, pattern = text.partition(":")
+        known = [k for k in get_args(Kind) if k not in ("any", "windows")]
+        if not colon or kind not in known:
+            raise UsageError(
+                f"{text!r} names no part of a program", remedy=f"write KIND:REGEX, KIND one of {', '.join(known)}"
+            )
+        try:
+            pl.Series([""]).str.contains(pattern)
+        except ComputeError as error:
+            reason = str(error).partition("\n\n")[0].strip().splitlines()[-1]
+            raise UsageError(f"{pattern!r} is no regular expression: {reason}") from error
+        return next(cls(k, pattern) for k in get_args(Kind) if k == kind)
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "any":
+                return "everything"
+            case "windows":
+                total = sum(part.total_ns for part in self.windows.values())
+                return f"{total / 1e6:.3f} ms of host time"
+            case _:
+                return f"{self.kind}:{self.pattern}"
+
+
+EVERYTHING: Final = Target()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetedChange:
+    """What changes of one target have alike. Each kind says its `verb` and whose time it takes away."""
+
+    verb: ClassVar[str]
+    touches: ClassVar[Touches]
+    target: Target
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return self.verb if self.target.kind == "any" else f"{self.verb} {self.target}"
+
+
+def chosen_ops(graph: Graph, target: Target) -> BoolArray:
+    """Device ops that a target names, or that were launched inside the host time it names; one flag per op."""
+    ops = graph.program.ops
+    if target.kind == "any":
+        return np.ones(len(ops), bool)
+    if target.kind in ("kernel", "collective"):
+        named = matches(graph.names_of_ops(), target.pattern).to_numpy()
+        return named & (ops.op_class == COMMUNICATION) if target.kind == "collective" else named
+    return np.append(calls_within(graph, host_windows(graph, target)), False)[ops.call]
+
+
+def calls_within(graph: Graph, windows: HostWindows) -> BoolArray:
+    """Calls that begin inside the host time of their thread; one flag per call."""
+    calls = graph.program.calls
+    inside = np.zeros(len(calls), bool)
+    for thread, part in windows.items():
+        own = np.flatnonzero(calls.thread == thread)
+        inside[own] = part.covered_ns(calls.start_ns[own], calls.start_ns[own] + 1) > 0
+    return inside
+
+
+def host_windows(graph: Graph, target: Target) -> dict[int, Intervals]:
+    """Host time that a target names, by thread number. A worker thread's time counts with that of its owner.
+
+    For `kernel` and `collective` it is the time of the calls that launched them.
+    """
+    program = graph.program
+    calls, bursts = program.calls, program.bursts
+    match target.kind:
+        case "any":
+            times = program.points.time_ns
+            windows = {n: Intervals.one(int(times.min()), int(times.max()) + 1) for n in range(len(calls.threads))}
+        case "windows":
+            number = {pair: n for n, pair in enumerate(calls.threads)}
+            windows = {number[pair]: part for pair, part in target.windows.items() if pair in number}
+        case "kernel" | "collective":
+            launched = np.flatnonzero(program.launching(chosen_ops(graph, target)))
+            windows = {}
+            for n in np.unique(calls.thread[launched]).tolist():
+                own = launched[calls.thread[launched] == n]
+                windows[n] = Intervals.union_of(calls.start_ns[own], calls.end_ns[own])
+        case "op" | "range" | "frame" | "call":
+            windows = _named_windows(graph, target)
+    # a range of the thread that waits for a worker encloses what the worker does on its behalf
+    for owner, worker in sorted(set(zip(bursts.owner.tolist(), bursts.worker.tolist(), strict=True))):
+        if owner in windows:
+            windows[worker] = windows[owner] | windows.get(worker, Intervals.none())
+    return windows
+
+
+def _named_windows(graph: Graph, target: Target) -> dict[int, Intervals]:
+    frame = graph.table(_HOST_TABLES[target.kind])
+    named = matches(frame["name"], target.pattern).to_numpy()
+    windows: dict[int, Intervals] = {}
+    for thread, first, last in thread_rows(frame, graph.program.rank, graph.program.calls.threads):
+        rows = first + np.flatnonzero(named[first:last])
+        if rows.size:
+            windows[thread] = Intervals.of(frame[rows].select("start_ns", "end_ns"))
+    return windows

@@ -1,25 +1,18 @@
-"""Compiled regions: how many a step runs, of how many graphs, and the idle time at their kernels.
+"""Compiled graphs in a timeline: how many regions a step runs, eager kernels between them, what one graph would gain.
 
 PyTorch marks each execution with "Torch-Compiled Region: frame/compilation". A function that compiles as a whole is one
-graph; each graph break goes on in another, of a frame or a compilation of its own. The graph that runs least often (of
-equals, the one compiled first) leads the call; the others come after a break. What a break costs the host lies at their
-entries: Python, guards and dispatch up to their first launch. Launches after it stay where breaks go. A graph that most
-steps do not run was compiled anew, which is another matter. Nsight Systems sees no regions.
-
-Kernels that run eagerly between compiled graphs of one step.
+graph; after a graph break another continues, of a frame or a compilation of its own. The graph that runs least often
+(of equals, the one compiled first) leads the call; the others come after a break. What a break costs the host is at
+their entries: Python, guards and dispatch up to their first launch. Launches after it stay where breaks go. A graph
+that most steps do not run was compiled anew, which is another matter. Nsight Systems records no regions.
 
 PyTorch marks each call of a compiled graph with "## Call CompiledFxGraph". What is launched outside of these marks,
-between the first and the last of a step, ran eagerly although compiled code stands on both sides. Optimizers and
-losses beyond the last graph are no islands.
+between the first and the last of a step, is an *eager island*. Optimizers and losses after the last graph are none.
 
-What one compiled graph would win over the pieces it is in: kernels joined, launches and waits for them saved.
-
-Neighbouring pointwise kernels that a compiler generated, each for a graph of its own.
-
-TorchInductor fuses neighbouring pointwise operations of one graph, so two such kernels in a row belong to two graphs.
-What one graph would win depends on what binds them. With b the time of a kernel's bytes at attainable bandwidth and
-t its own, c = sqrt(t^2 - b^2) is taken for its arithmetic; the fused kernel then takes sqrt(max(b)^2 + sum(c)^2). Where
-shapes are not recorded, half of what the shorter ones take is expected to stay.
+TorchInductor fuses neighbouring pointwise operations of one graph, so two generated pointwise kernels in a row belong
+to two graphs. What one graph would gain depends on what bounds them: with b the time of a kernel's bytes at attainable
+bandwidth and t its own time, c = sqrt(t^2 - b^2) is taken for its arithmetic, and the fused kernel takes sqrt(max(b)^2
++ sum(c)^2). Where shapes are not recorded, half of what the shorter kernels take is expected to stay.
 """
 
 from __future__ import annotations
@@ -36,7 +29,7 @@ from timesink.knowledge.gpus import DRAM_SHARE
 from timesink.knowledge.kernels import op_class
 from timesink.knowledge.operators import Operator
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.kernels.facts import Shortened, device_peaks, in_ranges, kernel_facts, rows_of
+from timesink.measures.kernels.facts import Shortened, device_peaks, in_ranges, kernel_facts, rows_of, within
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.steps.steps import KEPT, steps
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
@@ -55,9 +48,12 @@ _FRAME: Final = pl.col("name").str.extract(r"(\d+)/", 1).cast(pl.Int64, strict=F
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRegions:
-    """One device. `per_step` regions run in a step, of `graphs` different graphs that most steps run; `kernels` are
-    the rows of `device_ops` launched in regions, `entries` those launched first in a region that follows a break;
-    `idle` and `entry_idle` are idle time that one of these ended."""
+    """The compiled regions of one device.
+
+    `per_step` regions run in a step, of `graphs` different graphs that most steps run. `kernels` are the rows of
+    `device_ops` launched in regions, `entries` those launched first in a region that follows a break; `idle` and
+    `entry_idle` are the idle time that one of these ended.
+    """
 
     device: Device
     per_step: float
@@ -75,26 +71,26 @@ def compiled_regions(trace: Trace) -> tuple[CompiledRegions, ...]:
     if not regions.height:
         return ()
     kernels = pl.Series(np.flatnonzero(_inside(trace)))
-    found = []
+    devices = []
     for device in kernel_facts(trace).devices:
-        mine = regions.filter(pl.col("rank") == device[0])
-        if not mine.height:
+        own = regions.filter(pl.col("rank") == device[0])
+        if not own.height:
             continue
         launched = rows_of(kernel_facts(trace).on(device).filter(pl.col("row").is_in(kernels.implode())))
-        graphs = _recurring(trace, mine)
-        entries = _entries(trace, mine, graphs, launched)
+        graphs = _recurring(trace, own)
+        entries = _entries(trace, own, graphs, launched)
         idle, entry_idle = (Intervals.of(idle_blame(trace).ended_by(rows)) for rows in (launched, entries))
-        per_step = _per_step(trace, mine)
-        found.append(CompiledRegions(device, per_step, graphs.len(), launched, entries, idle, entry_idle))
-    return tuple(found)
+        per_step = _per_step(trace, own)
+        devices.append(CompiledRegions(device, per_step, graphs.len(), launched, entries, idle, entry_idle))
+    return tuple(devices)
 
 
 def _per_step(trace: Trace, regions: pl.DataFrame) -> float:
     """Regions that begin in a kept step, the median; all of them over all steps where none is kept."""
-    mine = steps(trace).frame.filter(pl.col("rank") == regions["rank"][0])
-    kept = mine.filter(pl.col("status") == KEPT)
+    own = steps(trace).frame.filter(pl.col("rank") == regions["rank"][0])
+    kept = own.filter(pl.col("status") == KEPT)
     if not kept.height:
-        return regions.height / max(mine.height, 1)
+        return regions.height / max(own.height, 1)
     begins = np.sort(regions["start_ns"].to_numpy())
     first, last = (np.searchsorted(begins, kept[side].to_numpy()) for side in ("host_start_ns", "host_end_ns"))
     return float(np.median(last - first))
@@ -111,7 +107,7 @@ def _recurring(trace: Trace, regions: pl.DataFrame) -> pl.Series:
 
 
 def _entries(trace: Trace, regions: pl.DataFrame, graphs: pl.Series, kernels: Int64Array) -> Int64Array:
-    """Of `kernels`, the first launched in each execution of a graph other than the leading one."""
+    """Of `kernels`, the first launched in each execution of a graph other than the leading one, ascending."""
     call = launch_links(trace).call[kernels]
     linked = call >= 0
     launched = trace.get(API_CALLS)[call[linked]].select("thread", pl.col("start_ns").alias("launch_ns"))
@@ -138,16 +134,13 @@ def _regions(trace: Trace) -> pl.DataFrame:
 def _inside(trace: Trace) -> BoolArray:
     """For each device op: whether it was launched inside a compiled region."""
     links, nesting = launch_links(trace), host_nesting(trace)
-    marked = matches(trace.get(HOST_OPS)["name"], REGION).to_numpy().copy()
-    for depth in range(1, int(nesting.depth.max(initial=0)) + 1):
-        rows = np.flatnonzero(nesting.depth == depth)
-        marked[rows] |= marked[nesting.parent[rows]]
+    in_region = within(matches(trace.get(HOST_OPS)["name"], REGION).to_numpy(), nesting)
     by_range = in_ranges(trace, REGION)
-    place = host_places(trace).host_op
-    if not place.size or not marked.size:
+    operator_of_call = host_places(trace).host_op
+    if not operator_of_call.size or not in_region.size:
         return by_range
-    holder = np.where(links.linked, place[links.call], -1)
-    return np.asarray(by_range | ((holder >= 0) & marked[np.maximum(holder, 0)]), np.bool_)
+    operator = np.where(links.linked, operator_of_call[links.call], -1)
+    return np.asarray(by_range | ((operator >= 0) & in_region[np.maximum(operator, 0)]), np.bool_)
 
 
 GRAPH_CALL: Final = r"^## Call CompiledFxGraph"
@@ -156,9 +149,12 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EagerIslands:
-    """One device. `rows` of `device_ops`; `per_step` of them in a steady step; `share` of the step's kernels;
-    `operators` that launched most of them; `idle`: idle time that one of them ended. Their run time is no part of it:
-    in a graph, the same products take as long."""
+    """Kernels of one device that ran eagerly between compiled graphs of a step.
+
+    `rows` of `device_ops`, `per_step` of them in a steady step, `share` of the step's kernels, `operators` that
+    launched most of them, and `idle` time that one of them ended. Their run time is no loss: in a graph, they take as
+    long.
+    """
 
     device: Device
     rows: Int64Array
@@ -180,7 +176,7 @@ def eager_islands(trace: Trace) -> tuple[EagerIslands, ...]:
     launched = np.where(links.linked, calls["start_ns"].to_numpy()[np.maximum(links.call, 0)], -1)
     eager = ~in_ranges(trace, GRAPH_CALL) & links.linked
     compute = (op_class(ops) == "compute").to_numpy() & (ops["kind"] == "kernel").to_numpy()
-    found = []
+    devices = []
     for device in kernel_facts(trace).devices:
         kept = steps(trace).kept.filter(pl.col("rank") == device[0])
         here = compute & ((ops["rank"] == device[0]) & (ops["device"] == device[1])).to_numpy()
@@ -190,8 +186,8 @@ def eager_islands(trace: Trace) -> tuple[EagerIslands, ...]:
         steady = Intervals.union_of(kept["host_start_ns"].to_numpy(), kept["host_end_ns"].to_numpy())
         all_kernels = int((here & (steady.covered_ns(launched, launched + 1) > 0)).sum())
         if len(windows) and all_kernels:
-            found.append(_island(trace, device, rows, (kept.height, all_kernels)))
-    return tuple(found)
+            devices.append(_island(trace, device, rows, (kept.height, all_kernels)))
+    return tuple(devices)
 
 
 def _between(kept: pl.DataFrame, marks: pl.DataFrame) -> Intervals:
@@ -224,8 +220,8 @@ _UNKNOWN_KEPT: Final = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedChains:
-    """One device: the kernels of runs, what they keep in one graph, and `idle` time that one of them ended. `pieces` is
-    how many kernels a run has on average."""
+    """Runs of generated pointwise kernels on one device: their kernels and what these keep in one graph, the `idle`
+    time that one of them ended, and how many kernels a run has on average (`pieces`)."""
 
     shortened: Shortened
     idle: Intervals
@@ -234,29 +230,36 @@ class GeneratedChains:
 
 @remembered
 def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
-    """Per device: runs of at least two generated pointwise kernels on a stream. Where compiled regions are recorded, a
-    run is cut into calls, of as many kernels as there are graphs: calls of one function do not fuse with each other."""
+    """Per device: runs of at least two generated pointwise kernels on a stream.
+
+    Where compiled regions are recorded, a run is cut into calls of as many kernels as there are graphs, since calls of
+    one function do not fuse with each other. With two graphs:
+
+        kernel   poi  poi  poi  poi  gemm  poi  poi
+        run        1    1    1    1     -    2    2
+        call       a    a    b    b     -    c    c
+    """
     facts, gpus = kernel_facts(trace), device_peaks(trace)
     graphs = {part.device: part.graphs for part in compiled_regions(trace)}
-    found = []
+    devices = []
     for device in facts.devices:
-        mine = facts.on(device)
-        if mine["fused"].null_count() == mine.height:
+        kernels = facts.on(device)
+        if kernels["fused"].null_count() == kernels.height:
             continue
-        mine = mine.sort("stream", "start_ns", "row")
-        member = ((mine["fused"] == "inductor") & (mine["family"] == "pointwise")).fill_null(False)
-        breaks = ~member | (mine["stream"] != mine["stream"].shift(1)).fill_null(True)
-        runs = mine.with_columns(breaks.cum_sum().alias("run")).filter(member)
+        kernels = kernels.sort("stream", "start_ns", "row")
+        member = ((kernels["fused"] == "inductor") & (kernels["family"] == "pointwise")).fill_null(False)
+        breaks = ~member | (kernels["stream"] != kernels["stream"].shift(1)).fill_null(True)
+        runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter(member)
         if device in graphs:
-            place = pl.int_range(pl.len()).over("run") // max(graphs[device], 1)
-            runs = runs.with_columns(pl.struct("run", place.alias("call")).rank("dense").alias("run"))
+            call = pl.int_range(pl.len()).over("run") // max(graphs[device], 1)
+            runs = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("run"))
         runs = runs.filter(pl.len().over("run") >= _LEAST)
         if runs.height:
             gpu = gpus.get(device)
             rate = gpu.dram_bytes_per_s * DRAM_SHARE if gpu else None
             short = _shortened(device, runs, _memory_ns(trace, runs, rate))
-            found.append(GeneratedChains(short, _idle(trace, device, short), runs.height / runs["run"].n_unique()))
-    return tuple(found)
+            devices.append(GeneratedChains(short, _idle(trace, device, short), runs.height / runs["run"].n_unique()))
+    return tuple(devices)
 
 
 def _idle(trace: Trace, device: Device, short: Shortened) -> Intervals:
@@ -285,24 +288,33 @@ def _bytes(name: str, shapes: str | None, dtypes: str | None) -> int | None:
 
 
 def _shortened(device: Device, runs: pl.DataFrame, memory_ns: Float64Array) -> Shortened:
-    """Every kernel of a run keeps the same share of its time."""
+    """Every kernel of a run keeps the same share of its time: that of the fused kernel in the run's total.
+
+    Two runs, `memory_ns` being the time of a kernel's bytes (lengths in us):
+
+        run  length  memory   arithmetic sqrt(t^2 - b^2)   fused                        share kept
+          1      10       6   8                            sqrt(6^2 + (8 + 0)^2) = 10   10 / 16
+          1       6       6   0
+          2      20   unknown                              20 + 0.5 x 12 = 26           26 / 32
+          2      12      12
+    """
     length = runs["length"].to_numpy().astype(np.float64)
     _, run = np.unique(runs["run"].to_numpy(), return_inverse=True)
     total = np.bincount(run, length)
     longest = np.zeros(total.size)
     np.maximum.at(longest, run, length)
-    moving = np.minimum(np.where(np.isnan(memory_ns), length, memory_ns), length)
-    moving = np.where(length <= _SHORT_NS, length, moving)
-    most = np.zeros(total.size)
-    np.maximum.at(most, run, moving)
-    fused = np.maximum(np.hypot(most, np.bincount(run, np.sqrt(length**2 - moving**2))), longest)
+    memory = np.minimum(np.where(np.isnan(memory_ns), length, memory_ns), length)
+    memory = np.where(length <= _SHORT_NS, length, memory)
+    most_moving = np.zeros(total.size)
+    np.maximum.at(most_moving, run, memory)
+    fused = np.maximum(np.hypot(most_moving, np.bincount(run, np.sqrt(length**2 - memory**2))), longest)
     unknown = np.bincount(run, np.isnan(memory_ns) & (length > _SHORT_NS)) > 0
     fused = np.where(unknown, longest + _UNKNOWN_KEPT * (total - longest), fused)
     expected = np.minimum(fused / np.maximum(total, 1.0), 1.0)[run]
     best = (longest / np.maximum(total, 1.0))[run]
     order = np.argsort(runs["row"].to_numpy())
     keep = ((1.0 + expected) / 2.0, expected, np.minimum((expected + best) / 2.0, expected))
-    return Shortened(device, runs["row"].to_numpy()[order], (keep[0][order], keep[1][order], keep[2][order]))
+    return Shortened(device, runs["row"].to_numpy()[order], tuple(share[order] for share in keep))
 
 
 _GONE: Final = Range(0.5, 1.0, 1.0)  # of the host time at entries after a break
@@ -310,10 +322,13 @@ _GONE: Final = Range(0.5, 1.0, 1.0)  # of the host time at entries after a break
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BrokenGraphs:
-    """One device. `kernels` are those of the pieces and what they keep, `idle` is idle time that one of them ended. Of
-    the host's time up to the launches of `entries`, `launches_saved` is the share that goes; `entry_idle` is idle time
-    that one of these ended. `graphs` is of how many different graphs a step's `regions` are, None where regions are not
-    recorded: then the pieces are generated kernels in a row, all of them entries, and of n in a row the first stays."""
+    """What one device would gain if its graphs were one.
+
+    `kernels` are those of the graphs and what they keep, `idle` is the idle time that one of them ended. Of the host's
+    time up to the launches of `entries`, the share `launches_saved` goes; `entry_idle` is the idle time that one of
+    these ended. A step runs `regions` of `graphs` different graphs; both are None where regions are not recorded: then
+    generated kernels in a row are taken for graphs, all of them entries, and of n in a row the first stays.
+    """
 
     device: Device
     kernels: Shortened
@@ -335,20 +350,20 @@ def broken_graphs(trace: Trace) -> tuple[BrokenGraphs, ...]:
     """Per device with compiled regions, or with generated kernels in a row where no regions are recorded."""
     regions = {part.device: part for part in compiled_regions(trace)}
     chains = {part.shortened.device: part for part in generated_chains(trace)}
-    found = []
+    devices = []
     for device in sorted(regions.keys() | chains.keys()):
         chain, region = chains.get(device), regions.get(device)
         short = chain.shortened if chain else None
         if region is not None:
             kernels = _with_others(device, short, region.kernels)
             entries = (region.entries, region.entry_idle, _GONE)
-            found.append(BrokenGraphs(device, kernels, region.idle, *entries, region.graphs, region.per_step))
+            devices.append(BrokenGraphs(device, kernels, region.idle, *entries, region.graphs, region.per_step))
         elif chain is not None:
             beyond = 1.0 - 1.0 / chain.pieces
             saved = Range(beyond * _GONE.cautious, beyond * _GONE.expected, beyond * _GONE.hopeful)
             rows = chain.shortened.rows
-            found.append(BrokenGraphs(device, chain.shortened, chain.idle, rows, chain.idle, saved, None, None))
-    return tuple(found)
+            devices.append(BrokenGraphs(device, chain.shortened, chain.idle, rows, chain.idle, saved, None, None))
+    return tuple(devices)
 
 
 def _with_others(device: Device, short: Shortened | None, rows: Int64Array) -> Shortened:
@@ -356,10 +371,6 @@ def _with_others(device: Device, short: Shortened | None, rows: Int64Array) -> S
     if short is None:
         return Shortened.of(device, rows)
     every = np.union1d(short.rows, rows)
-    place = np.searchsorted(every, short.rows)
-    keep = []
-    for share in short.keep:
-        whole = np.ones(every.size)
-        whole[place] = share
-        keep.append(whole)
-    return Shortened(device, every, (keep[0], keep[1], keep[2]))
+    keep = np.ones((len(short.keep), every.size))
+    keep[:, np.searchsorted(every, short.rows)] = short.keep
+    return Shortened(device, every, tuple(keep))

@@ -1,12 +1,11 @@
-"""What the compiler's log adds up to: per function compilations, graph breaks, recompilations; caches; phases.
+"""What a compiler's log adds up to, how much of a recorded run the host spent compiling, and exact counts for gates.
 
-A recompilation is late where every function of its rank had been compiled for the first time before it: then the
-program meets nothing new, and only a guard fails again. Seconds of compilation are those of whole frames; phases lie
-inside them and inside each other, so that they do not sum to them.
+Of the log: compilations, graph breaks and recompilations per function; caches; phases. A recompilation is late where
+every function of its rank had been compiled for the first time before it: then the program meets nothing new, and only
+a guard fails again. Seconds of compilation are those of whole frames; phases are parts of them and of each other, so
+they do not sum to them.
 
-How much of a recorded run its host spent compiling, warm-up included.
-
-Exact counts of a compiled program, for gates: a change of one is a change of the program, not noise.
+Counts of a compiled program are exact: a change of one is a change of the program, not noise.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from timesink.model.trace import Trace, remembered
 
 @dataclass(frozen=True, slots=True)
 class FrameSummary:
-    """One function on one rank. `guard` is the guard that failed most often, whatever the
-    numbers in it, as it failed last; `guard_failures` how often."""
+    """One function on one rank. `guard` is the guard that failed most often, whatever the numbers in it, as it failed
+    last; `guard_failures` is how often. `guards` is the number of guards, `eager` why the function runs uncompiled."""
 
     rank: int
     function: str
@@ -63,8 +62,8 @@ class GraphBreak:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompileSummary:
-    """All ranks. `compile_ns`: time in which the slowest rank compiled; `span_ns`: from the first event to the last.
-    `caches`: hits, misses and bypasses. `phases`: name, time, count, longest first."""
+    """The logs of all ranks. `compile_ns` is the time in which the slowest rank compiled, `span_ns` that from the first
+    event to the last. `caches`: hits, misses and bypasses. `phases`: name, time in ns and count, longest first."""
 
     frames: tuple[FrameSummary, ...]
     breaks: tuple[GraphBreak, ...]
@@ -200,21 +199,21 @@ class CompileTime:
 
 @remembered
 def compile_time(trace: Trace) -> tuple[CompileTime, ...]:
-    """Per rank with device work."""
+    """The time each rank with device work spent compiling."""
     tables = [trace.get(table).select("rank", "name", "start_ns", "end_ns") for table in (RANGES, HOST_OPS)]
     compiling = pl.concat([frame.filter(matches(frame["name"], COMPILING)) for frame in tables], how="vertical_relaxed")
     everything = [
         *tables,
         *(trace.get(table).select("rank", "start_ns", "end_ns") for table in (API_CALLS, DEVICE_OPS)),
     ]
-    found = []
+    ranks = []
     for rank in trace.get(DEVICE_OPS)["rank"].unique().sort():
-        mine = [part.filter(pl.col("rank") == rank) for part in everything]
-        begins = np.concatenate([part["start_ns"].to_numpy() for part in mine])
-        ends = np.concatenate([part["end_ns"].to_numpy() for part in mine])
+        own = [part.filter(pl.col("rank") == rank) for part in everything]
+        begins = np.concatenate([part["start_ns"].to_numpy() for part in own])
+        ends = np.concatenate([part["end_ns"].to_numpy() for part in own])
         spent = Intervals.of(compiling.filter(pl.col("rank") == rank)).total_ns
-        found.append(CompileTime(int(rank), spent, int(ends.max() - begins.min())))
-    return tuple(found)
+        ranks.append(CompileTime(int(rank), spent, int(ends.max() - begins.min())))
+    return tuple(ranks)
 
 
 COMPILATION = r"_compile\.compile_inner|entire_frame_compile"
@@ -244,7 +243,7 @@ class CompileCounters:
 
 @remembered
 def compile_counters(trace: Trace) -> CompileCounters:
-    """Count."""
+    """The counts of a trace, a log, or both read together."""
     log = compile_summary(trace) if COMPILE_EVENTS in trace else None
     regions = compiled_regions(trace) if DEVICE_OPS in trace else ()
     made = [part.launches_per_step for part in launches(trace).values()] if DEVICE_OPS in trace else []
@@ -261,6 +260,7 @@ def compile_counters(trace: Trace) -> CompileCounters:
 
 
 def _steady(trace: Trace) -> int | None:
+    """Compilations that begin in kept steps, of the rank with most; None without kept steps."""
     kept = steps(trace).kept
     if not kept.height:
         return None
@@ -272,9 +272,9 @@ def _steady(trace: Trace) -> int | None:
     marks = kept.select("rank", "process", "host_start_ns", "host_end_ns").sort("host_start_ns")
     counts = []
     for part in parts:
-        placed = part.sort("start_ns").join_asof(
+        joined = part.sort("start_ns").join_asof(
             marks, left_on="start_ns", right_on="host_start_ns", by=["rank", "process"], check_sortedness=False
         )
-        inside = placed.filter(pl.col("start_ns") < pl.col("host_end_ns"))
+        inside = joined.filter(pl.col("start_ns") < pl.col("host_end_ns"))
         counts.append(int(inside.group_by("rank").len()["len"].to_numpy().max(initial=0)))
     return max(counts)

@@ -1,11 +1,13 @@
-"""Two reports, kernel by kernel: which counters changed, and whether their times may be compared at all.
+"""Two reports of a kernel profiler, kernel by kernel, and profiled launches found again in a timeline.
 
-Profiled launches found again in a timeline: the same function with the same grid and block.
+Of two reports: which counters changed, and whether their times may be compared at all. In a timeline, a profiled launch
+is the same function with the same grid and block.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -65,34 +67,34 @@ class Comparison:
 
 
 def compare_reports(before: Trace, after: Trace) -> Comparison:
-    """The launches of two reports, matched."""
+    """The launches of two reports, matched: the n-th launch of a function with the n-th launch of the same function."""
     earlier, later = _numbered(before), _numbered(after)
-    pairs = tuple(KernelPair(one, later[key], _counts(one, later[key])) for key, one in earlier.items() if key in later)
+    common = [(kernel, later[key]) for key, kernel in earlier.items() if key in later]
     return Comparison(
-        pairs,
-        tuple(one for key, one in earlier.items() if key not in later),
-        tuple(one for key, one in later.items() if key not in earlier),
+        tuple(KernelPair(old, new, _changed_counts(old, new)) for old, new in common),
+        tuple(kernel for key, kernel in earlier.items() if key not in later),
+        tuple(kernel for key, kernel in later.items() if key not in earlier),
         tuple(_obstacles(before, after)),
     )
 
 
 def _numbered(trace: Trace) -> dict[tuple[str, int], KernelCounters]:
-    seen: dict[str, int] = {}
+    """Launches by function and number among its launches."""
+    seen: Counter[str] = Counter()
     numbered = {}
     for kernel in kernel_counters(trace):
-        number = seen.get(kernel.function, 0)
-        seen[kernel.function] = number + 1
-        numbered[kernel.function, number] = kernel
+        numbered[kernel.function, seen[kernel.function]] = kernel
+        seen[kernel.function] += 1
     return numbered
 
 
-def _counts(before: KernelCounters, after: KernelCounters) -> dict[str, tuple[float, float]]:
-    found = {}
+def _changed_counts(before: KernelCounters, after: KernelCounters) -> dict[str, tuple[float, float]]:
+    changed = {}
     for label, names in EXACT.items():
         old, new = before.first(*names), after.first(*names)
         if old is not None and new is not None and old != new:
-            found[label] = (old, new)
-    return found
+            changed[label] = (old, new)
+    return changed
 
 
 def _obstacles(before: Trace, after: Trace) -> Iterator[str]:
@@ -113,9 +115,8 @@ def _values(trace: Trace, name: str) -> list[str]:
 def _caches(trace: Trace) -> list[str]:
     """Cache control of the capture; a profiler flushes unless told not to."""
     commands = [value for value in _values(trace, "command") if value != "not recorded"]
-    return sorted({found.group(1) if (found := _CACHE.search(line)) else "all" for line in commands}) or [
-        "not recorded"
-    ]
+    modes = {match.group(1) if (match := _CACHE.search(line)) else "all" for line in commands}
+    return sorted(modes) or ["not recorded"]
 
 
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -146,13 +147,12 @@ def kernel_matches(trace: Trace) -> dict[tuple[int, int], KernelMatch]:
     functions = mapped(ops["name"], lambda names: _each(names, function_name), pl.String)
     plain = mapped(ops["name"], lambda names: _each(names, plain_name), pl.String)
     named = ops.with_columns(functions.alias("function"), plain.alias("plain"))
-    matches, known = {}, dict[tuple[object, ...], KernelMatch | None]()
+    matches, by_launch = {}, dict[tuple[object, ...], KernelMatch | None]()
     for kernel in kernel_counters(trace):
         key = (kernel.function, plain_name(kernel.name), kernel.grid, kernel.block)
-        if key not in known:
-            known[key] = _match(trace, named, kernel)
-        match = known[key]
-        if match is not None:
+        if key not in by_launch:
+            by_launch[key] = _match(trace, named, kernel)
+        if (match := by_launch[key]) is not None:
             matches[kernel.rank, kernel.profile] = match
     return matches
 
@@ -165,14 +165,14 @@ def _match(trace: Trace, named: pl.DataFrame, kernel: KernelCounters) -> KernelM
     shaped = pl.col("function") == function_name(kernel.function)
     for column, size in zip(_SIZES, (*kernel.grid, *kernel.block), strict=True):
         shaped &= pl.col(column).is_null() | (pl.col(column) == size)
-    found = named.filter(shaped)
-    same = found.filter(pl.col("plain") == plain_name(kernel.name))
-    rows = same if same.height else found
+    of_function = named.filter(shaped)
+    same_name = of_function.filter(pl.col("plain") == plain_name(kernel.name))
+    rows = same_name if same_name.height else of_function
     if not rows.height:
         return None
-    parts = {
-        (int(key[0]), int(key[1])): Intervals.of(part)
-        for key, part in rows.group_by("rank", "device", maintain_order=True)
+    by_device = {
+        (int(key[0]), int(key[1])): Intervals.of(ops)
+        for key, ops in rows.group_by("rank", "device", maintain_order=True)
     }
-    intervals = dict(sorted(parts.items()))
-    return KernelMatch(intervals, rows.height, largest_per_step_ns(trace, intervals), bool(same.height))
+    intervals = dict(sorted(by_device.items()))
+    return KernelMatch(intervals, rows.height, largest_per_step_ns(trace, intervals), bool(same_name.height))

@@ -1,13 +1,11 @@
-"""Counters of profiled kernels, one view per kernel: what was measured, what failed, what was not asked for.
+"""Counters of profiled kernels, one view per kernel, and what they say directly: busy units, stalled warps, occupancy.
 
-The units a kernel kept busy: the leaves of the profiler's speed-of-light breakdown, by the resource they belong to.
+A counter was measured, failed (its pass did), or was not asked for. Counter names are those of Nsight Compute.
 
-`sm__throughput` is the maximum over arithmetic pipes *and* load-store, so it calls an L1-bound kernel compute-bound.
-The report lists what it is made of; those constituents are the leaves.
-
-Why the warps of a kernel did not issue: the stall reasons, from counters or, failing them, from samples.
-
-How full a kernel keeps the GPU with warps, and what keeps it from more.
+*Leaves* are the units of the profiler's speed-of-light breakdown. `sm__throughput` is the maximum over arithmetic pipes
+*and* load-store, so it calls an L1-bound kernel compute-bound; the report lists what it is made of, and those
+constituents are the leaves. *Stalls* are the reasons why warps did not issue, from counters or, failing them, from
+samples. *Occupancy* is how full a kernel keeps the GPU with warps, and what keeps it from more.
 """
 
 from __future__ import annotations
@@ -60,8 +58,8 @@ class KernelCounters:
 
     def total(self, *names: str) -> float | None:
         """The sum of those of these counters that were collected, None where none was."""
-        found = [self.values[name] for name in names if name in self.values]
-        return sum(found) if found else None
+        collected = [self.values[name] for name in names if name in self.values]
+        return sum(collected) if collected else None
 
     def share(self, name: str) -> float | None:
         """A percentage counter as a share of 1; `name` without its ``.avg.pct_of_peak_sustained_elapsed``."""
@@ -109,7 +107,7 @@ def _by_profile(metrics: pl.DataFrame) -> dict[tuple[int, int], _Grouped]:
 
 
 def _grouped(rows: pl.DataFrame, column: str) -> dict[tuple[int, int], dict[str, Any]]:
-    """Name to value of each launch. The rows of a launch lie together in a report; else they are put together first."""
+    """Name to value of each launch. In a report the rows of a launch are adjacent; elsewhere they are sorted first."""
     runs = rows.select(pl.struct("rank", "profile").rle()).unnest("rank") if rows.height else None
     if runs is None:
         return {}
@@ -153,7 +151,7 @@ def _sizes(row: Mapping[str, object], kind: str) -> tuple[int, int, int]:
 
 
 class Resource(StrEnum):
-    """What a leaf belongs to."""
+    """The part of the GPU that a leaf belongs to."""
 
     DRAM = "dram"
     L2 = "l2"
@@ -234,8 +232,8 @@ class Leaf:
 
 def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
     """The leaves that were measured, busiest first; ties by name."""
-    found = {leaf.name: leaf for leaf in _leaves(kernel)}
-    return tuple(sorted(found.values(), key=lambda leaf: (-leaf.busy, leaf.name)))
+    by_name = {leaf.name: leaf for leaf in _leaves(kernel)}
+    return tuple(sorted(by_name.values(), key=lambda leaf: (-leaf.busy, leaf.name)))
 
 
 def is_complete(kernel: KernelCounters) -> bool:
@@ -246,14 +244,14 @@ def is_complete(kernel: KernelCounters) -> bool:
 def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
     listed = [name for top in _BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
     names = [name.removesuffix(ELAPSED) for name in listed] or list(_WITHOUT_BREAKDOWN)
-    any_found = False
+    any_measured = False
     for name in names:
         busy, resource = kernel.share(name), resource_of(name)
         if busy is not None and resource is not None and name != _SUM_OF_OTHERS:
-            any_found = True
+            any_measured = True
             hottest = kernel.get(f"{name}.max.pct_of_peak_sustained_elapsed")
             yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
-    if any_found and listed:
+    if any_measured and listed:
         return
     for name, resource in _COARSE:
         active = kernel.get(f"{name}.avg.pct_of_peak_sustained_active")
@@ -322,10 +320,10 @@ def stalls_of(kernel: KernelCounters) -> Stalls | None:
 
 
 def _matching(kernel: KernelCounters, pattern: re.Pattern[str]) -> dict[str, float]:
-    found = ((pattern.match(name), value) for name, value in kernel.values.items() if "issue_stalled" in name)
+    matches = ((pattern.match(name), value) for name, value in kernel.values.items() if "issue_stalled" in name)
     return {
         match.group(1): value
-        for match, value in found
+        for match, value in matches
         if match and not match.group(1).endswith(("_not_issued", "_pipe_l1tex", "_pipe_mio"))
     }
 

@@ -4,6 +4,11 @@ The busiest unit is busy for a share `u` of the time: that share is waste of a k
 rest even the busiest unit waits: for blocks, for warps, for each other. Every nanosecond gets exactly one cause, so
 the shares of a kernel add up to 1, which the profiler's own estimates do not.
 
+An example: the busiest unit, L1, is busy for 0.8 of the time, a quarter of that with bank conflicts; SMs have no block
+for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps would hide, at an occupancy of 0.6:
+
+    bank conflicts 0.8 x 0.25 = 0.2   memory 0.8 - 0.2 = 0.6   occupancy 0.1 + 0.1 x (1 - 0.6) = 0.14   latency 0.06
+
 The bound of a cause is the next ceiling: the kernel's time cannot fall below what the remaining units still need.
 """
 
@@ -82,31 +87,33 @@ def kernel_limits(trace: Trace) -> tuple[KernelLimits | None, ...]:
 
 
 def limits_of(kernel: KernelCounters) -> KernelLimits | None:
-    """The explanation of one kernel."""
-    found = leaves(kernel)
-    if not found or kernel.is_failed:
+    """The explanation of one kernel, None where its counters failed or no unit of it was measured."""
+    units = leaves(kernel)
+    if not units or kernel.is_failed:
         return None
     waste, occupancy, stalls = waste_of(kernel), occupancy_of(kernel), stalls_of(kernel)
     roofline = roofline_of(kernel)
-    top = _top(found, waste)
+    top = _top(units, waste)
     busy = _used(top)
     shares = dict.fromkeys(Cause, 0.0)
     left = _share_out_busy(shares, busy, top, waste)
     shares[_work(top, roofline)] += left
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls)
-    bounds = {cause: _bound(cause, found, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
-    return KernelLimits(kernel, found, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top)
+    bounds = {cause: _bound(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
+    return KernelLimits(kernel, units, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top)
 
 
 def _used(leaf: Leaf) -> float:
     return min(1.0, leaf.busy / ACHIEVABLE.get(leaf.resource, 1.0))
 
 
-def _top(found: tuple[Leaf, ...], waste: Waste) -> Leaf:
+def _top(units: tuple[Leaf, ...], waste: Waste) -> Leaf:
     """The busiest leaf. Atomics on few words keep one slice of L2 busy while the average is low: then that slice."""
-    known = [leaf for leaf in found if leaf.resource is not Resource.HIDDEN] or list(found)
-    top = max(known, key=_used)
-    hot = [leaf for leaf in known if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > _used(top)]
+    visible = [leaf for leaf in units if leaf.resource is not Resource.HIDDEN] or list(units)
+    top = max(visible, key=_used)
+    hot = [
+        leaf for leaf in visible if leaf.resource is Resource.L2 and leaf.hottest * waste.atomic_requests > _used(top)
+    ]
     if not hot:
         return top
     hottest = max(hot, key=lambda leaf: leaf.hottest)
@@ -164,9 +171,9 @@ def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float
     }
 
 
-def _bound(cause: Cause, found: tuple[Leaf, ...], waste: Waste) -> float:
-    """1 over the busiest unit after the cause is gone."""
-    remaining = (_used(leaf) * _kept(cause, leaf, waste) for leaf in found if leaf.resource is not Resource.HIDDEN)
+def _bound(cause: Cause, units: tuple[Leaf, ...], waste: Waste) -> float:
+    """The largest speedup without the cause: 1 / (busy share of the busiest unit that is left), at least 1."""
+    remaining = (_used(leaf) * _kept(cause, leaf, waste) for leaf in units if leaf.resource is not Resource.HIDDEN)
     ceiling = max(remaining, default=1.0)
     return max(1.0, 1 / ceiling) if ceiling > 0 else float("inf")
 
@@ -212,9 +219,8 @@ def _kept_of_accesses(cause: Cause, leaf: Leaf, waste: Waste, is_request: bool) 
 
 
 def _kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
-    """Passes shrink to one per 128 bytes, tag look-ups to one per four sectors, and each direction by its own
-    excess.
-    """
+    """What is left of an L1 or L2 unit's busy time: passes shrink to one per 128 bytes, tag look-ups to one per four
+    sectors, and traffic of each direction by its own excess."""
     access = waste.access
     if access.excess_ratio is None:
         return 1.0 if leaf.resource is Resource.L2 else 0.0

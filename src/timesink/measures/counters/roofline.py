@@ -101,8 +101,8 @@ class KernelRoofline:
         work was not counted as operations (tensor work in a set without its counters).
         """
         roof = self.memory_of(level)
-        main = max(self.compute, key=lambda one: one.share, default=None)
-        flops = sum(one.flops for one in self.compute if one.flops)
+        main = max(self.compute, key=lambda compute: compute.share, default=None)
+        flops = sum(compute.flops for compute in self.compute if compute.flops)
         is_counted = main is not None and main.flops is not None
         return flops / roof.bytes if roof is not None and roof.bytes and flops and is_counted else None
 
@@ -170,19 +170,17 @@ def _memory(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[MemoryRo
 
 
 def _share_of_units(kernel: KernelCounters, level: str) -> float | None:
-    found = [share for name in _FALLBACK[level] if (share := kernel.share(name)) is not None]
-    if found or level not in _LAST_RESORT:
-        return max(found, default=None)
+    shares = [share for name in _FALLBACK[level] if (share := kernel.share(name)) is not None]
+    if shares or level not in _LAST_RESORT:
+        return max(shares, default=None)
     active = kernel.get(f"{_LAST_RESORT[level]}.avg.pct_of_peak_sustained_active")
     return kernel.share(_LAST_RESORT[level]) if active is None else active / 100
 
 
 def _bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> float | None:
     if level == "dram":
-        per_cycle, clock = (
-            kernel.get("dram__bytes.sum.peak_sustained"),
-            kernel.get("dram__cycles_elapsed.avg.per_second"),
-        )
+        per_cycle = kernel.get("dram__bytes.sum.peak_sustained")
+        clock = kernel.get("dram__cycles_elapsed.avg.per_second")
         if per_cycle and clock:
             return per_cycle * clock
         return sheet.dram_bytes_per_s if sheet else None
@@ -195,8 +193,8 @@ def _bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> fl
 
 
 def _sm_count(kernel: KernelCounters, sheet: GpuPeaks | None) -> float | None:
-    found = kernel.first("device__attribute_multiprocessor_count", "launch__sm_count")
-    return found if found is not None or sheet is None else float(sheet.sm_count)
+    counted = kernel.first("device__attribute_multiprocessor_count", "launch__sm_count")
+    return counted if counted is not None or sheet is None else float(sheet.sm_count)
 
 
 def instructions(kernel: KernelCounters, op: str) -> float | None:
@@ -245,15 +243,15 @@ def _tensor(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[ComputeR
     if busy is None:
         active = kernel.get("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active")
         busy = None if active is None else active / 100
-    found = False
+    is_counted = False
     for (path, word), (flops, per_cycle) in sorted(_tensor_ops(kernel).items()):
         precision = _precision(word)
         rate = tensor_rate(kernel.compute_capability, precision, path) if precision else None
-        whole = per_cycle if per_cycle is not None else rate * sms if rate and sms else None
-        if precision and whole and clock:
-            found = True
-            yield ComputeRoof(precision, path, flops, whole * clock, flops / (whole * clock) / seconds)
-    if not found and busy:
+        peak = per_cycle if per_cycle is not None else rate * sms if rate and sms else None
+        if precision and peak and clock:
+            is_counted = True
+            yield ComputeRoof(precision, path, flops, peak * clock, flops / (peak * clock) / seconds)
+    if not is_counted and busy:
         yield ComputeRoof(None, "tensor", None, None, busy)
 
 
@@ -264,18 +262,21 @@ def _precision(word: str) -> Precision | None:
     return Precision(word) if word in {one.value for one in Precision} else None
 
 
-def _tensor_ops(kernel: KernelCounters) -> dict[tuple[str, str], tuple[float, float | None]]:
+_TensorOps = dict[tuple[str, str], tuple[float, float | None]]
+
+
+def _tensor_ops(kernel: KernelCounters) -> _TensorOps:
     """Operations, and dense peak per cycle of the whole GPU, by (path, source format).
 
     Of names that overlap, those by instruction are taken before the totals, whose peaks are sparse rates.
     """
-    by_op: dict[tuple[str, str], tuple[float, float | None]] = {}
-    totals: dict[tuple[str, str], tuple[float, float | None]] = {}
+    by_op: _TensorOps = {}
+    totals: _TensorOps = {}
     for name, value in sorted(kernel.values.items()):
-        found = _TENSOR_OPS.match(name) if value and name.startswith("sm__ops_path_tensor_") else None
-        if not found:
+        match = _TENSOR_OPS.match(name) if value and name.startswith("sm__ops_path_tensor_") else None
+        if not match:
             continue
-        op, word, sparsity = found.groups()
+        op, word, sparsity = match.groups()
         if op is None:
             totals["mma", word] = (max(value, totals.get(("mma", word), (0.0, None))[0]), None)
         elif sparsity != "on":

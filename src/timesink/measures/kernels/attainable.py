@@ -1,15 +1,13 @@
 """How near operators run to what the device allows: their work over the time of the kernels they launch.
 
-bound = max(operations / attainable rate, bytes / attainable bandwidth, a floor per kernel). The attainable rates are
-datasheet peaks (dense) times what real kernels reach: 93 % of DRAM bandwidth (best of nine GPUs seen in public Nsight
-Compute reports) and 80 % of tensor-core peak (a bf16 product of 8192 x 8192 x 8192 on an H200: 790 of 989 TFLOP/s).
-Reads that hit in the L2 cache can beat the DRAM bound: a share over 1 is kept, and is no error.
+bound = max(operations / attainable rate, bytes / attainable bandwidth, a floor per kernel), the roofline of Williams et
+al. (CACM 52-4, 2009) with a floor for latency. Attainable rates are datasheet peaks (dense) times what real kernels
+reach (`knowledge.gpus`). Reads that hit in the L2 cache can beat the DRAM bound: a share over 1 is kept, and is no
+error.
 
-Operators far from the attainable bound that no measure of a known pattern explains: work for a kernel profiler.
-
-Kernels that belong to casts, layouts, elementwise chains, attention in pieces, wide types, misaligned products, small
-grids, streams in turns or an unfused optimizer are left out: their cause is known. Of the rest, equal calls of an
-operator are held against max(operations / attainable rate, bytes / attainable bandwidth, floor per kernel).
+Of operators far from that bound, those whose kernels a measure explains (casts, layouts, elementwise chains, unfused
+attention, wide types, misaligned products, small grids, serialized streams, unfused optimizers) have a known cause. The
+others are work for a kernel profiler: `far_operators`.
 """
 
 from __future__ import annotations
@@ -20,20 +18,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.gpus import DRAM_SHARE, KERNEL_FLOOR_NS, TENSOR_SHARE, GpuPeaks, Precision, peaks
-from timesink.knowledge.kernels import decode
+from timesink.knowledge.gpus import DRAM_SHARE, KERNEL_FLOOR_NS, TENSOR_SHARE, GpuPeaks, Precision
 from timesink.knowledge.operators import OperatorWork
 from timesink.knowledge.work import recorded_work
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
-from timesink.measures.kernels.facts import Shortened, all_rows, kernel_facts
+from timesink.measures.kernels.facts import Shortened, all_rows, device_peaks, kernel_facts
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
-from timesink.measures.timeline.attribution import attribution
 from timesink.model.arrays import Int64Array
-from timesink.model.names import mapped
-from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
 _SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
@@ -42,12 +37,13 @@ _TENSOR = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attainable:
-    """`operators`: one row per (rank, device, name, input_shapes, math), most time first.
+    """Operators and their bounds.
 
-    Columns besides those: kind, calls, kernels, device_ns, flops, bytes, bound_ns, limiter (memory, compute or
-    latency), attained_ratio (bound_ns / device_ns), kernel (its longest kernel). `device_ns` sums durations. Only
-    operators whose shapes were recorded and whose GPU is in the table of peaks are here: `covered_ratio` is their share
-    of all kernel time, None where the device's peaks are unknown. Kernels of graph replays have no operator.
+    `operators`: one row per (rank, device, name, input_shapes, math), most time first. Columns besides those: kind,
+    calls, kernels, device_ns, flops, bytes, bound_ns, limiter (memory, compute or latency), attained_ratio (bound_ns /
+    device_ns), kernel (its longest kernel). `device_ns` sums durations. Only operators whose shapes were recorded and
+    whose GPU is in the table of peaks are here: `covered_ratio` is their share of all kernel time, None where the
+    device's peaks are unknown. Kernels of graph replays have no operator.
     """
 
     operators: pl.DataFrame
@@ -55,7 +51,7 @@ class Attainable:
 
     @property
     def attained_ratio(self) -> float | None:
-        """Σ bound / Σ device time over all rows, no row above 1; None where there are none."""
+        """Sum of bounds / sum of device time over all rows, no row above 1; None where there are no rows."""
         total = self.operators["device_ns"].sum()
         bounded = self.operators.select(pl.min_horizontal("bound_ns", "device_ns").sum()).item()
         return float(bounded / total) if total else None
@@ -63,23 +59,21 @@ class Attainable:
 
 @remembered
 def attainable(trace: Trace) -> Attainable:
-    """The share of the attainable bound that each operator reaches."""
-    known = {
-        (rank, device): found
-        for rank, device, name in trace.get(DEVICES).select("rank", "device", "name").iter_rows()
-        if name and (found := peaks(name)) is not None
-    }
-    calls = _calls(trace)
-    total_ns = int(_kernels(trace)["length"].sum())
-    rows = [row for row in calls.iter_rows(named=True) if (row["rank"], row["device"]) in known]
-    figures = [_figures(row, known[row["rank"], row["device"]]) for row in rows]
-    kept = [(row, figure) for row, figure in zip(rows, figures, strict=True) if figure is not None]
-    frame = pl.DataFrame([{**row, **figure} for row, figure in kept], schema=_SCHEMA).sort(
+    """The share of the attainable bound that each operator reaches; empty without recorded shapes."""
+    gpus = device_peaks(trace)
+    rows = []
+    for row in _calls(trace).iter_rows(named=True):
+        gpu = gpus.get((row["rank"], row["device"]))
+        figures = None if gpu is None else _figures(row, gpu)
+        if figures is not None:
+            rows.append({**row, **figures})
+    operators = pl.DataFrame(rows, schema=_SCHEMA).sort(
         ["rank", "device", "device_ns", "name", "input_shapes", "math"],
         descending=[False, False, True, False, False, False],
     )
-    covered = float(frame["device_ns"].sum() / total_ns) if known and total_ns else None
-    return Attainable(frame, covered)
+    total_ns = int(kernel_facts(trace).frame["length"].sum())
+    covered = float(operators["device_ns"].sum() / total_ns) if gpus and total_ns else None
+    return Attainable(operators, covered)
 
 
 _SCHEMA = {
@@ -101,45 +95,32 @@ _SCHEMA = {
 }
 
 
-def _kernels(trace: Trace) -> pl.DataFrame:
-    """Every kernel with its operator row, length and arithmetic."""
-    ops = trace.get(DEVICE_OPS)
-    frame = ops.select("rank", "device", "name", "kind", (pl.col("end_ns") - pl.col("start_ns")).alias("length"))
-    math = mapped(ops["name"], lambda names: names.map_elements(_math_of, pl.String), pl.String)
-    return frame.with_columns(
-        pl.Series("host_op", attribution(trace).host_op, pl.Int64), math.alias("math"), pl.col("name").cast(pl.String)
-    ).filter(pl.col("kind") == "kernel")
-
-
-def _math_of(name: str) -> str:
-    return decode(name).math or ""
-
-
 def _calls(trace: Trace) -> pl.DataFrame:
     """Operator calls that launched kernels, grouped by signature and arithmetic of their longest kernel."""
     host = trace.get(HOST_OPS)
-    kernels = _kernels(trace).filter(pl.col("host_op") >= 0)
+    kernels = kernel_facts(trace).frame.filter(pl.col("host_op") >= 0)
     longest = pl.col("length").arg_max()
     per_call = kernels.group_by("rank", "device", "host_op").agg(
         pl.col("length").sum().alias("device_ns"),
         pl.len().cast(pl.Int64).alias("kernels"),
-        pl.col("math").get(longest),
-        pl.col("name").get(longest).alias("kernel"),
+        pl.col("math").cast(pl.String).fill_null("").get(longest),
+        pl.col("row").get(longest),
     )
     signature = host.select(pl.col(name).cast(pl.String) for name in _SIGNATURE).with_row_index("host_op")
     signature = signature.with_columns(pl.col("host_op").cast(pl.Int64))
     joined = per_call.join(signature, on="host_op", how="inner").filter(pl.col("input_shapes").is_not_null())
-    key = ["rank", "device", *_SIGNATURE, "math"]
-    return (
+    calls = (
         joined.sort("host_op")
-        .group_by(key, maintain_order=True)
+        .group_by("rank", "device", *_SIGNATURE, "math", maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             pl.col("kernels").sum(),
             pl.col("device_ns").sum(),
-            pl.col("kernel").get(pl.col("device_ns").arg_max()),
+            pl.col("row").get(pl.col("device_ns").arg_max()),
         )
     )
+    names = trace.get(DEVICE_OPS)["name"].gather(calls["row"])
+    return calls.with_columns(names.cast(pl.String).alias("kernel"))
 
 
 def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
@@ -181,8 +162,8 @@ _KEY: Final = ["rank", "device", "op", "input_shapes", "math"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FarOperator:
-    """Equal calls of an operator: what limits them at best (memory, compute, latency), the share of that bound they
-    reach, and what their kernels would keep at seven tenths of it."""
+    """Equal calls of an operator: what bounds them (memory, compute, latency), the share of that bound they reach, and
+    their kernels with what these would keep of their time at `USUAL_RATIO` of it."""
 
     name: str
     shapes: str
@@ -193,10 +174,13 @@ class FarOperator:
 
 @remembered
 def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
-    """Every operator whose bound is known, longest first; those that reach the usual share keep all of their time."""
-    known = attainable(trace).operators
+    """Every operator whose bound is known and whose time no pattern explains, longest first.
+
+    Those that reach the usual share keep all of their time.
+    """
+    operators = attainable(trace).operators
     host = trace.get(HOST_OPS)
-    if not known.height or not host.height:
+    if not operators.height or not host.height:
         return ()
     calls = host.select(pl.col("name", "input_shapes").cast(pl.String)).rename({"name": "op"})
     calls = calls.with_row_index("host_op").with_columns(pl.col("host_op").cast(pl.Int64))
@@ -204,7 +188,7 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
     frame = frame.drop("op").join(calls, on="host_op", how="inner")
     frame = frame.with_columns(pl.col("math").cast(pl.String).fill_null(""))
     bound = (
-        known.rename({"name": "op"})
+        operators.rename({"name": "op"})
         .group_by(_KEY)
         .agg(
             pl.col("limiter").sort_by("device_ns", descending=True).first(),
@@ -212,22 +196,24 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
         )
     )  # calls of one shape and several strides are one operator here
     joined = frame.join(bound, on=_KEY, how="inner", maintain_order="left")
-    found = [_operator(key, part) for key, part in joined.group_by(_KEY, maintain_order=True)]
-    return tuple(sorted(found, key=lambda one: (-one.kernels.whole(trace).total_ns, one.name, one.shapes)))
+    far = [_operator(key, kernels) for key, kernels in joined.group_by(_KEY, maintain_order=True)]
+    return tuple(
+        sorted(far, key=lambda operator: (-operator.kernels.whole(trace).total_ns, operator.name, operator.shapes))
+    )
 
 
-def _operator(key: tuple[object, ...], part: pl.DataFrame) -> FarOperator:
+def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     rank, device, name, shapes, _ = key
-    reached = float(part["bound_ns"][0]) * part["host_op"].n_unique() / max(int(part["length"].sum()), 1)
+    reached = float(kernels["bound_ns"][0]) * kernels["host_op"].n_unique() / max(int(kernels["length"].sum()), 1)
     expected = min(reached / USUAL_RATIO, 1.0)
-    keep = [np.full(part.height, share) for share in ((1.0 + expected) / 2.0, expected, min(reached, expected))]
-    kernels = Shortened((int(str(rank)), int(str(device))), part["row"].to_numpy(), (keep[0], keep[1], keep[2]))
-    return FarOperator(str(name), str(shapes), str(part["limiter"][0]), reached, kernels)
+    keep = tuple(np.full(kernels.height, share) for share in ((1.0 + expected) / 2.0, expected, min(reached, expected)))
+    shortened = Shortened((int(str(rank)), int(str(device))), kernels["row"].to_numpy(), keep)
+    return FarOperator(str(name), str(shapes), str(kernels["limiter"][0]), reached, shortened)
 
 
 def _explained(trace: Trace) -> Int64Array:
-    """Rows of kernels of known patterns."""
-    wide = [kind for part in wide_kernels(trace) for kind in (part.fp32, part.tf32, part.fp64)]
+    """Rows of `device_ops` of the kernels that the measures of known patterns found."""
+    wide = [kind for found in wide_kernels(trace) for kind in (found.fp32, found.tf32, found.fp64)]
     return all_rows(
         [
             *cast_kernels(trace),
@@ -237,7 +223,7 @@ def _explained(trace: Trace) -> Int64Array:
             *wide,
             *misaligned_products(trace),
             *small_grids(trace),
-            *(part.serial for part in serialized_streams(trace)),
-            *(part.unfused for part in optimizer_kernels(trace)),
+            *(found.serial for found in serialized_streams(trace)),
+            *(found.unfused for found in optimizer_kernels(trace)),
         ]
     )

@@ -42,53 +42,64 @@ _LOG_SOFTMAX: Final = r"LogSoftMax|log_?softmax"
 
 @remembered
 def cast_kernels(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device: kernels that cast between floating types, and the fp32 losses that a cast feeds or drains."""
+    """Per device: kernels that cast between floating types, and the fp32 losses that a cast feeds or drains.
+
+    Kernels are read in order of stream and start, so a kernel's neighbours are the rows before and after it. A cast
+    whose result a sum or mean reads is kept apart, since its digits may be wanted:
+
+        kernels on one stream      cast, reduction    cast, pointwise, reduction    cast, gemm    cast, log_softmax
+        the cast is                for a sum          for a sum                     needless      needless, feeds a loss
+    """
     facts = kernel_facts(trace)
-    found = []
+    devices = []
     for device in facts.devices:
-        mine = copies(trace, facts.on(device).select("row", "stream", "start_ns", "family", *_COPIES_READ))
-        mine = mine.select("row", "stream", "start_ns", "family", "copies").sort("stream", "start_ns", "row")
+        kernels = copies(trace, facts.on(device).select("row", "stream", "start_ns", "family", *_COPIES_READ))
+        kernels = kernels.sort("stream", "start_ns", "row")
+        names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
         cast = pl.col("copies") == "cast"
-        beside = (cast.shift(1) & (pl.col("stream").shift(1) == pl.col("stream"))).fill_null(False) | (
-            cast.shift(-1) & (pl.col("stream").shift(-1) == pl.col("stream"))
-        ).fill_null(False)
-        names = trace.get(DEVICE_OPS)["name"].gather(mine["row"])
-        loss = mine.with_columns(matches(names, _LOG_SOFTMAX).alias("loss"), beside.alias("beside"))
-        fed = rows_of(loss.filter(pl.col("loss") & pl.col("beside")))
-        wanted = rows_of(mine.filter(cast & _summed()))
-        casts = np.setdiff1d(rows_of(mine.filter(cast)), wanted)
-        if casts.size + wanted.size:
-            found.append(Shortened.of(device, casts, (casts, _NEEDLESS), (wanted, _FOR_A_SUM), (fed, _HALF_BYTES)))
-    return tuple(found)
+        near_cast = _neighbour(-1, cast) | _neighbour(1, cast)
+        losses = rows_of(kernels.filter(matches(names, _LOG_SOFTMAX).alias("loss") & near_cast))
+        reduction, pointwise = pl.col("family") == "reduction", pl.col("family") == "pointwise"
+        summed = _neighbour(1, reduction) | (_neighbour(1, pointwise) & _neighbour(2, reduction))
+        for_sums = rows_of(kernels.filter(cast & summed))
+        casts = np.setdiff1d(rows_of(kernels.filter(cast)), for_sums)
+        if casts.size + for_sums.size:
+            groups = ((casts, _NEEDLESS), (for_sums, _FOR_A_SUM), (losses, _HALF_BYTES))
+            devices.append(Shortened.of(device, casts, *groups))
+    return tuple(devices)
 
 
-def _summed() -> pl.Expr:
-    """Whether a reduction follows a kernel, directly or after one elementwise kernel, and so reads its result."""
-
-    def follows(distance: int, family: str) -> pl.Expr:
-        same = pl.col("stream").shift(-distance) == pl.col("stream")
-        return (same & (pl.col("family").shift(-distance) == family)).fill_null(False)
-
-    return follows(1, "reduction") | (follows(1, "pointwise") & follows(2, "reduction"))
+def _neighbour(distance: int, condition: pl.Expr) -> pl.Expr:
+    """Whether the row `distance` after (before, where negative) is on the same stream and meets the condition."""
+    same_stream = pl.col("stream").shift(-distance) == pl.col("stream")
+    return (same_stream & condition.shift(-distance)).fill_null(False)
 
 
 @remembered
 def layout_kernels(trace: Trace) -> tuple[Shortened, ...]:
     """Per device: kernels that only move a tensor into another layout, by name or by their operator."""
     facts = kernel_facts(trace)
-    found = []
+    devices = []
     for device in facts.devices:
-        mine = copies(trace, facts.on(device).select("row", "family", *_COPIES_READ))
-        converters = rows_of(mine.filter(pl.col("family") == "layout"))
-        strided = rows_of(mine.filter(pl.col("copies") == "layout"))
+        kernels = copies(trace, facts.on(device).select("row", "family", *_COPIES_READ))
+        converters = rows_of(kernels.filter(pl.col("family") == "layout"))
+        strided = rows_of(kernels.filter(pl.col("copies") == "layout"))
         if converters.size + strided.size:
-            every = np.union1d(converters, strided)
-            found.append(Shortened.of(device, every, (converters, _CONVERTER), (strided, _STRIDED_KEPT)))
-    return tuple(found)
+            devices.append(Shortened.of(device, [], (converters, _CONVERTER), (strided, _STRIDED_KEPT)))
+    return tuple(devices)
 
 
 def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
-    """The kernels, a frame of `kernel_facts`, with `copies`: ``cast``, ``layout``, or null for any other kernel."""
+    """The kernels, a frame of `kernel_facts`, with `copies`: ``cast``, ``layout``, or null for any other kernel.
+
+    What the operator recorded goes before what the kernel's name says; a strided copy is one by ATen's generic kernel.
+
+        recorded types      name casts  name is strided    copies
+        float to bf16           any           any          cast
+        float to float          any           yes          layout
+        int to float            any           any          null
+        not recorded            no            yes          layout
+    """
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
     strided = matches(names, _STRIDED) & (frame["family"] == "copy")
     host = trace.get(HOST_OPS)
@@ -110,40 +121,40 @@ def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _recorded(host: pl.DataFrame, rows: Int64Array) -> pl.Series:
-    """For each operator row: ``cast`` or ``same`` for a copy_ between floating types, ``other`` between others, or
-    nothing."""
+    """For each row of `host_ops` (-1: none): ``cast`` or ``same`` for a copy_ between floating types, ``other`` for one
+    between other types, and the empty text for no copy_."""
     if not host.height:
         return pl.Series([""], dtype=_RECORDED).new_from_index(0, rows.size)
-    answer = np.zeros(rows.size, np.uint32)
+    codes = np.zeros(rows.size, np.uint32)
     copying = (matches(host["name"], r"^aten::copy_$")).to_numpy()
-    held = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
-    said = host["input_dtypes"].gather(rows[held])
-    kinds = mapped(said, lambda text: text.map_elements(_kind, pl.String), pl.String)
-    answer[held] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()
-    return pl.Series(_RECORDED.categories, dtype=_RECORDED).gather(answer)
+    copied = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
+    dtypes = host["input_dtypes"].gather(rows[copied])
+    kinds = mapped(dtypes, lambda text: text.map_elements(_kind, pl.String), pl.String)
+    codes[copied] = kinds.fill_null("").cast(_RECORDED).to_physical().to_numpy()
+    return pl.Series(_RECORDED.categories, dtype=_RECORDED).gather(codes)
 
 
 @cache
 def _kind(dtypes: str) -> str:
-    found = _types(dtypes)
-    if found is None:
+    types = _types(dtypes)
+    if types is None:
         return ""
-    target, source = found
+    target, source = types
     if not (_FLOAT.match(target) and _FLOAT.match(source)):
         return "other"
     return "same" if target == source else "cast"
 
 
-def cast_pairs(trace: Trace, part: Shortened) -> list[tuple[str, int, int]]:
+def cast_pairs(trace: Trace, casts: Shortened) -> list[tuple[str, int, int]]:
     """The casts of a device by recorded types: ("bf16 to fp32", how many, ns in all), most time first."""
-    frame = kernel_facts(trace).frame.filter(pl.col("row").is_in(pl.Series(part.rows).implode()))
+    frame = kernel_facts(trace).frame.filter(pl.col("row").is_in(pl.Series(casts.rows).implode()))
     host = trace.get(HOST_OPS)
     frame = frame.filter(pl.col("host_op") >= 0)
     if not host.height or not frame.height:
         return []
-    held = host[frame["host_op"].to_numpy()].select(pl.col("name", "input_dtypes"))
-    pair = mapped(held["input_dtypes"], lambda text: text.map_elements(_pair, pl.String), pl.String)
-    copying = matches(held["name"], r"^aten::copy_$")
+    operators = host[frame["host_op"].to_numpy()].select("name", "input_dtypes")
+    pair = mapped(operators["input_dtypes"], lambda text: text.map_elements(_pair, pl.String), pl.String)
+    copying = matches(operators["name"], r"^aten::copy_$")
     listed = frame.select("length", pair.alias("pair")).filter(copying).drop_nulls()
     by_pair = listed.group_by("pair").agg(pl.len(), pl.col("length").sum())
     return by_pair.sort(["length", "pair"], descending=[True, False]).rows()
@@ -160,7 +171,7 @@ def _pair(dtypes: str) -> str | None:
 def _types(dtypes: str) -> tuple[str, str] | None:
     """Target and source of a copy; None where the recorded text is no list of two or more."""
     try:
-        found = parsed(dtypes)
+        types = parsed(dtypes)
     except ValueError:
         return None
-    return (str(found[0]), str(found[1])) if isinstance(found, list) and len(found) > 1 else None
+    return (str(types[0]), str(types[1])) if isinstance(types, list) and len(types) > 1 else None

@@ -4,7 +4,7 @@ Names alone decide the family and the arithmetic; a profile without operators (N
 column but `host_op` and `op`. Kernels of a graph replay have no operator; kernels inside a graph that was traced as a
 whole are not here, since nothing is known of them.
 
-Kernels that a fix would make shorter, and by how much: what most measures of wasted kernel time return.
+`Shortened` says which kernels a fix would make shorter and by how much: most measures of wasted kernel time return it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
-from timesink.model.nesting import key_slices, slice_of
+from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.schema import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
@@ -105,22 +105,35 @@ def in_ranges(trace: Trace, pattern: str) -> BoolArray:
     names = places.range_names_
     if not len(names):
         return np.zeros(links.call.size, bool)
-    inside = matches(names, pattern).to_numpy().copy()
-    for depth in range(1, int(nesting.depth.max(initial=0)) + 1):
-        rows = np.flatnonzero(nesting.depth == depth)
-        inside[rows] |= inside[nesting.parent[rows]]
+    inside = within(matches(names, pattern).to_numpy(), nesting)
     holder = np.where(links.linked, places.range_[links.call] if places.range_.size else -1, -1)
     return np.asarray((holder >= 0) & inside[np.maximum(holder, 0)], np.bool_)
 
 
+def within(marked: BoolArray, nesting: Nesting) -> BoolArray:
+    """For each row of a nested host table: whether it or any interval around it is marked.
+
+    row      0  1  2  3
+    parent  -1  0  1 -1
+    marked   0  1  0  0
+    result   0  1  1  0
+    """
+    result = marked.copy()
+    for depth in range(1, int(nesting.depth.max(initial=0)) + 1):
+        rows = np.flatnonzero(nesting.depth == depth)
+        result[rows] |= result[nesting.parent[rows]]
+    return result
+
+
 def multiprocessors(trace: Trace) -> dict[Device, int]:
     """Multiprocessors of each device, as the trace says or as its product has; without an entry where unknown."""
-    found = {}
-    for rank, device, name, count in trace.get(DEVICES).select("rank", "device", "name", "sm_count").iter_rows():
-        known = count or (gpu.sm_count if name and (gpu := peaks(name)) else None)
-        if known:
-            found[rank, device] = int(known)
-    return found
+    gpus = device_peaks(trace)
+    counts = {}
+    for rank, device, recorded in trace.get(DEVICES).select("rank", "device", "sm_count").iter_rows():
+        gpu = gpus.get((rank, device))
+        if count := recorded or (gpu.sm_count if gpu else None):
+            counts[rank, device] = int(count)
+    return counts
 
 
 def device_peaks(trace: Trace) -> dict[Device, GpuPeaks]:
@@ -150,37 +163,37 @@ def _gathered(names: pl.Series, rows: Int32Array) -> pl.Series:
 class Shortened:
     """Kernels of one device: `rows` of `device_ops`, ascending, and the share of its time that each keeps after a fix.
 
-    `keep[n]` belongs to case n: cautious, expected, hopeful; 0 where the kernel would not run at all. Shares lie
-    between 0 and 1 and do not grow from case to case.
+    `keep` has one array per case (cautious, expected, hopeful) with one share per row, 0 where the kernel would not run
+    at all. Shares are between 0 and 1 and do not grow from case to case.
     """
 
     device: Device
     rows: Int64Array
-    keep: tuple[Float64Array, Float64Array, Float64Array]
+    keep: tuple[Float64Array, ...]
 
     @classmethod
     def of(cls, device: Device, rows: npt.ArrayLike, *groups: tuple[npt.ArrayLike, Range]) -> Shortened:
         """From groups of rows that each keep the same share; a row of several groups keeps the smallest."""
-        listed = [np.asarray(rows, np.int64), *(np.asarray(mine, np.int64) for mine, _ in groups)]
+        listed = [np.asarray(part, np.int64) for part in (rows, *(members for members, _ in groups))]
         every = np.unique(np.concatenate(listed))
         keep = []
         for case in Case:
             share = np.ones(every.size)
-            for mine, left in groups:
-                at = np.searchsorted(every, np.asarray(mine, np.int64))
-                share[at] = np.minimum(share[at], left.at(case))
+            for members, (_, kept) in zip(listed[1:], groups, strict=True):
+                positions = np.searchsorted(every, members)
+                share[positions] = np.minimum(share[positions], kept.at(case))
             keep.append(share)
-        return cls(device, every, (keep[0], keep[1], keep[2]))
+        return cls(device, every, tuple(keep))
 
     def floored(self, trace: Trace) -> Shortened:
-        """The same, no kernel that stays shorter than a kernel can run."""
+        """The same, but no kernel that still runs becomes shorter than `KERNEL_FLOOR_NS`."""
         start, end = self._times(trace)
         floor = np.minimum(KERNEL_FLOOR_NS / np.maximum(end - start, 1), 1.0)
-        cautious, expected, hopeful = (np.where(keep > 0, np.maximum(keep, floor), keep) for keep in self.keep)
-        return Shortened(self.device, self.rows, (cautious, expected, hopeful))
+        keep = tuple(np.where(share > 0, np.maximum(share, floor), share) for share in self.keep)
+        return Shortened(self.device, self.rows, keep)
 
     def saved(self, trace: Trace, case: Case) -> Intervals:
-        """The device time that goes: of each kernel the last part, as long as what it does not keep."""
+        """The device time that goes: the last part of each kernel, as long as what it does not keep."""
         start, end = self._times(trace)
         left = np.ceil((end - start) * self.keep[case.value]).astype(np.int64)
         return Intervals.union_of(start + left, end)
@@ -190,7 +203,7 @@ class Shortened:
         return Intervals.union_of(*self._times(trace))
 
     def saved_per_step_ns(self, trace: Trace, case: Case) -> float:
-        """The same per steady step."""
+        """Length of `saved` per steady step, in ns."""
         return per_step_ns(trace, self.device, self.saved(trace, case))
 
     def longest(self, trace: Trace, count: int = 5) -> tuple[int, ...]:

@@ -1,17 +1,14 @@
-"""Attention spelled out in products and a softmax, found by the order of kernels on a stream.
+"""Eager kernels that one fused kernel would replace: attention, chains of pointwise kernels, optimizer steps.
 
-A softmax between two matrix products, with nothing but elementwise kernels, copies and masks between them, writes the
-scores of every pair of positions to memory; a fused kernel never does. A router's softmax is followed by a selection,
-a loss's by a gather: neither stands directly between two products.
+Attention written out is a softmax between two matrix products, with nothing but elementwise kernels, copies and masks
+between them. It writes the scores of every pair of positions to memory, which a fused kernel (Dao et al.,
+FlashAttention, arXiv:2205.14135) never does. A router's softmax is followed by a selection, a loss's by a gather:
+neither is directly between two products.
 
-Runs of neighbouring eager kernels that each read and write memory once, where one kernel could do all of it.
-
-Science 6.4: a fused region takes at least as long as its external traffic; here the longest member stands for that,
-since it reads and writes at least what the region has to. Kernels that only cast or change a layout neither break a
-run nor count: they have causes of their own. So do kernels of an optimizer, kernels in float64, and what belongs to
-attention spelled out.
-
-The device's part of optimizer steps: from the first to the last kernel launched in one, and which are not fused.
+Neighbouring eager kernels each read and write memory once, where one kernel could do all of it. A fused kernel takes at
+least as long as its external traffic; here the longest member stands for that, since it reads and writes at least what
+the chain has to. Kernels that only cast or change a layout neither break a chain nor count: they have causes of their
+own, and so have kernels of an optimizer, kernels in float64, and what belongs to attention.
 
 Fused AdamW reads parameter, gradient and two moments and writes three of them: 7 passes over memory. Operation by
 operation it takes about 20, SGD with momentum 14 instead of 5: a fused step keeps about 35 % of the kernel time.
@@ -54,51 +51,61 @@ _BETWEEN_KEPT: Final = Range(0.2, 0.0, 0.0)
 
 @remembered
 def unfused_attention(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device with such a sequence: its products and the kernels between them."""
+    """Per device with attention written out: its products and the kernels between them."""
     facts = kernel_facts(trace)
-    found = []
+    devices = []
     for device in facts.devices:
-        mine = facts.on(device).select("row", "stream", "start_ns", "family")
-        names = trace.get(DEVICE_OPS)["name"].gather(mine["row"])
-        mine = mine.with_columns(
+        kernels = facts.on(device).select("row", "stream", "start_ns", "family")
+        names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
+        kernels = kernels.with_columns(
             matches(names, _BACKWARD).alias("backward"),
             matches(names, _LOSS).alias("of_loss"),
             matches(names, _MEAN).alias("averages"),
         ).sort("stream", "start_ns", "row")
-        products, between = _pieces(mine)
+        products, between = _attention(kernels)
         if between.size:
-            every = np.union1d(products, between)
-            found.append(Shortened.of(device, every, (products, _PRODUCT_KEPT), (between, _BETWEEN_KEPT)))
-    return tuple(found)
+            devices.append(Shortened.of(device, [], (products, _PRODUCT_KEPT), (between, _BETWEEN_KEPT)))
+    return tuple(devices)
 
 
-def _pieces(mine: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
-    """Rows of the products and of what lies between them, for kernels in order of stream and start."""
-    stream, backward, averages = (mine[name].to_numpy() for name in ("stream", "backward", "averages"))
-    product, recast, passed = (mine["family"].is_in(some).to_numpy() for some in (_PRODUCTS, _RECAST, _BETWEEN))
-    softmax = (mine["family"] == "softmax").to_numpy() & ~mine["of_loss"].to_numpy()
+def _attention(kernels: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
+    """Rows of the products and of the kernels between them, for kernels in order of stream and start.
+
+    Around each softmax, forward and then backward (`row` counts the kernels of a stream):
+
+        row           0     1      2        3     4                    0     1     2                 3     4
+        kernel       gemm  scale  softmax  copy  gemm                 gemm  gemm  softmax backward  gemm  gemm
+        products      0                            4                    0    1                        3    4
+        between             1       2        3                                     2
+    """
+    stream, backward, averages = (kernels[name].to_numpy() for name in ("stream", "backward", "averages"))
+    product, recast, passed = (kernels["family"].is_in(some).to_numpy() for some in (_PRODUCTS, _RECAST, _BETWEEN))
+    softmax = (kernels["family"] == "softmax").to_numpy() & ~kernels["of_loss"].to_numpy()
     products: set[int] = set()
     between: set[int] = set()
-    for place in np.flatnonzero(softmax).tolist():
-        before = _product_at(place, -1, stream, product, passed)
-        after = _product_at(place, 1, stream, product, passed)
+    for centre in np.flatnonzero(softmax).tolist():
+        before = _product_at(centre, -1, stream, product, passed)
+        after = _product_at(centre, 1, stream, product, passed)
         if before < 0 or after < 0:
             continue
         between.update(range(before + 1, after))
         between.update(_averaged(after, stream, averages))
         products.update((before, after))
-        if backward[place]:  # two products make the gradient of the scores and of the values, two use it
+        if backward[centre]:  # two products make the gradient of the scores and of the values, two use it
             for start, step in ((before, -1), (after, 1)):
                 other = _neighbour(start, step, product, recast, stream)
                 products.update(other[-1:])
                 between.update(other[:-1])
     between -= products
-    row = rows_of(mine)
+    row = rows_of(kernels)
     return row[sorted(products)], row[sorted(between)]
 
 
 def _product_at(place: int, step: int, stream: Int64Array, product: BoolArray, passed: BoolArray) -> int:
-    """The first product before or after, through kernels that attention has between; -1 where there is none."""
+    """The position of the first product before (`step` -1) or after `place`, or -1 where there is none in reach.
+
+    All kernels up to it must be on the stream of `place` and of a kind that attention has between (`passed`).
+    """
     at = place + step
     for _ in range(_REACH + 1):
         if not 0 <= at < len(stream) or stream[at] != stream[place]:
@@ -111,14 +118,14 @@ def _product_at(place: int, step: int, stream: Int64Array, product: BoolArray, p
     return -1
 
 
-def _averaged(place: int, stream: Int64Array, averages: BoolArray) -> list[int]:
-    """A mean over heads of the weights that were asked for: it follows the last product within a few kernels."""
-    reach = range(place + 1, min(place + 1 + _MEAN_REACH, len(stream)))
-    return [at for at in reach if averages[at] and stream[at] == stream[place]][:1]
+def _averaged(product: int, stream: Int64Array, averages: BoolArray) -> list[int]:
+    """The position of a mean over heads, where attention weights were asked for: soon after the last product."""
+    reach = range(product + 1, min(product + 1 + _MEAN_REACH, len(stream)))
+    return [at for at in reach if averages[at] and stream[at] == stream[product]][:1]
 
 
 def _neighbour(place: int, step: int, product: BoolArray, recast: BoolArray, stream: Int64Array) -> tuple[int, ...]:
-    """The product next to a product, or one cast or change of layout and the product behind it; or nothing."""
+    """The product next to the one at `place`, or one cast or layout change and the product after it; or nothing."""
     for path in ((place + step,), (place + step, place + 2 * step)):
         inside = all(0 <= at < len(stream) and stream[at] == stream[place] for at in path)
         if inside and product[path[-1]] and all(recast[at] for at in path[:-1]):
@@ -136,25 +143,33 @@ _ONE_SIZE: Final = 8  # members move within this factor of the longest: scalars 
 
 @remembered
 def pointwise_chains(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device: eager runs of at least three kernels. The longest member of a run is not among the rows."""
+    """Per device: chains of at least three eager kernels. The longest member of a chain is not among the rows."""
     facts = kernel_facts(trace)
     specific = np.union1d(all_rows(unfused_attention(trace)), all_rows(part.fp64 for part in wide_kernels(trace)))
     eager = pl.col("family").is_in([*_MEMBERS, _JOINS]) & pl.col("fused").is_null() & ~pl.col("optimizer")
     own = ~pl.col("row").is_in(pl.Series(specific).implode())
     member = (eager & own & pl.col("copies").is_null()).alias("member")
-    found = []
+    devices = []
     for device in facts.devices:
-        mine = copies(trace, facts.on(device)).select(*_READ, "copies", member)
-        rows = _shorter_members(mine.sort("stream", "start_ns", "row"))
+        kernels = copies(trace, facts.on(device)).select(*_READ, "copies", member)
+        rows = _shorter_members(kernels.sort("stream", "start_ns", "row"))
         if rows.size:
-            found.append(Shortened.of(device, rows, (rows, _OTHERS_KEPT)))
-    return tuple(found)
+            devices.append(Shortened.of(device, rows, (rows, _OTHERS_KEPT)))
+    return tuple(devices)
 
 
-def _shorter_members(mine: pl.DataFrame) -> Int64Array:
-    """All members of runs but the longest of each, for kernels in order of stream and start."""
-    skipped = mine["copies"].is_not_null() & ~mine["member"]
-    kept = mine.filter(~skipped)
+def _shorter_members(kernels: pl.DataFrame) -> Int64Array:
+    """Rows of all members of runs but the longest of each, for kernels in order of stream and start.
+
+    Every kernel that is no member, and every change of stream, begins a new run number:
+
+        family   pointwise  cast     reduction  pointwise  gemm  pointwise
+        member   yes        skipped  yes        yes        no    yes
+        run      1                   1          1          2     2
+        result   yes                 longest    yes              no: a run of one
+    """
+    skipped = kernels["copies"].is_not_null() & ~kernels["member"]
+    kept = kernels.filter(~skipped)
     breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
     runs = kept.with_columns(breaks.cum_sum().alias("run")).filter("member")
     longest = pl.col("length").max().over("run")
@@ -175,9 +190,12 @@ _KEPT: Final = Range(0.6, 0.35, 0.2)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptimizerKernels:
-    """One device. `unfused` are the kernels that a fused step replaces; `idle` is idle time in which the host was on
-    its way to launch one of them, blocking waits aside; `per_step` is how many of them a step runs, `one_by_one` how
-    many update a single parameter (the others update lists)."""
+    """The optimizer's kernels on one device.
+
+    `unfused` are those that a fused step replaces, `idle` the idle time in which the host was on its way to launch one
+    of them (blocking waits aside), `per_step` how many of them a step runs, and `one_by_one` how many of these update a
+    single parameter (the others update lists).
+    """
 
     device: Device
     unfused: Shortened
@@ -191,44 +209,30 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
     """Per device on which an optimizer's step runs kernels."""
     facts = kernel_facts(trace)
     spans = _spans(trace)
-    found = []
+    devices = []
     for device in facts.devices:
-        mine = facts.on(device).filter("optimizer")
-        if not mine.height:
+        kernels = facts.on(device).filter("optimizer")
+        if not kernels.height:
             continue
-        fused = matches(trace.get(DEVICE_OPS)["name"].gather(mine["row"]), FUSED).any()
+        fused = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), FUSED).any()
         passes = pl.col("family").is_in(_OPTIMIZER_MEMBERS) & pl.col("fused").is_null()
-        loose = mine.filter(passes & pl.lit(not fused))  # beside a fused step, others clip gradients or count
-        rows = rows_of(loose)
+        unfused = kernels.filter(passes & pl.lit(not fused))  # next to a fused step, others clip gradients or count
+        rows = rows_of(unfused)
         count = max(_steps(trace, device, spans), 1)
-        single = loose.filter(pl.col("family") != "foreach").height
-        found.append(
-            OptimizerKernels(
-                device,
-                Shortened.of(device, rows, (rows, _KEPT)),
-                _idle(trace, rows),
-                rows.size / count,
-                single / count,
-            )
-        )
-    return tuple(found)
-
-
-def _idle(trace: Trace, rows: Int64Array) -> Intervals:
-    """Idle time that one of the kernels ended, blamed on the host's own work."""
-    ended = idle_blame(trace).ended_by(rows)
-    return Intervals.of(ended.filter(pl.col("cause").is_in(_HOST_CAUSES)))
+        single = unfused.filter(pl.col("family") != "foreach").height
+        idle = Intervals.of(idle_blame(trace).ended_by(rows).filter(pl.col("cause").is_in(_HOST_CAUSES)))
+        shortened = Shortened.of(device, rows, (rows, _KEPT))
+        devices.append(OptimizerKernels(device, shortened, idle, rows.size / count, single / count))
+    return tuple(devices)
 
 
 def _spans(trace: Trace) -> dict[Device, Intervals]:
     """From the first to the last device op launched in each optimizer range."""
     instances = range_projection(trace)
-    mine = instances.filter(matches(instances["name"], OPTIMIZER_RANGE))
-    found = {}
-    for (rank, device), part in mine.group_by("rank", "device"):
-        span = Intervals.union_of(part["first_ns"].to_numpy(), part["last_ns"].to_numpy())
-        found[int(str(rank)), int(str(device))] = span
-    return found
+    optimizers = instances.filter(matches(instances["name"], OPTIMIZER_RANGE))
+    spans = optimizers.select("rank", "device", pl.col("first_ns").alias("start_ns"), pl.col("last_ns").alias("end_ns"))
+    parts = spans.partition_by("rank", "device", as_dict=True)
+    return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items()}
 
 
 def _steps(trace: Trace, device: Device, spans: dict[Device, Intervals]) -> int:

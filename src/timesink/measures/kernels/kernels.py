@@ -1,6 +1,7 @@
-"""Which kernels there are, how often they run, how long, and how small they are.
+"""Which kernels there are, how often they run, how long, and how small they are; which of them to profile.
 
-The kernels of a timeline that a kernel profiler should look at, and where their steady launches are.
+`kernel_targets` lists the functions of a timeline that a kernel profiler should look at, and where their steady
+launches are.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from timesink.model.trace import Trace, remembered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernels:
-    """`frame`: one row per (rank, device, name), longest total first.
+    """Kernels by name.
 
-    Columns: rank, device, name, op_class, count, total_ns, mean_ns, min_ns, max_ns, small_ns, time_ratio. `time_ratio`
-    is the row's share of all kernel durations on the device, which sum to 1; durations of kernels that ran at once on
-    several streams count in full, so it is no share of busy time. Graphs traced as a whole are not kernels and are
-    left out.
+    `frame`: one row per (rank, device, name), longest total first. Columns: rank, device, name, op_class, count,
+    total_ns, mean_ns, min_ns, max_ns, time_ratio. `time_ratio` is the row's share of all kernel durations on the
+    device, which sum to 1; durations of kernels that ran at once on several streams count in full, so it is no share of
+    busy time. Graphs traced as a whole are not kernels and are left out.
     """
 
     frame: pl.DataFrame
@@ -35,7 +36,7 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class SmallKernels:
-    """Kernels of one device shorter than `limit_ns`: how many of `kernel_count`, and what share of busy time is theirs.
+    """Kernels of one device shorter than `limit_ns`: `count` of `kernel_count`, and their share of the busy time.
 
     `busy_ratio` is a union over streams, so it never passes 1; `median_ns` is over all kernels of the device.
     """
@@ -79,25 +80,25 @@ def kernels(trace: Trace) -> Kernels:
 def small_kernels(trace: Trace, limit_ns: int) -> tuple[SmallKernels, ...]:
     """Kernels shorter than `limit_ns` on each device, in order of (rank, device)."""
     lines = device_timeline(trace)
-    found = []
-    for (rank, device), part in _kernel_rows(trace).group_by("rank", "device", maintain_order=True):
-        length = (part["end_ns"] - part["start_ns"]).to_numpy()
-        small = part.filter(pl.Series(length < limit_ns))
+    devices = []
+    for (rank, device), kernels in _kernel_rows(trace).group_by("rank", "device", maintain_order=True):
+        length = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
+        small = kernels.filter(pl.Series(length < limit_ns))
         union_ns = Intervals.of(small).total_ns
         busy_ns = lines[int(rank), int(device)].busy_ns
-        found.append(
+        devices.append(
             SmallKernels(
                 rank=int(rank),
                 device=int(device),
                 limit_ns=limit_ns,
                 count=small.height,
-                kernel_count=part.height,
+                kernel_count=kernels.height,
                 union_ns=union_ns,
                 busy_ratio=union_ns / busy_ns if busy_ns else 0.0,
                 median_ns=float(np.median(length)),
             )
         )
-    return tuple(found)
+    return tuple(devices)
 
 
 def _kernel_rows(trace: Trace) -> pl.DataFrame:
@@ -108,7 +109,7 @@ def _kernel_rows(trace: Trace) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class KernelTarget:
-    """One function worth the microscope.
+    """One function worth profiling.
 
     `step_ns` is its device time per steady step and `step_ratio` the share of the step; `skip` is the number of
     launches whose names match `pattern` before the first steady step, in launch order, so that the next one is steady;
@@ -130,7 +131,7 @@ class KernelTarget:
 def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:
     """Every function of the busiest device that runs in a steady step, the one with the most time per step first.
 
-    Collectives are left out: what they wait for is on other ranks, and replaying one rank's launches would hang.
+    Communication is left out: it waits for other ranks, and replaying one rank's launches would hang.
     """
     frame = kernels(trace).frame
     if not frame.height:
@@ -146,8 +147,9 @@ def kernel_targets(trace: Trace) -> tuple[KernelTarget, ...]:
     own = (pl.col("rank") == rank) & (pl.col("device") == device) & (pl.col("op_class") == "compute")
     for name in frame.filter(own)["name"].to_list():
         functions.setdefault(function_name(name), []).append(name)
-    found = [_target(trace, (rank, device), function, names) for function, names in functions.items()]
-    return tuple(sorted((one for one in found if one.step_ns > 0), key=lambda one: (-one.step_ns, one.function)))
+    targets = [_target(trace, (rank, device), function, names) for function, names in functions.items()]
+    steady = (target for target in targets if target.step_ns > 0)
+    return tuple(sorted(steady, key=lambda target: (-target.step_ns, target.function)))
 
 
 def _target(trace: Trace, device: tuple[int, int], function: str, names: list[str]) -> KernelTarget:

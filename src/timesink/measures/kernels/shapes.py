@@ -40,27 +40,27 @@ _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "c
 def misaligned_products(trace: Trace) -> tuple[Shortened, ...]:
     """Per device with product kernels: those whose operands are not aligned."""
     facts, gpus = kernel_facts(trace), device_peaks(trace)
-    found = []
+    devices = []
     for device in facts.devices:
-        mine = facts.on(device).filter(pl.col("family") == "gemm")
-        if mine.height:
-            found.append(_misaligned(trace, device, mine, gpus.get(device)))
-    return tuple(found)
+        products = facts.on(device).filter(pl.col("family") == "gemm")
+        if products.height:
+            devices.append(_misaligned(trace, device, products, gpus.get(device)))
+    return tuple(devices)
 
 
 def alignment_known(trace: Trace) -> bool:
     """Whether any product kernel's operands are known to be aligned or not, by its name or its operator's shapes."""
     products = kernel_facts(trace).frame.filter(pl.col("family") == "gemm")
     names = trace.get(DEVICE_OPS)["name"].gather(products["row"]).cast(pl.String)
-    told = names.str.contains(r"nvjet|align|_ldg\d").any()
+    named = names.str.contains(r"nvjet|align|_ldg\d").any()
     shapes = trace.get(HOST_OPS)["input_shapes"]
-    return bool(told) or (len(shapes) > 0 and shapes.null_count() < len(shapes))
+    return bool(named) or (len(shapes) > 0 and shapes.null_count() < len(shapes))
 
 
-def _misaligned(trace: Trace, device: Device, mine: pl.DataFrame, gpu: GpuPeaks | None) -> Shortened:
+def _misaligned(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPeaks | None) -> Shortened:
     host = trace.get(HOST_OPS).select(pl.col(name).cast(pl.String) for name in _SIGNATURE)
     kept: list[tuple[int, tuple[float, float, float]]] = []
-    for name, text, (row, length, host_op, math) in _told(trace, mine, host):
+    for name, text, (row, length, host_op, math) in _signatures(trace, products, host):
         work = _work(*text) if text is not None and host_op >= 0 else None
         by_name = _narrow_loads(name, math)
         if not (by_name or (work and work[0] and math != "fp32")):
@@ -69,13 +69,13 @@ def _misaligned(trace: Trace, device: Device, mine: pl.DataFrame, gpu: GpuPeaks 
         kept.append((row, _by_name(gpu) if bound is None else _shares(bound, length)))
     keep = np.array([share for _, share in kept], np.float64).reshape(-1, 3)
     rows = np.array([row for row, _ in kept], np.int64)
-    return Shortened(device, rows, (keep[:, 0], keep[:, 1], keep[:, 2]))
+    return Shortened(device, rows, tuple(keep.T))
 
 
-_Told = tuple[str, tuple[Any, ...] | None, tuple[Any, ...]]
+_Signature = tuple[str, tuple[Any, ...] | None, tuple[Any, ...]]
 
 
-def _told(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Iterator[_Told]:
+def _signatures(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Iterator[_Signature]:
     """Of each product its name, its operator's signature, and its row, length, operator and arithmetic.
 
     Python's objects for a slice of products at a time: they take ten times the room of the columns.
@@ -87,7 +87,8 @@ def _told(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Iterator[
 
 
 def _shares(bound_ns: float, length_ns: int) -> tuple[float, float, float]:
-    """Products reach four fifths of the attainable bound as a rule; cautiously, half of the distance is won."""
+    """What a product keeps of its time in each case: products usually reach four fifths of the attainable bound, and
+    the cautious case gains half of the way there."""
     best = min(bound_ns / max(length_ns, 1), 1.0)
     usual = min(best / 0.8, 1.0)
     return ((1.0 + usual) / 2.0, usual, best)
@@ -101,9 +102,9 @@ def _by_name(gpu: GpuPeaks | None) -> tuple[float, float, float]:
 @lru_cache(maxsize=65536)
 def _narrow_loads(name: str, math: str | None) -> bool:
     """Whether the kernel loads less than 16 bytes at a time, by its name."""
-    found = [int(first or second) for first, second in _LOAD.findall(name)]
+    loads = [int(first or second) for first, second in _LOAD.findall(name)]
     item = _ITEM_BYTES.get(math or "")
-    return bool(found) and item is not None and min(found) * item < ALIGNED_BYTES
+    return bool(loads) and item is not None and min(loads) * item < ALIGNED_BYTES
 
 
 @lru_cache(maxsize=65536)

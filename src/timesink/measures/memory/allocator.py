@@ -1,11 +1,10 @@
-"""From allocations and releases to lifetimes of blocks.
+"""What the allocator recorded: the lifetime of every block, and its own view when the snapshot was taken.
 
 Positions count the events of one device from 0; a block lives in the half-open stretch ``[born, died)`` of them. Law:
 at every event the lifetimes alive sum to the allocator's own running total, to the byte.
 
-The allocator's own view when the snapshot was taken, and its traffic with the driver before.
-
-Law: used by tensors + rounding + awaited + free in used segments + free segments = reserved, to the byte.
+Of the view: used by tensors + rounding + awaited + free in used segments + free segments = reserved, to the byte. The
+names are those of PyTorch's caching allocator (`torch.cuda.memory_snapshot`, "Understanding CUDA Memory Usage").
 """
 
 from __future__ import annotations
@@ -56,7 +55,13 @@ class Lifetimes:
 
 
 def running_bytes(born: Int64Array, died: Int64Array, size: Int64Array, count: int) -> Int64Array:
-    """Running sum of sizes over positions -1 .. count-1, as an array of count + 1."""
+    """Bytes alive before the first of `count` events and after each, as an array of count + 1.
+
+    born   died   size        (count = 3)
+      -1      1     10     result   10  14  4  9
+       0      3      4
+       2      3      5
+    """
     change = np.zeros(count + 2, np.int64)
     np.add.at(change, born + 1, size)
     np.add.at(change, died + 1, -size)
@@ -65,18 +70,28 @@ def running_bytes(born: Int64Array, died: Int64Array, size: Int64Array, count: i
 
 @remembered
 def lifetimes(trace: Trace) -> Mapping[Device, Lifetimes]:
-    """Lifetimes per (rank, device), GPUs only, in order. Empty where nothing was recorded."""
+    """Lifetimes per (rank, device), GPUs only, in order; empty where nothing was recorded."""
     events = trace.get(MEMORY_EVENTS).filter(pl.col("device") >= 0)
     blocks = trace.get(MEMORY_BLOCKS).filter(pl.col("state") == "active")
     keys = sorted({*events.select("rank", "device").iter_rows(), *blocks.select("rank", "device").iter_rows()})
-    found = {}
+    devices = {}
     for rank, device in keys:
-        mine = (pl.col("rank") == rank) & (pl.col("device") == device)
-        found[int(rank), int(device)] = _of_device(events.filter(mine), blocks.filter(mine))
-    return found
+        own = (pl.col("rank") == rank) & (pl.col("device") == device)
+        devices[int(rank), int(device)] = _of_device(events.filter(own), blocks.filter(own))
+    return devices
 
 
 def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
+    """Pair each release with the allocation of its address right before it.
+
+    Events in order of address and position, where position 9 is after the last event:
+
+        address  position  bytes   is
+             A         2    -64    released only: born before the record
+             A         3     64    ended by the next row: born 3, died 7
+             A         7    -64    closes the row before
+             B         5     32    alive: born 5, died 9
+    """
     change = events["bytes"].to_numpy()
     nameless = events["address"].is_null().to_numpy()
     position = np.flatnonzero((change != 0) & ~nameless)
@@ -88,8 +103,10 @@ def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
     if position.size:
         ended[:-1] = (address[:-1] == address[1:]) & is_birth[:-1] & ~is_birth[1:] & (size[:-1] == size[1:])
     closes = np.concatenate([[False], ended[:-1]]) if position.size else ended
-    earlier = ~is_birth & ~closes & _first(address)  # released, and allocated before the record
-    alive = is_birth & ~ended & _last(address)
+    another = address[1:] != address[:-1]
+    edge = [True] if address.size else []
+    earlier = ~is_birth & ~closes & np.concatenate([edge, another]).astype(bool)  # first of its address
+    alive = is_birth & ~ended & np.concatenate([another, edge]).astype(bool)  # last of its address
     stack = events["stack"]
     paired = _rows(address[ended], size[ended], position[ended], position[1:][ended[:-1]], stack)
     began = _rows(address[earlier], size[earlier], np.full(int(earlier.sum()), BEFORE), position[earlier], None)
@@ -101,14 +118,6 @@ def _of_device(events: pl.DataFrame, blocks: pl.DataFrame) -> Lifetimes:
     frame = _with_unseen(frame, start, events.height)
     unpaired = int((~is_birth & ~closes & ~earlier).sum() + (is_birth & ~ended & ~alive).sum())
     return Lifetimes(frame, events, totals, start, unpaired)
-
-
-def _first(address: npt.NDArray[np.uint64]) -> BoolArray:
-    return np.concatenate([[True], address[1:] != address[:-1]]) if address.size else np.empty(0, bool)
-
-
-def _last(address: npt.NDArray[np.uint64]) -> BoolArray:
-    return np.concatenate([address[1:] != address[:-1], [True]]) if address.size else np.empty(0, bool)
 
 
 def _rows(
@@ -143,14 +152,14 @@ def _by_size(events: pl.DataFrame, position: Int64Array) -> pl.DataFrame:
             died.append(at)
     left = sorted(at for queue in waiting.values() for at in queue)
     starts, ends = np.array(born + left, np.int64), np.array(died + [events.height] * len(left), np.int64)
-    told = np.where(starts >= 0, starts, np.minimum(ends, max(events.height - 1, 0)))
-    size = np.abs(events["bytes"].to_numpy()[told])
+    described_by = np.where(starts >= 0, starts, np.minimum(ends, max(events.height - 1, 0)))
+    size = np.abs(events["bytes"].to_numpy()[described_by])
     rows = _rows(np.zeros(starts.size, np.uint64), size, starts, ends, None)
-    return rows.with_columns(category=events["category"][told])
+    return rows.with_columns(category=events["category"][described_by])
 
 
 def _older(blocks: pl.DataFrame, born_since: npt.NDArray[np.uint64], count: int) -> pl.DataFrame:
-    """Blocks in use at the end whose allocation is not in the record; their stacks stand in the snapshot."""
+    """Blocks in use at the end whose allocation is not in the record; the snapshot has their stacks."""
     old = blocks.filter(~pl.col("address").is_in(pl.Series(born_since, dtype=pl.UInt64).implode()))
     return old.select(
         "address",
@@ -174,12 +183,12 @@ def _totals(events: pl.DataFrame, frame: pl.DataFrame) -> tuple[Int64Array, int]
 
 
 def _with_unseen(frame: pl.DataFrame, start_bytes: int, count: int) -> pl.DataFrame:
-    """What the allocator counts at first and no event or block speaks of, as one block that was always there."""
+    """Bytes that the allocator counts at first and no event or block explains, as one block that was always there."""
     unseen = start_bytes - int(frame.filter(pl.col("born") == BEFORE)["bytes"].sum())
     if unseen <= 0:
         return frame
-    whole = np.array([count], np.int64)
-    row = _rows(np.zeros(1, np.uint64), np.array([unseen]), np.array([BEFORE], np.int64), whole, None)
+    end = np.array([count], np.int64)
+    row = _rows(np.zeros(1, np.uint64), np.array([unseen]), np.array([BEFORE], np.int64), end, None)
     return pl.concat([row, frame])
 
 
@@ -188,11 +197,12 @@ _MAPS, _UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unm
 
 @dataclass(frozen=True, slots=True)
 class AllocatorView:
-    """One (rank, device). `split_free_bytes` are free blocks inside segments that tensors still use: fragmentation.
+    """One (rank, device).
 
-    `cached_bytes` are whole free segments, which `empty_cache` gives back. `retries` counts releases of cached segments
-    made to serve an allocation (a release directly before the segment that is then taken, or before an oom);
-    `largest_free_bytes` is the largest request that needs no new segment.
+    `split_free_bytes` are free blocks inside segments that tensors still use: fragmentation. `cached_bytes` are whole
+    free segments, which `empty_cache` gives back. `retries` counts releases of cached segments made to serve an
+    allocation (a release directly before the segment that is then taken, or before an oom); `largest_free_bytes` is the
+    largest request that needs no new segment.
     """
 
     reserved_bytes: int
@@ -219,11 +229,11 @@ def allocator_views(trace: Trace) -> Mapping[Device, AllocatorView]:
     """The view per (rank, device); empty where the trace has no segments."""
     segments, blocks = trace.get(MEMORY_SEGMENTS), trace.get(MEMORY_BLOCKS)
     events = trace.get(MEMORY_EVENTS)
-    found = {}
+    devices = {}
     for rank, device in sorted(segments.select("rank", "device").unique().iter_rows()):
-        mine = (pl.col("rank") == rank) & (pl.col("device") == device)
-        found[int(rank), int(device)] = _view(segments.filter(mine), blocks.filter(mine), events.filter(mine))
-    return found
+        own = (pl.col("rank") == rank) & (pl.col("device") == device)
+        devices[int(rank), int(device)] = _view(segments.filter(own), blocks.filter(own), events.filter(own))
+    return devices
 
 
 def _view(segments: pl.DataFrame, blocks: pl.DataFrame, events: pl.DataFrame) -> AllocatorView:
@@ -257,7 +267,7 @@ def _largest(free: pl.DataFrame) -> int:
 
 
 def _retries(action: pl.Series) -> int:
-    """Stretches of releases that end in a new segment or an oom: the allocator gave back to be given."""
+    """Stretches of releases that end in a new segment or an oom: the allocator released cached segments to get one."""
     traffic = action.filter(action.is_in([*_MAPS, *_UNMAPS, "oom"]))
     releases = traffic.is_in(_UNMAPS)
     return int((releases & ~releases.shift(-1, fill_value=True)).sum())

@@ -1,15 +1,12 @@
-"""Forward, backward, optimizer: the phase of every allocator event, told by the stacks of the allocations around it.
-
-The autograd engine and the optimizer leave their frames in every stack below them. An event that shows neither belongs
-to the phase of the allocation before it. Annotations of the optimizer (`record_function` marks that snapshots carry)
-are used where there are any: a fused optimizer allocates nothing, so its stacks never show.
-
-What a call stack says of an allocation: one bit per fact, asked once per distinct stack.
-
-What each block of memory is for: by the stack of its allocation, by when it lived, and last by its size.
+"""What each block of memory is for: by the stack of its allocation, by when it lived, and last by its size.
 
 The order of the rules is the order of evidence: a frame that names its purpose, then the phases a block was born and
 died in, then sizes that match those of gradients. What none of them decides is *unclassified*; its share is shown.
+
+Every allocator event has a *phase*: forward, backward or optimizer. The autograd engine and the optimizer leave their
+frames in every stack below them; an event whose stack shows neither belongs to the phase of the allocation before it.
+Annotations of the optimizer (`record_function` marks that snapshots carry) are used where there are any: a fused
+optimizer allocates nothing, so its stacks never show.
 """
 
 from __future__ import annotations
@@ -28,6 +25,8 @@ from timesink.model.names import matches
 from timesink.model.tables import MEMORY_MARKS
 from timesink.model.trace import Trace, remembered
 
+# Marks of frames that are not the user's own.
+_LIBRARIES = ("/torch/", "torch/", "site-packages/", "dist-packages/", "/contextlib.py(")
 # Frames read "file(line): function", separated by ";"; C++ frames without a file are the bare function.
 STACK_PATTERNS = {
     "workspace": r"getNewWorkspace|getCurrentCUDABlasHandle|CUDABlasLtWorkspace|[cC]uda?[dD]nn\w*[wW]orkspace"
@@ -53,8 +52,8 @@ STACK_PATTERNS = {
 
 def stack_facts(stacks: pl.Series) -> dict[str, BoolArray]:
     """For every row of `stacks`, whether each pattern occurs in it; `known`: whether there is a stack at all."""
-    found = {name: matches(stacks, pattern).to_numpy().astype(bool) for name, pattern in STACK_PATTERNS.items()}
-    return {**found, "known": stacks.is_not_null().to_numpy()}
+    shown = {name: matches(stacks, pattern).to_numpy().astype(bool) for name, pattern in STACK_PATTERNS.items()}
+    return {**shown, "known": stacks.is_not_null().to_numpy()}
 
 
 def user_frame(stack: str | None) -> str:
@@ -64,9 +63,6 @@ def user_frame(stack: str | None) -> str:
     own = [frame for frame in python if not any(mark in frame for mark in _LIBRARIES)]
     named = [frame for frame in frames if "at::" in frame or "autograd" in frame]
     return next(iter(own or python or named or frames), "")
-
-
-_LIBRARIES = ("/torch/", "torch/", "site-packages/", "dist-packages/", "/contextlib.py(")
 
 
 FORWARD, BACKWARD, OPTIMIZER, RELEASE = 0, 1, 2, 3
@@ -94,7 +90,7 @@ class Phases:
 
 
 def phases_of(trace: Trace, rank: int, lives: Lifetimes) -> Phases:
-    """Phases of one device's events."""
+    """The phases of one device's events, by stacks, annotations and what comes before."""
     events = lives.events
     shown = stack_facts(events["stack"])
     is_alloc = (events["action"] == "alloc").to_numpy() & (events["bytes"] > 0).to_numpy()
@@ -139,14 +135,22 @@ def _steps_done(phase: Int8Array, events: pl.DataFrame, stepped: pl.DataFrame) -
 
 
 def _filled(phase: Int8Array) -> Int8Array:
-    """Events without a phase of their own take that of the event before; those at the start, forward."""
+    """Events without a phase of their own (-1) take that of the event before; those at the start, forward (0).
+
+    phase   -1  1 -1  2
+    result   0  1  1  2
+    """
     at = np.where(phase >= 0, np.arange(phase.size), -1)
     at = np.maximum.accumulate(at) if at.size else at
     return np.where(at >= 0, phase[at], FORWARD).astype(np.int8)
 
 
 def _run_ends(phase: Int8Array, cuts: Int64Array) -> Int64Array:
-    """Where each event's run ends: at another phase, or at an optimizer step that allocated nothing."""
+    """The position where each event's run ends: at another phase, or at an optimizer step that allocated nothing.
+
+    phase    0  0  1  1  1  0      with a cut at 4
+    result   2  2  4  4  5  6
+    """
     if not phase.size:
         return np.empty(0, np.int64)
     edges = np.unique(np.concatenate([np.flatnonzero(np.diff(phase)) + 1, cuts[cuts > 0], [phase.size]]))
@@ -179,7 +183,6 @@ class Category(StrEnum):
 
 
 CODES = {category: code for code, category in enumerate(Category)}
-
 
 _CACHES_ALIKE = 4
 
@@ -291,18 +294,15 @@ def _by_phase(life: _Lives, phases: Phases) -> list[tuple[Category, BoolArray]]:
     """When they were born, and when they died."""
     shown = life.shown
     forward = (life.birth == FORWARD) & shown["known"]
-    inside = forward & ~life.outlives_run
     trained = phases.has_backward
     outside = forward & ~shown["module"] & bool(shown["module"].any())
     return [
         (Category.ACTIVATIONS, (life.birth == BACKWARD) & shown["recompute"]),
         (Category.GRADIENTS, (life.birth == BACKWARD) & life.outlives_run),
         (Category.TEMPORARIES, life.birth == BACKWARD),
-        (Category.INPUTS, shown["data"] | (outside & life.outlives_run))
-        if trained
-        else (Category.INPUTS, shown["data"]),
+        (Category.INPUTS, shown["data"] | (outside & life.outlives_run & trained)),
         (Category.ACTIVATIONS, forward & life.outlives_run & ~life.persists & trained),
-        (Category.TEMPORARIES, (inside & ~life.persists) | (forward & ~life.persists)),
+        (Category.TEMPORARIES, forward & ~life.persists),
         (
             Category.ACTIVATIONS,
             (life.birth == -1) & np.isin(life.death, (BACKWARD, FORWARD)) & ~life.persists & trained,
@@ -347,13 +347,16 @@ def _alike(life: _Lives, left: BoolArray) -> BoolArray:
 
 
 def _most_at_once(life: _Lives, chosen: BoolArray) -> tuple[Int64Array, Int64Array]:
-    """For each size among the chosen, the most of them alive at one event."""
+    """For each size among the chosen lifetimes, ascending, the most of them alive at one event.
+
+    Births (+1) and deaths (-1) in order of position are summed up; at one position deaths come first.
+    """
     sizes = np.unique(life.size[chosen])
     most = []
     for size in sizes:
-        mine = chosen & (life.size == size)
-        edges = np.concatenate([life.born[mine], life.died[mine]])
-        change = np.concatenate([np.ones(mine.sum(), np.int64), -np.ones(mine.sum(), np.int64)])
+        of_size = chosen & (life.size == size)
+        edges = np.concatenate([life.born[of_size], life.died[of_size]])
+        change = np.concatenate([np.ones(of_size.sum(), np.int64), -np.ones(of_size.sum(), np.int64)])
         order = np.lexsort((change, edges))
         most.append(int(np.cumsum(change[order]).max()))
     return sizes, np.array(most, np.int64)

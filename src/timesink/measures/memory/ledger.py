@@ -1,12 +1,10 @@
-"""The ledger: live bytes by category at every event, the peak and who held it, and what the allocator adds on top.
+"""The ledger: live bytes by category at every event, the peak and who held it, and memory from step to step.
 
 Law: at every event the categories sum to the allocator's own running total, to the byte. At the snapshot itself,
 requested + rounding = allocated; allocated + awaited + free = reserved; reserved + what only the driver sees = used.
 
-Memory from step to step: what stands at every step's start, what grows, and what the allocator asks of the driver.
-
-A step's first allocation is its start; growth is told by the level just before it. The first step builds optimizer
-state and the second runs on top of it for the first time, so both are left out.
+A step's first allocation is its start, and growth is measured by the level just before it. The first step builds
+optimizer state and the second is the first to run on top of it, so both are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from timesink.measures.memory.classes import (
     user_frame,
 )
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import BoolArray, Int8Array, Int64Array
+from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.trace import Trace, remembered
 
 
@@ -105,10 +103,10 @@ class MemoryLedger:
         categories = tuple(Category)
         for code, stack, count, size in rows.iter_rows():
             key = (categories[code], user_frame(stack))
-            known = sums.get(key, (0, 0))
-            sums[key] = (known[0] + count, known[1] + size)
-        found = [Holder(category, where, *both) for (category, where), both in sums.items()]
-        return tuple(sorted(found, key=lambda one: (-one.bytes, one.category, one.place))[:most])
+            blocks, bytes_ = sums.get(key, (0, 0))
+            sums[key] = (blocks + count, bytes_ + size)
+        holders = [Holder(category, place, *sum_) for (category, place), sum_ in sums.items()]
+        return tuple(sorted(holders, key=lambda holder: (-holder.bytes, holder.category, holder.place))[:most])
 
 
 @remembered
@@ -135,8 +133,6 @@ class MemorySteps:
     `growth_bytes` is the smallest rise between neighbouring levels (0 where any falls or fewer than three are there):
     what every step leaves behind at least. `leaver` is the place that allocated most of what the last whole step left.
     `driver_calls` counts segments taken and given back from the third step on, `driver_bytes` their sizes.
-    `forward_ns` and `step_ns` are medians of host time between first allocations: of forward and backward, and of two
-    steps; the device may run behind.
     """
 
     steps: int
@@ -145,8 +141,6 @@ class MemorySteps:
     leaver: str
     driver_calls: int
     driver_bytes: int
-    forward_ns: int | None
-    step_ns: int | None
 
     @property
     def driver_calls_per_step(self) -> float:
@@ -157,7 +151,7 @@ class MemorySteps:
 @remembered
 def memory_steps(trace: Trace) -> Mapping[Device, MemorySteps]:
     """Steps per (rank, device); those without a training step have none."""
-    found = {}
+    devices = {}
     for key, ledger in memory_ledger(trace).items():
         starts = ledger.classes.phases.starts
         events = ledger.classes.lives.events
@@ -169,18 +163,8 @@ def memory_steps(trace: Trace) -> Mapping[Device, MemorySteps]:
         traffic = later.filter(pl.col("action").cast(pl.String).is_in(_TRAFFIC))
         size = int(traffic["size_bytes"].fill_null(0).sum())
         leaver = _leaver(ledger.classes.lives.frame, int(starts[-2]), int(starts[-1])) if growth else ""
-        times = _times(ledger.time_ns, ledger.classes.phases.of_event, starts)
-        found[key] = MemorySteps(int(starts.size), levels, growth, leaver, traffic.height, size, *times)
-    return found
-
-
-def _times(time_ns: Int64Array, phase: Int8Array, starts: Int64Array) -> tuple[int | None, int | None]:
-    backward = np.flatnonzero(phase == BACKWARD)
-    first = np.searchsorted(backward, starts)
-    whole = first < backward.size
-    forward = time_ns[backward[first[whole]]] - time_ns[starts[whole]]
-    steps = np.diff(time_ns[starts])
-    return (int(np.median(forward)) if forward.size else None, int(np.median(steps)) if steps.size else None)
+        devices[key] = MemorySteps(int(starts.size), levels, growth, leaver, traffic.height, size)
+    return devices
 
 
 def _leaver(frame: pl.DataFrame, start: int, end: int) -> str:
@@ -194,7 +178,16 @@ def _leaver(frame: pl.DataFrame, start: int, end: int) -> str:
 
 
 def forward_share(ledger: MemoryLedger) -> float | None:
-    """Forward's share of the step's host time; None where no whole step is in the record."""
-    phases = ledger.classes.phases
-    forward_ns, step_ns = _times(ledger.time_ns, phases.of_event, phases.starts)
-    return forward_ns / step_ns if forward_ns is not None and step_ns else None
+    """Forward's share of the step's host time, by medians; None where no whole step is in the record.
+
+    Forward is from a step's first allocation to the first one of its backward pass; the device may run behind.
+    """
+    phases, time_ns = ledger.classes.phases, ledger.time_ns
+    backward = np.flatnonzero(phases.of_event == BACKWARD)
+    first = np.searchsorted(backward, phases.starts)
+    has_backward = first < backward.size
+    forward_ns = time_ns[backward[first[has_backward]]] - time_ns[phases.starts[has_backward]]
+    step_ns = np.diff(time_ns[phases.starts])
+    if not forward_ns.size or not step_ns.size or not int(np.median(step_ns)):
+        return None
+    return int(np.median(forward_ns)) / int(np.median(step_ns))

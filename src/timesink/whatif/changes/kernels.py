@@ -193,7 +193,7 @@ class ShortenKernels:
 
     what: str
     rows: Int64Array
-    keep: tuple[Float64Array, Float64Array, Float64Array]
+    keep: tuple[Float64Array, ...]
     launches_saved: Range = _NOTHING
     entries: Int64Array | None = None
 

@@ -86,9 +86,9 @@ def test_a_diagnosis_of_several_ranks_says_it_first_too(tmp_path: Path) -> None:
     for number, text in enumerate((rank(0), rank(1, nccl="2.27.1"), rank(2))):
         (tmp_path / f"rank{number}.json").write_text(text)
     notes = diagnose(read_all([tmp_path], cache=False), rules=()).notes
-    assert notes[0] == "ranks differ: NCCL is 2.28.9, but 2.27.1 on rank 1"
+    assert notes[0].message == "ranks differ: NCCL is 2.28.9, but 2.27.1 on rank 1"
     (tmp_path / "rank1.json").unlink()
-    assert not [note for note in diagnose(read_all([tmp_path], cache=False), rules=()).notes if "differ" in note]
+    assert not [note for note in diagnose(read_all([tmp_path], cache=False), rules=()).notes if "differ" in note.message]
 
 
 def manifest(folder: Path, clock: str, **variables: str) -> None:

@@ -160,27 +160,15 @@ def torch_snapshot() -> tuple[bytes, ...]:
     return (*made, gzip.compress(made[0], mtime=0))
 
 
-# By the name of the reader's format: a reader without an entry here fails the test that looks for one.
-OF_FORMAT: Mapping[str, Callable[[], tuple[bytes, ...]]] = {
-    "kineto_json": kineto,
-    "nsys_sqlite": nsys_sqlite,
-    "nsys_arrow": nsys_arrow,
-    "nsys_report": nsys_report,
-    "ncu_report": ncu_report,
-    "ncu_csv": ncu_csv,
-    "torch_logs": torch_logs,
-    "torch_memory_timeline": memory_timeline,
-    "torch_snapshot": torch_snapshot,
-}
-# The name a file must have to be taken for its format; "" is a folder.
-FILE_NAMES: Mapping[str, str] = {
-    "kineto_json": "trace.json",
-    "nsys_sqlite": "report.sqlite",
-    "nsys_arrow": "",
-    "nsys_report": "report.nsys-rep",
-    "ncu_report": "report.ncu-rep",
-    "ncu_csv": "page.csv",
-    "torch_logs": "compile.log",
-    "torch_memory_timeline": "timeline.raw.json",
-    "torch_snapshot": "snapshot.pickle",
+# By the name of the reader's format: the name a file must have to be taken for it ("" is a folder), and its inputs.
+OF_FORMAT: Mapping[str, tuple[str, Callable[[], tuple[bytes, ...]]]] = {
+    "kineto_json": ("trace.json", kineto),
+    "nsys_sqlite": ("report.sqlite", nsys_sqlite),
+    "nsys_arrow": ("", nsys_arrow),
+    "nsys_report": ("report.nsys-rep", nsys_report),
+    "ncu_report": ("report.ncu-rep", ncu_report),
+    "ncu_csv": ("page.csv", ncu_csv),
+    "torch_logs": ("compile.log", torch_logs),
+    "torch_memory_timeline": ("timeline.raw.json", memory_timeline),
+    "torch_snapshot": ("snapshot.pickle", torch_snapshot),
 }

@@ -55,6 +55,7 @@ def groups() -> dict[str, list[Target]]:
     return {**found, "records": [every[name] for name in every if name in small]}
 
 
+@cache
 def targets() -> dict[str, Target]:
     """Every target by name."""
     every = [_reader(reader) for reader in readers()]
@@ -63,12 +64,10 @@ def targets() -> dict[str, Target]:
 
 
 def _reader(reader: Reader) -> Target:
-    return Target(reader.format, seeds.FILE_NAMES[reader.format], _seeds(reader.format), work_of(reader))
-
-
-@cache
-def _seeds(format_: str) -> Callable[[], tuple[bytes, ...]]:
-    return cache(seeds.OF_FORMAT[format_])
+    if reader.format not in seeds.OF_FORMAT:
+        raise LookupError(f"no inputs of the format {reader.format}: add them to OF_FORMAT in fuzz/seeds.py")
+    file, made = seeds.OF_FORMAT[reader.format]
+    return Target(reader.format, file, cache(made), work_of(reader))
 
 
 def _made(given: tuple[bytes, ...]) -> Callable[[], tuple[bytes, ...]]:

@@ -88,7 +88,9 @@ def test_a_diagnosis_of_several_ranks_says_it_first_too(tmp_path: Path) -> None:
     notes = diagnose(read_all([tmp_path], cache=False), rules=()).notes
     assert notes[0].message == "ranks differ: NCCL is 2.28.9, but 2.27.1 on rank 1"
     (tmp_path / "rank1.json").unlink()
-    assert not [note for note in diagnose(read_all([tmp_path], cache=False), rules=()).notes if "differ" in note.message]
+    assert not [
+        note for note in diagnose(read_all([tmp_path], cache=False), rules=()).notes if "differ" in note.message
+    ]
 
 
 def manifest(folder: Path, clock: str, **variables: str) -> None:

@@ -10,9 +10,10 @@ import re
 import sys
 from pathlib import Path
 
+FIRST = "0.1.0"
 RULES = Path(__file__).resolve().parents[1] / "src" / "timesink" / "rules"
 
-RULE = '''"""...: one sentence, what the rule finds.
+RULE = '''"""... (one sentence: what the rule finds).
 
 ## What it detects
 ...
@@ -32,47 +33,51 @@ RULE = '''"""...: one sentence, what the rule finds.
 
 from __future__ import annotations
 
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Card,
-    Clear,
-    Evidence,
-    Finding,
-    Found,
-    Limit,
-    Quantity,
-    Verdict,
-    Where,
-)
-from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.model.tables import DEVICE_OPS
-from timesink.diagnosis.rule import Facts, Limits, Rule
+from timesink.diagnosis.rule import Limits, Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.measures.steps.per_step import share_of_step
+from timesink.measures.timeline.device_timeline import DeviceTimeline, device_timeline
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.trace import Trace
+from timesink.units import share_text
 
 
-def check(facts: Facts, limits: Limits) -> Verdict:
-    """Found where ... is over the limit."""
-    lines = facts(device_timeline)
-    share = lines.idle_ns / lines.span_ns if lines.span_ns else 0.0
-    limit = limits["idle_ratio"]
-    shown = Evidence("idle share", Quantity(share, "ratio"), "...", limit=Quantity(limit, "ratio"), table="device_ops")
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found per device where ... is over the limit."""
+    return found_or_clear([_judge(trace, line, limits["idle_ratio"]) for line in device_timeline(trace)])
+
+
+def _judge(trace: Trace, line: DeviceTimeline, limit: float) -> tuple[Finding | None, Evidence]:
+    device = (line.rank, line.device)
+    share = share_of_step(trace, device, line.idle)
+    evidence = Evidence(
+        f"idle share of device {{line.device}}",
+        Quantity(share, "ratio"),
+        "... (how it is measured)",
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+    )
     if share <= limit:
-        return Clear((shown,))
+        return None, evidence
     finding = Finding(
-        message=f"... {{share:.1%}} ... (limit {{limit:.0%}})",
+        message=f"device {{line.device}} ... {{share_text(share)}} ... (limit {{share_text(limit)}})",
         bottleneck=Bottleneck.LAUNCH_BOUND,
-        where=Where(),
-        evidence=(shown,),
+        where=Where(rank=line.rank, device=line.device),
+        evidence=(evidence,),
         advice="...",
         verify="...",
+        claim=Claim({{device: line.idle}}),
     )
-    return Found((finding,))
+    return finding, evidence
 
 
 RULE = Rule(
-    card=Card("{code}", "{name}", "...", __doc__ or "", since="{since}"),
+    "{code}",
+    check,
     needs=(DEVICE_OPS,),
-    check=check,
-    limits={{"idle_ratio": Limit(0.1, "ratio", why="...", source="...")}},
+    reads=(API_CALLS, HOST_OPS, RANGES),
+    limits={{"idle_ratio": Limit(0.1, "ratio", "... (why it is that high)", "... (where the figure is from)")}},
+    references=("https://...",),{since}
 )
 '''
 
@@ -108,7 +113,7 @@ def main() -> int:
     parser.add_argument("code", help="three letters and three digits, never used before: IDL101")
     parser.add_argument("name", help="the pattern, not the remedy, in lower case: device-starved")
     parser.add_argument("--topic", required=True, help="folder under src/timesink/rules")
-    parser.add_argument("--since", default="0.1.0", help="version it first appears in")
+    parser.add_argument("--since", default=FIRST, help="version it first appears in")
     parser.add_argument("--into", type=Path, default=RULES, help="another rules folder")
     asked = parser.parse_args()
     if not re.fullmatch(r"[A-Z]{3}[0-9]{3}", asked.code) or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", asked.name):
@@ -122,7 +127,8 @@ def main() -> int:
     package = folder / "__init__.py"
     if not package.exists():
         package.write_text(f'"""Rules about {asked.topic}."""\n', encoding="utf-8")
-    words = {"code": asked.code, "name": asked.name, "since": asked.since}
+    since = "" if asked.since == FIRST else f'\n    since="{asked.since}",'
+    words = {"code": asked.code, "name": asked.name, "since": since}
     for path, text in ((module, RULE), (module.with_suffix(".cases.md"), CASES)):
         path.write_text(text.format(**words), encoding="utf-8")
         print(path)

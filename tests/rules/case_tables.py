@@ -160,6 +160,8 @@ def _value(column: Column, cell: str, scale: Decimal, line: int) -> Any:
         return float(_number(cell, line) * scale)
     if dtype == pl.Boolean():
         return cell == "true"
+    if isinstance(dtype, pl.Enum) and cell not in dtype.categories:
+        raise BadCase(f"line {line}: {cell!r} is none of {', '.join(dtype.categories)}")
     return cell
 
 

@@ -95,6 +95,7 @@ def test_a_table_without_rows_was_recorded_and_one_that_is_not_written_was_not(t
         ("## a\n- Verdikt: clear\n", "no key is called 'verdikt'"),
         ("## a\n- Verdict: clear\n| kernels | x |\n|---|---|\n", "line 3: no table is called 'kernels'"),
         ("## a\n- Verdict: clear\n| host_ops | nam |\n|---|---|\n| a | b |\n", "has no column 'nam'"),
+        ("## a\n- Verdict: clear\n| device_ops | kind |\n|---|---|\n| a | memset |\n", "line 5: 'memset' is none of"),
         ("## a\n- Verdict: clear\n| host_ops | start_ns |\n|---|---|\n| a | 0.5 |\n", "not a whole number"),
         ("## a\n- Verdict: clear\n| host_ops | name |\n|---|---|\n| a | b | c |\n", "line 5: 2 values under 1"),
         ("## a\n- Verdict: clear\n## a\n- Verdict: clear\n", "two cases have the same title"),

@@ -72,11 +72,11 @@ def test_a_disk_without_room_is_refused_before_anything_runs(
 
 
 def test_a_rank_that_cannot_write_its_trace_is_said(tmp_path: Path) -> None:
-    from timesink.capture.running import Settings, refuse_unrecorded
+    from timesink.capture.running import CaptureSettings, refuse_unrecorded
 
     failed = {"rank": 3, "world": 4, "phase": "failed", "error": "OSError: [Errno 28] No space left on device"}
     with pytest.raises(CaptureError, match="rank 3 could not record: OSError") as caught:
-        refuse_unrecorded([failed], Settings(tmp_path))
+        refuse_unrecorded([failed], CaptureSettings(tmp_path))
     assert "free some space" in caught.value.remedy
 
 

@@ -194,8 +194,9 @@ def _counts(path: Path) -> Mapping[str, int]:
 
 
 def _kineto_counts(path: Path) -> Mapping[str, int]:
-    """By pattern, in chunks: quick, and as exact as the profiler's own spelling. Steps are told apart by name, as each
-    stands there once for the host and once for the device.
+    """Counts by pattern, in chunks: quick, and as exact as the profiler's own spelling.
+
+    Steps count by name, as each is recorded once for the host and once for the device.
     """
     counts = dict.fromkeys(_KINETO, 0)
     steps: set[bytes] = set()

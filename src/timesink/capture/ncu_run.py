@@ -10,7 +10,7 @@ from typing import Any
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture, check
 from timesink.capture.running import (
-    Settings,
+    CaptureSettings,
     explained,
     is_python,
     range_plan,
@@ -87,13 +87,13 @@ def ncu(
 ) -> Capture:
     """Profile kernels of `steps` steps with Nsight Compute; `tool` is the ncu to use. Raises `CaptureError`.
 
-    Options are the fields of `Settings` and of `NcuOptions`, by name.
+    Options are the fields of `CaptureSettings` and of `NcuOptions`, by name.
     """
     chosen, settings = split_options("ncu", NcuOptions, steps, out, options)
     return capture_ncu(program, installed_tool("ncu", tool), NcuOptions(**chosen), settings)
 
 
-def capture_ncu(program: Sequence[str], tool: Tool, options: NcuOptions, settings: Settings) -> Capture:
+def capture_ncu(program: Sequence[str], tool: Tool, options: NcuOptions, settings: CaptureSettings) -> Capture:
     """One report of profiled kernels, `kernels.ncu-rep`."""
     by_range = ncu_by_range(program, settings)
     report = settings.out.absolute() / "kernels.ncu-rep"
@@ -111,7 +111,7 @@ def capture_ncu(program: Sequence[str], tool: Tool, options: NcuOptions, setting
     return watched.finish(check(report), ["kernel profiles"])
 
 
-def ncu_by_range(program: Sequence[str], settings: Settings) -> bool:
+def ncu_by_range(program: Sequence[str], settings: CaptureSettings) -> bool:
     """Whether steps are profiled: not for other than Python programs, nor for whole ones."""
     return is_python(program) and not settings.whole
 

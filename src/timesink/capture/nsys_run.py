@@ -16,7 +16,7 @@ from timesink.capture.manifest import Capture, check
 from timesink.capture.processes import run
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
 from timesink.capture.running import (
-    Settings,
+    CaptureSettings,
     explained,
     is_python,
     range_plan,
@@ -56,13 +56,13 @@ def nsys(
 ) -> Capture:
     """Record `steps` steps of any program with Nsight Systems; `tool` is the nsys to use. Raises `CaptureError`.
 
-    Options are the fields of `Settings` and of `NsysOptions`, by name.
+    Options are the fields of `CaptureSettings` and of `NsysOptions`, by name.
     """
     chosen, settings = split_options("nsys", NsysOptions, steps, out, options)
     return capture_nsys(program, installed_tool("nsys", tool), NsysOptions(**chosen), settings)
 
 
-def capture_nsys(program: Sequence[str], tool: Tool, options: NsysOptions, settings: Settings) -> Capture:
+def capture_nsys(program: Sequence[str], tool: Tool, options: NsysOptions, settings: CaptureSettings) -> Capture:
     """One report, exported to `report.sqlite`, from which environment, paths and names are removed."""
     by_range = nsys_by_range(program, options, settings)
     argv = nsys_command(tool, options, settings.out.absolute() / "report", program, by_range)
@@ -81,7 +81,7 @@ def capture_nsys(program: Sequence[str], tool: Tool, options: NsysOptions, setti
     return watched.finish(check(database), expected, removed=removed)
 
 
-def nsys_by_range(program: Sequence[str], options: NsysOptions, settings: Settings) -> bool:
+def nsys_by_range(program: Sequence[str], options: NsysOptions, settings: CaptureSettings) -> bool:
     """Whether steps are recorded: not for other than Python programs, whole ones, or servers with a delay."""
     timed = options.duration_s is not None or options.delay_s is not None
     return is_python(program) and not settings.whole and not timed

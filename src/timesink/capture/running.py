@@ -51,7 +51,7 @@ _CHATTER = re.compile(r"\[\d+/\d+\]|Generat|==PROF==|Collecting data|Capture ran
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CaptureSettings:
     """What all three captures share.
 
     `unprofiled`: "inside" times steps in the captured process before recording begins, "separate" in a run of its own
@@ -82,10 +82,10 @@ class Settings:
 
 def split_options(
     tool: str, kind: type, steps: int | StepSchedule, out: Path | None, options: dict[str, Any]
-) -> tuple[dict[str, Any], Settings]:
+) -> tuple[dict[str, Any], CaptureSettings]:
     """Options of the tool (fields of `kind`), and the settings; `CaptureError` for a name that is neither's."""
     own = {field.name for field in fields(kind)}
-    shared = {field.name for field in fields(Settings)}
+    shared = {field.name for field in fields(CaptureSettings)}
     unknown = sorted(set(options) - own - shared)
     if unknown:
         raise CaptureError(
@@ -96,7 +96,7 @@ def split_options(
     tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     schedule = steps if isinstance(steps, StepSchedule) else StepSchedule(active=steps)
     common: dict[str, Any] = {name: value for name, value in tuples.items() if name in shared}
-    settings = Settings(out if out is not None else default_folder(tool), schedule, **common)
+    settings = CaptureSettings(out if out is not None else default_folder(tool), schedule, **common)
     return {name: value for name, value in tuples.items() if name in own}, settings
 
 
@@ -153,7 +153,7 @@ def agent_environment(plan: AgentPlan) -> dict[str, str]:
 
 
 def statuses(folder: Path) -> list[dict[str, Any]]:
-    """What the ranks have told so far, by rank."""
+    """The status files that the ranks have written so far, by rank."""
     found = []
     for path in (folder / RANKS).glob("*.json"):
         try:
@@ -201,7 +201,7 @@ class Progress:
             sys.stderr.flush()
 
 
-def run_watched(argv: Sequence[str], plan: AgentPlan | None, settings: Settings, what: str) -> Ended:
+def run_watched(argv: Sequence[str], plan: AgentPlan | None, settings: CaptureSettings, what: str) -> Ended:
     """Run a command with the agent in it (where there is a plan), its words in `log.txt` of the plan's folder."""
     folder = settings.out if plan is None else Path(plan.folder)
     watch = Watch(Progress(plan, what, settings.quiet).is_done, settings.grace_s) if plan is not None else None
@@ -226,8 +226,8 @@ def explained(ended: Ended, what: str, folder: Path) -> CaptureError:
     )
 
 
-def unprofiled_run(program: Sequence[str], settings: Settings) -> list[dict[str, Any]]:
-    """A run of its own without any tool, ended after its timed steps: what each rank told."""
+def unprofiled_run(program: Sequence[str], settings: CaptureSettings) -> list[dict[str, Any]]:
+    """A run of its own without any tool, ended after its timed steps; the status of each rank."""
     folder = settings.out / "unprofiled"
     folder.mkdir()
     plan = AgentPlan(Mode.TIME, str(folder.absolute()), settings.steps)
@@ -238,7 +238,7 @@ def unprofiled_run(program: Sequence[str], settings: Settings) -> list[dict[str,
     return ranks
 
 
-def range_plan(settings: Settings, first_rank_only: bool) -> AgentPlan:
+def range_plan(settings: CaptureSettings, first_rank_only: bool) -> AgentPlan:
     """The agent's orders under nsys and (first rank only) ncu: steps are timed here unless in a run of their own."""
     timed = settings.steps.timed if settings.unprofiled == "inside" else 0
     return AgentPlan(
@@ -254,12 +254,12 @@ def range_plan(settings: Settings, first_rank_only: bool) -> AgentPlan:
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A program's run under nsys or ncu: the tool's command, how it ended, and what each rank told.
+    """A program's run under nsys or ncu: the tool's command, how it ended, and the status of each rank.
 
     `known` is what the manifest says of the surroundings before the run.
     """
 
-    settings: Settings
+    settings: CaptureSettings
     tool: Tool
     argv: Sequence[str]
     ended: Ended
@@ -276,7 +276,7 @@ class ToolRun:
 
 
 def run_tool(
-    program: Sequence[str], argv: Sequence[str], tool: Tool, settings: Settings, plan: AgentPlan | None
+    program: Sequence[str], argv: Sequence[str], tool: Tool, settings: CaptureSettings, plan: AgentPlan | None
 ) -> ToolRun:
     """Run `argv`, which is `program` under `tool`, in a fresh folder; with a plan, the agent records steps in it.
 
@@ -304,7 +304,7 @@ _STEPS_REMEDY = (
 )
 
 
-def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], what: str, settings: Settings) -> None:
+def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], what: str, settings: CaptureSettings) -> None:
     """A program that failed before its steps were recorded is an error; so is one whose steps nobody saw."""
     if any(rank["phase"] == "failed" for rank in ranks) or ended.status == 0:
         refuse_unrecorded(ranks, settings)
@@ -312,7 +312,7 @@ def refuse_failure(ended: Ended, ranks: Sequence[dict[str, Any]], what: str, set
         raise explained(ended, what, settings.out)
 
 
-def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: Settings) -> None:
+def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> None:
     """`CaptureError` unless every rank recorded its steps to the end."""
     failed = [rank for rank in ranks if rank["phase"] == "failed"]
     if failed:
@@ -325,7 +325,7 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: Settings) -> No
         raise CaptureError(Fault.FAILED, _no_steps(ranks, settings), remedy=_STEPS_REMEDY)
 
 
-def _no_steps(ranks: Sequence[dict[str, Any]], settings: Settings) -> str:
+def _no_steps(ranks: Sequence[dict[str, Any]], settings: CaptureSettings) -> str:
     if not ranks:
         return "the program ended, and no step was seen in it (no optimizer, no torch.profiler, no timesink.step())"
     first = next(rank for rank in ranks if rank["phase"] != "done")
@@ -357,7 +357,7 @@ def doubtful(ranks: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def finish(
-    settings: Settings,
+    settings: CaptureSettings,
     checked: Sequence[Checked],
     missing: Sequence[str],
     known: dict[str, Any],

@@ -1,4 +1,4 @@
-"""Which steps of a program are left alone, timed, and recorded; and what the agent in the program is told to do."""
+"""Which steps of a program are left alone, timed, and recorded; and the orders of the agent in the program."""
 
 from __future__ import annotations
 

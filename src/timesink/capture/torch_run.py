@@ -12,7 +12,7 @@ from timesink.capture import manifest as manifests
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture, check
 from timesink.capture.running import (
-    Settings,
+    CaptureSettings,
     finish,
     is_python,
     missing_from,
@@ -38,7 +38,7 @@ class TorchOptions:
 def torch(program: Sequence[str], *, steps: int | StepSchedule = 6, out: Path | None = None, **options: Any) -> Capture:
     """Record `steps` steps of a PyTorch program with torch.profiler, one file per rank.
 
-    Options are the fields of `Settings` and of `TorchOptions`, by name.
+    Options are the fields of `CaptureSettings` and of `TorchOptions`, by name.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def torch(program: Sequence[str], *, steps: int | StepSchedule = 6, out: Path | 
     return capture_torch(program, TorchOptions(**chosen), settings)
 
 
-def torch_plan(options: TorchOptions, settings: Settings) -> AgentPlan:
+def torch_plan(options: TorchOptions, settings: CaptureSettings) -> AgentPlan:
     """The agent's orders; steps are timed in the captured process, where no profiler is loaded yet."""
     timed = 0 if settings.unprofiled == "none" else settings.steps.timed
     return AgentPlan(
@@ -65,7 +65,7 @@ def torch_plan(options: TorchOptions, settings: Settings) -> AgentPlan:
     )
 
 
-def capture_torch(program: Sequence[str], options: TorchOptions, settings: Settings) -> Capture:
+def capture_torch(program: Sequence[str], options: TorchOptions, settings: CaptureSettings) -> Capture:
     """One trace per rank, `rank<N>.json.gz`."""
     if not is_python(program):
         raise CaptureError(
@@ -83,12 +83,12 @@ def capture_torch(program: Sequence[str], options: TorchOptions, settings: Setti
 
 def finish_in_process(plan: AgentPlan) -> Capture:
     """The capture that an agent in this process has made."""
-    settings = Settings(Path(plan.folder), plan.steps)
+    settings = CaptureSettings(Path(plan.folder), plan.steps)
     refuse_unrecorded(statuses(settings.out), settings)
     return _checked(plan, settings, manifests.surroundings(sys.argv, ()))
 
 
-def _checked(plan: AgentPlan, settings: Settings, known: dict[str, Any]) -> Capture:
+def _checked(plan: AgentPlan, settings: CaptureSettings, known: dict[str, Any]) -> Capture:
     ranks = statuses(settings.out)
     checked = [check(settings.out / f"rank{rank['rank']}.json.gz") for rank in ranks]
     expected = ["operators"] if plan.whole else ["operators", "steps"]

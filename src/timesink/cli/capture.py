@@ -24,7 +24,7 @@ from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
-    from timesink.capture.running import Settings
+    from timesink.capture.running import CaptureSettings
     from timesink.capture.tools import Tool
 
 app = Commands(
@@ -94,14 +94,14 @@ class Run:
         """The program and its arguments."""
         return self.program or ()
 
-    def settings(self, tool: str, active: int, warm_up: int, **others: Any) -> Settings:
+    def settings(self, tool: str, active: int, warm_up: int, **others: Any) -> CaptureSettings:
         """These options as settings; `others` are further fields. `CaptureError` for numbers that make no sense."""
-        from timesink.capture.running import Settings, default_folder
+        from timesink.capture.running import CaptureSettings, default_folder
         from timesink.capture.schedule import StepSchedule
 
         if absent := [path for path in self.config_file or () if not path.is_file()]:
             raise CaptureError(Fault.REQUEST, f"there is no file {absent[0]}", remedy="check --config-file")
-        return Settings(
+        return CaptureSettings(
             self.out if self.out is not None else default_folder(tool),
             StepSchedule(self.settle, self.timed, warm_up, active),
             whole=self.whole,
@@ -111,7 +111,9 @@ class Run:
             **others,
         )
 
-    def shown(self, settings: Settings, argv: Sequence[str], environment: Mapping[str, str], tool: Tool | None) -> int:
+    def shown(
+        self, settings: CaptureSettings, argv: Sequence[str], environment: Mapping[str, str], tool: Tool | None
+    ) -> int:
         """Print the command that would run, or check that it could; nothing is run."""
         return show_command(argv, environment) if self.print_only else show_check(settings, argv, tool)
 
@@ -305,7 +307,7 @@ def show_command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     return 0
 
 
-def show_check(settings: Settings, argv: Sequence[str], tool: Tool | None = None) -> int:
+def show_check(settings: CaptureSettings, argv: Sequence[str], tool: Tool | None = None) -> int:
     """That nothing stands in the way: the program exists, the tool takes its options, the folder is free."""
     from timesink.capture.running import is_python, ready_folder
 

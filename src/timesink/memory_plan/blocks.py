@@ -7,7 +7,7 @@ operator; a compiler that fuses or reorders operators needs less.
 
 Sizes follow the eager kernels: an amp residual stream is fp32 and every linear casts its input; flash attention saves
 q, k, v, its result and a log-sum-exp; scores of unfused attention are kept in fp32 by softmax; SiLU and its product
-are separate operators. Sequence parallelism cuts what lies between the tensor-parallel regions as well.
+are separate operators. Sequence parallelism cuts what is between the tensor-parallel regions as well.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def in_flight(parallel: Parallel, train: Training) -> int:
 
 
 def _recompute_peak(whole: Tape) -> int:
-    """Full recomputation: the block runs forward again, then back; whichever half needs more, beside its gradient."""
+    """Full recomputation: the block runs forward again, then back; whichever half needs more, with its gradient."""
     gradient = whole.ops[-1].output.size_bytes
     return max(whole.forward_peak_bytes() + gradient, whole.saved_bytes + whole.backward_peak_bytes())
 
@@ -165,7 +165,7 @@ class _Walk:
         return count * self.held.grad_number // self.held.grad_shards
 
     def _standing(self) -> int:
-        """Gradients that stand through forward: views into DDP's buckets, or those of earlier micro-batches."""
+        """Gradients that exist during forward: views into DDP's buckets, or those of earlier micro-batches."""
         spread = self.config.parallel
         views = spread.sharding == "ddp" and spread.gradient_as_bucket_view
         return self._grads(self.held.params.total) if views or self.config.training.micro_batches > 1 else 0

@@ -60,7 +60,7 @@ def _overwrite(data: bytearray, start: int, stop: int) -> int:
 
 
 def _headers(data: bytearray) -> Iterator[tuple[int, int]]:
-    """Where each block's header lies: after the magic and the file's header, before each payload."""
+    """First byte, and one past the last, of each block's header; the block's payload follows it."""
     at = 8 + int.from_bytes(data[4:8], "little")
     while at + 4 <= len(data):
         size = int.from_bytes(data[at : at + 4], "little")

@@ -66,7 +66,7 @@ def _drop_programs(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _learn_people(db: sqlite3.Connection, tables: list[str], cleaner: Cleaner) -> None:
-    """Hosts and users by the settings that name them, to be found wherever else they stand."""
+    """Learn hosts and users from the settings that name them, to find them wherever else they occur."""
     for table in (name for name in _KEPT if name in tables):
         named = db.execute(f"SELECT name, value FROM {table} WHERE value IS NOT NULL").fetchall()
         for name, value in named:
@@ -89,7 +89,7 @@ def _drop_tables(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
 
 
 def _trim_settings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    """Environment, command line, folder, host and user stand among the settings: keep a list, drop the rest."""
+    """Environment, command line, folder, host and user are among the settings: keep a list, drop the rest."""
     for table, kept in _KEPT.items():
         if table in tables:
             names = [name for (name,) in db.execute(f"SELECT DISTINCT name FROM {table}")]

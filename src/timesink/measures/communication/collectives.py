@@ -1,8 +1,7 @@
-"""Collectives of small messages per step and GPU, and how much of them is exposed.
+"""Three patterns of collectives: many small ones, exchanges repeated within a step, and ones that the host waits for.
 
-Steps that exchange the same gradients several times: once per forward pass instead of once per step.
-
-Collectives that the host waits for, and the idle time of the GPU behind them.
+Small collectives cost latency rather than bandwidth. Repeated exchanges are gradients that a step exchanges once per
+forward pass instead of once. An awaited collective leaves the GPU idle: a blocking call waits until it has ended.
 """
 
 from __future__ import annotations
@@ -29,8 +28,12 @@ from timesink.model.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallPart:
-    """One GPU's collectives below a size: `per_step` of them, `p50_ns` their median transfer, `exposed` where nothing
-    hides it; `launch_step_ns` is what the calls that launch them take the host per step."""
+    """One GPU's collectives below a size.
+
+    A step has `per_step` of them, of median transfer `p50_ns`; `exposed` is where no computation hides them,
+    `exposed_step_ns` and `exposed_ratio` how much that is per step and of a step. `launch_step_ns` is the host time of
+    the calls that launch them, per step.
+    """
 
     per_step: float
     p50_ns: float
@@ -42,8 +45,11 @@ class SmallPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallCollectives:
-    """`calls`: rank, device, bytes, start_ns (of the transfer: after the last arrival, where that is known), end_ns,
-    launch_length_ns (of the call that launched it)."""
+    """Collectives of every GPU; `of` selects those of one GPU below a size.
+
+    `calls`: rank, device, bytes, start_ns (of the transfer: after the last arrival, where that is known), end_ns,
+    launch_length_ns (of the call that launched it). `exposed`: see `Job`.
+    """
 
     trace: Trace
     calls: pl.DataFrame
@@ -55,7 +61,7 @@ class SmallCollectives:
         return [(rank, device) for rank, device in self.calls.select("rank", "device").unique().sort("*").rows()]
 
     def of(self, device: Device, below_bytes: int) -> SmallPart:
-        """The part of one GPU."""
+        """Those of one GPU with fewer than `below_bytes` bytes."""
         mine = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
         small = self.calls.filter(mine & (pl.col("bytes") < below_bytes))
         start, end = small["start_ns"].to_numpy(), small["end_ns"].to_numpy()
@@ -76,13 +82,13 @@ class SmallCollectives:
 
 
 def small_collectives(trace: Trace) -> SmallCollectives:
-    """Collectives with the transfer they contain."""
+    """The collectives of a trace with the transfer that each contains and the call that launched it."""
     waits = collective_waits(trace)
     waited = waits.calls.unique(OP_KEY, keep="first").select(*OP_KEY, "wait_ns")
     calls = waits.job.calls.join(waited, on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)
-    begun = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
+    transfer_start = pl.col("start_ns") + pl.col("wait_ns").fill_null(0)
     calls = calls.join(launches_of(trace, calls), on=OP_KEY, how="left", maintain_order="left", nulls_equal=True)
-    calls = calls.select("rank", "device", "bytes", begun.alias("start_ns"), "end_ns", "launch_length_ns")
+    calls = calls.select("rank", "device", "bytes", transfer_start.alias("start_ns"), "end_ns", "launch_length_ns")
     return SmallCollectives(trace, calls, waits.job.exposed)
 
 
@@ -108,11 +114,13 @@ def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
     if not forwards.height:
         return ()
     launched = _launched_reductions(trace)
-    found = []
-    for (rank, device), mine in launched.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+    devices = []
+    for (rank, device), reductions in launched.partition_by(
+        "rank", "device", as_dict=True, maintain_order=True
+    ).items():
         starts = np.sort(forwards.filter(pl.col("rank") == rank)["start_ns"].to_numpy())
         parts = [
-            _early_blocks(mine, starts, begin, end)
+            _early_blocks(reductions, starts, begin, end)
             for begin, end in steps(trace)
             .kept.filter(pl.col("rank") == rank)
             .select("host_start_ns", "host_end_ns")
@@ -124,10 +132,10 @@ def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
         times, early = blocks[0][0], pl.concat([calls for _, calls in blocks])
         exposed = job(trace).exposed.filter((pl.col("rank") == rank) & (pl.col("device") == device))
         step_bytes = float(early["bytes"].sum()) * times / (times - 1) / len(blocks)
-        found.append(
+        devices.append(
             RepeatedExchange((int(rank), int(device)), times, step_bytes, Intervals.of(exposed) & Intervals.of(early))
         )
-    return tuple(sorted(found, key=lambda part: part.device))
+    return tuple(sorted(devices, key=lambda part: part.device))
 
 
 def _forwards(trace: Trace) -> pl.DataFrame:
@@ -162,7 +170,7 @@ def _early_blocks(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AwaitedCollectives:
-    """One GPU: `count` blocking calls, most of them `call`, each with idle time behind a collective."""
+    """One GPU: `count` blocking calls, most of them `call`, each with `idle` time after a collective ended."""
 
     device: Device
     count: int
@@ -175,22 +183,22 @@ def awaited_collectives(trace: Trace) -> tuple[AwaitedCollectives, ...]:
     waits = synchronisations(trace)
     lines = device_timeline(trace).by_device
     names = waits.calls.select("call", "name")
-    found = []
-    for key, part in waits.drains.partition_by("rank", "device", as_dict=True).items():
+    devices = []
+    for key, drains in waits.drains.partition_by("rank", "device", as_dict=True).items():
         device = (int(key[0]), int(key[1]))
         ends = lines[device].communication.end_ns
-        start = part["start_ns"].to_numpy()
-        place = np.minimum(np.searchsorted(ends, start), max(ends.size - 1, 0))
-        behind = ends[place] == start if ends.size else np.zeros(start.size, bool)
-        mine = part.filter(pl.Series(behind))
-        if not mine.height:
+        start = drains["start_ns"].to_numpy()
+        position = np.minimum(np.searchsorted(ends, start), max(ends.size - 1, 0))
+        after_collective = ends[position] == start if ends.size else np.zeros(start.size, bool)
+        awaited = drains.filter(pl.Series(after_collective))
+        if not awaited.height:
             continue
         called = (
-            mine.join(names, on="call", how="left")["name"]
+            awaited.join(names, on="call", how="left")["name"]
             .value_counts()
             .sort("count", "name", descending=[True, False])
         )
-        found.append(
-            AwaitedCollectives(device, int(mine["call"].n_unique()), str(called["name"][0]), Intervals.of(mine))
+        devices.append(
+            AwaitedCollectives(device, int(awaited["call"].n_unique()), str(called["name"][0]), Intervals.of(awaited))
         )
-    return tuple(sorted(found, key=lambda part: part.device))
+    return tuple(sorted(devices, key=lambda drains: drains.device))

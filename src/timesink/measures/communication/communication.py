@@ -1,6 +1,6 @@
-"""Communication kernels of each GPU: how long, how much of it computation hides.
+"""Communication kernels of each GPU: how long they run, how much of it computation hides, and what they slow down.
 
-How much longer the same kernel takes while communication runs beside it.
+Contention is measured on kernels that ran both during communication and without: how much longer they took during it.
 """
 
 from __future__ import annotations
@@ -90,10 +90,11 @@ def communication(trace: Trace) -> Communication:
     )
 
 
-# A launch shape says little by itself: only kernels whose free runs agree this well are compared.
+# A launch shape says little by itself: only kernels whose free runs agree this well (p90 / p10) are compared, and only
+# with at least so many runs of each kind.
 _SPREAD: Final = 1.25
 _INSTANCES: Final = 3
-# Counted as beside communication from this share of its time; as free below the other.
+# A run counts as beside communication from the first share of its time on, and as free up to the second.
 _BESIDE, _FREE = 0.5, 0.02
 _SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
@@ -115,18 +116,18 @@ def contention(trace: Trace) -> Contention:
     """Compare each kernel's runs beside communication with its free runs."""
     ops = trace.get(DEVICE_OPS)
     shape = ["rank", "device", "name", *_SHAPE]
-    known = (op_class(ops) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
-    beside = np.zeros(ops.height, np.bool_)  # on devices that communicate at all
+    compared = (op_class(ops) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
+    communicates = np.zeros(ops.height, np.bool_)  # on devices that communicate at all
     for (rank, device), first, last in key_slices(ops, ("rank", "device")):
-        beside[first:last] = len(device_timeline(trace)[rank, device].communication) > 0
-    known &= pl.Series(beside)
-    kernels = ops.select(*shape, "start_ns", "end_ns").filter(known)
+        communicates[first:last] = len(device_timeline(trace)[rank, device].communication) > 0
+    compared &= pl.Series(communicates)
+    kernels = ops.select(*shape, "start_ns", "end_ns").filter(compared)
     kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length_ns"))
     parts = [kernels.clear().with_columns(pl.lit(0, pl.Int64).alias("covered_ns"))]
-    for (rank, device), mine in kernels.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+    for (rank, device), own in kernels.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
         talking = device_timeline(trace)[rank, device].communication
-        covered = talking.covered_ns(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-        parts.append(mine.with_columns(pl.Series("covered_ns", covered)))
+        covered = talking.covered_ns(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+        parts.append(own.with_columns(pl.Series("covered_ns", covered)))
     share = pl.col("covered_ns") / pl.col("length_ns")
     length = pl.col("length_ns")
     runs = (

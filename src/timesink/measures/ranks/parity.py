@@ -51,8 +51,8 @@ def parity_facts(trace: Trace) -> pl.DataFrame:
     ops = trace.get(DEVICE_OPS)
     replays = ops.group_by("rank").agg(pl.col("graph_id").is_not_null().any().alias("graphs")).sort("rank")
     rows += [(rank, "CUDA graphs", "used" if used else "not used") for rank, used in replays.rows()]
-    said = trace.get(SETTINGS).filter(~pl.col("name").is_in(OF_ONE_RANK))
-    rows += said.select("rank", "name", "value").rows()
+    settings = trace.get(SETTINGS).filter(~pl.col("name").is_in(OF_ONE_RANK))
+    rows += settings.select("rank", "name", "value").rows()
     rows += _compilation(trace) + _shapes(trace)
     return pl.DataFrame(sorted(set(rows)), schema=PARITY, orient="row")
 
@@ -62,9 +62,9 @@ def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
     tables = [trace[table] for table in (HOST_OPS, RANGES) if table in trace]
     if HOST_OPS not in trace:
         return []
-    found = {rank for table in tables for rank in table.filter(matches(table["name"], _COMPILED))["rank"].unique()}
+    compiled = {rank for table in tables for rank in table.filter(matches(table["name"], _COMPILED))["rank"].unique()}
     ranks = trace[HOST_OPS]["rank"].unique().sort().to_list()
-    return [(rank, "torch.compile", "used" if rank in found else "not used") for rank in ranks]
+    return [(rank, "torch.compile", "used" if rank in compiled else "not used") for rank in ranks]
 
 
 def _shapes(trace: Trace) -> list[tuple[int, str, str]]:
@@ -79,14 +79,14 @@ def _shapes(trace: Trace) -> list[tuple[int, str, str]]:
 
 def differences(facts: pl.DataFrame) -> tuple[Difference, ...]:
     """Facts with more than one value among the ranks that state them, by name."""
-    found = []
+    differing = []
     for fact, part in sorted(facts.partition_by("fact", as_dict=True).items()):
         if part["value"].n_unique() > 1:
             by_value = part.group_by("value").agg(pl.col("rank").unique().sort())
             values = [(value, tuple(ranks)) for value, ranks in by_value.rows()]
             values.sort(key=lambda entry: (-len(entry[1]), entry[1], entry[0]))
-            found.append(Difference(str(fact[0]), tuple(values)))
-    return tuple(found)
+            differing.append(Difference(str(fact[0]), tuple(values)))
+    return tuple(differing)
 
 
 def ranks_text(ranks: tuple[int, ...], most: int = 6) -> str:

@@ -64,11 +64,7 @@ PLACES = {
     "next": ("kernels", "next_command"),
     "open": ("export", "open_command"),
     "explain": ("rules", "explain"),
-    "verify": ("verify.verify", "command"),
-    "calibrate": ("verify.verify", "calibrate"),
-    "gate": ("verify.gate", "command"),
-    "baseline": ("verify.baseline", "command"),
-    "ledger": ("verify.ledger", "command"),
+    "calibrate": ("verify", "calibrate"),
 }
 
 EXIT_CODES = (

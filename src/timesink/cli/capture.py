@@ -1,7 +1,7 @@
 """`timesink capture`: run a program under the right profiler, with the right flags.
 
-`torch`, `nsys` and `ncu` share the options of `Run`. What a capture shows is at the end: its files and figures, or the
-command that it would run, or whether it could.
+`torch`, `nsys` and `ncu` share the options of `CaptureRun`. What a capture shows is at the end: its files and figures,
+or the command that it would run, or whether it could.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Memory = Annotated[bool, typer.Option("--memory", help="Record allocations and m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class CaptureRun:
     """How a program is run under a profiler, whichever it is."""
 
     program: Program = None
@@ -127,7 +127,7 @@ def torch(
     shapes: Annotated[bool, typer.Option("--shapes/--no-shapes", help="Record shapes of operands.")] = True,
     auto_ranges: AutoRanges = False,
     *,
-    run: Run,
+    run: CaptureRun,
 ) -> int:
     """Which operator, which line: PyTorch's own profiler, one trace per rank, no change to the script.
 
@@ -174,7 +174,7 @@ def nsys(
     ] = False,
     tool: Annotated[Path | None, typer.Option("--nsys", metavar="PATH", help="This nsys.", show_default=False)] = None,
     *,
-    run: Run,
+    run: CaptureRun,
     record: NsysRecord,
 ) -> int:
     """Where the gaps are: Nsight Systems, any program, all processes in one report.
@@ -247,7 +247,7 @@ def ncu(
     unprofiled: Unprofiled = "none",
     tool: Annotated[Path | None, typer.Option("--ncu", metavar="PATH", help="This ncu.", show_default=False)] = None,
     *,
-    run: Run,
+    run: CaptureRun,
     record: NcuRecord,
 ) -> int:
     """Why one kernel is slow: Nsight Compute replays the kernels of a step of rank 0 and reads their counters.

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import options
-from timesink.cli.output import sink, working
+from timesink.cli.options import NoCache
+from timesink.cli.output import working
 from timesink.cli.reading import read_traces
-from timesink.cli.verify import setup as given
-from timesink.cli.verify.gate import Files, write
-from timesink.cli.verify.setup import share
+from timesink.cli.runs import CodeQuality, GateOutput, Threshold, share
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,18 +45,13 @@ def command(
     after: Side,
     calibration: CalibrationFile = None,
     assume_run_sd: AssumedSd = None,
-    threshold: given.Threshold = "2%",
+    threshold: Threshold = "2%",
     allow_env_diff: Allow = None,
     no_findings: NoFindings = False,
-    form: given.Form = None,
-    output: options.OutputFile = None,
-    junit_xml: given.Junit = None,
-    gitlab_codequality: given.CodeQuality = None,
-    comment: given.Comment = None,
-    no_cache: options.NoCache = False,
-    strict: given.Strict = False,
-    exit_zero: options.ExitZero = False,
-    no_color: options.NoColor = False,
+    gitlab_codequality: CodeQuality = None,
+    no_cache: NoCache = False,
+    *,
+    writing: GateOutput,
 ) -> int:
     """Say what moved between two captures, and why.
 
@@ -67,7 +60,7 @@ def command(
     """
     from timesink.verify.calibration import RunDeviation, read
 
-    target = sink(form, output, no_color, (before, after))
+    target = writing.sink((before, after))
     if calibration and assume_run_sd:
         raise UsageError(
             "the deviation is measured or assumed", remedy="give --calibration or --assume-run-sd, not both"
@@ -92,8 +85,7 @@ def command(
             facts=capture_facts((before, after), traces),
             allowed=allow_env_diff or (),
         )
-    files = Files(junit_xml, None, gitlab_codequality, comment)
-    return write(result, target, files, strict=strict, exit_zero=exit_zero)
+    return writing.write(result, target, code_quality=gitlab_codequality)
 
 
 def _diagnoses(traces: tuple[Trace, Trace]) -> tuple[Diagnosis, Diagnosis]:

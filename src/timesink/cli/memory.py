@@ -69,7 +69,7 @@ def show(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PlanSettings:
     """What replaces the settings of a configuration; None leaves one as the file or the default has it."""
 
     batch: Annotated[int | None, typer.Option("--batch", min=1, help="Sequences per rank and micro-batch.")] = None
@@ -123,7 +123,7 @@ def plan(
         Path | None, typer.Option("--against", metavar="SNAPSHOT", help="Compare with this run.", show_default=False)
     ] = None,
     *,
-    settings: Settings,
+    settings: PlanSettings,
     writing: PageOutput,
 ) -> int:
     """Plan the memory of one rank: every term with its formula, what fits, and which change frees most.

@@ -61,17 +61,23 @@ def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Commands(typer.Typer):
-    """A group of commands, each of which may take groups of options."""
+    """A group of commands, each of which may take groups of options. What is decorated stays as it is."""
 
     def command(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
-        """Register a command; what is decorated stays as it is."""
-        register = super().command(*names, **settings)
+        """Register a command."""
+        return _registering(super().command(*names, **settings))
 
-        def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-            register(ungrouped(command))
-            return command
+    def callback(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
+        """Register what the group does before a command of its, or without one."""
+        return _registering(super().callback(*names, **settings))
 
-        return decorated
+
+def _registering(register: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decorated(command: Any) -> Any:
+        register(ungrouped(command))
+        return command
+
+    return decorated
 
 
 TRACES = "Traces: PyTorch profiler JSON, Nsight Systems reports or exports; a folder stands for the traces in it."

@@ -27,7 +27,7 @@ from timesink.verify.limits import (
     HISTORY_PERMUTATIONS,
     STEP_THRESHOLD,
 )
-from timesink.verify.outcomes import ChangeVerdict, Effect, Outcome, Reason, inconclusive
+from timesink.verify.outcomes import ChangeVerdict, Effect, GateResult, GateRow, Outcome, Reason, inconclusive
 from timesink.verify.statistics import lag1_correlation
 
 _SEED = 20_261_120
@@ -155,3 +155,12 @@ def read_history(path: Path) -> list[float]:
             raise UsageError(f"{path} line {place} has no number at 'mean'", remedy="remove or mend that line")
         means.append(_finite(mean, f"{path} line {place}"))
     return means
+
+
+def gate_history(path: Path, suite: str, threshold_ratio: float) -> GateResult:
+    """Whether the trunk changed for good, by the run means of a history file; an alert that fails nothing."""
+    means = read_history(path)
+    verdict, change = judge_history(means, threshold_ratio)
+    before = means[-1] / verdict.effect.ratio if verdict.effect and means else None
+    row = GateRow("step time (mean)", "s", before if change else None, means[-1] if change else None, verdict)
+    return GateResult(suite, "trunk history", (row,), notes=(f"{len(means)} points in {path.name}",))

@@ -6,13 +6,17 @@ The same-job A/B (`experiment`) is the better gate where the old build can be ru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import date
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from itertools import count
+from pathlib import Path
 
 import numpy as np
 
-from timesink.verify.baseline import Baseline, Unusable
+from timesink.verify.baseline import Baseline, Unusable, find
+from timesink.verify.counters import Counter, gate_counters
+from timesink.verify.environment import differences, environment
 from timesink.verify.limits import (
     BASELINE_AGE,
     BASELINE_LEVEL,
@@ -21,7 +25,9 @@ from timesink.verify.limits import (
     STEP_THRESHOLD,
     UNSTEADY_RUNS,
 )
-from timesink.verify.outcomes import ChangeVerdict, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
+from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
+from timesink.verify.processes import Command
+from timesink.verify.runs import Launcher
 from timesink.verify.statistics import interval_verdict, t_interval
 
 _STEP_TIME = "step time (mean)"
@@ -110,3 +116,48 @@ def _of_runs(
             threshold_ratio, Reason.FOREIGN_PROCESS, f"shared with {foreign[0].foreign[0]}", "take the GPU for yourself"
         )
     return against_baseline(stored, [row.mean_s for row in rows], threshold_ratio, canary_ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGate:
+    """A program held against the baseline of its suite in this environment; ratios as the options state them."""
+
+    root: Path
+    suite: str
+    threshold_ratio: float
+    share_tolerance: float
+    canary_ratio: float | None
+
+    def run(
+        self,
+        command: Command,
+        workload: str,
+        launcher: Launcher,
+        measured: Mapping[str, Counter],
+        *,
+        allowed: Sequence[str],
+        progress: Callable[[str], None],
+    ) -> GateResult:
+        """Make the runs that the baseline calls for and compare the step time and the counters.
+
+        The hard facts of the environment that are `allowed` may differ from the baseline's.
+        """
+        here = environment(command)
+        stored = find(self.root, self.suite, here, workload, allowed)
+        kept = stored.counters if isinstance(stored, Baseline) else {}
+        differing = differences(stored.environment, here.hard) if isinstance(stored, Baseline) else stored.differences
+        numbers = count(2)
+
+        def make_runs() -> list[RunRow]:
+            rows = [launcher.launch("after", next(numbers)) for _ in range(int(BASELINE_NEW_RUNS.default))]
+            for row in rows:
+                progress(f"run {row.number}: {row.mean_s * 1e3:.4g} ms per step")
+            return rows
+
+        if isinstance(stored, Baseline):
+            launcher.launch("after", 1)  # warms disks and caches; not counted
+        today = datetime.now(UTC).date()
+        first, runs = gate_step_time(stored, make_runs, today, self.threshold_ratio, self.canary_ratio)
+        notes = (launcher.watch.remark,) if launcher.watch.remark else ()
+        rows = gate_counters(kept, measured, share_tolerance=self.share_tolerance) if kept or measured else []
+        return GateResult(self.suite, "stored baseline", (first, *rows), differing, runs=runs, notes=notes)

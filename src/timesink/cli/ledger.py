@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import memory, options
+from timesink.cli import memory
+from timesink.cli.options import Commands, PageOutput
 from timesink.cli.output import sink
-from timesink.cli.verify import setup as given
+from timesink.cli.runs import Root
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
-    from timesink.verify.ledger import Entry, Gain
-    from timesink.views.page import Page
+    from timesink.verify.ledger import Gain
 
-app = options.Commands(help="Keep predictions and what became of them.", rich_markup_mode=None)
+app = Commands(help="Keep predictions and what became of them.", rich_markup_mode=None)
 
 Predicted = Annotated[
     str | None,
@@ -35,18 +35,18 @@ Change = Annotated[str, typer.Option("--change", metavar="TEXT", help="The commi
 @app.callback(invoke_without_command=True)
 def list_entries(
     context: typer.Context,
-    root: given.Root = Path(".timesink"),
-    form: given.Form = None,
-    output: options.OutputFile = None,
-    no_color: options.NoColor = False,
+    root: Root = Path(".timesink"),
+    *,
+    writing: PageOutput,
 ) -> int | None:
     """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
     if context.invoked_subcommand is not None:
         context.obj = root
         return None
     from timesink.verify import ledger
+    from timesink.views.verify import ledger_page
 
-    sink(form, output, no_color).show(_page(ledger.read(root / "ledger.jsonl")))
+    writing.sink().show(ledger_page(ledger.read(root / "ledger.jsonl")))
     return 0
 
 
@@ -85,7 +85,9 @@ def close(
         raise UsageError(f"{outcome!r} is no outcome", remedy=f"choose one of: {', '.join(Outcome)}")
     path = context.obj / "ledger.jsonl"
     entry = ledger.close(path, number, Outcome(outcome), _gain(measured), note, change)
-    sink(None, None, True).show(_page([entry]))
+    from timesink.views.verify import ledger_page
+
+    sink(None, None, True).show(ledger_page([entry]))
     return 0
 
 
@@ -104,39 +106,3 @@ def _gain(text: str | None) -> Gain | None:
     except ValueError:
         raise UsageError(f"{text!r} is no gain", remedy="write three numbers: low,value,high") from None
     return Gain(value, low, high)
-
-
-def _page(entries: list[Entry]) -> Page:
-    from timesink.verify.ledger import track_record
-    from timesink.views.page import Column, Page, Sheet
-
-    columns = (
-        Column("number", "no.", "1"),
-        Column("opened", "opened"),
-        Column("hypothesis", "hypothesis"),
-        Column("finding", "finding", is_name=True),
-        Column("predicted_ms", "predicted", "ms"),
-        Column("outcome", "outcome"),
-        Column("measured_ms", "measured", "ms"),
-        Column("error_ms", "error", "ms"),
-        Column("within", "as predicted"),
-    )
-    rows = tuple(
-        (
-            entry.number,
-            entry.opened[:10],
-            entry.hypothesis,
-            entry.finding,
-            entry.predicted.value_ms if entry.predicted else None,
-            str(entry.outcome) if entry.outcome else "open",
-            entry.measured.value_ms if entry.measured else None,
-            entry.error_ms,
-            entry.within,
-        )
-        for entry in entries
-    )
-    found = track_record(entries)
-    note = f"{found.within} of {found.compared} measured gains lie in their predicted interval"
-    if found.median_ratio is not None:
-        note += f"; measured over predicted: {found.median_ratio:.2f} (median)"
-    return Page("Ledger", (Sheet("entries", "Entries", columns, rows, note if found.compared else ""),))

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink import __version__
-from timesink.cli import options
+from timesink.cli.options import Commands, OutputFile, PageOutput
 from timesink.cli.output import sink, tell
-from timesink.cli.verify import setup as given
-from timesink.cli.verify.gate import counters
-from timesink.cli.verify.setup import facts, one_command, session, step_source
+from timesink.cli.runs import Program, Root, RunSession, StepTimeOptions, Suite, WorkFacts, counters, one_command
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
     from timesink.verify.baseline import Baseline
 
-app = options.Commands(
+app = Commands(
     help="Keep baselines: run summaries of the trunk, committed beside the code.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -50,48 +48,44 @@ Captured = Annotated[
 @app.command("update")
 def update(
     reason: Why,
-    program: given.Program = None,
+    program: Program = None,
     runs: Runs = 10,
     fresh: Fresh = False,
     sha: Sha = "",
     metrics: Metrics = None,
     capture: Captured = None,
-    step_pattern: given.StepPattern = None,
-    receipt_pattern: given.ReceiptPattern = None,
-    steps_json: given.StepsJson = None,
-    config_file: given.ConfigFiles = None,
-    fact: given.Facts = None,
-    timeout: given.Timeout = 1800,
-    keep: given.Keep = None,
-    suite: given.Suite = "default",
-    root: given.Root = Path(".timesink"),
-    output: options.OutputFile = None,
+    suite: Suite = "default",
+    root: Root = Path(".timesink"),
+    output: OutputFile = None,
+    *,
+    times: StepTimeOptions,
+    work: WorkFacts,
+    session: RunSession,
 ) -> int:
     """Run the program, add its runs to the baseline of this environment, and show the difference."""
     from timesink.verify import baseline as baselines
     from timesink.verify.baseline import updated
-    from timesink.verify.environment import environment, workload
+    from timesink.verify.environment import environment
 
     if not reason.strip():
         raise UsageError("an update needs a reason", remedy="say why with --reason")
     if runs < 1:
         raise UsageError(f"{runs} runs add nothing", remedy="make at least 1, better 10")
-    command = one_command(program or ())
+    command = one_command(program)
     here = environment(command)
-    work = workload(command, config_file or (), facts(fact or ()))
+    workload = work.workload(command)
     path = baselines.location(root, suite, here)
     old = stored(path, fresh)
-    source = step_source(step_pattern, receipt_pattern, steps_json)
-    with session({"before": command, "after": command}, source, timeout, keep) as made:
+    with session.launcher({"before": command, "after": command}, times.source()) as launcher:
         rows = []
         for number in range(1, runs + 2):
-            row = made.launch("before", number)
+            row = launcher.launch("before", number)
             tell(f"run {number} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step")
             rows.append(row)
     now = datetime.now(UTC)
-    blank = baselines.Baseline(suite, here.hard, work, ())
-    start = blank if old is None or fresh else replace(old, workload=work)
-    if old is not None and old.workload != work and not fresh:
+    blank = baselines.Baseline(suite, here.hard, workload, ())
+    start = blank if old is None or fresh else replace(old, workload=workload)
+    if old is not None and old.workload != workload and not fresh:
         raise UsageError("the baseline timed other work", remedy="start it anew with --replace")
     kept = replace(start, updates=old.updates if old else ())
     new = updated(
@@ -122,37 +116,11 @@ def stored(path: Path, fresh: bool) -> Baseline | None:
 
 
 @app.command("show")
-def show(
-    suite: given.Suite = "default",
-    root: given.Root = Path(".timesink"),
-    form: given.Form = None,
-    output: options.OutputFile = None,
-    no_color: options.NoColor = False,
-) -> int:
+def show(suite: Suite = "default", root: Root = Path(".timesink"), *, writing: PageOutput) -> int:
     """List the stored baselines of a suite."""
     from timesink.verify import baseline as baselines
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.verify import baselines_page
 
-    found = [(path, baselines.read(path)) for path in sorted((root / "baselines" / suite).glob("*.json"))]
-    columns = (
-        Column("file", "file", is_name=True),
-        Column("gpu", "GPU"),
-        Column("runs", "runs", "1"),
-        Column("newest", "newest run"),
-        Column("counters", "counters", "1"),
-        Column("reason", "last reason"),
-    )
-    rows = tuple(
-        (
-            str(path),
-            one.environment.get("gpu", ""),
-            len(one.runs),
-            str(one.last_run or ""),
-            len(one.counters),
-            one.updates[-1][1] if one.updates else "",
-        )
-        for path, one in found
-    )
-    page = Page(f"Baselines of suite {suite}", (Sheet("baselines", "Baselines", columns, rows),))
-    sink(form, output, no_color).show(page)
+    paths = sorted((root / "baselines" / suite).glob("*.json"))
+    writing.sink().show(baselines_page(suite, [(path, baselines.read(path)) for path in paths]))
     return 0

@@ -1,0 +1,157 @@
+"""`timesink gate`: is this change allowed in?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timesink.cli.output import tell
+from timesink.cli.runs import (
+    CodeQuality,
+    GateOutput,
+    Looks,
+    OpenMetrics,
+    Root,
+    RunSession,
+    Sides,
+    StepTimeOptions,
+    Suite,
+    WorkFacts,
+    counters,
+    one_command,
+    share,
+)
+from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedCounters:
+    """Counters that are gated besides the step time."""
+
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics",
+            metavar="FILE",
+            help="Counters to gate, as JSON: {name: {value, unit, how, better}}.",
+            show_default=False,
+        ),
+    ] = None
+    metrics_before: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics-before", metavar="FILE", help="The same file from the unchanged program.", show_default=False
+        ),
+    ] = None
+    capture: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--capture",
+            metavar="TRACE",
+            help="A profile of the changed program, or a log of its compiler (repeatable): "
+            "shares and counts are gated.",
+            show_default=False,
+        ),
+    ] = None
+    capture_before: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--capture-before", metavar="TRACE", help="The same of the unchanged program.", show_default=False
+        ),
+    ] = None
+    share_tolerance: Annotated[
+        str, typer.Option("--share-tolerance", metavar="SHARE", help="Shares may differ by this, in points.")
+    ] = "2%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBaseline:
+    """The stored baseline that a program is held against."""
+
+    suite: Suite = "default"
+    root: Root = Path(".timesink")
+    allow_env_diff: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-env-diff", metavar="KEY", help="This hard fact may differ from the baseline's.", show_default=False
+        ),
+    ] = None
+    canary: Annotated[
+        float | None,
+        typer.Option(
+            "--canary", metavar="RATIO", help="Time of a frozen reference program today over then.", show_default=False
+        ),
+    ] = None
+
+
+def command(
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help='Look for a lasting change in these run means (JSON lines with "mean").',
+            show_default=False,
+        ),
+    ] = None,
+    artefact: Annotated[
+        str, typer.Option("--artefact", metavar="URL", help="Link to the full report, shown in every format.")
+    ] = "",
+    openmetrics: OpenMetrics = None,
+    gitlab_codequality: CodeQuality = None,
+    *,
+    sides: Sides,
+    measured: GatedCounters,
+    times: StepTimeOptions,
+    looks: Looks,
+    work: WorkFacts,
+    session: RunSession,
+    stored: StoredBaseline,
+    writing: GateOutput,
+) -> int:
+    """Fail where a change makes the program slower, and only then.
+
+    With --before and --after (or --toggle) both builds run here, in turns: the best gate. With a program after -- it is
+    held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for.
+
+    Exits with 0: nothing over the gate; 1: slower; 2: wrong request; 3: nothing can be said (with --strict); 4: the
+    comparison is invalid (no baseline, another machine, other work, another result); 5: a program failed.
+    """
+    target = writing.sink()
+    source = times.source()
+    new = counters(measured.metrics, measured.capture)
+    if history is not None:
+        from timesink.verify.changepoint import gate_history
+
+        if sides.are_two or sides.program:
+            raise UsageError("--history runs nothing", remedy="leave the commands out, or leave --history out")
+        result = gate_history(history, stored.suite, share(looks.threshold))
+    elif sides.are_two:
+        from timesink.verify.counters import gate_counters
+        from timesink.verify.experiment import to_result, verify
+
+        with session.launcher(sides.commands(), source) as launcher:
+            verification = verify(looks.plan(), launcher.launch, tell)
+            remark = launcher.watch.remark
+        old = counters(measured.metrics_before, measured.capture_before)
+        rows = gate_counters(old, new, share_tolerance=share(measured.share_tolerance))
+        result = to_result(verification, stored.suite)
+        notes = (*result.notes, *((remark,) if remark else ()))
+        result = replace(result, rows=(*result.rows, *rows), notes=notes)
+    else:
+        from timesink.verify.gate import StoredGate
+
+        tolerance = share(measured.share_tolerance)
+        gate = StoredGate(stored.root, stored.suite, share(looks.threshold), tolerance, stored.canary)
+        program = one_command(sides.program)
+        with session.launcher({"before": program, "after": program}, source) as launcher:
+            workload = work.workload(program)
+            result = gate.run(program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=tell)
+    result = replace(result, artefact=artefact)
+    return writing.write(result, target, open_metrics=openmetrics, code_quality=gitlab_codequality)

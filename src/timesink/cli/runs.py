@@ -1,0 +1,312 @@
+"""Options of the commands that run programs and compare the runs, and what they become.
+
+Each group of options makes what the package `verify` takes: commands, a source of step times, a plan, a session with a
+folder of its own and a watch on the GPU, and the reports of a gate.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timesink.cli.options import ExitZero, PageOutput, format_option
+from timesink.cli.output import Sink
+from timesink.cli.reading import read_traces
+from timesink.errors import UsageError
+from timesink.render.formats import Format
+
+if TYPE_CHECKING:
+    from timesink.verify.counters import Counter
+    from timesink.verify.experiment import ExperimentPlan
+    from timesink.verify.outcomes import GateResult
+    from timesink.verify.processes import Command
+    from timesink.verify.runs import Launcher, Side, StepSource
+
+Program = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- CMD...", help="The program and its arguments; no shell runs.", show_default=False),
+]
+Threshold = Annotated[
+    str, typer.Option("--threshold", metavar="SHARE", help="Changes of step time under this do not matter.")
+]
+Suite = Annotated[str, typer.Option("--suite", metavar="NAME", help="Name of what is compared, in reports and files.")]
+Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Where baselines, calibrations and the ledger lie.")]
+OpenMetrics = Annotated[
+    Path | None, typer.Option("--openmetrics", metavar="FILE", help="Also as OpenMetrics text.", show_default=False)
+]
+CodeQuality = Annotated[
+    Path | None,
+    typer.Option("--gitlab-codequality", metavar="FILE", help="Also as GitLab Code Quality.", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The programs that are compared: two commands, or one with a variable toggled."""
+
+    program: Program = None
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before", metavar="CMD", help="The unchanged program, as one quoted command.", show_default=False
+        ),
+    ] = None
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="CMD", help="The changed program, as one quoted command.", show_default=False),
+    ] = None
+    toggle: Annotated[
+        str | None,
+        typer.Option(
+            "--toggle", metavar="NAME=A/B", help="The change is this variable: A before, B after.", show_default=False
+        ),
+    ] = None
+
+    @property
+    def are_two(self) -> bool:
+        """Whether two sides are asked for, rightly or wrongly."""
+        return bool(self.before or self.after or self.toggle)
+
+    def commands(self) -> Mapping[Side, Command]:
+        """The two sides. `UsageError` where the options do not name two."""
+        from timesink.verify.processes import Command
+
+        if self.toggle is None:
+            if not (self.before and self.after) or self.program:
+                raise UsageError(
+                    "two sides are needed",
+                    remedy="give --before 'CMD' and --after 'CMD', or --toggle NAME=A/B -- CMD...",
+                )
+            return {"before": Command.parse(self.before), "after": Command.parse(self.after)}
+        name, equals, values = self.toggle.partition("=")
+        old, slash, new = values.partition("/")
+        if not (name and equals and slash) or self.before or self.after:
+            raise UsageError(
+                f"{self.toggle!r} toggles nothing",
+                remedy="write --toggle NAME=A/B -- CMD..., without --before and --after",
+            )
+        both = one_command(self.program)
+        return {"before": both.with_environment(**{name: old}), "after": both.with_environment(**{name: new})}
+
+
+def one_command(program: Sequence[str] | None) -> Command:
+    """The program after `--`."""
+    from timesink.verify.processes import Command
+
+    if not program:
+        raise UsageError("no program to run", remedy="write it after --, such as: -- python train.py")
+    return Command(tuple(program))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeOptions:
+    """Where the times of steps are read; without an option the program calls timesink.step()."""
+
+    step_pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--step-pattern",
+            metavar="REGEX",
+            help="Read step times from the output; a group (?P<ms>...) (or s, us, ns) holds value and unit.",
+            show_default=False,
+        ),
+    ] = None
+    receipt_pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--receipt-pattern",
+            metavar="REGEX",
+            help="With --step-pattern: what each run computed (a loss, a checksum); its last match must agree.",
+            show_default=False,
+        ),
+    ] = None
+    steps_json: Annotated[
+        str | None,
+        typer.Option(
+            "--steps-json",
+            metavar="FILE[:KEY]",
+            help="Read step times from a JSON file that every run writes; a key ending in _ms, _us, _ns says the unit.",
+            show_default=False,
+        ),
+    ] = None
+
+    def source(self) -> StepSource:
+        """The source of step times that the options describe."""
+        from timesink.verify.runs import JsonFile, OutputPattern, StepsFile
+
+        if self.step_pattern and self.steps_json:
+            raise UsageError("step times come from one place", remedy="give --step-pattern or --steps-json, not both")
+        if self.receipt_pattern and not self.step_pattern:
+            raise UsageError(
+                "--receipt-pattern goes with --step-pattern", remedy="pass receipt= to timesink.step() instead"
+            )
+        if self.step_pattern:
+            return OutputPattern.parse(self.step_pattern, self.receipt_pattern)
+        if self.steps_json:
+            path, _, key = self.steps_json.partition(":")
+            return JsonFile(Path(path), key)
+        return StepsFile()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """When the pairs of runs are looked at, and which change matters."""
+
+    threshold: Threshold = "2%"
+    pairs: Annotated[str, typer.Option("--pairs", metavar="N,N,...", help="Numbers of pairs after which to look.")] = (
+        "6,12,18"
+    )
+    receipt_tolerance: Annotated[
+        str, typer.Option("--receipt-tolerance", metavar="SHARE", help="Receipts that are numbers may differ by this.")
+    ] = "0"
+
+    def plan(self) -> ExperimentPlan:
+        """The plan that the options describe."""
+        from timesink.verify.experiment import ExperimentPlan
+
+        try:
+            pairs = tuple(int(part) for part in self.pairs.split(","))
+        except ValueError:
+            raise UsageError(f"{self.pairs!r} are no numbers of pairs", remedy="write them as 6,12,18") from None
+        return ExperimentPlan(
+            threshold_ratio=share(self.threshold), looks=pairs, receipt_tolerance_ratio=share(self.receipt_tolerance)
+        )
+
+
+def share(text: str) -> float:
+    """The ratio that a text such as ``2%`` or ``0.02`` means. `UsageError` unless it is at least 0 and below 1."""
+    try:
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"{text!r} is no share", remedy="write it as 2% or 0.02")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkFacts:
+    """What the program does, so far as its command line does not say it."""
+
+    config_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config-file",
+            metavar="FILE",
+            help="A file that is part of the work; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
+    fact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fact",
+            metavar="NAME=VALUE",
+            help="A fact of the work (shape, world size); may be repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+    def workload(self, command: Command) -> str:
+        """The key under which runs of the same work are kept."""
+        from timesink.verify.environment import workload
+
+        pairs = [text.partition("=") for text in self.fact or ()]
+        if wrong := ["".join(parts) for parts in pairs if not (parts[0] and parts[1])]:
+            raise UsageError(f"{wrong[0]!r} is no fact", remedy="write it as NAME=VALUE")
+        return workload(command, self.config_file or (), {name: value for name, _, value in pairs})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSession:
+    """How long a run may take, and where its output is kept."""
+
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="Longest a single run may take, in seconds.")
+    ] = 1800
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep", metavar="DIR", help="Keep every run's output and steps in this folder.", show_default=False
+        ),
+    ] = None
+
+    @contextmanager
+    def launcher(self, commands: Mapping[Side, Command], source: StepSource) -> Iterator[Launcher]:
+        """A launcher with a folder of its own, the GPU watched meanwhile. The folder goes unless it is to be kept."""
+        from timesink.verify.gpu_watch import GpuWatch, visible_devices
+        from timesink.verify.runs import Launcher
+
+        with ExitStack() as stack:
+            if self.keep is None:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timesink-")))
+            else:
+                self.keep.mkdir(parents=True, exist_ok=True)
+                folder = Path(tempfile.mkdtemp(prefix="session-", dir=self.keep))
+            watch = stack.enter_context(GpuWatch(folder, visible_devices(commands.values())))
+            yield Launcher(commands, source, folder, watch, self.timeout)
+
+
+def counters(metrics: Path | None, captures: Sequence[Path] | None) -> dict[str, Counter]:
+    """Counters from a file of the user's and from a profile, compiler logs next to it included."""
+    from timesink.verify.counters import captured_metrics, read_counters
+
+    captured = captured_metrics(read_traces(captures)) if captures else {}
+    return {**captured, **(read_counters(metrics) if metrics else {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOutput(PageOutput):
+    """Where the result of a gate goes, and what the exit code says of it."""
+
+    form: Annotated[Format | None, format_option("GateResult")] = None
+    junit_xml: Annotated[
+        Path | None, typer.Option("--junit-xml", metavar="FILE", help="Also as JUnit XML.", show_default=False)
+    ] = None
+    comment: Annotated[
+        Path | None,
+        typer.Option(
+            "--comment", metavar="FILE", help="Also as a pull-request comment (Markdown).", show_default=False
+        ),
+    ] = None
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 where nothing can be said.")] = False
+    exit_zero: ExitZero = False
+
+    def write(
+        self, result: GateResult, sink: Sink, *, open_metrics: Path | None = None, code_quality: Path | None = None
+    ) -> int:
+        """Write every report; return the exit code. GitHub Actions gets its annotations and summary unasked."""
+        from timesink.render.gate import ci, markdown
+
+        sink.show(result, strict=self.strict)
+        reports: tuple[tuple[Path | None, Callable[[GateResult], str]], ...] = (
+            (self.junit_xml, lambda result: ci.render(result, strict=self.strict)),
+            (open_metrics, ci.open_metrics),
+            (code_quality, ci.code_quality),
+            (self.comment, markdown.render),
+        )
+        for path, render in reports:
+            if path is not None:
+                Sink(Format.TEXT, path, sink.width, False).write(render(result))
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            _github(result)
+        return 0 if self.exit_zero else result.exit_code(strict=self.strict)
+
+
+def _github(result: GateResult) -> None:
+    """Commands are read from either stream: stderr keeps stdout clean for the report."""
+    from timesink.render.gate import ci
+
+    sys.stderr.write(ci.workflow_commands(result))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(ci.summary(result))

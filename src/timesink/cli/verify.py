@@ -1,0 +1,116 @@
+"""`timesink verify`: did one change help? `timesink calibrate`: how much runs of one unchanged program differ here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timesink.cli.options import PageOutput
+from timesink.cli.output import tell
+from timesink.cli.runs import (
+    GateOutput,
+    Looks,
+    OpenMetrics,
+    Program,
+    Root,
+    RunSession,
+    Sides,
+    StepTimeOptions,
+    Suite,
+    WorkFacts,
+    one_command,
+)
+from timesink.errors import UsageError
+
+
+def command(
+    warm_up_pairs: Annotated[
+        int,
+        typer.Option(
+            "--warm-up-pairs",
+            min=0,
+            metavar="N",
+            help="Pairs run first and not counted; 0 where caches are already warm.",
+        ),
+    ] = 1,
+    suite: Suite = "",
+    ledger: Annotated[
+        int | None,
+        typer.Option(
+            "--ledger", metavar="N", help="Close this entry of the ledger with the outcome.", show_default=False
+        ),
+    ] = None,
+    root: Root = Path(".timesink"),
+    openmetrics: OpenMetrics = None,
+    *,
+    sides: Sides,
+    times: StepTimeOptions,
+    looks: Looks,
+    session: RunSession,
+    writing: GateOutput,
+) -> int:
+    """Say whether one change made the steps slower or faster.
+
+    Runs both sides in fresh processes, taking turns, and looks after 6, 12 and 18 pairs. Exits with 1 where the change
+    is slower, 4 where the two sides compute different results, 3 (with --strict) where nothing can be said, else 0.
+    """
+    target = writing.sink()
+    plan = replace(looks.plan(), warm_up_pairs=warm_up_pairs)
+    commands = sides.commands()
+    source = times.source()
+    from timesink.verify.experiment import to_result, verify
+
+    with session.launcher(commands, source) as launcher:
+        verification = verify(plan, launcher.launch, tell)
+        remark = launcher.watch.remark
+    if ledger is not None:
+        from timesink.verify.experiment import gain_ms
+        from timesink.verify.ledger import Gain, close
+
+        gain = gain_ms(verification)
+        close(root / "ledger.jsonl", ledger, verification.verdict.outcome, Gain(*gain) if gain else None)
+    result = to_result(verification, suite)
+    if remark:
+        result = replace(result, notes=(*result.notes, remark))
+    return writing.write(result, target, open_metrics=openmetrics)
+
+
+def calibrate(
+    program: Program = None,
+    runs: Annotated[
+        int, typer.Option("--runs", metavar="N", help="Runs that count; one more is made first and discarded.")
+    ] = 10,
+    root: Root = Path(".timesink"),
+    *,
+    times: StepTimeOptions,
+    work: WorkFacts,
+    session: RunSession,
+    writing: PageOutput,
+) -> int:
+    """Measure how much runs of one unchanged program differ here.
+
+    Two captures can be compared only where this is known: `timesink compare --calibration FILE`. Another session adds
+    to the record.
+    """
+    from timesink.verify import calibration
+    from timesink.verify.environment import environment
+    from timesink.verify.limits import CALIBRATION_RUNS
+    from timesink.views.verify import calibration_page
+
+    target = writing.sink()
+    if runs < CALIBRATION_RUNS.default:
+        raise UsageError(f"{runs} runs are too few", remedy=f"make at least {CALIBRATION_RUNS.default:.0f}")
+    command = one_command(program)
+    source = times.source()
+    here = environment(command)
+    path = calibration.location(root, here, work.workload(command))
+    with session.launcher({"before": command, "after": command}, source) as launcher:
+        rows = calibration.calibrate(lambda number: launcher.launch("before", number), runs, tell)
+        notes = [launcher.watch.remark] if launcher.watch.remark else []
+    if unsettled := sum(not row.settled for row in rows):
+        notes.append(f"{unsettled} of {len(rows)} runs never settle; their second half was used")
+    target.show(calibration_page(path, calibration.store(path, here, command.text, rows), rows, notes))
+    return 0

@@ -1,1 +1,0 @@
-"""Commands that compare runs: verify, gate, calibrate, baseline, ledger."""

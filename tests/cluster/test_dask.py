@@ -12,8 +12,7 @@ import pytest
 from benchmarks.ranks.generated import PER_HOST, bodies, clock_offset_ns, spoil, write_ranks
 from tests.cluster.test_run import folder, own_cache, same
 
-from timesink.cluster.dask import Dask, local_cluster
-from timesink.cluster.engines import Serial, engine_of
+from timesink.cluster.engines import Dask, Serial, engine_of, local_cluster
 from timesink.cluster.files import find_files
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.cluster.run import run_of

@@ -15,8 +15,16 @@ import pytest
 from tests.cluster.jobs_by_hand import rank_trace
 
 from timesink.cluster import map as mapping
-from timesink.cluster.dask import Dask, PlaintextScheduler, client_arguments
-from timesink.cluster.engines import Engine, Processes, Serial, Threads, engine_of
+from timesink.cluster.engines import (
+    Dask,
+    Engine,
+    PlaintextScheduler,
+    Processes,
+    Serial,
+    Threads,
+    client_arguments,
+    engine_of,
+)
 from timesink.cluster.files import RankFile, find_files, without_credentials
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.cluster.run import run_of

@@ -23,8 +23,7 @@ from tests.tables import trace_of
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
-from timesink.export.handover import checked_origin, deep_link, serve_once
-from timesink.export.perfetto import write_perfetto
+from timesink.export.perfetto import checked_origin, deep_link, serve_once, write_perfetto
 from timesink.export.tracks import edges, nesting_lanes
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline.launches import launch_units

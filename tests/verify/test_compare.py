@@ -16,11 +16,19 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.trace import Trace
 from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
-from timesink.verify.compare import Key, apportioned, comparability, compare_captures, contributions, grouped, matched
+from timesink.verify.compare import (
+    PartKey,
+    apportioned,
+    comparability,
+    compare_captures,
+    contributions,
+    grouped,
+    matched,
+)
 from timesink.verify.outcomes import Outcome, Reason
 
 KEYS = st.builds(
-    Key,
+    PartKey,
     kind=st.sampled_from(["compute", "idle"]),
     name=st.sampled_from("abc"),
     grid=st.sampled_from(["", "1,1,1", "2,1,1"]),
@@ -37,7 +45,7 @@ def test_apportioned_parts_sum_to_the_rounded_mean_and_are_off_by_less_than_one(
 
 
 @given(st.lists(KEYS, unique=True, max_size=12), st.lists(KEYS, unique=True, max_size=12))
-def test_every_part_is_matched_once_and_equal_ones_with_each_other(before: list[Key], after: list[Key]) -> None:
+def test_every_part_is_matched_once_and_equal_ones_with_each_other(before: list[PartKey], after: list[PartKey]) -> None:
     pairs = matched(before, after)
     assert sorted(old for old, _ in pairs if old) == sorted(before)
     assert sorted(new for _, new in pairs if new) == sorted(after)
@@ -50,8 +58,8 @@ def test_every_part_is_matched_once_and_equal_ones_with_each_other(before: list[
 
 
 def test_a_kernel_whose_grid_changed_is_matched_by_name_and_range_first() -> None:
-    a, b = Key("compute", "gemm", "1,1,1", "", "forward"), Key("compute", "gemm", "1,1,1", "", "backward")
-    c, d = Key("compute", "gemm", "2,1,1", "", "backward"), Key("compute", "gemm", "2,1,1", "", "forward")
+    a, b = PartKey("compute", "gemm", "1,1,1", "", "forward"), PartKey("compute", "gemm", "1,1,1", "", "backward")
+    c, d = PartKey("compute", "gemm", "2,1,1", "", "backward"), PartKey("compute", "gemm", "2,1,1", "", "forward")
     assert matched([a, b], [c, d]) == [(a, d), (b, c)]
     assert matched([a], []) == [(a, None)]
 

@@ -110,7 +110,7 @@ def open_command(
     import webbrowser
 
     from timesink.diagnosis.engine import diagnose
-    from timesink.export.handover import PORT, checked_origin, deep_link, serve_once
+    from timesink.export.perfetto import PORT, checked_origin, deep_link, serve_once
 
     checked_origin(origin)
     trace = reading.trace(paths)
@@ -161,7 +161,7 @@ def _place(trace: Trace, diagnosis: Diagnosis, number: int) -> tuple[int, int] |
 
 def _list_findings(trace: Trace, diagnosis: Diagnosis, origin: str) -> None:
     """Each finding with the link that opens the trace at its window; the file is served to whichever comes first."""
-    from timesink.export.handover import deep_link
+    from timesink.export.perfetto import deep_link
 
     for number, (card, finding) in enumerate(diagnosis.findings, start=1):
         place = _place(trace, diagnosis, number)

@@ -76,7 +76,7 @@ def _run(places: list[str], engine: str, workers: int, scheduler: str | None, ke
         chosen = engine_of(engine, workers, scheduler)
         with working(f"reading {len(files)} files") as show:
             run = run_of(files, chosen, keep=keep, watch=_Progress(show))
-    from timesink.cluster.dask import PlaintextScheduler
+    from timesink.cluster.engines import PlaintextScheduler
 
     for warning in caught:
         if issubclass(warning.category, PlaintextScheduler):

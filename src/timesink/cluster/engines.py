@@ -2,21 +2,39 @@
 
 Threads are the default on one machine: reading and measuring run in native code without the interpreter's lock, and two
 threads beat two processes. Processes are for files that make a worker run out of memory or crash it.
+
+Dask distributed is for many hosts, or for a cluster of this machine's processes. A Dask scheduler obeys whoever reaches
+it: the cluster started here listens on loopback only, and a scheduler reached by plain TCP over a network draws a
+warning. Tasks of workers that die run again on others.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from timesink.cluster.map import Map, Summarised, Task, cores
-from timesink.errors import UsageError
+from timesink.errors import MissingTool, ToolFailed, UsageError
+from timesink.untrusted.plain_json import document
 
 ENGINES: Final = ("threads", "serial", "processes", "dask")
 # Tasks handed out per worker: enough to keep it busy, few enough that little waits in memory.
@@ -28,6 +46,21 @@ class Engine(Protocol):
 
     def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
         """Results in any order, one per task."""
+
+
+def engine_of(name: str, workers: int = 0, scheduler: str | None = None) -> Engine:
+    """The engine of that name; a scheduler's address means Dask."""
+    match name:
+        case _ if scheduler is not None or name == "dask":
+            return Dask(workers, scheduler)
+        case "threads":
+            return Threads(workers)
+        case "serial":
+            return Serial()
+        case "processes":
+            return Processes(workers)
+        case _:
+            raise UsageError(f"no engine is called {name!r}", remedy=f"choose from {', '.join(ENGINES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +82,7 @@ class Threads:
         """Results as they come."""
         count = self.workers or cores()
         with ThreadPoolExecutor(max_workers=count) as pool:
-            yield from _windowed(pool, count, function, tasks)
+            yield from _pool_results(pool, count, function, tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +101,7 @@ class Processes:
         suspects: list[Task] = []
         with ProcessPoolExecutor(max_workers=count, mp_context=context) as pool:
             try:
-                for result in _windowed(pool, count, function, tasks):
+                for result in _pool_results(pool, count, function, tasks):
                     left.pop(result.file, None)
                     yield result
             except BrokenProcessPool:
@@ -86,7 +119,7 @@ def _alone(context: BaseContext, function: Map, task: Task) -> Summarised:
             return Summarised(task.file, None, "its worker process died while reading it")
 
 
-def _windowed(pool: Executor, workers: int, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+def _pool_results(pool: Executor, workers: int, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
     """Hand out a few tasks per worker and one more for each that is done."""
     waiting = deque(tasks)
     running: set[Future[Summarised]] = set()
@@ -98,18 +131,175 @@ def _windowed(pool: Executor, workers: int, function: Map, tasks: Sequence[Task]
             yield future.result()
 
 
-def engine_of(name: str, workers: int = 0, scheduler: str | None = None) -> Engine:
-    """The engine of that name; a scheduler's address means Dask."""
-    match name:
-        case _ if scheduler is not None or name == "dask":
-            from timesink.cluster.dask import Dask
+class PlaintextScheduler(UserWarning):
+    """A scheduler is spoken to without TLS over a network."""
 
-            return Dask(workers, scheduler)
-        case "threads":
-            return Threads(workers)
-        case "serial":
-            return Serial()
-        case "processes":
-            return Processes(workers)
-        case _:
-            raise UsageError(f"no engine is called {name!r}", remedy=f"choose from {', '.join(ENGINES)}")
+
+def client_arguments(scheduler: str) -> dict[str, str]:
+    """What a client needs to reach it. Warns of a plain-text address that leaves this machine."""
+    parts = urlsplit(scheduler)
+    if parts.scheme not in ("tcp", "tls", ""):
+        raise UsageError(f"{scheduler!r} is no scheduler", remedy="give tcp://host:port, tls://host:port or a file")
+    if parts.scheme:
+        _warn_if_open(parts.scheme, parts.hostname or "")
+        return {"address": scheduler}
+    path = Path(scheduler)
+    if not path.is_file():
+        raise UsageError(f"no scheduler file {scheduler}", remedy="start one: dask scheduler --scheduler-file FILE")
+    try:
+        said = urlsplit(str(document(path)["address"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{scheduler} is no scheduler file: {error}", remedy="let dask scheduler write it") from error
+    _warn_if_open(said.scheme, said.hostname or "")
+    return {"scheduler_file": scheduler}
+
+
+def _warn_if_open(scheme: str, host: str) -> None:
+    if scheme == "tls" or _is_loopback(host):
+        return
+    message = f"the scheduler at {host} is reached without TLS: whoever else reaches it can run programs on its workers"
+    warnings.warn(message, PlaintextScheduler, stacklevel=2)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# Files are read side by side, one thread each.
+_ENVIRONMENT = {"POLARS_MAX_THREADS": "1"}
+# Dask's profile of its own workers costs a fifth of their time and grows with it.
+_CONFIGURATION = {"distributed.worker.profile.enabled": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Dask:
+    """`scheduler` is an address (tcp://, tls://) or a scheduler file; None starts a cluster on this machine.
+    `reach_s` is how long a scheduler may take to answer, `workers_s` how long its first worker may take to come."""
+
+    workers: int = 0
+    scheduler: str | None = None
+    reach_s: float = 30.0
+    workers_s: float = 300.0
+
+    def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
+        """Results as they come, a few tasks per worker under way at a time. Paths are sent, not bytes."""
+        with self._client() as client:
+            self._await_a_worker(client)
+            suspects: list[Task] = []
+            yield from _dask_results(client, function, tasks, suspects)
+            # Dask blames whatever a dying worker had before it, also what only waited there: ask again, one by one.
+            for task in suspects:
+                yield from _dask_results(client, function, [task])
+
+    def _await_a_worker(self, client: Any) -> None:
+        """Batch systems start workers after the scheduler, some long after."""
+        try:
+            client.wait_for_workers(1, timeout=self.workers_s)
+        except TimeoutError as error:
+            message = f"no worker came to the scheduler within {self.workers_s:.0f} s"
+            raise ToolFailed(message, remedy="start dask workers with the same scheduler file") from error
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        distributed = _distributed()
+        if self.scheduler is None:
+            with local_cluster(self.workers) as cluster, distributed.Client(cluster) as client:
+                yield client
+            return
+        try:
+            with distributed.Client(**client_arguments(self.scheduler), timeout=self.reach_s) as client:
+                yield client
+        except OSError as error:
+            shown = self.scheduler.rpartition("@")[2]
+            raise ToolFailed(f"no scheduler answers at {shown}: {error}", remedy="check --scheduler") from error
+
+
+def local_cluster(workers: int = 0) -> Any:
+    """Processes of this machine that listen on loopback only; 0 workers means one per core.
+
+    A worker may hold an equal share of the memory; one that needs more is ended and started anew.
+    """
+    return _distributed().LocalCluster(
+        n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+        silence_logs=50, env=_ENVIRONMENT, config=_CONFIGURATION,
+    )  # fmt: skip
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise MissingTool("Dask is not installed", remedy="install timesink[dask]") from error
+    return distributed
+
+
+def _dask_results(
+    client: Any, function: Map, tasks: Sequence[Task], suspects: list[Task] | None = None
+) -> Iterator[Summarised]:
+    """A few tasks per worker at a time. Those whose workers died go to `suspects` where there are any to be had."""
+    waiting = deque(tasks)
+    of_future: dict[str, Task] = {}
+    window = _WINDOW * _workers(client)
+    running = _distributed().as_completed([])
+
+    def fill() -> None:
+        while waiting and len(of_future) < max(1, window):
+            task = waiting.popleft()
+            future = client.submit(function, task, pure=False, retries=1)
+            of_future[future.key] = task
+            running.add(future)
+
+    fill()
+    for count, future in enumerate(running, start=1):
+        task = of_future.pop(future.key)
+        result = _result(future, task)
+        if result is not None:
+            yield result
+        elif suspects is not None:
+            suspects.append(task)
+        else:
+            yield Summarised(task.file, None, "every worker that read it died, or needed more memory than it may have")
+        future.release()
+        if waiting and count % max(1, window) == 0:  # workers may have come or gone
+            window = _WINDOW * _workers(client)
+        fill()
+
+
+def _result(future: Any, task: Task) -> Summarised | None:
+    """What came of a task; None where its workers died, with the task or with the result."""
+    if future.status == "error":
+        failure = future.exception()
+        killed = isinstance(failure, _distributed().KilledWorker)
+        return None if killed else Summarised(task.file, None, f"its worker failed: {failure}")
+    try:
+        found: Summarised = future.result()
+    except (OSError, CancelledError, _distributed().KilledWorker):
+        return None
+    return found
+
+
+def _workers(client: Any) -> int:
+    """How many there are. Workers of another version would measure otherwise: refused."""
+    from timesink import __version__
+
+    try:
+        found = client.run(_version, on_error="return").values()
+    except OSError:  # one died while it was asked
+        return 1
+    if any(isinstance(version, ImportError) for version in found):
+        raise ToolFailed("timesink is not installed on the workers", remedy="install it there")
+    others = sorted({version for version in found if isinstance(version, str) and version != __version__})
+    if others:
+        raise ToolFailed(
+            f"workers run timesink {', '.join(others)}, and this is {__version__}", remedy="install the same version"
+        )
+    return len(found)
+
+
+def _version() -> str:
+    from timesink import __version__
+
+    return __version__

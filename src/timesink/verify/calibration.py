@@ -23,7 +23,6 @@ from timesink.verify.limits import (
     ASSUMED_DF,
     BATCH_LAG1,
     BATCHES,
-    CALIBRATION_RUNS,
     MSER_BATCH,
     MSER_MIN_STEPS,
 )
@@ -45,11 +44,6 @@ class Calibration:
     run_sd_ratio: float
     df: int
     sessions: int
-
-    @property
-    def enough(self) -> bool:
-        """Whether it was measured with enough runs to be used for a verdict."""
-        return self.df + 1 >= CALIBRATION_RUNS.default
 
 
 def location(root: Path, environment: Environment, workload: str) -> Path:

@@ -19,7 +19,7 @@ from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.units import time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics
-from timesink.verify.environment import HARD, changes, trace_facts
+from timesink.verify.environment import HARD, differences, trace_facts
 from timesink.verify.limits import (
     KERNEL_THRESHOLD,
     STEP_THRESHOLD,
@@ -33,6 +33,8 @@ from timesink.verify.outcomes import (
     GateRow,
     Outcome,
     Reason,
+    inconclusive,
+    invalid,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def compare_captures(
     Facts that are `allowed` to differ forbid no comparison. Without a `deviation` between runs there is no verdict.
     """
     before, after = facts or (trace_facts(sides[0]), trace_facts(sides[1]))
-    differing = changes(before, after)
+    differing = differences(before, after)
     times_ns = [[float(value) for value in step_series(trace)] for trace in sides]
     series = [[value / 1e9 for value in side] for side in times_ns]
     parts = step_parts(sides[0]), step_parts(sides[1])
@@ -92,13 +94,13 @@ def comparability(
     why = "; ".join(f"{name}: {differing[name][0]} before, {differing[name][1]} after" for name in forbidding)
     reason = Reason.OTHER_WORK if "ranks" in forbidding else Reason.OTHER_ENVIRONMENT
     way = "capture both sides alike, or accept with --allow-env-diff"
-    return ChangeVerdict(Outcome.INVALID, threshold_ratio, None, reason, why, way)
+    return invalid(threshold_ratio, reason, why, way)
 
 
 def _shares(sides: tuple[Trace, Trace], verdict: ChangeVerdict) -> list[GateRow]:
     """Shares of the step and launches per step, shown and not judged: one run says little of them."""
     before, after = (step_metrics(trace) for trace in sides)
-    quiet = ChangeVerdict(Outcome.INCONCLUSIVE, verdict.threshold_ratio, None, Reason.UNCALIBRATED, "one run per side")
+    quiet = inconclusive(verdict.threshold_ratio, Reason.UNCALIBRATED, "one run per side", "")
     return [
         GateRow(name, before[name].unit, before[name].value, after[name].value, quiet, how=after[name].how, gated=False)
         for name in sorted(before.keys() & after.keys())
@@ -123,7 +125,7 @@ def _paced(part: StepParts) -> str:
     return f"{part.step_count} steps, {', '.join(places)}" if places else "no GPU work"
 
 
-class Key(NamedTuple):
+class PartKey(NamedTuple):
     """What makes a kernel the same kernel on both sides; for other parts `name` is a cause or empty."""
 
     kind: str
@@ -157,12 +159,12 @@ def apportioned(totals: Sequence[int], count: int) -> list[int]:
     return shares
 
 
-def matched(before: Sequence[Key], after: Sequence[Key]) -> list[tuple[Key | None, Key | None]]:
+def matched(before: Sequence[PartKey], after: Sequence[PartKey]) -> list[tuple[PartKey | None, PartKey | None]]:
     """Pairs of keys, each key once, in the order of `before` and then of what is new in `after`."""
-    partner: dict[Key, Key] = {key: key for key in set(before) & set(after)}
+    partner: dict[PartKey, PartKey] = {key: key for key in set(before) & set(after)}
     taken = set(partner)
     for alike in (lambda key: (key.kind, key.name, key.range), lambda key: (key.kind, key.name)):
-        free: dict[tuple[str, ...], list[Key]] = defaultdict(list)
+        free: dict[tuple[str, ...], list[PartKey]] = defaultdict(list)
         for key in after:
             if key not in taken:
                 free[alike(key)].append(key)
@@ -170,18 +172,18 @@ def matched(before: Sequence[Key], after: Sequence[Key]) -> list[tuple[Key | Non
             if key not in partner and free[alike(key)]:
                 partner[key] = free[alike(key)].pop(0)
                 taken.add(partner[key])
-    pairs: list[tuple[Key | None, Key | None]] = [(key, partner.get(key)) for key in before]
+    pairs: list[tuple[PartKey | None, PartKey | None]] = [(key, partner.get(key)) for key in before]
     return pairs + [(None, key) for key in after if key not in taken]
 
 
-def _per_step(side: StepParts) -> dict[Key, int]:
+def _per_step(side: StepParts) -> dict[PartKey, int]:
     """Whole nanoseconds per step by key, in order of first occurrence."""
     rows = side.frame.select("kind", "name", "grid", "block", "range", "total_ns").rows()
     shares = apportioned([row[5] for row in rows], max(side.step_count, 1))
-    return dict(zip((Key(*row[:5]) for row in rows), shares, strict=True))
+    return dict(zip((PartKey(*row[:5]) for row in rows), shares, strict=True))
 
 
-def _name(old: Key | None, new: Key | None) -> str:
+def _name(old: PartKey | None, new: PartKey | None) -> str:
     key = new or old
     assert key is not None
     fate = " (new)" if old is None else " (vanished)" if new is None else ""
@@ -192,7 +194,7 @@ def _name(old: Key | None, new: Key | None) -> str:
     return f"kernel {key.name}{grids}{inside}{fate}"
 
 
-def _unlike(old: Key | None, new: Key | None) -> str:
+def _unlike(old: PartKey | None, new: PartKey | None) -> str:
     """The launch size, with both where it changed."""
     sizes: Iterable[str] = dict.fromkeys(f"<{key.grid} | {key.block}>" for key in (old, new) if key and key.grid)
     return " " + " → ".join(sizes) if sizes else ""
@@ -217,33 +219,35 @@ def finding_changes(before: Diagnosis, after: Diagnosis) -> tuple[FindingChange,
     pairs: list[tuple[tuple[Card, Finding] | None, tuple[Card, Finding] | None]] = []
     for place in (_by_place, _by_code):
         waiting: dict[object, list[tuple[Card, Finding]]] = defaultdict(list)
-        for found in new:
-            waiting[place(found)].append(found)
-        for found in list(old):
-            if waiting[place(found)]:
-                partner = waiting[place(found)].pop(0)
-                pairs.append((found, partner))
-                old.remove(found)
+        for finding in new:
+            waiting[place(finding)].append(finding)
+        for finding in list(old):
+            if waiting[place(finding)]:
+                partner = waiting[place(finding)].pop(0)
+                pairs.append((finding, partner))
+                old.remove(finding)
                 new.remove(partner)
-    found_once = [(found, None) for found in old] + [(None, found) for found in new]
-    told = [_told(one, other) for one, other in [*pairs, *found_once]]
-    return tuple(sorted(told, key=lambda change: (change.code, change.message)))
+    pairs += [(finding, None) for finding in old] + [(None, finding) for finding in new]
+    changes = [_finding_change(before, after) for before, after in pairs]
+    return tuple(sorted(changes, key=lambda change: (change.code, change.message)))
 
 
-def _by_place(found: tuple[Card, Finding]) -> object:
-    card, finding = found
+def _by_place(entry: tuple[Card, Finding]) -> object:
+    card, finding = entry
     return (card.code, *(getattr(finding.where, name) for name in _PLACE))
 
 
-def _by_code(found: tuple[Card, Finding]) -> object:
-    return found[0].code
+def _by_code(entry: tuple[Card, Finding]) -> object:
+    return entry[0].code
 
 
-def _told(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] | None) -> FindingChange:
+def _finding_change(old: tuple[Card, Finding] | None, new: tuple[Card, Finding] | None) -> FindingChange:
     card, finding = new or old or (None, None)
     assert card is not None
     assert finding is not None
-    before, after = (None if side is None else _recoverable_ms(side[1]) for side in (old, new))
+    before, after = (
+        None if side is None or side[1].recoverable is None else side[1].recoverable.value for side in (old, new)
+    )
     where = finding.where
     fate = Fate.NEW if old is None else Fate.GONE if new is None else _moved(before, after)
     return FindingChange(card.code, card.name, finding.message, fate, before, after, where.file, where.line)
@@ -255,10 +259,6 @@ def _moved(before: float | None, after: float | None) -> Fate:
     return Fate.SAME if abs(after - before) <= KERNEL_THRESHOLD.default * abs(before) else Fate.CHANGED
 
 
-def _recoverable_ms(finding: Finding) -> float | None:
-    return finding.recoverable.value if finding.recoverable is not None else None
-
-
 _FEWEST: Final = 5
 _DEVIATIONS: Final = 5.0  # of the median absolute deviation, scaled to a normal one's standard deviation
 _TO_SIGMA: Final = 1.4826
@@ -266,7 +266,13 @@ _SHOWN: Final = 4
 
 
 def single_changes(before_ns: Sequence[float], after_ns: Sequence[float], threshold_ratio: float) -> list[str]:
-    """One sentence per step that stands apart, the furthest first; nothing where steps cannot be paired."""
+    """One sentence per step that changes otherwise than the rest, the furthest first; none without pairs of steps.
+
+    Where both captures hold equally many steps, the n-th of one is taken for the n-th of the other: the same place in
+    the same plan. Each pair's log ratio is held against the median of all; a step is named where it lies further off
+    than the others scatter (5 scaled median absolute deviations), and by more than the threshold. Nothing is judged:
+    one step of one run is no basis for a verdict.
+    """
     if len(before_ns) != len(after_ns) or len(before_ns) < _FEWEST or min(*before_ns, *after_ns) <= 0:
         return []
     change = np.log(np.asarray(after_ns, np.float64) / np.asarray(before_ns, np.float64))
@@ -276,13 +282,13 @@ def single_changes(before_ns: Sequence[float], after_ns: Sequence[float], thresh
     odd = np.flatnonzero(apart > max(noise, math.log1p(threshold_ratio)))
     if 2 * odd.size >= change.size:  # then no step is the usual one
         return []
-    order = sorted(odd.tolist(), key=lambda place: (-apart[place], place))
-    told = [
-        f"step {place + 1} of {change.size}: {time_text(before_ns[place])} before, {time_text(after_ns[place])} after "
-        f"({_percent(float(change[place]))}), where the median step changes by {_percent(usual)}"
-        for place in order[:_SHOWN]
+    order = sorted(odd.tolist(), key=lambda step: (-apart[step], step))
+    sentences = [
+        f"step {step + 1} of {change.size}: {time_text(before_ns[step])} before, {time_text(after_ns[step])} after "
+        f"({_percent(float(change[step]))}), where the median step changes by {_percent(usual)}"
+        for step in order[:_SHOWN]
     ]
-    return [*told, f"{odd.size - _SHOWN} more steps stand apart"] if odd.size > _SHOWN else told
+    return [*sentences, f"{odd.size - _SHOWN} more steps stand apart"] if odd.size > _SHOWN else sentences
 
 
 def _percent(log_ratio: float) -> str:

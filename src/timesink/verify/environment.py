@@ -1,6 +1,6 @@
-"""Where a measurement was made: facts that must agree before two are compared.
+"""Where a measurement was made, and what two of them do not share: hosts, GPUs, packages, manifests of captures.
 
-What two captures do not share: their manifests, their files, their GPUs. One change at a time can be judged.
+Hard facts must agree before two measurements are compared; one change at a time can be judged.
 """
 
 from __future__ import annotations
@@ -199,11 +199,6 @@ def capture_facts(paths: tuple[Path, Path], traces: tuple[Trace, Trace]) -> tupl
     if one is None or other is None or one == other:
         return before, after
     return {**read_manifest(one), **before}, {**read_manifest(other), **after}
-
-
-def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Facts that differ; those that one side does not state are left out unless they are in a manifest of both."""
-    return differences(before, after)
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, str]:

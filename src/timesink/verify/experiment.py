@@ -28,10 +28,11 @@ from timesink.verify.limits import (
     UNSTEADY_RUNS,
     WANTED_STEPS,
 )
-from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive
+from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.runs import SIDES, Side, pair_order, same_receipt
 from timesink.verify.statistics import (
     detectable,
+    geometric_mean,
     interval_verdict,
     look_level,
     paired_interval,
@@ -94,17 +95,9 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
             )
             reference = reference or row
             if wrong := receipt_mismatch(reference, row, plan.receipt_tolerance_ratio):
-                return Verification(
-                    plan,
-                    tuple(pairs),
-                    ChangeVerdict(
-                        Outcome.INVALID,
-                        plan.threshold_ratio,
-                        reason=Reason.WRONG_RESULT,
-                        explanation=wrong,
-                        to_resolve="fix the program, or state --receipt-tolerance if the difference is acceptable",
-                    ),
-                )
+                remedy = "fix the program, or state --receipt-tolerance if the difference is acceptable"
+                verdict = invalid(plan.threshold_ratio, Reason.WRONG_RESULT, wrong, remedy)
+                return Verification(plan, tuple(pairs), verdict)
             made[side] = row
         if pair < 0:
             continue
@@ -113,7 +106,8 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
             verdict = judge(pairs, plan)
             progress(f"{len(pairs)} pairs: {verdict.label}")
             if verdict.outcome is not Outcome.INCONCLUSIVE or len(pairs) == plan.looks[-1]:
-                return Verification(plan, tuple(pairs), verdict, _receipt_note(reference))
+                unchecked = ("no receipt: that both sides compute the same was not checked",)
+                return Verification(plan, tuple(pairs), verdict, () if row.receipt is not None else unchecked)
     raise AssertionError("the last look always returns")
 
 
@@ -141,9 +135,10 @@ def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> 
         and same_receipt(reference.receipt, row.receipt, tolerance_ratio)
     ):
         return ""
-    said = ["nothing" if r.receipt is None else repr(r.receipt[:80]) for r in (reference, row)]
-    runs = [f"run {r.number} ({r.side})" for r in (reference, row)]
-    return f"{runs[0]} computed {said[0]}, {runs[1]} computed {said[1]}"
+    return ", ".join(
+        f"run {run.number} ({run.side}) computed {'nothing' if run.receipt is None else repr(run.receipt[:80])}"
+        for run in (reference, row)
+    )
 
 
 def to_result(verification: Verification, suite: str) -> GateResult:
@@ -155,16 +150,16 @@ def to_result(verification: Verification, suite: str) -> GateResult:
         GateRow(
             "step time (mean)",
             "s",
-            _geometric([r.mean_s for r in before]),
-            _geometric([r.mean_s for r in after]),
+            geometric_mean([r.mean_s for r in before]),
+            geometric_mean([r.mean_s for r in after]),
             verification.verdict,
         )
     ]
     if verification.verdict.effect is not None:
-        rows.append(_beside("step time (median)", [r.median_s for r in before], [r.median_s for r in after], plan))
+        rows.append(_shown_row("step time (median)", [r.median_s for r in before], [r.median_s for r in after], plan))
         if len(pairs) >= TAIL_RUNS.default:
             rows.append(
-                _beside("step time (95th percentile)", [r.p95_s for r in before], [r.p95_s for r in after], plan)
+                _shown_row("step time (95th percentile)", [r.p95_s for r in before], [r.p95_s for r in after], plan)
             )
     runs = sorted((row for pair in pairs for row in pair), key=lambda row: row.number)
     return GateResult(suite, "same-job A/B", tuple(rows), runs=tuple(runs), notes=verification.notes)
@@ -173,40 +168,28 @@ def to_result(verification: Verification, suite: str) -> GateResult:
 def gain_ms(verification: Verification) -> tuple[float, float, float] | None:
     """Milliseconds won per step (value, low, high), from the mean before and the ratio; None without an effect."""
     effect = verification.verdict.effect
-    before = _geometric([pair[0].mean_s for pair in verification.pairs])
+    before = geometric_mean([pair[0].mean_s for pair in verification.pairs])
     if effect is None or before is None:
         return None
     value, low, high = (1e3 * before * (1 - ratio) for ratio in (effect.ratio, effect.high, effect.low))
     return value, low, high
 
 
-def _beside(name: str, before: Sequence[float], after: Sequence[float], plan: ExperimentPlan) -> GateRow:
+def _shown_row(name: str, before: Sequence[float], after: Sequence[float], plan: ExperimentPlan) -> GateRow:
     """A secondary figure with its own interval; it is shown and decides nothing."""
     interval = paired_interval(np.log(after) - np.log(before), plan.interval_level)
-    verdict = ChangeVerdict(
-        Outcome.INCONCLUSIVE,
-        plan.threshold_ratio,
-        interval.effect(1 - plan.alpha),
-        Reason.NOT_MEASURED,
-        "shown beside the mean, not judged",
-        pairs=len(before),
-    )
-    return GateRow(name, "s", _geometric(before), _geometric(after), verdict, gated=False)
-
-
-def _geometric(values: Sequence[float]) -> float | None:
-    return float(np.exp(np.mean(np.log(values)))) if values else None
-
-
-def _receipt_note(row: RunRow | None) -> tuple[str, ...]:
-    if row is not None and row.receipt is None:
-        return ("no receipt: that both sides compute the same was not checked",)
-    return ()
+    why = "shown beside the mean, not judged"
+    verdict = inconclusive(plan.threshold_ratio, Reason.NOT_MEASURED, why, "", pairs=len(before))
+    verdict = replace(verdict, effect=interval.effect(1 - plan.alpha))
+    return GateRow(name, "s", geometric_mean(before), geometric_mean(after), verdict, gated=False)
 
 
 def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
     """The verdict on the mean step time after these pairs. Never raises for bad values: it says what is bad."""
-    ratios = [_log_ratio(before.mean_s, after.mean_s) for before, after in pairs]
+    ratios = [
+        float(np.log(after.mean_s) - np.log(before.mean_s)) if before.mean_s > 0 and after.mean_s > 0 else math.nan
+        for before, after in pairs
+    ]
     if len(ratios) < MIN_PAIRS.default:
         why, remedy = f"{len(ratios)} pairs; a deviation needs two", f"make {plan.looks[0]} pairs"
         return inconclusive(plan.threshold_ratio, Reason.TOO_FEW_RUNS, why, remedy, pairs=len(ratios))
@@ -305,7 +288,3 @@ def _warnings(pairs: Sequence[Pair], run_sd: float, plan: ExperimentPlan) -> tup
     if slowed := sum(bool(run.slowed_by) for run in runs):
         notes.append(f"the GPU was slowed in {slowed} of {len(runs)} runs")
     return tuple(notes)
-
-
-def _log_ratio(before: float, after: float) -> float:
-    return float(np.log(after) - np.log(before)) if before > 0 and after > 0 else float("nan")

@@ -28,7 +28,7 @@ from timesink.verify.limits import (
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
 from timesink.verify.processes import Command
 from timesink.verify.runs import Launcher
-from timesink.verify.statistics import interval_verdict, t_interval
+from timesink.verify.statistics import geometric_mean, interval_verdict, t_interval
 
 _STEP_TIME = "step time (mean)"
 
@@ -48,7 +48,7 @@ def gate_step_time(
         verdict = invalid(threshold_ratio, baseline.reason, baseline.explanation, baseline.to_resolve)
         return GateRow(_STEP_TIME, "s", None, None, verdict), ()
     stored = [run.mean for run in baseline.runs]
-    before = float(np.exp(np.mean(np.log(stored)))) if stored else None
+    before = geometric_mean(stored)
     age = (today - baseline.last_run).days if baseline.last_run else 0
     if age > BASELINE_AGE.default and canary_ratio is None:
         why = f"the newest baseline run is {age} days old (limit {BASELINE_AGE.default:.0f})"
@@ -65,8 +65,7 @@ def gate_step_time(
             verdict = inconclusive(
                 threshold_ratio, Reason.UNCONFIRMED, why, "compare with the old build in the same job"
             )
-    after = float(np.exp(np.mean(np.log([row.mean_s for row in rows]))))
-    return GateRow(_STEP_TIME, "s", before, after, verdict), tuple(rows)
+    return GateRow(_STEP_TIME, "s", before, geometric_mean([row.mean_s for row in rows]), verdict), tuple(rows)
 
 
 def against_baseline(

@@ -37,15 +37,13 @@ SLOWING = {
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One line of nvidia-smi: seconds since the epoch, MHz, degrees Celsius, watts. None where not supported."""
+    """One line of nvidia-smi: seconds since the epoch, number of the GPU, MHz, degrees Celsius (None where the GPU does
+    not say), and the bits of what slows its clock."""
 
     time_s: float
     index: int
-    uuid: str
     sm_mhz: float | None
-    memory_mhz: float | None
     celsius: float | None
-    watts: float | None
     reasons: int
 
     @property
@@ -75,8 +73,7 @@ def parse_samples(text: str) -> list[GpuSample]:
             when = datetime.strptime(row[0].strip(), "%Y/%m/%d %H:%M:%S.%f").timestamp()
         except ValueError:
             continue
-        sm, memory, celsius, watts = (_number(value) for value in row[3:7])
-        samples.append(GpuSample(when, int(row[1]), row[2].strip(), sm, memory, celsius, watts, _mask(row[7])))
+        samples.append(GpuSample(when, int(row[1]), _number(row[3]), _number(row[5]), _mask(row[7])))
     return samples
 
 

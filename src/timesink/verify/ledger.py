@@ -122,18 +122,13 @@ def close(
         raise UsageError(f"there is no ledger at {path}", remedy="open an entry with timesink ledger add")
     with path.open("ab", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        known = {entry.number: entry for entry in read(path)}
-        open_ones = ", ".join(str(n) for n, entry in known.items() if not entry.closed) or "none"
-        if number not in known or known[number].closed:
-            state = "is closed already" if number in known else "does not exist"
-            raise UsageError(f"entry {number} {state}", remedy=f"choose an open one: {open_ones}")
+        is_open = {entry.number: not entry.closed for entry in read(path)}
+        if not is_open.get(number):
+            state = "is closed already" if number in is_open else "does not exist"
+            numbers = ", ".join(str(entry) for entry, still in is_open.items() if still) or "none"
+            raise UsageError(f"entry {number} {state}", remedy=f"choose an open one: {numbers}")
         event = {"event": "close", "number": number, "date": _now(), "outcome": str(outcome)}
         _append(path, file, {**event, "measured_ms": _listed(measured), "note": note, "change": change})
-    return read_one(path, number)
-
-
-def read_one(path: Path, number: int) -> Entry:
-    """The entry with this number."""
     return next(entry for entry in read(path) if entry.number == number)
 
 

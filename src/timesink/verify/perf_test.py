@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,9 @@ from timesink.verify.gpu_watch import GpuWatch, visible_devices
 from timesink.verify.limits import BASELINE_NEW_RUNS
 from timesink.verify.outcomes import GateRow, RunRow
 from timesink.verify.processes import Command
-from timesink.verify.runs import Launcher, StepsFile
+from timesink.verify.runs import SIDES, Launcher, StepsFile
 
-_NAME = 60
+_NAME_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class PerfTest:
     @property
     def suite(self) -> str:
         """The test id as a file name; a hash keeps long or odd ids apart."""
-        plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", self.test_id).strip("-.")[-_NAME:].strip("-.")
+        plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", self.test_id).strip("-.")[-_NAME_CHARACTERS:].strip("-.")
         return f"{plain or 'test'}-{short_hash(self.test_id)[:6]}"
 
     @property
@@ -48,13 +49,13 @@ class PerfTest:
     def compare(self) -> tuple[GateRow, tuple[RunRow, ...]]:
         """Runs of now against the baseline."""
         stored = baselines.find(self.root, self.suite, self.here, self.work)
-        with tempfile.TemporaryDirectory(prefix="timesink-") as name:
-            launch = self._numbered_runs(Path(name))
-            with launch.watch:
-                count = int(BASELINE_NEW_RUNS.default)
-                row, runs = gate_step_time(
-                    stored, lambda: launch.many(count), datetime.now(UTC).date(), self.threshold_ratio
-                )
+        with self._fresh_runs() as make_runs:
+            row, runs = gate_step_time(
+                stored,
+                lambda: make_runs(int(BASELINE_NEW_RUNS.default)),
+                datetime.now(UTC).date(),
+                self.threshold_ratio,
+            )
         return replace(row, name=self.test_id), runs
 
     def update(self, runs: int, reason: str, *, new_only: bool) -> Path | None:
@@ -65,37 +66,29 @@ class PerfTest:
         start = (
             baselines.read(path) if path.is_file() else baselines.Baseline(self.suite, self.here.hard, self.work, ())
         )
-        with tempfile.TemporaryDirectory(prefix="timesink-") as name:
-            launch = self._numbered_runs(Path(name))
-            with launch.watch:
-                rows = launch.many(runs)
+        with self._fresh_runs() as make_runs:
+            rows = make_runs(runs)
         now = datetime.now(UTC)
         update = (now.date().isoformat(), reason, "")
         baselines.save(path, updated(start, baselines.summaries(rows, now, ""), {}, update), __version__)
         return path
 
-    def _numbered_runs(self, folder: Path) -> _NumberedRuns:
-        watch = GpuWatch(folder, visible_devices([self.command]))
-        both = {"before": self.command, "after": self.command}
-        return _NumberedRuns(Launcher(both, StepsFile(), folder, watch, self.timeout_s))  # type: ignore[arg-type]
+    @contextmanager
+    def _fresh_runs(self) -> Iterator[Callable[[int], list[RunRow]]]:
+        """A function that makes so many runs, each in a fresh process. The first run of all is discarded."""
+        with tempfile.TemporaryDirectory(prefix="timesink-") as name:
+            folder = Path(name)
+            with GpuWatch(folder, visible_devices([self.command])) as watch:
+                commands = dict.fromkeys(SIDES, self.command)
+                launcher = Launcher(commands, StepsFile(), folder, watch, self.timeout_s)
+                made: list[RunRow] = []
 
+                def make_runs(wanted: int) -> list[RunRow]:
+                    for _ in range(wanted if made else wanted + 1):
+                        made.append(launcher.launch("after", len(made) + 1))
+                    return made[-wanted:]
 
-class _NumberedRuns:
-    """Numbered runs of one session; the first is discarded."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-        self.watch = launcher.watch
-        self._made = 0
-
-    def many(self, count: int) -> list[RunRow]:
-        if not self._made:
-            self._one()
-        return [self._one() for _ in range(count)]
-
-    def _one(self) -> RunRow:
-        self._made += 1
-        return self._launcher.launch("after", self._made)
+                yield make_runs
 
 
 def environment_of(command: Command, extra: Mapping[str, str]) -> Environment:

@@ -8,6 +8,7 @@ slow drift cancels. Source: Kalibera and Jones, Rigorous benchmarking in reasona
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -203,6 +204,11 @@ def pairs_to_decide(mean: float, sd: float, level: float, threshold_ratio: float
 def _critical_t(df: float, level: float) -> float:
     """Half-width of the interval in standard errors."""
     return float(stats.t.ppf(0.5 + level / 2, df))
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """The exponential of the mean logarithm; None of no values."""
+    return float(np.exp(np.mean(np.log(values)))) if values else None
 
 
 def lag1_correlation(residuals: Float64Array) -> float:

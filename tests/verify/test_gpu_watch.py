@@ -1,23 +1,16 @@
-"""Environment, GPU watch and calibration: what a measurement was surrounded by."""
+"""Clocks, heat, throttling and other programs, read from nvidia-smi."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.verify.runs_by_hand import row
 
-from timesink.errors import UsageError
-from timesink.verify import calibration
-from timesink.verify.environment import Environment, differences, environment, parse_gpus, read_manifest, workload
+from timesink.verify.environment import parse_gpus
 from timesink.verify.gpu_watch import GpuWatch, condense, parse_processes, parse_samples
-from timesink.verify.processes import Command
-from timesink.verify.records import BrokenRecord
 
 SAMPLES = """\
 2026/11/20 09:51:43.250, 0, GPU-aa, 345, 2619, 31, 76.20, 0x0000000000000001
@@ -26,6 +19,8 @@ SAMPLES = """\
 2026/11/20 09:51:44.000, 0, GPU-aa, [N/A], [N/A], 47, [Not Supported], [N/A]
 2026/11/20 09:51:44.250, 0, GPU-aa, 17
 """
+
+
 FAKE = """#!/usr/bin/env python3
 import datetime, sys, time
 if "--query-compute-apps=gpu_uuid,pid,process_name" in sys.argv:
@@ -97,83 +92,6 @@ def test_no_nvidia_smi_is_stated_never_an_error(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     with GpuWatch(tmp_path) as watch:
         assert "not on this machine" in watch.absent
-
-
-def test_gpus_of_one_kind_are_named_once_and_counted() -> None:
-    line = "NVIDIA H200, 143771, Disabled, 700.00, 580.95.05, 9.0\n"
-    facts, driver = parse_gpus(line * 2)
-    assert facts == {"gpu": "NVIDIA H200", "gpu memory MiB": "143771", "gpu MIG": "Disabled",
-                     "gpu power limit W": "700.00",
-                     "gpu compute capability": "9.0", "gpu count": "2"}  # fmt: skip
-    assert driver == "580.95.05"
-
-
-def test_no_variable_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_API_KEY", "NCCL_SECRET", "HOME_TOKEN", "NCCL_DEBUG", "TORCH_LOGS"):
-        monkeypatch.setenv(name, "planted")
-    assert "planted" not in str(environment())
-
-
-def test_the_interpreter_of_the_command_is_asked_for_versions() -> None:
-    asked = environment(Command((sys.executable, "-c", "pass")))
-    assert asked.hard["python"] == "{}.{}".format(*sys.version_info[:2])
-    assert "python" not in environment(Command(("/bin/true",))).hard
-
-
-@pytest.mark.parametrize("said", ["[1]", "5", "[" * 2_000, "warning"])
-def test_an_interpreter_that_answers_otherwise_has_no_known_packages(tmp_path: Path, said: str) -> None:
-    fake = tmp_path / "python-of-mine"
-    fake.write_text(f"#!/bin/sh\necho '{said}'\n")
-    fake.chmod(0o755)
-    assert "python" not in environment(Command((str(fake), "train.py"))).hard
-
-
-def test_a_manifest_too_deep_to_walk_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "manifest.json"
-    path.write_text('{"a":' * 600 + "1" + "}" * 600)
-    with pytest.raises(UsageError, match="nested too deeply"):
-        read_manifest(path)
-
-
-def test_the_key_depends_on_the_facts_and_not_on_their_order() -> None:
-    one, other = Environment({"a": "1", "b": "2"}), Environment({"b": "2", "a": "1"})
-    assert one.key == other.key != Environment({"a": "2", "b": "2"}).key
-    assert differences({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == {"b": ("2", "absent"), "c": ("absent", "3")}
-
-
-def test_work_differs_by_arguments_files_and_declared_facts(tmp_path: Path) -> None:
-    config = tmp_path / "c.toml"
-    config.write_text("batch = 8")
-    command = Command(("python", "train.py"))
-    keys = [workload(command), workload(Command(("python", "train.py", "-x"))), workload(command, [config])]
-    config.write_text("batch = 16")
-    keys += [workload(command, [config]), workload(command, [], {"world size": "8"})]
-    assert len(set(keys)) == 5
-    assert workload(command) == workload(Command(("python", "train.py")))
-
-
-def test_a_calibration_is_the_deviation_of_log_means_over_all_sessions(tmp_path: Path) -> None:
-    here = Environment({"gpu": "x"})
-    path = calibration.location(tmp_path, here, "w")
-    first = calibration.store(path, here, "cmd", [row(mean) for mean in (1.0, 1.01, 0.99, 1.0, 1.02)])
-    both = calibration.store(path, here, "cmd", [row(mean) for mean in (1.1, 1.11)])
-    assert (first.df, first.enough, both.sessions, both.df) == (4, True, 2, 6)
-    assert both.run_sd_ratio == pytest.approx(np.log([1.0, 1.01, 0.99, 1.0, 1.02, 1.1, 1.11]).std(ddof=1), rel=1e-5)
-
-
-def test_calibration_discards_the_first_run() -> None:
-    rows = calibration.calibrate(lambda number: row(1.0 + number), 5)
-    assert [r.mean_s for r in rows] == [3.0, 4.0, 5.0, 6.0, 7.0]
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 1, "environment": {}, "sessions": [{}]}',
-                                  '{"schema_version": 1, "environment": {}, "sessions": [{"run_means_s": [1, 0]}]}',
-                                  '{"schema_version": 1, "environment": {}, "sessions": []}'])  # fmt: skip
-def test_a_damaged_calibration_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "c.json"
-    path.write_text(text)
-    with pytest.raises(BrokenRecord):
-        calibration.read(path)
 
 
 def test_of_several_gpus_without_a_selection_nothing_is_held_against_a_run(

@@ -1,16 +1,9 @@
-"""What two captures or two diagnoses do not share."""
+"""What became of the findings of one diagnosis in another."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import pytest
-
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Quantity, StepFigures, Where
-from timesink.errors import UsageError
 from timesink.verify.compare import finding_changes
-from timesink.verify.environment import changes, find_manifest, read_manifest
 from timesink.verify.outcomes import Fate
 
 
@@ -48,23 +41,3 @@ def test_of_two_findings_of_a_code_those_at_one_place_are_matched_first() -> Non
 def test_a_diagnosis_compared_with_itself_has_only_the_same_findings() -> None:
     one = diagnosis(finding("AAA1", 1.0), finding("AAA1", None), finding("BBB1", 0.0))
     assert {fate for _, fate, _, _ in fates(one, one)} == {Fate.SAME}
-
-
-def test_manifests_differ_by_what_was_changed_and_not_by_when(tmp_path: Path) -> None:
-    for name, batch, when in (("a", 8, "09:00"), ("b", 16, "10:00")):
-        content = {
-            "config": {"batch": batch, "shapes": [1, 2]},
-            "started": when,
-            "packages": {"torch": "2.11"},
-            "pid": batch,
-        }
-        (tmp_path / f"{name}.json.manifest.json").write_text(json.dumps(content))
-    found = [find_manifest(tmp_path / f"{name}.json") for name in "ab"]
-    assert changes(*(read_manifest(path) for path in found if path)) == {"config.batch": ("8", "16")}
-
-
-def test_no_manifest_is_none_and_a_broken_one_is_named(tmp_path: Path) -> None:
-    assert find_manifest(tmp_path / "a.json") is None
-    (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match="no readable manifest"):
-        read_manifest(tmp_path / "manifest.json")

@@ -1,16 +1,8 @@
 """Where steps begin on the host: ProfilerStep ranges, else ranges that repeat at top level, else nothing.
 
-Order of trust follows the profilers' own marks first; a kernel pattern that repeats is `periodicity.py`'s last resort.
+Order of trust follows the profilers' own marks first; the outermost loop of the kernels (`loops`) is the last resort.
 
 All steps a trace shows, by whichever mark shows them, and the step each device op belongs to.
-
-Steps of a trace without marks: a kernel that comes back at a steady distance, with alike kernels between.
-
-A token is a kernel's name and grid. In a loop every token occurs a whole multiple of the number of steps, give or take
-the step cut off at each end of the window; the largest such number is the step count (layers inside a step occur more
-often, but not every token then fits). The anchor is the token of that count whose distances, counted in kernels, vary
-least. Neighbouring segments must hold nearly the same kernels, else there is no period. (After FALCON, arXiv
-2410.12588, which asks the same of the sequence of communication calls.)
 
 How many leading steps are warm-up: slower than the rest, or doing set-up work that the rest does not.
 
@@ -29,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import communicates
+from timesink.measures.steps.loops import outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.names import mapped, matches
@@ -45,6 +38,7 @@ REPEATS = 3  # two occurrences show one period, and no second one to check it by
 STEADY_SHARE = 2 / 3  # of the distances between unnamed marks must lie within a factor of two of their median
 
 _THREAD = ("rank", "process", "thread")
+_KIND = ("kind", "grid_x", "grid_y", "grid_z", "copy_kind", "bytes")  # with its name, what an operation is
 
 
 class StepMarker(StrEnum):
@@ -192,73 +186,6 @@ def _most_frequent(values: pl.Series) -> int:
     return int(counts[values.name][0])
 
 
-FITTING_SHARE: Final = 0.9  # of kernels whose token count must fit the step count
-ALIKE: Final = 0.95  # median similarity of neighbouring segments, FALCON's limit on its auto-correlation
-_PERIODS_NEEDED: Final = 3
-
-
-def anchors(kernels: pl.DataFrame) -> Int64Array:
-    """Row numbers of `kernels` (name, grid_x, grid_y, grid_z; one stream, in order) that begin a period; maybe none."""
-    tokens = _tokens(kernels)
-    if tokens.size < 2 * _PERIODS_NEEDED:
-        return np.empty(0, np.int64)
-    counts = np.bincount(tokens)
-    for period_count in _step_counts(counts):
-        best = _steadiest(tokens, np.flatnonzero(counts == period_count))
-        if _alike(tokens, best) >= ALIKE:
-            return best
-    return np.empty(0, np.int64)
-
-
-def _tokens(kernels: pl.DataFrame) -> Int64Array:
-    token = pl.struct("name", "grid_x", "grid_y", "grid_z").rank("dense") - 1
-    frame = kernels.select(pl.col("name").to_physical(), "grid_x", "grid_y", "grid_z")
-    return frame.select(token.cast(pl.Int64)).to_series().to_numpy()
-
-
-def _step_counts(counts: Int64Array) -> list[int]:
-    """Token counts that could be the number of steps, most steps first."""
-    candidates = np.unique(counts[counts >= _PERIODS_NEEDED])[::-1]
-    weight = counts.sum()
-    fitting = []
-    for candidate in candidates:
-        times = np.rint(counts / candidate)
-        fits = (times >= 1) & (np.abs(counts - times * candidate) <= times)
-        if counts[fits].sum() >= FITTING_SHARE * weight:
-            fitting.append(int(candidate))
-    return fitting
-
-
-def _steadiest(tokens: Int64Array, candidates: Int64Array) -> Int64Array:
-    """Positions of the candidate token whose distances vary least; the earliest one of equals."""
-    best, best_variation = np.empty(0, np.int64), np.inf
-    for token in candidates:
-        positions = np.flatnonzero(tokens == token)
-        distances = np.diff(positions)
-        variation = float(distances.std() / distances.mean())
-        if variation < best_variation or (variation == best_variation and positions[0] < best[0]):
-            best, best_variation = positions, variation
-    return best
-
-
-def _alike(tokens: Int64Array, positions: Int64Array) -> float:
-    """Median over neighbouring segments of 2 * common tokens / all tokens, tokens counted with their repeats."""
-    segment = np.searchsorted(positions, np.arange(tokens.size), side="right") - 1
-    inside = (segment >= 0) & (segment < positions.size - 1)
-    if positions.size < _PERIODS_NEEDED:
-        return 0.0
-    width = int(tokens.max()) + 1
-    cells, held = np.unique(segment[inside] * width + tokens[inside], return_counts=True)
-    following = np.searchsorted(cells, cells + width)
-    has_next = following < cells.size
-    has_next[has_next] = cells[following[has_next]] == cells[has_next] + width
-    common = np.bincount(
-        cells[has_next] // width, np.minimum(held[has_next], held[following[has_next]]), minlength=positions.size - 1
-    )[:-1]
-    sizes = np.bincount(segment[inside], minlength=positions.size - 1)
-    return float(np.median(2 * common / (sizes[:-1] + sizes[1:])))
-
-
 STEP_COLUMNS = pl.Schema(
     {
         "rank": pl.Int32(),
@@ -335,24 +262,30 @@ def step_of_ops(trace: Trace) -> Int32Array:
 
 
 def _pattern_steps(trace: Trace, on_device: bool) -> list[ProcessMarks]:
-    ops = trace.get(DEVICE_OPS)
-    call = pl.Series("call", launch_links(trace).call)
-    kernels = ops.select(
-        "rank", "process", "device", "stream", "kind", "name", "start_ns", "end_ns", "grid_x", "grid_y", "grid_z"
-    )
-    kernels = kernels.with_columns(call).filter((ops["kind"] == "kernel") & ~communicates(ops["name"]))
+    """Steps of each process by the outermost loop of what its busiest device runs, collectives left out.
+
+    Operations are taken in the order of their launch, which a device's streams keep, else in the order they ran.
+    """
+    calls, links = trace.get(API_CALLS), launch_links(trace)
+    launched_ns = pl.Series("launched_ns", np.zeros(len(links.call), np.int64))
+    if calls.height:
+        launched_ns = pl.Series("launched_ns", calls["start_ns"].to_numpy()[np.maximum(links.call, 0)])
+    ops = trace.get(DEVICE_OPS).select("rank", "process", "device", "name", "start_ns", "end_ns", *_KIND)
+    ops = ops.with_columns(launched_ns, pl.Series("call", links.call)).filter(~communicates(ops["name"]))
+    if not on_device:
+        ops = ops.filter(pl.col("call") >= 0)
     found = []
-    for (rank, process), mine in sorted(kernels.partition_by("rank", "process", as_dict=True).items()):
-        stream = (
-            mine.group_by("device", "stream")
-            .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy"))
-            .sort(["busy", "device", "stream"], descending=[True, False, False])
-        )
-        line = mine.join(stream.head(1), on=["device", "stream"], how="semi").sort("start_ns", "end_ns")
-        rows = anchors(line)
-        if rows.size:
-            found.append(_pattern(trace, line[rows], (int(rank), int(process)), on_device))
-    return [part for part in found if part is not None]
+    for (rank, process), own in sorted(ops.partition_by("rank", "process", as_dict=True).items()):
+        busy = own.group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
+        device = busy.sort(["busy_ns", "device"], descending=[True, False])["device"][0]
+        order = ("start_ns", "end_ns") if on_device else ("launched_ns", "start_ns")
+        line = own.filter(pl.col("device") == device).sort(order)
+        kinds = line.select(pl.struct(pl.col("name").to_physical(), *_KIND).rank("dense").cast(pl.Int64) - 1)
+        when_ns = line[order[0]].to_numpy()
+        loop = outermost_loop(kinds.to_series().to_numpy(), np.diff(when_ns, prepend=when_ns[:1]))
+        if loop is not None:
+            found.append(_pattern(trace, line[loop.starts], (int(rank), int(process)), on_device))
+    return [marks for marks in found if marks is not None]
 
 
 def _pattern(trace: Trace, marks: pl.DataFrame, process: tuple[int, int], on_device: bool) -> ProcessMarks | None:

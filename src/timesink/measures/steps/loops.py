@@ -1,0 +1,184 @@
+"""The outermost loop of a sequence of GPU operations: what repeats, from where to where, and how surely.
+
+A *kind* is a kernel's name and grid, or a copy's direction and size. Programs nest loops: layers within micro-batches
+within steps. The kernels of a layer come back more often than those of the step, so the most frequent repetition is an
+inner loop. What tells the loops apart are the *rare* kinds: an optimizer, an embedding or a loss occurs once in a step
+and not once in a layer. Every kind therefore counts alike here, however often it occurs.
+
+A loop is at home everywhere: at its own pace nearly every kind that comes back at all occurs in nearly every round,
+equally often. At the pace of an inner loop the rare kinds of the outer one are absent from most rounds; at twice the
+pace of the loop, rounds are as alike but fewer. So the loop sought is the one with the most rounds among those whose
+share of kinds at home is the highest.
+
+    kinds  E L L L O E L L L O E L L L O      E: embedding, L: layer, O: optimizer
+    L      9 rounds, E and O in 3 of 8 only   1 of 3 kinds at home
+    O      3 rounds, E, L and O in each       3 of 3 kinds at home: the step
+
+(FALCON, arXiv 2410.12588, asks of the sequence of communication calls at which lag it repeats.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from timesink.model.arrays import BoolArray, Int64Array
+
+ROUNDS_NEEDED: Final = 3  # two occurrences show one period, and no second one to check it by
+_KINDS_AT_HOME: Final = 0.85  # of the kinds that come back, below which nothing is called a loop
+_ALIKE: Final = 0.02  # paces whose shares of kinds at home differ by less are equally good: the faster one is the loop
+_ROUNDS_AT_HOME: Final = (
+    0.75  # of the rounds in which a kind must occur as often as usual: a cut or an odd round is allowed
+)
+_COUNT_TOLERANCE: Final = 0.15  # by which a kind's count in a round may differ from its usual one
+_SPAN: Final = 0.85  # of the recording that the rounds must span, one round more than was seen whole included
+_DISTANCE_TOLERANCE: Final = 0.25  # by which distances between rounds may differ from their median
+_CLOSE: Final = 1.5  # numbers of rounds within this factor are no multiples of one another: the more exact is the loop
+_PACES_TRIED: Final = 48
+_KINDS_TRIED: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """One pace at which a sequence repeats.
+
+    `starts`: where each round begins, as positions in the sequence, ascending; the last round may be cut off.
+    `home_share`: of the kinds that come back, the share that occurs in nearly every round equally often, 0 to 1.
+    `exact_share`: of the rounds of those kinds, the share in which they occur exactly as often as usual.
+    """
+
+    starts: Int64Array
+    home_share: float
+    exact_share: float
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds begin, the last one included."""
+        return int(self.starts.size)
+
+
+def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> Loop | None:
+    """The outermost loop of a sequence of kinds (small non-negative integers); None where nothing repeats surely.
+
+    A round begins where the recording does, if the operation there comes back at the same place of every round. Else,
+    with `gaps_ns`, the time before each operation in which nothing was launched, it begins with the operation that
+    waits longest of those that occur once in a round: programs pause between steps, to fetch a batch or to read a loss.
+    """
+    found = loops(kinds)
+    best = max((loop.home_share for loop in found), default=0.0)
+    if best < _KINDS_AT_HOME:
+        return None
+    alike = [loop for loop in found if loop.home_share >= best - _ALIKE]
+    close = [loop for loop in alike if loop.rounds * _CLOSE >= alike[0].rounds]
+    loop = max(close, key=lambda loop: (loop.exact_share, loop.rounds))
+    return replace(loop, starts=_begun(kinds, gaps_ns, loop.starts))
+
+
+def loops(kinds: Int64Array) -> list[Loop]:
+    """Every pace at which the whole sequence could repeat, most rounds first."""
+    if kinds.size < 2 * ROUNDS_NEEDED:
+        return []
+    counts = np.bincount(kinds)
+    recurring = np.flatnonzero(counts >= ROUNDS_NEEDED)
+    found = []
+    for rounds in _paces(counts[recurring]):
+        starts = _steadiest(kinds, recurring[counts[recurring] == rounds])
+        if _spans(starts, kinds.size) and _is_regular(starts):
+            found.append(Loop(starts, *_home_shares(kinds, recurring, starts)))
+    return found
+
+
+def _paces(counts: Int64Array) -> Int64Array:
+    """Numbers of rounds worth trying, most first: counts of which the counts of many kinds are about a multiple."""
+    rounds = np.unique(counts)[::-1]
+    values, weight = np.unique(counts, return_counts=True)
+    times = np.rint(values / rounds[:, None])
+    off = np.abs(values - times * rounds[:, None])
+    fits: BoolArray = (times >= 1) & (off <= np.maximum(times, 0.1 * values))
+    best = np.argsort(-(fits * weight).sum(axis=1), kind="stable")[:_PACES_TRIED]
+    return np.asarray(rounds[np.sort(best)], np.int64)
+
+
+def _steadiest(kinds: Int64Array, candidates: Int64Array) -> Int64Array:
+    """Positions of the candidate kind whose distances vary least; of equally steady ones the earliest."""
+    best, least = np.empty(0, np.int64), (np.inf, 0)
+    for kind in candidates[:_KINDS_TRIED]:
+        positions = np.flatnonzero(kinds == kind)
+        distances = np.diff(positions)
+        variation = (float(distances.std() / distances.mean()), int(positions[0]))
+        if variation < least:
+            best, least = positions, variation
+    return best
+
+
+def _spans(starts: Int64Array, length: int) -> bool:
+    """Whether rounds cover the recording: the ends may cut one round off on each side."""
+    rounds = starts.size
+    return bool((starts[-1] - starts[0]) * rounds >= _SPAN * length * (rounds - 1))
+
+
+def _is_regular(starts: Int64Array) -> bool:
+    """Whether most rounds are about equally long, in operations."""
+    distances = np.diff(starts)
+    usual = np.median(distances)
+    return bool((np.abs(distances - usual) <= _DISTANCE_TOLERANCE * usual).mean() >= _ROUNDS_AT_HOME)
+
+
+def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) -> Int64Array:
+    """Where rounds of the same pace begin: with the recording's first operation, else after their longest pause."""
+    moved = starts - starts[0] % int(np.median(np.diff(starts)))
+    if (kinds[moved] == kinds[moved[0]]).all():
+        return moved
+    if gaps_ns is None:
+        return starts
+    rounds = starts.size - 1
+    inside = kinds[starts[0] : starts[-1]]
+    round_of = np.repeat(np.arange(rounds), np.diff(starts))
+    once = [
+        np.flatnonzero(kinds == kind)
+        for kind in np.flatnonzero(np.bincount(inside) == rounds)
+        if np.unique(round_of[inside == kind]).size == rounds
+    ]
+    return max(once, key=lambda positions: float(np.median(gaps_ns[positions[1:]])), default=starts)
+
+
+def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -> tuple[float, float]:
+    """Of the kinds seen in at least three rounds, the share that occurs in nearly all as often as usual; and of the
+    rounds of these, the share in which they occur exactly as often.
+
+    Cells are pairs of a kind and a round in which it occurs, held is how often:
+
+        kind   round 0  1  2  3     usual   alike    at home
+        E            1  1  1  1         1   4 of 4   yes
+        O            1  0  0  1         1   2 of 4   no
+    """
+    rounds = starts.size - 1
+    index = np.full(int(kinds.max()) + 1, -1, np.int64)
+    index[recurring] = np.arange(recurring.size)
+    kind = index[kinds[starts[0] : starts[-1]]]
+    cells, held = np.unique(
+        (kind * rounds + np.repeat(np.arange(rounds), np.diff(starts)))[kind >= 0], return_counts=True
+    )
+    kind_of_cell = cells // rounds
+    order = np.lexsort((held, kind_of_cell))
+    kind_of_cell, held = kind_of_cell[order], held[order]
+    present = np.bincount(kind_of_cell, minlength=recurring.size)
+    first = np.cumsum(present) - present
+    usual = np.zeros(recurring.size, np.int64)
+    seen = np.flatnonzero(present)
+    usual[seen] = held[first[seen] + present[seen] // 2]
+    is_usual = np.abs(held - usual[kind_of_cell]) <= _COUNT_TOLERANCE * usual[kind_of_cell]
+    alike = np.bincount(kind_of_cell[is_usual], minlength=recurring.size)
+    comes_back = present >= ROUNDS_NEEDED
+    at_home = comes_back & (alike >= _ROUNDS_AT_HOME * rounds)
+    if not at_home.any():
+        return 0.0, 0.0
+    rarest = at_home & (usual == usual[at_home].min())
+    doubled = rarest[kind_of_cell] & (held >= 2 * usual[kind_of_cell])
+    in_round = np.bincount((cells % rounds)[order][doubled], minlength=rounds)
+    if (2 * in_round > rarest.sum()).any():  # a round of two steps: this kind is not in every step
+        return 0.0, 0.0
+    exact = np.bincount(kind_of_cell[held == usual[kind_of_cell]], minlength=recurring.size)
+    return float(at_home.sum() / comes_back.sum()), float(exact[at_home].mean() / rounds)

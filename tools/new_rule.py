@@ -76,7 +76,7 @@ RULE = Rule(
     check,
     needs=(DEVICE_OPS,),
     reads=(API_CALLS, HOST_OPS, RANGES),
-    limits={{"idle_ratio": Limit(0.1, "ratio", "... (why it is that high)", "... (where the figure is from)")}},
+    limits={{"idle_ratio": Limit(0.1, "ratio", why="...", source="...")}},
     references=("https://...",),{since}
 )
 '''

@@ -84,7 +84,7 @@ def card_faults(card: Card) -> list[str]:
         faults.append(f"code {card.code!r} is not three letters and three digits")
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", card.name):
         faults.append(f"name {card.name!r} is not lower-case words joined by '-'")
-    if not card.summary or card.summary.endswith(".") or "\n" in card.summary:
+    if not card.summary or card.summary.endswith(".") or "..." in card.summary or "\n" in card.summary:
         faults.append(f"the summary is not one phrase without a full stop: {card.summary!r}")
     if not re.fullmatch(r"\d+\.\d+(\.\d+)?", card.since):
         faults.append(f"since {card.since!r} is not a version")

@@ -42,17 +42,26 @@ def scaffolded(into: Path) -> tuple[Rule, ModuleType, tuple[Case, ...]]:
 
 def test_a_new_rule_runs_and_passes_its_cases(tmp_path: Path) -> None:
     rule, module, cases = scaffolded(tmp_path)
-    kinds = [type(laws.rule_on(rule, case.trace(), {})) for case in cases]
+    kinds = [type(rule.verdict(case.trace())) for case in cases]
     assert kinds == [case.expected.verdict for case in cases]
     assert laws.verdict_faults(rule, module, cases) == []
     assert laws.near_miss_faults(rule, cases) == []
+    assert [name for case in cases for name in laws.undeclared_tables(rule, case)] == []
+
+
+def test_a_new_rule_is_formatted_and_linted(tmp_path: Path) -> None:
+    scaffolded(tmp_path)
+    for asked in (["check"], ["format", "--check"]):
+        words = [sys.executable, "-m", "ruff", *asked, "--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 def test_what_is_left_to_fill_in_does_not_pass_for_done(tmp_path: Path) -> None:
     rule, module, _ = scaffolded(tmp_path)
-    assert len(laws.card_faults(rule)) == 1
+    assert len(laws.card_faults(rule.card)) == 1
     assert len(laws.limit_faults(rule.limits)) == 1
-    assert len(laws.page_faults(rule, module)) == len(laws.HEADINGS)
+    assert len(laws.page_faults(module)) == len(laws.HEADINGS)
 
 
 def test_a_code_is_never_given_twice(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def kernels_worth_it(trace: Trace) -> tuple[str, ...]:
 
 
 def with_kernels(timeline: Trace, profiled: Trace) -> Trace:
-    """The timeline, and the profiled kernels of its rank 0 beside it: one run of the program twice, not two ranks."""
+    """The tables of the timeline with those of the profiled kernels: rank 0 ran twice and is read as one."""
     added = {table: profiled[table] for table in profiled if table not in timeline}
     both = {table: pl.concat([timeline.get(table), profiled.get(table)]) for table in (SOURCES, DEVICES)}
     filled = both[DEVICES].group_by("rank", "device").agg(pl.all().drop_nulls().last())  # each knows other facts

@@ -52,7 +52,7 @@ class Bottleneck(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A value with its unit, and the interval it lies in where one is known."""
+    """A value with its unit, and the ends of its interval where they are known, in the same unit."""
 
     value: float
     unit: str
@@ -62,7 +62,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One measured fact behind a verdict: walk from it to `rows` (row numbers) of `table`.
+    """One measured figure that a verdict rests on; `rows` are the row numbers of `table` that it was measured from.
 
     `how` says in half a sentence how it was measured; `limit` is what it was compared with, in the same unit.
     """
@@ -194,6 +194,7 @@ HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
 class Card:
     """A rule's identity. `code` is three letters and a number, never reused; `name` is the pattern, not its remedy.
 
+    `doc` is its page in Markdown, of which `summary` is the first line.
     `symptom` says that other causes look like this one too: where claims overlap, such a finding takes what is left.
     """
 

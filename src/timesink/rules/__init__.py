@@ -1,1 +1,1 @@
-"""One file per rule, in a folder per topic: `rules/<topic>/<name>.py`, its cases beside it."""
+"""One file per rule, in a folder per topic: `rules/<topic>/<name>.py`, its cases in `<name>.cases.md` next to it."""

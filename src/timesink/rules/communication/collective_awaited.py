@@ -52,7 +52,7 @@ from timesink.units import share_text, time_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found for the GPU that stands idle longest behind awaited collectives."""
+    """Found for each GPU that is idle for too long after collectives that the host waited for."""
     collectives = awaited_collectives(trace)
     if not collectives:
         return NotApplicable("no blocking call waits for a collective")

@@ -85,7 +85,7 @@ def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> tuple[Finding | 
 
 
 def _advice(trace: Trace) -> str:
-    """The breaks themselves, where a log beside the trace names them."""
+    """What to do about the breaks, which are named where the compiler's log was read with the trace."""
     places = [
         f"{logged.file}:{logged.line} ({logged.reason})" for logged in compile_summary(trace).breaks if logged.file
     ][:_SHOWN]

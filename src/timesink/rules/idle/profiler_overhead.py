@@ -38,32 +38,32 @@ CAUSES = ("dispatch", "cuda_call", "python", "untraced", "launch_latency", "opti
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device that waits for a host whose profiler explains most of the wait."""
-    heavy = {part.rank: part for part in profiler_cost(trace) if part.heavy}
+    heavy = {cost.rank: cost for cost in profiler_cost(trace) if cost.heavy}
     if not heavy:
         return NotApplicable("no Python stacks were recorded")
-    parts = [part for part in blamed_time(trace, CAUSES, preparing=False) if part.device[0] in heavy]
-    return found_or_clear([_judge(part, heavy[part.device[0]], limits) for part in parts])
+    devices = [blamed for blamed in blamed_time(trace, CAUSES, preparing=False) if blamed.device[0] in heavy]
+    return found_or_clear([_judge(blamed, heavy[blamed.device[0]], limits) for blamed in devices])
 
 
-def _judge(part: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Finding | None, Evidence]:
-    explained = cost.cost_ns / part.per_step_ns if part.per_step_ns else 0.0
+def _judge(blamed: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Finding | None, Evidence]:
+    explained = cost.cost_ns / blamed.per_step_ns if blamed.per_step_ns else 0.0
     evidence = Evidence(
-        f"cost of recording, of the time device {part.device[1]} waits for the host",
+        f"cost of recording, of the time device {blamed.device[1]} waits for the host",
         Quantity(explained, "ratio"),
         "estimated from the frames, operators, calls and allocations per step",
         limit=Quantity(limits["explained_ratio"], "ratio"),
         table="device_ops",
-        rows=part.rows,
+        rows=blamed.rows,
     )
-    if part.share <= limits["idle_ratio"] or explained <= limits["explained_ratio"]:
+    if blamed.share <= limits["idle_ratio"] or explained <= limits["explained_ratio"]:
         return None, evidence
-    charged_ms = min(cost.cost_ns, part.per_step_ns) / NS_PER_MS
+    charged_ms = min(cost.cost_ns, blamed.per_step_ns) / NS_PER_MS
     finding = Finding(
         message=f"recording {cost.frames:.0f} frames, {cost.operators:.0f} operators and {cost.allocations:.0f} "
         f"allocations per step costs the host about {time_text(cost.cost_ns)}; "
-        f"{waits(part, limits['idle_ratio'])} for the host",
+        f"{waits(blamed, limits['idle_ratio'])} for the host",
         bottleneck=Bottleneck.PROFILER_OVERHEAD,
-        where=place_of(part),
+        where=place_of(blamed),
         evidence=(
             evidence,
             Evidence("estimated cost of recording", Quantity(cost.cost_ns / NS_PER_MS, "ms"), "host time per step"),
@@ -71,8 +71,8 @@ def _judge(part: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Findin
         advice="Capture again without with_stack and profile_memory, or with Nsight Systems; believe no host-side gain "
         "of this trace.",
         verify="Time the step without a profiler: it is shorter by about this much.",
-        claim=Claim({part.device: part.intervals}),
-        stated=Quantity(charged_ms, "ms", low=0.0, high=part.per_step_ns / NS_PER_MS),
+        claim=Claim({blamed.device: blamed.intervals}),
+        stated=Quantity(charged_ms, "ms", low=0.0, high=blamed.per_step_ns / NS_PER_MS),
     )
     return finding, evidence
 

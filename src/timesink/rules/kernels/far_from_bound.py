@@ -62,8 +62,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return Undecided("no operator's shapes, or not this GPU's peaks, are known", RULE.capture)
     far = [operator for operator in operators if operator.attained_ratio < limits["attained_ratio"]]
     verdicts = [_verdict(trace, operator, limits) for operator in far]
-    found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
-    return Found(found) if found else Clear(tuple(_attained(operator, limits) for operator in operators[:_SHOWN]))
+    findings = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
+    return Found(findings) if findings else Clear(tuple(_attained(operator, limits) for operator in operators[:_SHOWN]))
 
 
 def _verdict(trace: Trace, operator: FarOperator, limits: Limits) -> Verdict:

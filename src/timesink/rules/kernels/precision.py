@@ -66,9 +66,9 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         kernel_verdict(trace, pattern, [getattr(device, kind) for device in kinds], limit)
         for kind, pattern in PATTERNS.items()
     ]
-    found = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
-    if found:
-        return Found(found)
+    findings = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
+    if findings:
+        return Found(findings)
     return Clear(tuple(fact for verdict in verdicts if isinstance(verdict, Clear) for fact in verdict.evidence))
 
 

@@ -47,8 +47,7 @@ def test_steps_that_are_alike_have_no_spike() -> None:
 
 def ops(starts: list[int], lengths: list[int], tokens: list[int], window_end: int) -> StepOps:
     start = np.array(starts, np.int64)
-    rows = np.arange(start.size)
-    return StepOps(rows, np.array(tokens, np.int64), start, start + np.array(lengths), (starts[0], window_end))
+    return StepOps(np.array(tokens, np.int64), start, start + np.array(lengths), (starts[0], window_end))
 
 
 def test_a_kernel_that_only_one_step_has_carries_the_difference() -> None:

@@ -1,1 +1,1 @@
-"""Idle time of a device and what it waited for."""
+"""Idle time of a device: every gap cut into stretches of one cause, and what each cause costs a step."""

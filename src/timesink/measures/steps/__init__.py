@@ -1,1 +1,1 @@
-"""Steps: where they begin and end, what is in them, which stand apart."""
+"""Steps: where they begin and end, what each is made of, and which stand out."""

@@ -1,12 +1,11 @@
 """What a step of one GPU is made of, every nanosecond once: kernels, exposed communication, copies, idle by cause.
 
 Where compute kernels overlap, the time belongs to the one that started first, so that kernels sum to the union of
-compute; what a kernel runs beside is then not charged to it a second time.
+compute; the time that a kernel runs next to it is then not charged to it a second time.
 
-Gradient accumulation: how many forward and backward passes one optimizer step takes.
-
-The optimizer is told by its own range or operator ("Optimizer.step#AdamW.step"). Where it runs in every k-th step, the
-marks are micro-batches; where a step holds it once, backward passes in it are counted, if ranges name them.
+Also gradient accumulation: how many forward and backward passes one optimizer step takes. The optimizer is known by its
+own range or operator ("Optimizer.step#AdamW.step"). Where it runs in every k-th step, the marks are micro-batches;
+where a step has it once, backward passes in it are counted, if ranges name them.
 """
 
 from __future__ import annotations
@@ -35,14 +34,11 @@ COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "expose
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEY: Final = ("name", "grid", "block", "range")
 _OPS_AT_ONCE: Final = 100_000
+OPTIMIZER: Final = r"^Optimizer\.step#"
+BACKWARD: Final = r"(?i)(^|[^a-z])backward([^a-z]|$)"
+NO_BACKWARD: Final = r"::|Backward\d|autograd"
 _STEP_MARK: Final = r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$"
-_SCHEMA: Final = {
-    "kind": pl.String(),
-    **{column: pl.String() for column in _KEY},
-    "total_ns": pl.Int64(),
-    "count": pl.Int64(),
-    "order": pl.Int64(),
-}
+_SCHEMA: Final = dict.fromkeys(("kind", *_KEY), pl.String()) | dict.fromkeys(("total_ns", "count", "order"), pl.Int64())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,19 +94,45 @@ def step_series(trace: Trace) -> Int64Array:
     return (windows["end_ns"] - windows["start_ns"]).to_numpy()
 
 
-def _device(trace: Trace, key: Device, windows: pl.DataFrame) -> pl.DataFrame:
-    here = (pl.col("rank") == key[0]) & (pl.col("device") == key[1])
-    mine = windows.filter(here)
-    start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-    budget = device_timeline(trace)[key]
-    exposed = ((COMMUNICATION, budget.exposed_communication), (COPY, budget.exposed_copy))
-    rows = [_compute(trace, key, Intervals(start, end))]
-    rows += [_one(kind, int(part.covered_ns(start, end).sum())) for kind, part in exposed]
-    rows += [_idle(trace, key, Intervals(start, end))]
-    return pl.concat(rows)
+def _device(trace: Trace, device: Device, windows: pl.DataFrame) -> pl.DataFrame:
+    """The parts of the windows of one device."""
+    of_device = windows.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    start, end = of_device["start_ns"].to_numpy(), of_device["end_ns"].to_numpy()
+    line = device_timeline(trace)[device]
+    exposed = [
+        [kind, "", "", "", "", int(part.covered_ns(start, end).sum()), 0, 0]
+        for kind, part in ((COMMUNICATION, line.exposed_communication), (COPY, line.exposed_copy))
+    ]
+    return pl.concat(
+        [
+            _compute(trace, device, Intervals(start, end)),
+            pl.DataFrame(exposed, schema=_SCHEMA, orient="row"),
+            _idle(trace, device, Intervals(start, end)),
+        ]
+    )
 
 
-def _places(trace: Trace, first: int, last: int) -> pl.DataFrame:
+def _compute(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
+    """Kernels with the time in which each was the first to run; so many ops at a time, and kept as sums."""
+    low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), device)
+    parts, reach_ns, before = [_summed(_compute_ops(trace, 0, 0), windows, 0, 0)], np.iinfo(np.int64).min, 0
+    for first in range(low, high, _OPS_AT_ONCE):
+        ops = _compute_ops(trace, first, min(first + _OPS_AT_ONCE, high))
+        parts.append(_summed(ops, windows, reach_ns, before))
+        reach_ns = max(reach_ns, int(ops["end_ns"].to_numpy().max(initial=reach_ns)))
+        before += ops.height
+    named = pl.concat(parts).with_columns(
+        pl.col("name", "range").cast(pl.String), _text_of(_GRID[:3]).alias("grid"), _text_of(_GRID[3:]).alias("block")
+    )
+    totals = named.group_by(_KEY).agg(pl.col("total_ns", "count").sum(), pl.col("order").min()).sort("order")
+    return totals.select(pl.lit(COMPUTE).alias("kind"), *_KEY, "total_ns", "count", "order")
+
+
+def _text_of(columns: tuple[str, ...]) -> pl.Expr:
+    return pl.concat_str([pl.col(column).cast(pl.String) for column in columns], separator=",").fill_null("")
+
+
+def _compute_ops(trace: Trace, first: int, last: int) -> pl.DataFrame:
     """The compute ops among these rows of `device_ops`: name, shape, range (numbers as #), times."""
     ops = trace.get(DEVICE_OPS)[first:last]
     frame = ops.select("name", *_GRID, "start_ns", "end_ns").with_columns(_ranges(trace, first, last))
@@ -124,9 +146,9 @@ def _ranges(trace: Trace, first: int, last: int) -> pl.Series:
         return pl.Series("range", [""], pl.Categorical()).new_from_index(0, call.size)
     places = host_places(trace)
     names = mapped(places.range_names_, _unnumbered, pl.String).fill_null("")
-    names = pl.concat([names, pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())
-    holder = np.where(call >= 0, places.range_[np.maximum(call, 0)], -1)
-    return names.gather(np.where(holder >= 0, holder, len(names) - 1)).alias("range")
+    names = pl.concat([names, pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())  # the last one stands for none
+    enclosing = np.where(call >= 0, places.range_[np.maximum(call, 0)], -1)
+    return names.gather(np.where(enclosing >= 0, enclosing, len(names) - 1)).alias("range")
 
 
 def _unnumbered(names: pl.Series) -> pl.Series:
@@ -136,65 +158,45 @@ def _unnumbered(names: pl.Series) -> pl.Series:
     return names.to_frame("name").select(plain.alias("name")).to_series()
 
 
-def _joined(columns: tuple[str, ...]) -> pl.Expr:
-    return pl.concat_str([pl.col(column).cast(pl.String) for column in columns], separator=",").fill_null("")
-
-
-def _compute(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
-    """Kernels with the time in which each was the first to run; so many ops at a time, and kept as sums."""
-    low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), key)
-    parts, reach, before = [_summed(_places(trace, 0, 0), windows, 0, 0)], np.iinfo(np.int64).min, 0
-    for first in range(low, high, _OPS_AT_ONCE):
-        ops = _places(trace, first, min(first + _OPS_AT_ONCE, high))
-        parts.append(_summed(ops, windows, reach, before))
-        reach = max(reach, int(ops["end_ns"].to_numpy().max(initial=reach)))
-        before += ops.height
-    named = pl.concat(parts).with_columns(
-        pl.col("name", "range").cast(pl.String), _joined(_GRID[:3]).alias("grid"), _joined(_GRID[3:]).alias("block")
-    )
-    totals = named.group_by(_KEY).agg(pl.col("total_ns", "count").sum(), pl.col("order").min()).sort("order")
-    return totals.select(pl.lit(COMPUTE).alias("kind"), *_KEY, "total_ns", "count", "order")
-
-
 def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -> pl.DataFrame:
-    """Totals by key of neighbouring ops, where earlier ones ran until `reach_ns` and were `before` in number."""
+    """Totals by key of neighbouring ops, where earlier ones ran until `reach_ns` and were `before` in number.
+
+    Of an op counts what is after the end of all ops before it. With `reach_ns` 0 and one window around all of these::
+
+        start  finish  earlier ops end  counted
+        0      30      0                [0, 30)
+        20     50      30               [30, 50)
+        25     45      50               nothing
+        60     90      50               [60, 90)
+    """
     start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
-    reach = np.maximum.accumulate(np.concatenate(([reach_ns], end)))[:-1]
-    own_start = np.maximum(start, reach)
-    own = windows.covered_ns(own_start, np.maximum(end, own_start))
+    earlier_end = np.maximum.accumulate(np.concatenate(([reach_ns], end)))[:-1]
+    own_start = np.maximum(start, earlier_end)
+    own_ns = windows.covered_ns(own_start, np.maximum(end, own_start))
     in_step = windows.covered_ns(start, np.maximum(end, start + 1)) > 0
-    timed = ops.with_columns(pl.Series("total_ns", own), pl.Series("inside", in_step)).with_row_index("order", before)
-    return timed.group_by("name", *_GRID, "range").agg(
-        pl.col("total_ns").sum(),
-        pl.col("inside").sum().cast(pl.Int64).alias("count"),
-        pl.col("order").min().cast(pl.Int64),
+    timed = ops.with_columns(pl.Series("total_ns", own_ns), pl.Series("inside", in_step))
+    return (
+        timed.with_row_index("order", before)
+        .group_by("name", *_GRID, "range")
+        .agg(
+            pl.col("total_ns").sum(),
+            pl.col("inside").sum().cast(pl.Int64).alias("count"),
+            pl.col("order").min().cast(pl.Int64),
+        )
     )
 
 
-def _idle(trace: Trace, key: Device, windows: Intervals) -> pl.DataFrame:
+def _idle(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
     """Idle time by cause; the blame covers every gap, so that its parts sum to what nothing ran in."""
-    blamed = idle_blame(trace).on(key)
+    blamed = idle_blame(trace).on(device)
     inside = windows.covered_ns(blamed["start_ns"].to_numpy(), blamed["end_ns"].to_numpy())
-    timed = blamed.select(pl.col("cause").alias("name"), pl.Series("total_ns", inside))
-    totals = timed.group_by("name").agg(pl.col("total_ns").sum(), (pl.col("total_ns") > 0).sum().alias("count"))
-    totals = totals.filter(pl.col("count") > 0).with_columns(pl.col("name").cast(pl.String))
-    return totals.sort("name").select(
-        pl.lit(IDLE).alias("kind"),
-        "name",
-        *(pl.lit("").alias(column) for column in _KEY[1:]),
-        "total_ns",
-        pl.col("count").cast(pl.Int64),
-        pl.lit(0, pl.Int64).alias("order"),
+    timed = blamed.select(pl.col("cause").cast(pl.String).alias("name"), pl.Series("total_ns", inside))
+    by_cause = timed.filter(pl.col("total_ns") > 0).group_by("name")
+    totals = by_cause.agg(pl.col("total_ns").sum(), pl.len().cast(pl.Int64).alias("count")).sort("name")
+    nothing = (pl.lit("").alias(column) for column in _KEY[1:])
+    return totals.select(
+        pl.lit(IDLE).alias("kind"), "name", *nothing, "total_ns", "count", pl.lit(0, pl.Int64).alias("order")
     )
-
-
-def _one(kind: str, total_ns: int) -> pl.DataFrame:
-    return pl.DataFrame([[kind], [""], [""], [""], [""], [total_ns], [0], [0]], schema=_SCHEMA)
-
-
-OPTIMIZER: Final = r"^Optimizer\.step#"
-BACKWARD: Final = r"(?i)(^|[^a-z])backward([^a-z]|$)"
-NO_BACKWARD: Final = r"::|Backward\d|autograd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,32 +218,33 @@ class Accumulation:
 
 @remembered
 def accumulation(trace: Trace) -> tuple[Accumulation, ...]:
-    """Per rank with steps."""
-    marks = step_marks(trace).frame
+    """Per rank with steps, in order."""
     updates, passes = _starts(trace, OPTIMIZER, None), _starts(trace, BACKWARD, NO_BACKWARD)
-    found = []
-    for (rank,), mine in sorted(marks.partition_by("rank", as_dict=True).items()):
-        begins = np.sort(mine["host_start_ns"].to_numpy())
-        in_step = np.unique(_steps_of(updates, rank, begins))
-        apart = np.diff(in_step)
-        even = apart.size > 0 and int(apart.min()) == int(apart.max())
-        backwards = _steps_of(passes, rank, begins)
-        each = backwards.size / max(np.unique(backwards).size, 1)
-        found.append(Accumulation(int(rank), int(apart[0]) if even else None, each if backwards.size else None))
-    return tuple(found)
+    per_rank = []
+    for (rank,), marks in sorted(step_marks(trace).frame.partition_by("rank", as_dict=True).items()):
+        step_start = np.sort(marks["host_start_ns"].to_numpy())
+        steps_between = np.diff(np.unique(_steps_of(updates, rank, step_start)))
+        even = steps_between.size > 0 and int(steps_between.min()) == int(steps_between.max())
+        backwards = _steps_of(passes, rank, step_start)
+        per_mark = backwards.size / np.unique(backwards).size if backwards.size else None
+        per_rank.append(Accumulation(int(rank), int(steps_between[0]) if even else None, per_mark))
+    return tuple(per_rank)
 
 
 def _starts(trace: Trace, pattern: str, unlike: str | None) -> pl.DataFrame:
+    """rank and start_ns of the ranges, or the operators where those are more, with such a name."""
     parts = []
     for table in (RANGES, HOST_OPS):
         frame = trace.get(table)
-        wanted = matches(frame["name"], pattern)
+        named = matches(frame["name"], pattern)
         if unlike is not None:
-            wanted &= ~matches(frame["name"], unlike)
-        parts.append(frame.filter(wanted).select("rank", "start_ns").unique())
+            named &= ~matches(frame["name"], unlike)
+        parts.append(frame.filter(named).select("rank", "start_ns").unique())
     return max(parts, key=lambda part: part.height)
 
 
-def _steps_of(starts: pl.DataFrame, rank: object, begins: np.ndarray) -> np.ndarray:
-    at = np.searchsorted(begins, starts.filter(pl.col("rank") == rank)["start_ns"].to_numpy(), side="right") - 1
-    return at[at >= 0]
+def _steps_of(starts: pl.DataFrame, rank: object, step_start: Int64Array) -> Int64Array:
+    """The step in which each of a rank's starts is; those before the first step are left out."""
+    times = starts.filter(pl.col("rank") == rank)["start_ns"].to_numpy()
+    place = np.searchsorted(step_start, times, side="right") - 1
+    return place[place >= 0]

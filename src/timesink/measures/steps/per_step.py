@@ -1,4 +1,4 @@
-"""Time per steady step: how much of it a set of device intervals covers."""
+"""Time per steady step: how much of it a set of device intervals covers, and how each step's time splits."""
 
 from __future__ import annotations
 

@@ -1,17 +1,14 @@
-"""What each steady step of one device holds: operations, idle stretches, bytes copied to the host.
-
-One step laid beside another: where the first is longer, operation by operation, summing to the difference.
-
-A step's operations on a device, in order of start, cut its window into segments: the idle time before an operation and
-the time in which it was the last to run. The two sequences of kernel names are aligned by their longest common blocks;
-operations of one step only stand against nothing.
-
-Steps that stand out: by how much, where in the step, and what made them slow.
+"""Steps that stand out: by how much, where in the step, and what made them slow.
 
 A spike is a steady step longer than the median by more than both a robust deviation and a share of it. Its excess over
 the median step is split by cause: idle time by what the device waited for, and time in which it ran more, or longer.
 What carries at least half of the excess names the spike; where nothing does, it is unexplained. The step named is the
 one the host was in when the cause struck, which is not always the one whose kernels came late.
+
+For the split a slow step is aligned with the median step, operation by operation. A step's operations on a device, in
+order of start, cut its window into segments: the idle time before an operation, and the time in which it was the last
+to run. The two sequences of kernel names are aligned by their longest common blocks; an operation that only one step
+has is paired with none.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ import polars as pl
 
 from timesink.knowledge.kernels import op_class
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.steps.marks import step_of_ops
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
@@ -34,157 +30,23 @@ from timesink.model.nesting import slice_of
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
-_LONGEST: Final = 4_000  # operations; a longer step is aligned position by position, as far as names agree
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepOps:
-    """One step on one device: what ran, in order of start. `row` are rows of `device_ops`; `end_ns` of the window is
-    the start of the next step's first operation."""
-
-    row: Int64Array
-    token: Int64Array
-    start_ns: Int64Array
-    finish_ns: Int64Array
-    window_ns: tuple[int, int]
-
-    @property
-    def idle_ns(self) -> Int64Array:
-        """Idle time before each operation, and, last, at the end of the window: one longer than the operations."""
-        reach = np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns)))
-        begins = np.append(np.minimum(self.start_ns, self.window_ns[1]), self.window_ns[1])
-        return np.asarray(np.maximum(begins - reach, 0), np.int64)
-
-    @property
-    def busy_ns(self) -> Int64Array:
-        """Time that each operation added to the busy time of the window."""
-        reach = np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns)))
-        ends = np.minimum(reach, self.window_ns[1])
-        begins = np.minimum(np.maximum(self.start_ns, ends[:-1]), self.window_ns[1])
-        return np.asarray(np.maximum(ends[1:] - np.maximum(begins, ends[:-1]), 0), np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Alignment:
-    """Differences of one step from another, per operation of the longer one. `pair[i]` is the operation of the other
-    that stands against it, -1 for none; `busy_ns` and `idle_ns` (one longer: the end of the window) are differences.
-    They and `missing_ns`, what only the other step has (zero or less), sum to the difference of the windows."""
-
-    pair: Int64Array
-    busy_ns: Int64Array
-    idle_ns: Int64Array
-    missing_ns: int
-
-    @property
-    def total_ns(self) -> int:
-        """The difference of the two windows."""
-        return int(self.busy_ns.sum() + self.idle_ns.sum() + self.missing_ns)
-
-
-def align(step: StepOps, other: StepOps) -> Alignment:
-    """The first step against the second."""
-    pair = _pairs(step.token, other.token)
-    held = pair >= 0
-    busy, idle = step.busy_ns.astype(np.int64), step.idle_ns.astype(np.int64)
-    other_busy, other_idle = other.busy_ns, other.idle_ns
-    busy[held] -= other_busy[pair[held]]
-    idle[:-1][held] -= other_idle[:-1][pair[held]]
-    idle[-1] -= other_idle[-1]
-    alone = np.ones(other.token.size, bool)
-    alone[pair[held]] = False
-    missing = int(other_busy[alone].sum() + other_idle[:-1][alone].sum())
-    return Alignment(pair, busy, idle, -missing)
-
-
-def _pairs(first: Int64Array, second: Int64Array) -> Int64Array:
-    if first.size == second.size and np.array_equal(first, second):
-        return np.arange(first.size, dtype=np.int64)
-    pair = np.full(first.size, -1, np.int64)
-    if max(first.size, second.size) > _LONGEST:
-        shorter = min(first.size, second.size)
-        same = np.flatnonzero(first[:shorter] == second[:shorter])
-        pair[same] = same
-        return pair
-    blocks = SequenceMatcher(None, first.tolist(), second.tolist(), autojunk=False).get_matching_blocks()
-    for block in blocks:
-        pair[block.a : block.a + block.size] = np.arange(block.b, block.b + block.size)
-    return pair
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepContents:
-    """What the windows of one device hold: stretches of idle time, operations, bytes copied to the host."""
-
-    windows: pl.DataFrame
-    idle: pl.DataFrame
-    operations: pl.DataFrame
-    labels: pl.DataFrame
-
-    @classmethod
-    def of(cls, trace: Trace, key: Device, windows: pl.DataFrame) -> StepContents:
-        """The windows of one device, as `steps` gives them."""
-        low, high = slice_of(trace[DEVICE_OPS], ("rank", "device"), key)
-        columns = ("row", "name", "start_ns", "end_ns", "bytes", "copy_kind", "op_class", "step")
-        ops = trace[DEVICE_OPS][low:high].with_row_index("row", low)  # in order of start
-        ops = ops.with_columns(op_class(ops), pl.Series("step", step_of_ops(trace)[low:high]))
-        ops = ops.select(columns)
-        labels = steps(trace).frame.filter(pl.col("rank") == key[0]).sort("host_start_ns")
-        return cls(windows, idle_blame(trace).on(key), ops, labels)
-
-    def window(self, at: int) -> tuple[int, int]:
-        """First instant of the window and first after it."""
-        return int(self.windows["start_ns"][at]), int(self.windows["end_ns"][at])
-
-    def inside(self, at: int) -> pl.DataFrame:
-        """Operations that begin in the window."""
-        first, last = np.searchsorted(self.operations["start_ns"].to_numpy(), self.window(at))
-        return self.operations.slice(int(first), int(last - first))
-
-    def ops(self, at: int) -> StepOps:
-        """The same, to be laid beside another step."""
-        rows = self.inside(at)
-        token = rows["name"].to_physical().cast(pl.Int64).to_numpy()
-        columns = [rows[name].cast(pl.Int64).to_numpy() for name in ("start_ns", "end_ns")]
-        return StepOps(rows["row"].cast(pl.Int64).to_numpy(), token, columns[0], columns[1], self.window(at))
-
-    def stretches(self, at: int) -> pl.DataFrame:
-        """Idle stretches cut to the window."""
-        start, end = self.window(at)
-        first = np.searchsorted(self.idle["end_ns"].to_numpy(), start, side="right")  # stretches do not overlap
-        last = np.searchsorted(self.idle["start_ns"].to_numpy(), end)
-        cut = self.idle.slice(int(first), max(int(last - first), 0)).with_columns(
-            pl.col("start_ns").clip(start, end), pl.col("end_ns").clip(start, end)
-        )
-        cut = cut.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length"), pl.col("cause").cast(pl.String))
-        return cut.filter(pl.col("length") > 0)
-
-    def idle_by_cause(self, at: int) -> dict[str, int]:
-        """Idle time by cause, ns."""
-        return dict(self.stretches(at).group_by("cause").agg(pl.col("length").sum()).sort("cause").iter_rows())
-
-    def to_host_bytes(self, at: int) -> int:
-        """Bytes copied to the host."""
-        rows = self.inside(at).filter(pl.col("copy_kind") == "d2h")
-        return int(rows["bytes"].fill_null(0).sum())
-
-    def host_step(self, time_ns: int) -> tuple[int, str]:
-        """Number and label of the step the host was in; the first step before it."""
-        begins = self.labels["host_start_ns"].to_numpy()
-        at = max(int(np.searchsorted(begins, time_ns, side="right")) - 1, 0)
-        return int(self.labels["step"][at]), str(self.labels["label"][at])
-
-
-DEVIATIONS: Final = 6.0  # robust standard deviations
-LEAST_EXCESS: Final = 0.2  # of the median: below, steps differ for many small reasons
-LEAST_PAUSE: Final = 0.5  # of the median, for all but clocks: reading a loss every few steps drains as much
-LEAST_UNNAMED: Final = 1.0  # where no cause is named: short steps that the host sets the pace of vary by half and more
+# A step stands out that is longer than the median by more than this many robust standard deviations, ...
+DEVIATIONS: Final = 6.0  # a normal distribution is out by chance once in 10^9 steps
+_ROBUST: Final = 1.4826  # from the median absolute deviation of a normal distribution to its standard deviation
+# ... and by more than a share of the median, which depends on the cause:
+LEAST_EXCESS: Final = 0.2  # lower clocks; below this, steps differ for many small reasons
+LEAST_PAUSE: Final = 0.5  # other named causes: reading a loss every few steps drains as much
+LEAST_UNNAMED: Final = 1.0  # no cause named: short steps that the host sets the pace of vary by half and more
 LEAST_STEPS: Final = 4  # steady steps: with fewer there is no median to stand out from
-CARRIED_SHARE: Final = 0.5  # of the excess
-_ROBUST: Final = 1.4826  # median absolute deviation of a normal distribution to its standard deviation
+CARRIED_SHARE: Final = 0.5  # of the excess: what accounts for more of it than all the rest together
+# A checkpoint is a burst of copies to the host: of a megabyte at least, and many times what a usual step copies.
 _BURST_BYTES: Final = 1 << 20
 _BURST_TIMES: Final = 8
-_ALIKE: Final = 0.1  # kernels slowed by one factor agree within this share of it
+# Kernels slowed by one factor, as by a lower clock, agree within this share of it, but for a few bound by memory.
+_ALIKE: Final = 0.1
 _ALIKE_SHARE: Final = 0.8
+# Finding the longest common blocks takes quadratic time: a step with more operations is aligned position by position.
+_LONGEST: Final = 4_000
 
 
 class Spike(StrEnum):
@@ -247,51 +109,37 @@ class Spikes:
 @remembered
 def spikes(trace: Trace) -> Spikes:
     """Find and name every spike."""
-    found, examined = [], {}
+    found: list[SpikeStep] = []
+    examined: dict[Device, int] = {}
     windows = steps(trace).windows
-    for (rank, device), mine in sorted(windows.partition_by("rank", "device", as_dict=True).items()):
-        key = (int(rank), int(device))
-        examined[key] = mine.height
-        slow = _standing_out(mine["period_ns"].to_numpy())
+    for (rank, device), of_device in sorted(windows.partition_by("rank", "device", as_dict=True).items()):
+        examined[rank, device] = of_device.height
+        slow = _standing_out(of_device["period_ns"].to_numpy())
         if slow.size:
-            found += _named(trace, key, mine, slow)
+            found += _named_spikes(trace, (rank, device), of_device, slow)
     return Spikes(tuple(found), examined)
 
 
 def _standing_out(period_ns: Int64Array) -> Int64Array:
+    """Places of the steps that are too long to be a matter of chance."""
     if period_ns.size < LEAST_STEPS:
         return np.empty(0, np.int64)
-    middle = float(np.median(period_ns))
-    spread = _ROBUST * float(np.median(np.abs(period_ns - middle)))
-    return np.flatnonzero(period_ns - middle > max(DEVIATIONS * spread, LEAST_EXCESS * middle))
+    median = float(np.median(period_ns))
+    deviation = _ROBUST * float(np.median(np.abs(period_ns - median)))
+    return np.flatnonzero(period_ns - median > max(DEVIATIONS * deviation, LEAST_EXCESS * median))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Usual:
-    """The median step, which every slow one is held against."""
-
-    period_ns: int
-    ops: StepOps
-    idle_by_cause: dict[str, int]
-    to_host_bytes: int
-
-    @classmethod
-    def of(cls, split: StepContents, at: int) -> _Usual:
-        period_ns = int(split.windows["period_ns"][at])
-        return cls(period_ns, split.ops(at), split.idle_by_cause(at), split.to_host_bytes(at))
-
-
-def _named(trace: Trace, key: Device, windows: pl.DataFrame, slow: Int64Array) -> list[SpikeStep]:
+def _named_spikes(trace: Trace, device: Device, windows: pl.DataFrame, slow: Int64Array) -> list[SpikeStep]:
+    """Each slow step compared with the median one; those whose cause wants a larger excess are left out."""
     period = windows["period_ns"].to_numpy()
-    usual = int(np.argsort(period, kind="stable")[(period.size - 1) // 2])
-    split = StepContents.of(trace, key, windows)
-    reference = _Usual.of(split, usual)
-    found = [_name(trace, key, split, int(at), reference, align(split.ops(int(at)), reference.ops)) for at in slow]
-    middle = float(np.median(period))
-    return [spike for spike in found if spike.excess_ns > _least(spike.kind) * middle]
+    contents = StepContents.of(trace, device, windows)
+    usual = _Step(contents, int(np.argsort(period, kind="stable")[(period.size - 1) // 2]))
+    named = [_named_spike(device, _Step(contents, int(place)), usual) for place in slow]
+    return [spike for spike in named if spike.excess_ns > _least_excess(spike.kind) * float(np.median(period))]
 
 
-def _least(kind: Spike) -> float:
+def _least_excess(kind: Spike) -> float:
+    """The share of the median that a spike of this kind must be longer by."""
     match kind:
         case Spike.CLOCKS:
             return LEAST_EXCESS
@@ -301,7 +149,8 @@ def _least(kind: Spike) -> float:
             return LEAST_PAUSE
 
 
-# Idle causes that speak for a class. A pause that nothing explains is told as such, not as a collection of garbage.
+# Idle causes that are evidence for a class. A pause that nothing explains is reported as such, not as a collection of
+# garbage; the last two are asked only where nothing else carries the excess.
 _IDLE_KINDS: Final = (
     (Spike.GARBAGE_COLLECTION, ("garbage_collection",)),
     (Spike.RECOMPILATION, ("compile",)),
@@ -309,40 +158,40 @@ _IDLE_KINDS: Final = (
     (Spike.SLOW_DATA, ("loader",)),
     (Spike.CHECKPOINT, ("checkpoint",)),
     (Spike.COMMUNICATION, ("dependency_communication", "communication")),
+)
+_LAST_KINDS: Final = (
     (Spike.HOST_WAIT, ("sync", "copy_staging")),
     (Spike.UNTRACED_PAUSE, ("untraced", "python")),
 )
+_GIVEN_BACK: Final = r"(?i)free|unmap|release"  # memory returned to the driver
 _SAVING: Final = ("checkpoint", "sync", "copy_staging", "untraced", "python", "dispatch", "cuda_call", "copy")
 
 
-def _name(trace: Trace, key: Device, split: StepContents, at: int, usual: _Usual, aligned: Alignment) -> SpikeStep:
-    causes = _causes(split, at, usual, aligned)
-    period = int(split.windows["period_ns"][at])
-    excess = period - usual.period_ns
-    kind, carried, speaking = _kind(split, at, usual, aligned, causes, excess)
-    stretches = split.stretches(at).filter(pl.col("cause").is_in(list(speaking))).sort("length", "start_ns")
-    window = split.window(at)
-    stretch = (int(stretches["start_ns"][-1]), int(stretches["end_ns"][-1])) if stretches.height else window
-    step = int(split.windows["step"][at])
-    label = str(split.labels.filter(pl.col("step") == step)["label"][0])
+def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:
+    aligned = align(slow.ops, usual.ops)
+    causes = _causes(slow, usual, aligned)
+    excess = slow.period_ns - usual.period_ns
+    kind, carried, evidence = _kind(slow, usual, aligned, causes, excess)
+    stretches = slow.stretches.filter(pl.col("cause").is_in(list(evidence))).sort("length", "start_ns")
+    step, label, stretch = slow.number, slow.label, slow.window_ns
     if stretches.height:
-        step, label = split.host_step((stretch[0] + stretch[1]) // 2)
-    if kind is Spike.ALLOCATOR_GROWTH and _frees(trace, stretches):
+        stretch = int(stretches["start_ns"][-1]), int(stretches["end_ns"][-1])
+        step, label = slow.contents.host_step(sum(stretch) // 2)
+    if kind is Spike.ALLOCATOR_GROWTH and stretches["call"].cast(pl.String).str.contains(_GIVEN_BACK).any():
         kind = Spike.ALLOCATOR_RETRY
-    place, at_ns = _place(split, at, aligned)
+    operation, at_ns = _operation(slow, aligned)
     ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
     return SpikeStep(
-        key, step, label, kind, period, excess, min(carried, excess), place, at_ns, stretch,
-        tuple(item for item in ordered if item[1] > 0),
+        device, step, label, kind, slow.period_ns, excess, min(carried, excess), operation, at_ns, stretch,
+        tuple((name, time_ns) for name, time_ns in ordered if time_ns > 0),
     )  # fmt: skip
 
 
-def _causes(split: StepContents, at: int, usual: _Usual, aligned: Alignment) -> dict[str, int]:
-    """Excess by cause; together with what the usual step has more of, they sum to the excess."""
-    mine, theirs = split.idle_by_cause(at), usual.idle_by_cause
-    causes = {name: mine.get(name, 0) - theirs.get(name, 0) for name in sorted({*mine, *theirs})}
-    rows = split.inside(at)
-    classes, alone = rows["op_class"].cast(pl.String).to_numpy(), aligned.pair < 0
+def _causes(slow: _Step, usual: _Step, aligned: Alignment) -> dict[str, int]:
+    """Excess by cause, ns; together with what the usual step has more of, they sum to the excess."""
+    names = sorted({*slow.idle_by_cause, *usual.idle_by_cause})
+    causes = {name: slow.idle_by_cause.get(name, 0) - usual.idle_by_cause.get(name, 0) for name in names}
+    classes, alone = slow.op_class, aligned.pair < 0
     for name in ("compute", "communication", "copy"):
         of_class = classes == name
         causes[name] = int(aligned.busy_ns[of_class & ~alone].sum())
@@ -353,58 +202,199 @@ def _causes(split: StepContents, at: int, usual: _Usual, aligned: Alignment) -> 
 
 
 def _kind(
-    split: StepContents, at: int, usual: _Usual, aligned: Alignment, causes: dict[str, int], excess: int
+    slow: _Step, usual: _Step, aligned: Alignment, causes: dict[str, int], excess: int
 ) -> tuple[Spike, int, tuple[str, ...]]:
-    """The class, what it carries, and the idle causes that speak for it."""
+    """The class, what of the excess it carries, and the idle causes that are evidence for it."""
 
     def carried(names: tuple[str, ...]) -> int:
         return sum(max(causes.get(name, 0), 0) for name in names)
 
-    same = Spike.CLOCKS if _one_factor(split, at, usual, aligned) else Spike.SLOW_KERNELS
-    said: list[tuple[int, Spike, tuple[str, ...]]] = [
-        *((carried(names), kind, names) for kind, names in _IDLE_KINDS[:-2]),
+    candidates: list[tuple[int, Spike, tuple[str, ...]]] = [
+        *((carried(names), kind, names) for kind, names in _IDLE_KINDS),
         (causes["more compute"], Spike.OTHER_WORK, ()),
-        (causes["compute"], same, ()),
+        (causes["compute"], Spike.CLOCKS if _one_factor(slow, usual, aligned) else Spike.SLOW_KERNELS, ()),
     ]
-    best = max(said, key=lambda item: item[0])
-    if best[0] >= CARRIED_SHARE * excess:
-        return best[1], best[0], best[2]
-    burst = split.to_host_bytes(at)
-    if burst >= max(_BURST_BYTES, _BURST_TIMES * usual.to_host_bytes) and carried(_SAVING) >= CARRIED_SHARE * excess:
+    most, kind, names = max(candidates, key=lambda candidate: candidate[0])
+    if most >= CARRIED_SHARE * excess:
+        return kind, most, names
+    burst = slow.to_host_bytes >= max(_BURST_BYTES, _BURST_TIMES * usual.to_host_bytes)
+    if burst and carried(_SAVING) >= CARRIED_SHARE * excess:
         return Spike.CHECKPOINT, carried(_SAVING), _SAVING
-    for kind, names in _IDLE_KINDS[-2:]:
+    for kind, names in _LAST_KINDS:
         if carried(names) >= CARRIED_SHARE * excess:
             return kind, carried(names), names
     return Spike.UNEXPLAINED, 0, ()
 
 
-def _one_factor(split: StepContents, at: int, usual: _Usual, aligned: Alignment) -> bool:
+def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
     """Whether the kernels of both steps are longer by one factor, as at a lower clock."""
-    mine, theirs = split.ops(at), usual.ops
-    held = aligned.pair >= 0
-    compute = split.inside(at)["op_class"].cast(pl.String).to_numpy() == "compute"
-    held &= compute
-    length = (mine.finish_ns - mine.start_ns)[held]
-    usually = (theirs.finish_ns - theirs.start_ns)[aligned.pair[held]]
+    paired = (aligned.pair >= 0) & (slow.op_class == "compute")
+    length = (slow.ops.finish_ns - slow.ops.start_ns)[paired]
+    usual_length = (usual.ops.finish_ns - usual.ops.start_ns)[aligned.pair[paired]]
     if not length.size:
         return False
-    factor = length / np.maximum(usually, 1)
-    middle = float(np.median(factor))
-    return middle > 1 + _ALIKE and float(np.mean(np.abs(factor / middle - 1) <= _ALIKE)) >= _ALIKE_SHARE
+    factor = length / np.maximum(usual_length, 1)
+    median = float(np.median(factor))
+    return median > 1 + _ALIKE and float(np.mean(np.abs(factor / median - 1) <= _ALIKE)) >= _ALIKE_SHARE
 
 
-def _frees(trace: Trace, stretches: pl.DataFrame) -> bool:
-    """Whether memory was given back to the driver in these stretches."""
-    return bool(stretches["call"].cast(pl.String).str.contains("(?i)free|unmap|release").any())
-
-
-def _place(split: StepContents, at: int, aligned: Alignment) -> tuple[str, int]:
-    """The operation at which most of the excess lies, the wait before it included."""
-    rows = split.inside(at)
-    if not rows.height:
+def _operation(slow: _Step, aligned: Alignment) -> tuple[str, int]:
+    """The operation at which most of the excess is, the wait before it included, and how much."""
+    excess_ns = aligned.busy_ns + aligned.idle_ns[:-1]
+    if not excess_ns.size:
         return "", 0
-    here = aligned.busy_ns + aligned.idle_ns[:-1]
-    if aligned.idle_ns[-1] > here.max():
+    if aligned.idle_ns[-1] > excess_ns.max():
         return "the end of the step", int(aligned.idle_ns[-1])
-    most = int(np.argmax(here))
-    return str(rows["name"].cast(pl.String)[most]), int(here[most])
+    most = int(np.argmax(excess_ns))
+    return str(slow.operations["name"].cast(pl.String)[most]), int(excess_ns[most])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepContents:
+    """What the windows of one device hold: stretches of idle time, operations, and the labels of its rank's steps."""
+
+    windows: pl.DataFrame
+    idle: pl.DataFrame
+    operations: pl.DataFrame
+    labels: pl.DataFrame
+
+    @classmethod
+    def of(cls, trace: Trace, device: Device, windows: pl.DataFrame) -> StepContents:
+        """The windows of one device, as `steps` gives them."""
+        low, high = slice_of(trace[DEVICE_OPS], ("rank", "device"), device)
+        ops = trace[DEVICE_OPS][low:high].with_row_index("row", low)  # in order of start
+        ops = ops.select("row", "name", "start_ns", "end_ns", "bytes", "copy_kind", op_class(ops).cast(pl.String))
+        labels = steps(trace).frame.filter(pl.col("rank") == device[0]).sort("host_start_ns")
+        return cls(windows, idle_blame(trace).on(device), ops, labels)
+
+    def host_step(self, time_ns: int) -> tuple[int, str]:
+        """Number and label of the step the host was in; the first step before it."""
+        begins = self.labels["host_start_ns"].to_numpy()
+        place = max(int(np.searchsorted(begins, time_ns, side="right")) - 1, 0)
+        return int(self.labels["step"][place]), str(self.labels["label"][place])
+
+
+class _Step:
+    """One step of a device: the window number `place`, and what begins or idles in it."""
+
+    def __init__(self, contents: StepContents, place: int) -> None:
+        row = contents.windows.row(place, named=True)
+        self.contents = contents
+        self.window_ns: tuple[int, int] = (row["start_ns"], row["end_ns"])
+        self.period_ns: int = row["period_ns"]
+        self.number: int = row["step"]
+        self.label = str(contents.labels.filter(pl.col("step") == self.number)["label"][0])
+        first, last = np.searchsorted(contents.operations["start_ns"].to_numpy(), self.window_ns)
+        self.operations = contents.operations[int(first) : int(last)]
+        self.op_class = self.operations["op_class"].to_numpy()
+        self.to_host_bytes = int(self.operations.filter(pl.col("copy_kind") == "d2h")["bytes"].fill_null(0).sum())
+        token, start, finish = (
+            self.operations[name].to_physical().cast(pl.Int64).to_numpy() for name in ("name", "start_ns", "end_ns")
+        )
+        self.ops = StepOps(token, start, finish, self.window_ns)
+        self.stretches = self._stretches()
+        by_cause = self.stretches.group_by("cause").agg(pl.col("length").sum()).sort("cause")
+        self.idle_by_cause: dict[str, int] = dict(by_cause.iter_rows())
+
+    def _stretches(self) -> pl.DataFrame:
+        """Idle stretches cut to the window, with their length in ns; they do not overlap."""
+        (start, end), idle = self.window_ns, self.contents.idle
+        first = int(np.searchsorted(idle["end_ns"].to_numpy(), start, side="right"))
+        last = int(np.searchsorted(idle["start_ns"].to_numpy(), end))
+        cut = idle[first : max(last, first)].with_columns(
+            pl.col("start_ns", "end_ns").clip(start, end), pl.col("cause").cast(pl.String)
+        )
+        return cut.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length")).filter(pl.col("length") > 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepOps:
+    """One step on one device: what ran, in order of start. `token` numbers the names; `end_ns` of the window is the
+    start of the next step's first operation."""
+
+    token: Int64Array
+    start_ns: Int64Array
+    finish_ns: Int64Array
+    window_ns: tuple[int, int]
+
+    @property
+    def _reach_ns(self) -> Int64Array:
+        """When the work before each operation was over, and, last, all of it: one longer than the operations."""
+        return np.asarray(np.maximum.accumulate(np.concatenate(([self.window_ns[0]], self.finish_ns))), np.int64)
+
+    @property
+    def idle_ns(self) -> Int64Array:
+        """Idle time before each operation, and, last, at the end of the window: one longer than the operations."""
+        begins = np.append(np.minimum(self.start_ns, self.window_ns[1]), self.window_ns[1])
+        return np.asarray(np.maximum(begins - self._reach_ns, 0), np.int64)
+
+    @property
+    def busy_ns(self) -> Int64Array:
+        """Time that each operation added to the busy time of the window.
+
+        In a window [0, 100), where idle and busy time of all sum to 100 with 10 more of idle time at the end::
+
+            start  finish  reach before  idle  busy
+            0      30      0             0     30
+            20     50      30            0     20
+            25     45      50            0     0
+            60     90      50            10    30
+        """
+        reach = np.minimum(self._reach_ns, self.window_ns[1])
+        begins = np.minimum(np.maximum(self.start_ns, reach[:-1]), self.window_ns[1])
+        return np.asarray(np.maximum(reach[1:] - begins, 0), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """Differences of one step from another, per operation of the first. `pair[i]` is the operation of the other that is
+    aligned with it, -1 for none; `busy_ns` and `idle_ns` (one longer: the end of the window) are differences. They and
+    `missing_ns`, what only the other step has (zero or less), sum to the difference of the windows."""
+
+    pair: Int64Array
+    busy_ns: Int64Array
+    idle_ns: Int64Array
+    missing_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """The difference of the two windows."""
+        return int(self.busy_ns.sum() + self.idle_ns.sum() + self.missing_ns)
+
+
+def align(step: StepOps, other: StepOps) -> Alignment:
+    """The first step compared with the second."""
+    pair = _pairs(step.token, other.token)
+    paired = np.flatnonzero(pair >= 0)
+    partner = pair[paired]
+    busy, idle, other_busy, other_idle = step.busy_ns, step.idle_ns, other.busy_ns, other.idle_ns
+    busy[paired] -= other_busy[partner]
+    idle[paired] -= other_idle[partner]
+    idle[-1] -= other_idle[-1]
+    alone = np.ones(other.token.size, np.bool_)
+    alone[partner] = False
+    return Alignment(pair, busy, idle, -int(other_busy[alone].sum() + other_idle[:-1][alone].sum()))
+
+
+def _pairs(first: Int64Array, second: Int64Array) -> Int64Array:
+    """For each token of the first step the place of its partner in the second, or -1.
+
+    The first a b c d and the second a c d x have the block c d in common and, before it, a::
+
+        token  partner
+        a      0
+        b      -1
+        c      1
+        d      2
+    """
+    if np.array_equal(first, second):
+        return np.arange(first.size, dtype=np.int64)
+    pair = np.full(first.size, -1, np.int64)
+    if max(first.size, second.size) > _LONGEST:
+        shared = min(first.size, second.size)
+        same = np.flatnonzero(first[:shared] == second[:shared])
+        pair[same] = same
+        return pair
+    for block in SequenceMatcher(None, first.tolist(), second.tolist(), autojunk=False).get_matching_blocks():
+        pair[block.a : block.a + block.size] = np.arange(block.b, block.b + block.size)
+    return pair

@@ -14,15 +14,29 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops, warm_up_count
+from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.arrays import Int64Array
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.model.window import Window
 
-_STEP: Final = ("rank", "process", "step")
-P90_NEEDS: Final = 10  # a quantile is stated only where about one observation lies beyond it
+_PROCESS: Final = ("rank", "process")
+_STEP: Final = (*_PROCESS, "step")
+# A quantile is stated only where about one observation lies beyond it.
+P90_NEEDS: Final = 10
 P99_NEEDS: Final = 100
+# Leading steps are warm-up if they are longer than the customary outlier fence, median + 3 median absolute deviations.
+# Steps that agree to a percent of the median are alike, however small their spread.
+DEVIATIONS: Final = 3.0
+LEAST_DEVIATION: Final = 0.01
+SETUP_CALL: Final = (
+    r"^(cuda|hip)(Malloc(Host|Managed|Pitch|3D)?|HostMalloc|HostAlloc|HostRegister|Free|FreeHost|HostFree)(_v\d+)?$"
+    r"|^cu(MemAlloc|MemHostAlloc|MemCreate|ModuleLoad|LibraryLoad|CtxCreate)|^hip(Module|Library)Load"
+    r"|^cudaLibraryLoad|^cudaGraphInstantiate|^cudaStreamBeginCapture"
+)
+SETUP_RANGE: Final = r"\(dynamo_timed\)|(?i)autotun|cudnn.*benchmark|ncclCommInit|init_process_group"
 
 KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK = "kept", "warm_up", "truncated", "no_device_work"
 BEGUN_BEFORE = "begun_before"
@@ -73,29 +87,26 @@ class Steps:
 @remembered
 def steps(trace: Trace) -> Steps:
     """Find steps, time them, and drop warm-up and truncated ones."""
-    found = step_marks(trace)
-    anchored = _device_anchors(trace)
-    lead = _leading_device(anchored)
-    early = _begun_before(found.frame, lead, trace)
+    marks = step_marks(trace)
+    anchors = _device_anchors(trace)
+    lead = _leading_device(anchors)
+    begun_before = _begun_before(marks.frame, lead, trace)
     # Where steps went on before the window, its first ones are no warm-up: they were asked for.
-    fresh = _periods(found.frame, lead).join(early, on=["rank", "process"], how="anti")
-    warm_up = warm_up_count(trace, fresh)
-    frame = _with_status(found.frame, lead, warm_up, trace.window)
-    frame = _begun(frame, early)
-    kept = frame.filter(pl.col("status") == KEPT).select("rank", "process", "step")
+    fresh = _periods(marks.frame, lead).join(begun_before, on=_PROCESS, how="anti")
+    frame = _with_status(marks.frame, lead, _warm_up_count(trace, fresh), begun_before, trace.window)
+    kept = frame.filter(pl.col("status") == KEPT).select(_STEP)
     windows = (
-        anchored.join(kept, on=["rank", "process", "step"], how="semi")
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
-        .select(
-            "rank", "device", "step", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns")
-        )
+        anchors.join(kept, on=_STEP, how="semi")
+        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
+        .filter(pl.col("period_ns") > 0)
+        .select("rank", "device", "step", "start_ns", "end_ns", "period_ns")
         .sort("rank", "device", "step")
     )
-    by_rank = _times_by_rank(_periods(frame, lead).join(kept, on=["rank", "process", "step"], how="semi"))
+    by_rank = _times_by_rank(_periods(frame, lead).join(kept, on=_STEP, how="semi"))
     dropped = frame.filter(pl.col("status") != KEPT)["status"].cast(pl.String).value_counts().sort("status")
     return Steps(
-        marker=found.marker,
-        marker_name=found.name,
+        marker=marks.marker,
+        marker_name=marks.name,
         frame=frame,
         windows=windows,
         by_rank=by_rank,
@@ -121,43 +132,42 @@ def step_times(periods_ns: npt.ArrayLike) -> StepTimes:
 
 
 def _device_anchors(trace: Trace) -> pl.DataFrame:
-    """Per (rank, process, device, step): start of its first kernel, and start of the next step's first kernel.
+    """Per (rank, process, device, step): start_ns of its first kernel, end_ns at the next step's first kernel (null
+    where the next step has none), and ops_on_device.
 
-    Where two processes share a GPU, the one with more ops on it sets the windows.
+    Where two processes share a GPU, the one with more ops on it sets the windows. A step without kernels starts with
+    its first copy, but not the last step of a trace cut to a window: after the window's end there may be a kernel that
+    belongs to the step of that copy.
     """
-    ops = trace.get(DEVICE_OPS).select("rank", "process", "device", "kind", "start_ns")
-    ops = ops.with_columns(pl.Series("step", step_of_ops(trace), pl.Int32))
-    owners = ops.group_by("rank", "device", "process").len()
-    owners = owners.sort(["rank", "device", "len", "process"], descending=[False, False, True, False])
-    owners = owners.unique(["rank", "device"], keep="first", maintain_order=True).rename({"len": "ops_on_device"})
-    work = pl.col("start_ns").filter(pl.col("kind").is_in(["kernel", "graph"])).min()
     key = ["rank", "process", "device"]
-    # Behind a window's end there may be a kernel to the copy before it.
-    sure = pl.lit(True) if trace.window is None else pl.col("step") < pl.col("step").max().over(key)
+    ops = trace.get(DEVICE_OPS).select(*key, "kind", "start_ns")
+    ops = ops.with_columns(pl.Series("step", step_of_ops(trace), pl.Int32))
+    owners = ops.group_by("rank", "device", "process").len("ops_on_device")
+    owners = owners.sort(["rank", "device", "ops_on_device", "process"], descending=[False, False, True, False])
+    owners = owners.unique(["rank", "device"], keep="first", maintain_order=True)
+    kernel_ns = pl.col("start_ns").filter(pl.col("kind").is_in(["kernel", "graph"])).min()
+    certain = pl.lit(True) if trace.window is None else pl.col("step") < pl.col("step").max().over(key)
+    next_step, next_start = pl.col("step").shift(-1).over(key), pl.col("start_ns").shift(-1).over(key)
     return (
         ops.filter(pl.col("step") >= 0)
         .group_by(*key, "step")
-        .agg(work.alias("kernel_ns"), pl.col("start_ns").min())
-        .filter(sure | pl.col("kernel_ns").is_not_null())
+        .agg(kernel_ns.alias("kernel_ns"), pl.col("start_ns").min())
+        .filter(certain | pl.col("kernel_ns").is_not_null())
         .with_columns(pl.col("kernel_ns").fill_null(pl.col("start_ns")).alias("start_ns"))
         .drop("kernel_ns")
         .join(owners, on=["rank", "device", "process"], how="inner")
         .sort(*key, "step")
-        .with_columns(
-            pl.when(pl.col("step").shift(-1).over(key) == pl.col("step") + 1)
-            .then(pl.col("start_ns").shift(-1).over(key))
-            .alias("end_ns")
-        )
+        .with_columns(pl.when(next_step == pl.col("step") + 1).then(next_start).alias("end_ns"))
     )
 
 
-def _leading_device(anchored: pl.DataFrame) -> pl.DataFrame:
+def _leading_device(anchors: pl.DataFrame) -> pl.DataFrame:
     """The anchors on each process's busiest GPU: the one whose periods time the rank."""
     key = ["rank", "process", "device"]
-    busiest = anchored.select(*key, "ops_on_device").unique()
+    busiest = anchors.select(*key, "ops_on_device").unique()
     busiest = busiest.sort(["rank", "process", "ops_on_device", "device"], descending=[False, False, True, False])
-    busiest = busiest.unique(["rank", "process"], keep="first", maintain_order=True)
-    return anchored.join(busiest.select(key), on=key, how="semi").sort("rank", "process", "step")
+    busiest = busiest.unique(_PROCESS, keep="first", maintain_order=True)
+    return anchors.join(busiest.select(key), on=key, how="semi").sort(_STEP)
 
 
 def _complete_from(trace: Trace) -> pl.DataFrame:
@@ -166,75 +176,120 @@ def _complete_from(trace: Trace) -> pl.DataFrame:
     A stream runs its work in the order of launch. What ended before the window was launched before the window, and
     before the first op of its stream that is in it. Empty for a trace that was not cut at its beginning.
     """
-    schema = {"rank": pl.Int32, "process": pl.Int64, "complete_ns": pl.Int64}
     if trace.window is None or trace.window.start_ns <= trace.window.first_ns:
-        return pl.DataFrame(schema=schema)
-    found = step_marks(trace).frame.select("rank", "process").unique()
+        return pl.DataFrame(schema={"rank": pl.Int32, "process": pl.Int64, "complete_ns": pl.Int64})
+    processes = step_marks(trace).frame.select(_PROCESS).unique()
     opens = pl.lit(trace.window.start_ns)
     if step_marks(trace).on_device:
-        return found.with_columns(opens.alias("complete_ns"))
+        return processes.with_columns(opens.alias("complete_ns"))
     call = pl.Series("call", launch_links(trace).call)
-    ops = trace.get(DEVICE_OPS).select("rank", "process", "device", "stream").with_columns(call)
+    ops = trace.get(DEVICE_OPS).select(*_PROCESS, "device", "stream").with_columns(call)
     calls = trace.get(API_CALLS).select(pl.int_range(pl.len(), dtype=pl.Int64).alias("call"), "start_ns")
-    launched = ops.join(calls, on="call").group_by("rank", "process", "device", "stream").agg(pl.col("start_ns").min())
-    latest = launched.group_by("rank", "process").agg(pl.min_horizontal("start_ns", opens).max().alias("complete_ns"))
-    return found.join(latest, on=["rank", "process"], how="left").with_columns(pl.col("complete_ns").fill_null(opens))
+    first_launch = ops.join(calls, on="call").group_by(*_PROCESS, "device", "stream").agg(pl.col("start_ns").min())
+    latest = first_launch.group_by(_PROCESS).agg(pl.min_horizontal("start_ns", opens).max().alias("complete_ns"))
+    return processes.join(latest, on=_PROCESS, how="left").with_columns(pl.col("complete_ns").fill_null(opens))
 
 
 def _begun_before(frame: pl.DataFrame, lead: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """rank, process, step of the steps that lack, or may lack, some of their work: it ran before the window."""
     opens_ns = 0 if trace.window is None else trace.window.start_ns
-    placed = frame.join(_complete_from(trace), on=["rank", "process"])
-    placed = placed.join(lead.select(*_STEP, "start_ns"), on=_STEP, how="left")
+    anchored = frame.join(_complete_from(trace), on=_PROCESS).join(
+        lead.select(*_STEP, "start_ns"), on=_STEP, how="left"
+    )
     early = (pl.col("host_start_ns") < pl.col("complete_ns")) | (pl.col("start_ns") < opens_ns).fill_null(False)
-    return placed.filter(early).select(_STEP)
+    return anchored.filter(early).select(_STEP)
 
 
-def _with_status(frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame, window: Window | None) -> pl.DataFrame:
-    key = ["rank", "process"]
-    placed = frame.join(lead.select(*key, "step", "start_ns", "end_ns"), on=[*key, "step"], how="left")
-    placed = placed.join(lead.select(key).unique().with_columns(on_device=pl.lit(True)), on=key, how="left")
-    placed = placed.join(warm_up, on=key, how="left").with_columns(pl.col("warm_up").fill_null(0))
+def _with_status(
+    frame: pl.DataFrame, lead: pl.DataFrame, warm_up: pl.DataFrame, begun_before: pl.DataFrame, window: Window | None
+) -> pl.DataFrame:
+    """The steps with their status. Of a trace cut to a window, a step of which only launches are in it is left out."""
+    anchored = frame.join(lead.select(*_STEP, "start_ns", "end_ns"), on=_STEP, how="left")
+    anchored = anchored.join(
+        lead.select(_PROCESS).unique().with_columns(on_device=pl.lit(True)), on=_PROCESS, how="left"
+    )
+    anchored = anchored.join(warm_up, on=_PROCESS, how="left").with_columns(pl.col("warm_up").fill_null(0))
+    anchored = anchored.join(begun_before.with_columns(early=pl.lit(True)), on=_STEP, how="left", maintain_order="left")
     unfinished = pl.lit(False)
-    if window is not None:  # a step of which only launches lie in the window, and no kernels yet, is none of it
-        reached = pl.col("step").filter(pl.col("start_ns").is_not_null()).max().over(key)
-        placed = placed.filter((pl.col("step") <= reached).fill_null(True))
+    if window is not None:
+        reached = pl.col("step").filter(pl.col("start_ns").is_not_null()).max().over(_PROCESS)
+        anchored = anchored.filter((pl.col("step") <= reached).fill_null(True))
         unfinished = pl.col("on_device").is_null() & (pl.col("mark_end_ns") > window.end_ns)
-    is_last = pl.col("step") == pl.col("step").max().over(key)
-    truncated = (pl.col("on_device") & is_last) | unfinished
+    is_last = pl.col("step") == pl.col("step").max().over(_PROCESS)
+    without_period = pl.col("end_ns").is_null() | (pl.col("end_ns") <= pl.col("start_ns"))
     status = (
-        pl.when(pl.col("step") < pl.col("warm_up"))
+        pl.when("early")
+        .then(pl.lit(BEGUN_BEFORE))
+        .when(pl.col("step") < pl.col("warm_up"))
         .then(pl.lit(WARM_UP))
-        .when(truncated)
+        .when((pl.col("on_device") & is_last) | unfinished)
         .then(pl.lit(TRUNCATED))
-        .when(pl.col("on_device") & (pl.col("end_ns").is_null() | (pl.col("end_ns") <= pl.col("start_ns"))))
+        .when(pl.col("on_device") & without_period)
         .then(pl.lit(NO_DEVICE_WORK))
         .otherwise(pl.lit(KEPT))
     )
-    return placed.with_columns(status.cast(Status).alias("status")).select(*frame.columns, "status")
-
-
-def _begun(frame: pl.DataFrame, early: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the status of those steps."""
-    marked = frame.join(early.with_columns(early=pl.lit(True)), on=_STEP, how="left", maintain_order="left")
-    status = pl.when("early").then(pl.lit(BEGUN_BEFORE, Status)).otherwise("status").alias("status")
-    return marked.with_columns(status).select(frame.columns)
+    return anchored.with_columns(status.cast(Status).alias("status")).select(*frame.columns, "status")
 
 
 def _periods(frame: pl.DataFrame, lead: pl.DataFrame) -> pl.DataFrame:
     """rank, process, step, period_ns: on the leading device, or on the host where the rank has no device work."""
-    key = ["rank", "process"]
-    device = lead.select(*key, "step", (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
-    host = frame.join(lead.select(key).unique(), on=key, how="anti")
-    host = host.select(*key, "step", (pl.col("host_end_ns") - pl.col("host_start_ns")).alias("period_ns"))
-    return pl.concat([device, host]).filter(pl.col("period_ns") > 0).sort(*key, "step")
+    device = lead.select(*_STEP, (pl.col("end_ns") - pl.col("start_ns")).alias("period_ns"))
+    host = frame.join(lead.select(_PROCESS).unique(), on=_PROCESS, how="anti")
+    host = host.select(*_STEP, (pl.col("host_end_ns") - pl.col("host_start_ns")).alias("period_ns"))
+    return pl.concat([device, host]).filter(pl.col("period_ns") > 0).sort(_STEP)
 
 
 def _times_by_rank(periods: pl.DataFrame) -> dict[int, StepTimes]:
-    """The slowest process of a rank speaks for it."""
-    times: dict[int, StepTimes] = {}
-    for (rank, _), part in sorted(periods.partition_by("rank", "process", as_dict=True).items()):
-        mine = step_times(part["period_ns"].to_numpy())
-        if rank not in times or (mine.p50_ns or 0.0) > (times[rank].p50_ns or 0.0):
-            times[rank] = mine
-    return times
+    """The times of the slowest process of each rank."""
+    slowest: dict[int, StepTimes] = {}
+    for (rank, _), part in sorted(periods.partition_by(_PROCESS, as_dict=True).items()):
+        times = step_times(part["period_ns"].to_numpy())
+        if rank not in slowest or (times.p50_ns or 0.0) > (slowest[rank].p50_ns or 0.0):
+            slowest[rank] = times
+    return slowest
+
+
+def _warm_up_count(trace: Trace, periods: pl.DataFrame) -> pl.DataFrame:
+    """rank, process, warm_up: the number of leading steps to drop, never more than half of those timed.
+
+    Those are slower than the rest, or do set-up work that the rest does not. A lone slow step later in the run is no
+    warm-up: it stays and shows in the high quantiles. Set-up calls in every step (allocation churn, recompilation) are
+    the program's steady state and drop nothing. `periods` has rank, process, step, period_ns.
+    """
+    events = _setup_events(trace)
+    rows = []
+    for (rank, process), part in sorted(periods.partition_by(_PROCESS, as_dict=True).items()):
+        setup = part.join(events, on=_STEP, how="left")["setup"].fill_null(0).to_numpy()
+        dropped = _leading_slow(part["period_ns"].to_numpy(), setup)
+        rows.append((rank, process, int(part["step"][dropped]) if dropped else 0))
+    return pl.DataFrame(rows, schema={"rank": pl.Int32, "process": pl.Int64, "warm_up": pl.Int32}, orient="row")
+
+
+def _leading_slow(period_ns: Int64Array, setup: Int64Array) -> int:
+    """How many leading steps stand out from those after them, by their length or by their set-up work."""
+    dropped = 0
+    while dropped < period_ns.size // 2:
+        later = period_ns[dropped + 1 :]
+        median = float(np.median(later))
+        deviation = max(float(np.median(np.abs(later - median))), LEAST_DEVIATION * median)
+        slow = period_ns[dropped] > median + DEVIATIONS * deviation
+        if not slow and setup[dropped] <= np.median(setup[dropped + 1 :]):
+            break
+        dropped += 1
+    return dropped
+
+
+def _setup_events(trace: Trace) -> pl.DataFrame:
+    """rank, process, step, setup: how many set-up calls and ranges begin in each step."""
+    parts = []
+    for table, pattern in ((API_CALLS, SETUP_CALL), (RANGES, SETUP_RANGE), (HOST_OPS, SETUP_RANGE)):
+        frame = trace.get(table)
+        parts.append(frame.filter(matches(frame["name"], pattern)).select(*_PROCESS, "start_ns"))
+    marks = step_marks(trace).frame.sort("host_start_ns")
+    placed = (
+        pl.concat(parts)
+        .sort("start_ns")
+        .join_asof(marks, left_on="start_ns", right_on="host_start_ns", by=_PROCESS, check_sortedness=False)
+    )
+    inside = placed.filter(pl.col("start_ns") < pl.col("host_end_ns"))
+    return inside.group_by(_STEP).agg(pl.len().cast(pl.Int64).alias("setup"))

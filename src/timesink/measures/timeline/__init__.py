@@ -1,1 +1,1 @@
-"""The timeline: device work, links from host to device, launches, copies, waits and ranges."""
+"""Device work in time: busy stretches and gaps, who launched it, launches, copies, waits, ranges, and its replay."""

@@ -88,7 +88,7 @@ def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
 
 
 def _blame_rank(trace: Trace, rank: int) -> Iterator[pl.DataFrame]:
-    """Each gap is blamed for itself, a slice of gaps at a time: that bounds what the cutting needs beside its result.
+    """Each gap is blamed for itself, a slice of gaps at a time: that bounds the memory that the cutting needs.
 
     Slices are of one device and in order, and no stretch leaves its gap, so a slice sorted is its part of the whole.
     """

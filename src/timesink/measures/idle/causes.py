@@ -103,10 +103,10 @@ class Segments:
         origin = min(int(self.start_ns.min()), int(time_ns.min()))
         stride = max(int(self.end_ns.max()), int(time_ns.max())) - origin + 1
         wanted = timeline * stride + time_ns - origin
-        place = np.searchsorted(self.timeline * stride + self.start_ns - origin, wanted, side="right") - 1
-        found = np.maximum(place, 0)
-        inside = (place >= 0) & (self.timeline[found] == timeline) & (self.end_ns[found] > time_ns)
-        return np.where(inside, self.row[found], -1)
+        last_begun = np.searchsorted(self.timeline * stride + self.start_ns - origin, wanted, side="right") - 1
+        segment = np.maximum(last_begun, 0)
+        inside = (last_begun >= 0) & (self.timeline[segment] == timeline) & (self.end_ns[segment] > time_ns)
+        return np.where(inside, self.row[segment], -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

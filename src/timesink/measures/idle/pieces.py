@@ -88,9 +88,9 @@ class _Gaps:
     host_end_ns: IntArray
 
     @classmethod
-    def of(cls, gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> _Gaps:
-        start, end = gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy()
-        op = work.ops.places_of(gaps["op"].to_numpy()).astype(np.int64)
+    def of(cls, frame: pl.DataFrame, work: RankWork, activity: HostActivity) -> _Gaps:
+        start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+        op = work.ops.places_of(frame["op"].to_numpy()).astype(np.int64)
         call, block = work.ops.call[op], work.ops.block[op]
         launch, thread = _value_at(work.calls.start_ns, call), _value_at(work.calls.thread, call)
         in_graph = end > work.blocks.start_ns[block]
@@ -105,21 +105,21 @@ def _value_at(values: IntArray, index: IntArray) -> IntArray:
     return np.where(index >= 0, values[np.maximum(index, 0)], -1) if values.size else np.full(index.size, -1, np.int64)
 
 
-def cut_gaps(gaps: pl.DataFrame, work: RankWork, activity: HostActivity) -> Pieces:
+def cut_gaps(frame: pl.DataFrame, work: RankWork, activity: HostActivity) -> Pieces:
     """Cut every gap of a rank, given as `device_gaps` has them, into stretches of one cause."""
-    known = _Gaps.of(gaps, work, activity)
-    sync_call, sync_end = _drains(known, work, activity)
+    gaps = _Gaps.of(frame, work, activity)
+    sync_call, sync_end = _drains(gaps, work, activity)
     sync_row = _value_at(work.calls.row, sync_call)
     return Pieces.concatenate(
         [
-            _sync_part(known, work, sync_call, sync_end),
-            *_host_parts(known, activity, sync_end, sync_row),
-            *_device_parts(known, work, sync_row),
+            _sync_part(gaps, work, sync_call, sync_end),
+            *_host_parts(gaps, activity, sync_end, sync_row),
+            *_device_parts(gaps, work, sync_row),
         ]
     )
 
 
-def _drains(known: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArray, IntArray]:
+def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArray, IntArray]:
     """The call whose wait drained the device before each gap (-1: none), and until when the gap is charged to it.
 
     Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
@@ -134,43 +134,43 @@ def _drains(known: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntAr
         110         100          120         none: it did not wait for that work
     """
     calls, releases, blocks = work.calls, work.releases, work.blocks
-    drain, until = np.full(known.start_ns.size, -1, np.int64), known.start_ns.copy()
-    if not releases.call.size or not known.start_ns.size:
+    drain, until = np.full(gaps.start_ns.size, -1, np.int64), gaps.start_ns.copy()
+    if not releases.call.size or not gaps.start_ns.size:
         return drain, until
     released = blocks.end_ns[releases.block]
-    near = (released >= known.start_ns.min() - _DRAIN_SLACK_NS) & (released <= known.start_ns.max())
+    near = (released >= gaps.start_ns.min() - _DRAIN_SLACK_NS) & (released <= gaps.start_ns.max())
     waited = np.flatnonzero(near & (calls.start_ns[releases.call] < released))
-    release_device, gap_device = work.ops.device[blocks.op[releases.block]], work.ops.device[known.op]
+    release_device, gap_device = work.ops.device[blocks.op[releases.block]], work.ops.device[gaps.op]
     for device in np.unique(gap_device):
         gap = np.flatnonzero(gap_device == device)
         candidates = waited[release_device[waited] == device]
         candidates = candidates[np.lexsort((calls.end_ns[releases.call[candidates]], released[candidates]))]
         if not candidates.size:
             continue
-        before = np.searchsorted(released[candidates], known.start_ns[gap], side="right") - 1
+        before = np.searchsorted(released[candidates], gaps.start_ns[gap], side="right") - 1
         release = candidates[np.maximum(before, 0)]  # the last one before the gap began
         call = releases.call[release]
-        drains = (before >= 0) & (known.start_ns[gap] - released[release] <= _DRAIN_SLACK_NS)
-        drains &= calls.end_ns[call] <= known.host_end_ns[gap]
-        drains &= activity.timeline_of[calls.thread[call]] == known.timeline[gap]
+        drains = (before >= 0) & (gaps.start_ns[gap] - released[release] <= _DRAIN_SLACK_NS)
+        drains &= calls.end_ns[call] <= gaps.host_end_ns[gap]
+        drains &= activity.timeline_of[calls.thread[call]] == gaps.timeline[gap]
         gap, call, lost = gap[drains], call[drains], (released[release] - calls.start_ns[call])[drains]
-        returned = np.maximum(calls.end_ns[call], known.start_ns[gap])
-        drain[gap], until[gap] = call, np.minimum(returned + lost, known.host_end_ns[gap])
+        returned = np.maximum(calls.end_ns[call], gaps.start_ns[gap])
+        drain[gap], until[gap] = call, np.minimum(returned + lost, gaps.host_end_ns[gap])
     return drain, until
 
 
-def _sync_part(known: _Gaps, work: RankWork, sync_call: IntArray, sync_end: IntArray) -> Pieces:
+def _sync_part(gaps: _Gaps, work: RankWork, sync_call: IntArray, sync_end: IntArray) -> Pieces:
     """The start of each drained gap. Names are looked up where the blocking call was made."""
     gap = np.flatnonzero(sync_call >= 0)
     call, row = sync_call[gap], work.calls.row[sync_call[gap]]
     cause = np.full(gap.size, CAUSE_CODE["sync"], np.int64)
     return Pieces(
-        gap, known.start_ns[gap], sync_end[gap], cause, known.timeline[gap], work.calls.thread[call], row, row,
+        gap, gaps.start_ns[gap], sync_end[gap], cause, gaps.timeline[gap], work.calls.thread[call], row, row,
         work.calls.start_ns[call],
     )  # fmt: skip
 
 
-def _host_parts(known: _Gaps, activity: HostActivity, start: IntArray, sync_row: IntArray) -> list[Pieces]:
+def _host_parts(gaps: _Gaps, activity: HostActivity, start: IntArray, sync_row: IntArray) -> list[Pieces]:
     """The stretch of each gap from `start` to the launch, split by the innermost activity of the launching thread.
 
     First every segment of activity that overlaps the stretch, cut to it; then the holes in which nothing was traced.
@@ -183,8 +183,8 @@ def _host_parts(known: _Gaps, activity: HostActivity, start: IntArray, sync_row:
         40    70     [70, 100)
         100   100    none, the next row is another gap's
     """
-    gap, segments = np.flatnonzero(known.host_end_ns > start), activity.all
-    start, end, timeline = start[gap], known.host_end_ns[gap], known.timeline[gap]
+    gap, segments = np.flatnonzero(gaps.host_end_ns > start), activity.all
+    start, end, timeline = start[gap], gaps.host_end_ns[gap], gaps.timeline[gap]
     first, count = _overlapping((segments.timeline, segments.start_ns, segments.end_ns), (timeline, start, end))
     owner = np.repeat(np.arange(gap.size), count)  # place in `gap` of each piece
     segment = first[owner] + np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
@@ -202,7 +202,7 @@ def _host_parts(known: _Gaps, activity: HostActivity, start: IntArray, sync_row:
     hole, none = gap[owner[followed]], np.full(followed.size, -1, np.int64)
     untraced = Pieces(
         hole, right[followed], left[followed + 1], np.full(hole.size, CAUSE_CODE["untraced"], np.int64),
-        known.timeline[hole], known.thread[hole], none, sync_row[hole], right[followed],
+        gaps.timeline[hole], gaps.thread[hole], none, sync_row[hole], right[followed],
     )  # fmt: skip
     return [traced, untraced]
 
@@ -234,24 +234,24 @@ def _overlapping(
     return first, np.maximum(last - first, 0)
 
 
-def _device_parts(known: _Gaps, work: RankWork, sync_row: IntArray) -> list[Pieces]:
+def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Pieces]:
     """What follows the start of the launch: latency, the rest of the launch call, a dependency, what is left."""
-    usual_start = known.launch_ns + work.costs.latency_late_ns(known.op)
-    latency_end = np.clip(np.where(known.launched, usual_start, known.start_ns), known.host_end_ns, known.end_ns)
+    usual_start = gaps.launch_ns + work.costs.latency_late_ns(gaps.op)
+    latency_end = np.clip(np.where(gaps.launched, usual_start, gaps.start_ns), gaps.host_end_ns, gaps.end_ns)
     # A launch call that has not returned is still being made: it loads a module, or waits for a lock.
-    returned = np.where(known.launched, _value_at(work.calls.end_ns, known.call), known.start_ns)
-    call_end = np.clip(returned, latency_end, known.end_ns)
-    source_end, source_class = _sources(known, work)
-    dependency_end = np.clip(source_end, call_end, known.end_ns)
+    returned = np.where(gaps.launched, _value_at(work.calls.end_ns, gaps.call), gaps.start_ns)
+    call_end = np.clip(returned, latency_end, gaps.end_ns)
+    source_end, source_class = _sources(gaps, work)
+    dependency_end = np.clip(source_end, call_end, gaps.end_ns)
     dependency = np.array([CAUSE_CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
-    ordinary = known.end_ns - dependency_end <= int(np.clip(work.costs.gap_late_ns, *_ORDINARY_GAP_NS))
+    ordinary = gaps.end_ns - dependency_end <= int(np.clip(work.costs.gap_late_ns, *_ORDINARY_GAP_NS))
     rest = np.where(ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
-    rest = np.where(known.in_graph, CAUSE_CODE["graph_gap"], rest)
-    gap, none = np.arange(known.op.size), np.full(known.op.size, -1, np.int64)
+    rest = np.where(gaps.in_graph, CAUSE_CODE["graph_gap"], rest)
+    gap, none = np.arange(gaps.op.size), np.full(gaps.op.size, -1, np.int64)
     latency = Pieces(
-        gap, known.host_end_ns, latency_end, np.full(gap.size, CAUSE_CODE["launch_latency"], np.int64), known.timeline,
-        known.thread, np.where(known.launched, _value_at(work.calls.row, known.call), -1), sync_row,
-        np.where(known.launched, known.launch_ns, known.host_end_ns),
+        gap, gaps.host_end_ns, latency_end, np.full(gap.size, CAUSE_CODE["launch_latency"], np.int64), gaps.timeline,
+        gaps.thread, np.where(gaps.launched, _value_at(work.calls.row, gaps.call), -1), sync_row,
+        np.where(gaps.launched, gaps.launch_ns, gaps.host_end_ns),
     )  # fmt: skip
     in_call = np.full(gap.size, CAUSE_CODE["cuda_call"], np.int64)
     on_device = replace(latency, thread=none, call_row=none)
@@ -259,23 +259,23 @@ def _device_parts(known: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piec
         latency,
         replace(latency, start_ns=latency_end, end_ns=call_end, cause=in_call),
         replace(on_device, start_ns=call_end, end_ns=dependency_end, cause=dependency, asked_ns=call_end),
-        replace(on_device, start_ns=dependency_end, end_ns=known.end_ns, cause=rest, asked_ns=dependency_end),
+        replace(on_device, start_ns=dependency_end, end_ns=gaps.end_ns, cause=rest, asked_ns=dependency_end),
     ]
 
 
-def _sources(known: _Gaps, work: RankWork) -> tuple[IntArray, IntArray]:
+def _sources(gaps: _Gaps, work: RankWork) -> tuple[IntArray, IntArray]:
     """When the last event that the op's block waited for came, and the class of the op that raised it.
 
     Where it waited for none, the time is the least integer, which cuts no dependency.
     """
-    end = np.full(known.block.size, np.iinfo(np.int64).min, np.int64)
-    source = np.zeros(known.block.size, np.int64)
-    if known.block.size:
-        last_source, sink = _last_sources(work, int(known.block.min()), int(known.block.max()))
+    end = np.full(gaps.block.size, np.iinfo(np.int64).min, np.int64)
+    source = np.zeros(gaps.block.size, np.int64)
+    if gaps.block.size:
+        last_source, sink = _last_sources(work, int(gaps.block.min()), int(gaps.block.max()))
         if sink.size:
-            place = np.minimum(np.searchsorted(sink, known.block), sink.size - 1)
-            waited = sink[place] == known.block
-            source[waited] = last_source[place[waited]]
+            row = np.minimum(np.searchsorted(sink, gaps.block), sink.size - 1)
+            waited = sink[row] == gaps.block
+            source[waited] = last_source[row[waited]]
             end[waited] = work.blocks.end_ns[source[waited]]
     return end, work.ops.op_class[work.blocks.op[source]].astype(np.int64)
 

@@ -161,7 +161,7 @@ def _unnumbered(names: pl.Series) -> pl.Series:
 def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -> pl.DataFrame:
     """Totals by key of neighbouring ops, where earlier ones ran until `reach_ns` and were `before` in number.
 
-    Of an op counts what is after the end of all ops before it. With `reach_ns` 0 and one window around all of these::
+    The part of an op after the end of all ops before it counts. With `reach_ns` 0 and one window around all of these::
 
         start  finish  earlier ops end  counted
         0      30      0                [0, 30)
@@ -246,5 +246,5 @@ def _starts(trace: Trace, pattern: str, unlike: str | None) -> pl.DataFrame:
 def _steps_of(starts: pl.DataFrame, rank: object, step_start: Int64Array) -> Int64Array:
     """The step in which each of a rank's starts is; those before the first step are left out."""
     times = starts.filter(pl.col("rank") == rank)["start_ns"].to_numpy()
-    place = np.searchsorted(step_start, times, side="right") - 1
-    return place[place >= 0]
+    step = np.searchsorted(step_start, times, side="right") - 1
+    return step[step >= 0]

@@ -72,7 +72,7 @@ class SpikeStep:
     """One slow step of one device. `step` is numbered as in `steps().frame`, `label` its mark.
 
     `excess_ns` is its length beyond the median step's; `carried_ns` is how much of it the class accounts for.
-    `operation` is the operation at which most of the excess lies, `at_ns` of it. `stretch_ns` is the longest stretch
+    `operation` is the operation at which most of the excess is, `at_ns` of it. `stretch_ns` is the longest stretch
     of the cause in time; the whole window where the cause runs on the device. `causes`: excess by cause, ns.
     """
 
@@ -99,8 +99,7 @@ class Spikes:
     def period_steps(self, kind: Spike, device: Device) -> int | None:
         """After how many steps a cause comes back, where it came at least three times at one distance, give or take
         one step."""
-        at = [spike.step for spike in self.found if spike.kind is kind and spike.device == device]
-        apart = np.diff(at)
+        apart = np.diff([spike.step for spike in self.found if spike.kind is kind and spike.device == device])
         if apart.size < 2 or int(apart.max() - apart.min()) > 1:
             return None
         return round(float(np.median(apart)))

@@ -180,7 +180,7 @@ def _disagreements(trace: Trace, host_op: Int32Array) -> int:
 
 
 def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:
-    """For these device ops, the operator their external id names; -1 where it names none, or more than one."""
+    """For these device ops, the operator their external id names; -1 where it names none or several."""
     key = ["rank", "process", "external_id"]
     ops, host = trace.get(DEVICE_OPS).select(key)[rows], trace.get(HOST_OPS)
     operator_row = np.full(ops.height, -1, np.int64)

@@ -189,8 +189,8 @@ def synchronised_ranges(trace: Trace) -> SynchronisedRanges:
 def _encloses(begin: Int64Array, end: Int64Array, launches_work: BoolArray) -> BoolArray:
     """Whether each range of a thread encloses another one that launches work. Ranges nest, in order of start.
 
-    Sorted by start, and the longer of equals first, a range that encloses any encloses the next one in order; of
-    [0, 90), [10, 40), [50, 80) the first does, because [10, 40) follows it::
+    Sorted by start, and the longer of equals first, a range that encloses others is followed by one of them: so is the
+    first of [0, 90), [10, 40), [50, 80)::
 
         range     next      encloses
         [0, 90)   [10, 40)  True

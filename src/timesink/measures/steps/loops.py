@@ -29,9 +29,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 ROUNDS_NEEDED: Final = 3  # two occurrences show one period, and no second one to check it by
 _KINDS_AT_HOME: Final = 0.85  # of the kinds that come back, below which nothing is called a loop
 _ALIKE: Final = 0.02  # paces whose shares of kinds at home differ by less are equally good: the faster one is the loop
-_ROUNDS_AT_HOME: Final = (
-    0.75  # of the rounds in which a kind must occur as often as usual: a cut or an odd round is allowed
-)
+_ROUNDS_AT_HOME: Final = 0.75  # of the rounds must have a kind as often as usual: a cut or odd round is allowed
 _COUNT_TOLERANCE: Final = 0.15  # by which a kind's count in a round may differ from its usual one
 _SPAN: Final = 0.85  # of the recording that the rounds must span, one round more than was seen whole included
 _DISTANCE_TOLERANCE: Final = 0.25  # by which distances between rounds may differ from their median
@@ -128,7 +126,7 @@ def _is_regular(starts: Int64Array) -> bool:
 
 def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) -> Int64Array:
     """Where rounds of the same pace begin: with the recording's first operation, else after their longest pause."""
-    moved = starts - starts[0] % int(np.median(np.diff(starts)))
+    moved: Int64Array = starts - starts[0] % int(np.median(np.diff(starts)))
     if (kinds[moved] == kinds[moved[0]]).all():
         return moved
     if gaps_ns is None:

@@ -132,6 +132,18 @@ def test_a_gpt_block_by_hand_in_pure_bf16() -> None:
     assert moment.parts[MemoryCategory.WEIGHTS] == 2 * parameters
 
 
+def test_a_fused_loss_over_images_keeps_one_row_per_image() -> None:
+    """64 patches: each of 4 blocks keeps its input; the norm its input and 2 statistics; the head the mean, one row."""
+    model = {**GPT, "kind": "vision", "bias": False, "max_positions": 64, "patch": 8, "image": 64}
+    train = {"batch": 1, "sequence": 16, "precision": "fp32", "optimizer": "sgd", "recompute": "full", "loss": "fused"}
+    config = configuration({"model": model, "train": train})
+    moment = next(one for one in moments_of(config) if (one.phase, one.what) == ("forward", "loss"))
+    blocks, ends = 4 * 64 * 128 * 4, 64 * 128 * 4 + 2 * 4 * 64 + 128 * 4
+    assert moment.parts[MemoryCategory.ACTIVATIONS] == blocks + ends
+    activations = [term.size_bytes for term in terms_of(config, moment) if term.part is MemoryCategory.ACTIVATIONS]
+    assert activations == [blocks, ends]
+
+
 def test_full_recomputation_keeps_two_sbh_per_block() -> None:
     train = {"batch": 2, "sequence": 64, "precision": "bf16", "recompute": "full"}
     config = configuration({"model": GPT, "train": train})

@@ -322,12 +322,14 @@ def _dense(tape: Tape, model: Model, s: Shapes, x: Value, share: float, copies: 
     return _linear(tape, s, product, "down", weights, int(s.tokens * share) * model.hidden * s.compute)
 
 
-def loss(model: Model, s: Shapes, chunks: int = 1) -> Tape:
+def loss(model: Model, s: Shapes, train: Training) -> Tape:
     """Last norm, head, and cross-entropy in fp32: the logits once as computed, once cast, once as log-probabilities.
 
-    `chunks` above 1: the loss of a part of the tokens at a time, each part's logits recomputed or freed at once.
+    A chunked loss takes a part of the rows at a time, each part's logits recomputed or freed at once. A fused loss
+    stores no log-probabilities. A vision model has one row of logits per image, the others one per token.
     """
     tape = Tape()
+    chunks = train.chunks if train.loss == "chunked" else 1
     x = Value("last block output", s.tokens * model.hidden * s.residual // s.outside)
     y = _normed(tape, model, s, x, "last norm")
     rows = (s.batch if model.kind == "vision" else s.tokens) // chunks
@@ -337,6 +339,6 @@ def loss(model: Model, s: Shapes, chunks: int = 1) -> Tape:
     logits = _linear(tape, s, y, "head", model.hidden * model.vocab // s.tensor, entries * s.compute)
     if s.compute != 4:
         logits = tape.op("logits cast", (logits,), entries * 4)
-    log_probabilities = tape.op("log-softmax", (logits,), entries * 4, saves_output=True)
+    log_probabilities = tape.op("log-softmax", (logits,), entries * 4, saves_output=train.loss != "fused")
     tape.op("negative log-likelihood", (log_probabilities,), 4)
     return tape

@@ -162,7 +162,7 @@ def _activations(config: Configuration, size: int) -> list[Term]:
     )
     rest = size - blocks * u.kept_per_block
     if rest:
-        tape = loss(config.model, shapes, train.chunks if train.loss == "chunked" else 1)
+        tape = loss(config.model, shapes, train)
         formula = f"{shapes.tokens:,} tokens x {rest / shapes.tokens:,.0f} B ({_listed(tape, shapes.tokens)})"
         found.append(Term(MemoryCategory.ACTIVATIONS, "kept by last norm, head and loss", rest, formula, EAGER))
     return found

@@ -55,13 +55,12 @@ def units(config: Configuration) -> Units:
     whole = block(model, shapes)
     kept = block(model, shapes, recompute_attention=True) if train.recompute == "selective" else whole
     recomputed = whole.saved_bytes - kept.saved_bytes  # comes back while one block is gone through
-    ends = loss(model, shapes, train.chunks if train.loss == "chunked" else 1)
+    ends = loss(model, shapes, train)
     is_last = parallel.stage == parallel.pipeline - 1
     residual = shapes.tokens * model.hidden * shapes.residual // shapes.outside
     full = train.recompute == "full"
     params = states(config).params
     fused = train.loss == "fused"
-    logits = 4 * shapes.tokens * model.vocab // shapes.tensor  # which a fused loss never stores
     return Units(
         shapes=shapes,
         layers=layers,
@@ -69,7 +68,7 @@ def units(config: Configuration) -> Units:
         kept_per_block=residual if full else kept.saved_bytes,
         block_forward=whole.forward_peak_bytes() if full else max(whole.forward_peak_bytes() - kept.saved_bytes, 0),
         block_backward=_recompute_peak(whole) if full else kept.backward_peak_bytes() + recomputed,
-        loss_kept=(ends.saved_bytes - (logits if fused else 0)) if is_last else 0,
+        loss_kept=ends.saved_bytes if is_last else 0,
         loss_forward=(0 if fused else ends.forward_peak_bytes() - ends.saved_bytes) if is_last else 0,
         loss_backward=(ends.backward_peak_bytes() if not fused else residual * 2) if is_last else residual,
         cast_per_block=2 * params.linear if shapes.amp else 0,

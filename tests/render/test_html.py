@@ -16,8 +16,7 @@ from tests.render.test_hostile_names import HOSTILE, page
 from timesink.cli.app import run
 from timesink.diagnosis.verdicts import Quantity
 from timesink.render import Format, render
-from timesink.render.html.findings import prose, section
-from timesink.render.html.tables import kernel_sheet
+from timesink.render.html.sections import kernel_sheet, prose, section
 from timesink.render.values import recoverable_text
 from timesink.views.figures import KernelTime, Report
 from timesink.views.page import Column, Page, Sheet

@@ -288,7 +288,7 @@ class GateOutput(PageOutput):
 
         sink.show(result, strict=self.strict)
         reports: tuple[tuple[Path | None, Callable[[GateResult], str]], ...] = (
-            (self.junit_xml, lambda result: ci.render(result, strict=self.strict)),
+            (self.junit_xml, lambda result: ci.junit_xml(result, strict=self.strict)),
             (open_metrics, ci.open_metrics),
             (code_quality, ci.code_quality),
             (self.comment, markdown.render),

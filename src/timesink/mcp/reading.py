@@ -9,7 +9,7 @@ from timesink.diagnosis.verdicts import Card, Finding, Undecided
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, Capture, evidence, fitted, named, quantity, rounded, sentence
 from timesink.model.tables import DEVICE_OPS
-from timesink.render.html.findings import section
+from timesink.render.html.sections import section
 from timesink.views.figures import KernelTime, TimelineWindow
 from timesink.views.report import kernel_times, step_budget_parts
 from timesink.views.timeline import window_of

@@ -29,7 +29,7 @@ SHOWN_OTHERS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """The findings of one rule that call for the same: the costliest is shown in full, the others by their place."""
+    """Findings of one rule with the same advice: the costliest is shown in full, the others by their device."""
 
     number: int
     card: Card
@@ -57,7 +57,7 @@ def _others(first: Finding, findings: list[Finding]) -> tuple[str, ...]:
 
 
 def _short(finding: Finding, first: Finding) -> str:
-    """The device of another finding, or its message where the device tells it not from the first."""
+    """The device of another finding; its message where that is the device of the first finding too."""
     here, there = (Where(rank=item.where.rank, device=item.where.device) for item in (finding, first))
     return place_text(here) if here != there else finding.message
 
@@ -70,14 +70,14 @@ def sources_text(diagnosis: Diagnosis) -> str:
 
 
 def steps_text(steps: StepFigures) -> str:
-    """Step times in one line; what the sample is too small for is left out, and said."""
+    """Step times in one line. A percentile that needs more steps is left out, and the line says so."""
     if not steps.count:
         return (
             f"no steady step{_origin(steps)}{_dropped(steps)}" if steps.dropped else f"no steps found{_origin(steps)}"
         )
-    known = [("p50", steps.p50_ms), ("p90", steps.p90_ms), ("p99", steps.p99_ms)]
-    figures = ", ".join(f"{name} {time_text(value * 1e6)}" for name, value in known if value is not None)
-    missing = [name for name, value in known if value is None]
+    percentiles = [("p50", steps.p50_ms), ("p90", steps.p90_ms), ("p99", steps.p99_ms)]
+    figures = ", ".join(f"{name} {time_text(value * 1e6)}" for name, value in percentiles if value is not None)
+    missing = [name for name, value in percentiles if value is None]
     few = f" ({' and '.join(missing)} need more steps)" if missing else ""
     noun = "step" if steps.count == 1 else "steps"
     return f"{steps.count} {noun}{_origin(steps)}: {figures}{few}{_dropped(steps)}"
@@ -103,9 +103,9 @@ def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
 
 def place_text(where: Where) -> str:
     """The known fields in words: `rank 0, thread 1234, range data_load`."""
-    known = where.known()
-    file, line = known.pop("file", None), known.pop("line", None)
-    places = [f"{name} {value}" for name, value in known.items()]
+    fields = where.known()
+    file, line = fields.pop("file", None), fields.pop("line", None)
+    places = [f"{name} {value}" for name, value in fields.items()]
     if file is not None:
         places.append(f"{file}:{line}" if line is not None else str(file))
     return ", ".join(places)
@@ -147,7 +147,7 @@ def not_applicable_text(diagnosis: Diagnosis) -> list[str]:
 
 
 def undecided_parts(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """Rules, why they could not look, and what would decide them; rules with one reason stand together."""
+    """Rules, why they could not decide, and what would let them; rules with the same reason share an entry."""
     together: dict[tuple[str, str], list[str]] = {}
     for ruling in diagnosis.rulings:
         if isinstance(ruling.verdict, Undecided):

@@ -14,7 +14,7 @@ from timesink.render.markdown import markdown_table
 from timesink.render.values import limit_value_text
 from timesink.views.page import Column, Sheet
 
-LIMITS = (
+_LIMITS = (
     Column("limit", "limit", is_name=True),
     Column("default", "default"),
     Column("why", "why"),
@@ -71,8 +71,8 @@ def rule_markdown(rule: Rule, cases: str = "") -> str:
         "",
     ]
     lines += [_body(card), "", "## Limits", ""]
-    lines += markdown_table(limit_sheet(rule)) if rule.limits else ["It has none."]
-    lines += ["", "## What it reads", "", reads_text(rule), ""]
+    lines += markdown_table(_limit_sheet(rule)) if rule.limits else ["It has none."]
+    lines += ["", "## What it reads", "", _reads_text(rule), ""]
     if card.references:
         lines += ["## References", "", *(f"- {reference}" for reference in card.references), ""]
     if cases:
@@ -84,20 +84,20 @@ def rule_markdown(rule: Rule, cases: str = "") -> str:
 def _body(card: Card) -> str:
     """The docstring, without a first sentence that only says the summary again."""
     first, _, rest = card.doc.strip().partition("\n\n")
-    said = " ".join(first.split()).rstrip(".").lower()
-    return rest if said == card.summary.rstrip(".").lower() else card.doc.strip()
+    sentence = " ".join(first.split()).rstrip(".").lower()
+    return rest if sentence == card.summary.rstrip(".").lower() else card.doc.strip()
 
 
-def limit_sheet(rule: Rule) -> Sheet:
-    """The limits with why they stand there and where the figure comes from."""
+def _limit_sheet(rule: Rule) -> Sheet:
+    """The limits, why each is needed and where its figure comes from."""
     rows = tuple(
         (f"{rule.card.code}.{name}", limit_value_text(limit.default, limit.unit), limit.why, limit.source)
         for name, limit in rule.limits.items()
     )
-    return Sheet("limits", "Limits", LIMITS, rows)
+    return Sheet("limits", "Limits", _LIMITS, rows)
 
 
-def reads_text(rule: Rule) -> str:
+def _reads_text(rule: Rule) -> str:
     """The tables it cannot do without, those it uses where they exist, and the command that records them."""
     needs = ", ".join(f"`{table.name}`" for table in rule.needs) or "no table in particular"
     reads = ", ".join(f"`{table.name}`" for table in rule.reads)

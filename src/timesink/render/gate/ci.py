@@ -1,14 +1,11 @@
-"""GitHub: annotations as workflow commands, and the step summary.
+"""What services for continuous integration read of a gate.
 
-A step shows at most ten errors and ten warnings: five of each are written, the rest is in the summary. A summary over
-1 MiB is refused whole, so ours stays under 900 kB.
-
-GitLab: a Code Quality report of findings that name a source line, and a Metrics Report (OpenMetrics).
-
-JUnit XML: one suite, one case per gated metric. Read by GitHub (through actions), GitLab and Jenkins.
-
-Slower is a failure, invalid an error, inconclusive skipped (a failure where strict). Numbers are properties of the
-suite, because the schema Jenkins validates against knows none on a case.
+- GitHub: annotations as workflow commands, and the step summary. A step shows at most ten errors and ten warnings: five
+  of each are written, the rest is in the summary. A summary over 1 MiB is refused whole, so ours stays under 900 kB.
+- GitLab: a Code Quality report of findings that name a source line, and a Metrics Report (OpenMetrics).
+- JUnit XML, read by GitHub (through actions), GitLab and Jenkins: one suite, one case per gated metric. Slower is a
+  failure, invalid an error, inconclusive skipped (a failure where strict). Numbers are properties of the suite, because
+  the schema that Jenkins validates against knows none on a case.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from timesink.render.gate.markdown import body
-from timesink.render.gate.words import finding_text, headline, sentence, told, why, worst_first
+from timesink.render.gate.pages import changed_findings, finding_text, headline, sentence, why, worst_first
 from timesink.untrusted.scrub import scrub, scrub_sentence
 from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
 
@@ -37,12 +34,14 @@ def workflow_commands(result: GateResult) -> str:
         for row in ranked
         if row not in errors and (row.verdict.outcome is Outcome.INCONCLUSIVE or row.verdict.tagged)
     ]
-    lines = [_command("error", row.name, _said(row)) for row in errors[:ANNOTATIONS]]
-    lines += [_command("warning", row.name, _said(row)) for row in warnings[:ANNOTATIONS]]
-    new = [found for found in told(result.findings) if found.fate is Fate.NEW]
-    for found in new[:ANNOTATIONS]:
-        place = {"file": found.file, "line": str(found.line or 1)} if found.file else {}
-        lines.append(_command("notice", f"{found.code} {found.name}", f"{finding_text(found)}: {found.message}", place))
+    lines = [_command("error", row.name, _annotation(row)) for row in errors[:ANNOTATIONS]]
+    lines += [_command("warning", row.name, _annotation(row)) for row in warnings[:ANNOTATIONS]]
+    new = [finding for finding in changed_findings(result.findings) if finding.fate is Fate.NEW]
+    for finding in new[:ANNOTATIONS]:
+        place = {"file": finding.file, "line": str(finding.line or 1)} if finding.file else {}
+        lines.append(
+            _command("notice", f"{finding.code} {finding.name}", f"{finding_text(finding)}: {finding.message}", place)
+        )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -51,7 +50,7 @@ def summary(result: GateResult) -> str:
     return body(result, SUMMARY_BYTES)
 
 
-def _said(row: GateRow) -> str:
+def _annotation(row: GateRow) -> str:
     reasons = why(row.verdict)
     return f"{sentence(row)}. {reasons}" if reasons else sentence(row)
 
@@ -76,18 +75,20 @@ _FIGURES = 4
 
 def code_quality(result: GateResult) -> str:
     """A JSON array; findings without a file, absolute paths and findings that are gone have no place in it."""
-    placed = [found for found in result.findings if found.file and found.fate in _SEVERITY and _relative(found.file)]
+    placed = [
+        finding for finding in result.findings if finding.file and finding.fate in _SEVERITY and _relative(finding.file)
+    ]
     entries = [
         {
-            "description": scrub_sentence(f"{finding_text(found)}: {found.message}"),
-            "check_name": f"timesink {found.code}",
+            "description": scrub_sentence(f"{finding_text(finding)}: {finding.message}"),
+            "check_name": f"timesink {finding.code}",
             "fingerprint": hashlib.sha256(
-                f"{found.code}\0{found.file}\0{found.line}\0{found.message}".encode(errors="replace")
+                f"{finding.code}\0{finding.file}\0{finding.line}\0{finding.message}".encode(errors="replace")
             ).hexdigest(),
-            "severity": _SEVERITY[found.fate],
-            "location": {"path": scrub(found.file or ""), "lines": {"begin": max(found.line or 1, 1)}},
+            "severity": _SEVERITY[finding.fate],
+            "location": {"path": scrub(finding.file or ""), "lines": {"begin": max(finding.line or 1, 1)}},
         }
-        for found in placed
+        for finding in placed
     ]
     return json.dumps(entries, indent=1, ensure_ascii=True) + "\n"
 
@@ -134,7 +135,7 @@ def _relative(path: str) -> bool:
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(result: GateResult, *, strict: bool = False) -> str:
+def junit_xml(result: GateResult, *, strict: bool = False) -> str:
     """The XML document."""
     rows = [row for row in result.rows if row.gated]
     kinds = [_kind(row, strict) for row in rows]
@@ -151,8 +152,8 @@ def render(result: GateResult, *, strict: bool = False) -> str:
     for row, kind in zip(rows, kinds, strict=True):
         case = ET.SubElement(suite, "testcase", {"name": _text(row.name), "classname": name, "time": "0"})
         if kind:
-            told = {"message": _text(sentence(row)), "type": _text(str(row.verdict.outcome))}
-            ET.SubElement(case, kind, told).text = _text(why(row.verdict) or sentence(row))
+            details = {"message": _text(sentence(row)), "type": _text(str(row.verdict.outcome))}
+            ET.SubElement(case, kind, details).text = _text(why(row.verdict) or sentence(row))
     ET.indent(root, " ")
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 

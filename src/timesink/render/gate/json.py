@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
 from timesink.render.formats import Style
-from timesink.render.gate.words import headline
+from timesink.render.gate.pages import headline
 from timesink.render.json import json_text
-from timesink.verify.outcomes import ChangeVerdict, Contribution, FindingChange, GateResult, GateRow, RunRow
+from timesink.verify.outcomes import ChangeVerdict, Contribution, GateResult, GateRow
 
 SCHEMA_VERSION = 1
 
@@ -38,8 +39,8 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
         "differences": {name: list(pair) for name, pair in sorted(result.differences.items())},
         "budget": [_part(part) for part in result.budget],
         "contributions": [_part(part) for part in result.contributions],
-        "findings": [_finding(found) for found in result.findings],
-        "runs": [_run(run) for run in result.runs],
+        "findings": [asdict(finding) for finding in result.findings],
+        "runs": [asdict(run) for run in result.runs],
         "notes": list(result.notes),
         "artefact": result.artefact or None,
     }
@@ -63,9 +64,7 @@ def _verdict(verdict: ChangeVerdict) -> dict[str, Any]:
     return {
         "outcome": str(verdict.outcome),
         "label": verdict.label,
-        "effect": None
-        if effect is None
-        else {"ratio": effect.ratio, "low": effect.low, "high": effect.high, "level": effect.level},
+        "effect": None if effect is None else asdict(effect),
         "threshold_ratio": verdict.threshold_ratio,
         "reason": None if verdict.reason is None else str(verdict.reason),
         "explanation": verdict.explanation,
@@ -80,35 +79,3 @@ def _verdict(verdict: ChangeVerdict) -> dict[str, Any]:
 
 def _part(part: Contribution) -> dict[str, Any]:
     return {"name": part.name, "before_ns": part.before_ns, "after_ns": part.after_ns, "delta_ns": part.delta_ns}
-
-
-def _finding(found: FindingChange) -> dict[str, Any]:
-    return {
-        "code": found.code,
-        "name": found.name,
-        "message": found.message,
-        "fate": str(found.fate),
-        "before_ms": found.before_ms,
-        "after_ms": found.after_ms,
-        "file": found.file,
-        "line": found.line,
-    }
-
-
-def _run(run: RunRow) -> dict[str, Any]:
-    return {
-        "number": run.number,
-        "side": run.side,
-        "mean_s": run.mean_s,
-        "median_s": run.median_s,
-        "p95_s": run.p95_s,
-        "steps": run.steps,
-        "dropped": run.dropped,
-        "settled": run.settled,
-        "drift_ratio": run.drift_ratio,
-        "receipt": run.receipt,
-        "sm_mhz": run.sm_mhz,
-        "celsius": run.celsius,
-        "slowed_by": list(run.slowed_by),
-        "foreign": list(run.foreign),
-    }

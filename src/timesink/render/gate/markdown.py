@@ -9,7 +9,6 @@ import re
 
 from timesink.render.formats import Style
 from timesink.render.gate import pages
-from timesink.render.gate.words import MARKS, SHOWN_ROWS, headline
 from timesink.render.markdown import escaped, markdown_table
 from timesink.untrusted.scrub import defuse_lines
 from timesink.verify.outcomes import GateResult
@@ -31,23 +30,19 @@ def marker(suite: str) -> str:
 def body(result: GateResult, most_bytes: int) -> str:
     """The text without a marker, at most that long."""
     head = [
-        f"## {MARKS[result.outcome]} {escaped(headline(result))}",
+        f"## {pages.MARKS[result.outcome]} {escaped(pages.headline(result))}",
         "",
-        *_table(pages.metrics(result, SHOWN_ROWS)),
+        *_table(pages.metrics(result, pages.SHOWN_ROWS)),
     ]
-    parts = [
-        _visible(pages.differences(result)),
-        _visible(pages.budget(result)),
-        _visible(pages.contributions(result)),
-        _visible(pages.findings(result)),
-    ]
-    parts += [_notes(pages.notes(result)), _folded(pages.runs(result))]
-    parts = [part for part in parts if part]
+    visible = (pages.differences, pages.budget, pages.contributions, pages.findings)
+    sections = [_visible(sheet(result)) for sheet in visible]
+    sections += [[f"- {escaped(note)}" for note in pages.notes(result)], _folded(pages.runs(result))]
+    sections = [lines for lines in sections if lines]
     while True:
-        text = defuse_lines("\n".join([*head, *(line for part in parts for line in ["", *part])]) + "\n")
-        if len(text.encode()) <= most_bytes or not parts:
+        text = defuse_lines("\n".join([*head, *(line for lines in sections for line in ["", *lines])]) + "\n")
+        if len(text.encode()) <= most_bytes or not sections:
             return text if len(text.encode()) <= most_bytes else _cut(text, most_bytes)
-        parts.pop()
+        sections.pop()
 
 
 def _table(sheet: Sheet) -> list[str]:
@@ -63,10 +58,6 @@ def _folded(sheet: Sheet) -> list[str]:
     if not sheet.rows:
         return []
     return ["<details>", f"<summary>{escaped(sheet.title)}</summary>", "", *_table(sheet), "", "</details>"]
-
-
-def _notes(notes: tuple[str, ...]) -> list[str]:
-    return [f"- {escaped(note)}" for note in notes]
 
 
 def _cut(text: str, most_bytes: int) -> str:

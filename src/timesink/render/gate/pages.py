@@ -1,34 +1,47 @@
-"""A gate's result as pages of tables: the terminal's text, and the parts that other formats take from it."""
+"""A gate's result as sentences and tables that every format shares, and as a page for a terminal or a browser.
+
+There is one sentence per verdict and one row per metric, so that all formats say the same.
+"""
 
 from __future__ import annotations
 
-from timesink.render import Format, Style, render
-from timesink.render.gate.words import (
-    MARKS,
-    change_text,
-    figure,
-    finding_text,
-    headline,
-    sentence,
-    told,
-    why,
-    word,
-    worst_first,
-)
-from timesink.verify.outcomes import GateResult
+from timesink.render.formats import Style
+from timesink.render.values import number_text, value_text
+from timesink.verify.outcomes import ChangeVerdict, Effect, Fate, FindingChange, GateResult, GateRow, How, Outcome
 from timesink.views.page import Column, Page, Sheet
 
 SHOWN_CONTRIBUTIONS = 15
+SHOWN_ROWS = 15
+MARKS = {
+    Outcome.SLOWER: "✗",
+    Outcome.FASTER: "✓",
+    Outcome.NO_DIFFERENCE: "=",
+    Outcome.INCONCLUSIVE: "?",
+    Outcome.INVALID: "!",
+}
+_WORST_FIRST = (Outcome.INVALID, Outcome.SLOWER, Outcome.INCONCLUSIVE, Outcome.FASTER, Outcome.NO_DIFFERENCE)
+_OTHER_WORDS = {Outcome.SLOWER: "worse", Outcome.FASTER: "better"}
+
+
+_CHANGE = (
+    Column("before_ns", "before", "ns"),
+    Column("after_ns", "after", "ns"),
+    Column("delta_ns", "change", "ns", has_bar=True, is_change=True),
+)
 
 
 def render_text(result: GateResult, style: Style) -> str:
     """The page for a terminal."""
-    return render(page(result), Format.TEXT, width=style.width, colour=style.colour)
+    from timesink.render.text import render_page
+
+    return render_page(page(result), style)
 
 
-def render_html(result: GateResult, _style: Style) -> str:
+def render_html(result: GateResult, style: Style) -> str:
     """The page for a browser."""
-    return render(page(result), Format.HTML)
+    from timesink.render.html import render_page
+
+    return render_page(page(result), style)
 
 
 def page(result: GateResult) -> Page:
@@ -41,24 +54,20 @@ def page(result: GateResult) -> Page:
 
 def notes(result: GateResult) -> tuple[str, ...]:
     """How it was compared, the full sentence of each gated row, why where nothing can be said, and all warnings."""
-    said = [f"procedure: {result.procedure}"]
+    texts = [f"procedure: {result.procedure}"]
     first = headline(result)
     for row in worst_first(result.rows):
         if not row.gated:
             continue
-        told_parts = [sentence(row)] if row.verdict.effect is not None else []
-        told_parts += [why(row.verdict)] if why(row.verdict) else []
-        said += [f"{row.name}: {part}" for part in told_parts if part not in first]
-        said += [f"{row.name}: {note}" for note in row.verdict.notes]
-    return (*said, *result.notes, *((f"report: {result.artefact}",) if result.artefact else ()))
+        sentences = ([sentence(row)] if row.verdict.effect is not None else []) + [why(row.verdict)]
+        texts += [f"{row.name}: {text}" for text in sentences if text and text not in first]
+        texts += [f"{row.name}: {note}" for note in row.verdict.notes]
+    return (*texts, *result.notes, *((f"report: {result.artefact}",) if result.artefact else ()))
 
 
 def metrics(result: GateResult, most: int | None = None) -> Sheet:
     """One row per metric, worst first."""
-    columns = (
-        Column("metric", "metric"),
-        *(Column(k, k) for k in ("before", "after", "change", "verdict")),
-    )
+    columns = tuple(Column(key, key) for key in ("metric", "before", "after", "change", "verdict"))
     ranked = worst_first(result.rows)
     rows = tuple(
         (
@@ -83,40 +92,25 @@ def differences(result: GateResult) -> Sheet:
 
 def budget(result: GateResult) -> Sheet:
     """The change by kind of time."""
-    columns = (
-        Column("kind", "time"),
-        Column("before_ns", "before", "ns"),
-        Column("after_ns", "after", "ns"),
-        Column("delta_ns", "change", "ns", has_bar=True, is_change=True),
-    )
     rows = tuple((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in result.budget)
-    return Sheet("budget", "Where the change is", columns, rows, "per step")
+    return Sheet("budget", "Where the change is", (Column("kind", "time"), *_CHANGE), rows, "per step")
 
 
 def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
     """Parts of the change, largest first; the last row is all others together, so that the column sums to the total."""
-    columns = (
-        Column("part", "part", is_name=True),
-        Column("before_ns", "before", "ns"),
-        Column("after_ns", "after", "ns"),
-        Column("delta_ns", "change", "ns", has_bar=True, is_change=True),
-    )
     ranked = sorted(result.contributions, key=lambda part: (-abs(part.delta_ns), part.name))
     rows = [(part.name, part.before_ns, part.after_ns, part.delta_ns) for part in ranked[:most]]
-    rest = ranked[most:]
-    if rest:
-        rows.append(
-            (f"{len(rest)} others", *(sum(getattr(p, k) for p in rest) for k in ("before_ns", "after_ns", "delta_ns")))
-        )
-    total = sum(part.delta_ns for part in ranked)
-    return Sheet(
-        "contributions", "What the change is made of", columns, tuple(rows), f"sum: {figure(total, 'ns')} per step"
-    )
+    if rest := ranked[most:]:
+        before_ns, after_ns = sum(part.before_ns for part in rest), sum(part.after_ns for part in rest)
+        rows.append((f"{len(rest)} others", before_ns, after_ns, after_ns - before_ns))
+    columns = (Column("part", "part", is_name=True), *_CHANGE)
+    note = f"sum: {figure(sum(part.delta_ns for part in ranked), 'ns')} per step"
+    return Sheet("contributions", "What the change is made of", columns, tuple(rows), note)
 
 
 def findings(result: GateResult) -> Sheet:
     """Findings that came, went or changed."""
-    rows = tuple((finding_text(found), found.message) for found in told(result.findings))
+    rows = tuple((finding_text(finding), finding.message) for finding in changed_findings(result.findings))
     return Sheet("findings", "Findings", (Column("finding", "finding"), Column("message", "message")), rows)
 
 
@@ -149,3 +143,130 @@ def runs(result: GateResult) -> Sheet:
     return Sheet(
         "runs", "Runs", tuple(columns[at] for at in seen), tuple(tuple(row[at] for at in seen) for row in rows)
     )
+
+
+def worst_first(rows: tuple[GateRow, ...]) -> list[GateRow]:
+    """Gated rows before others, then by outcome, then the largest effect, then by name."""
+    return sorted(rows, key=lambda row: (not row.gated, _WORST_FIRST.index(row.verdict.outcome), -_size(row), row.name))
+
+
+def word(row: GateRow) -> str:
+    """The outcome in words that fit the metric: a counter is worse, not slower."""
+    if not row.gated:
+        return "shown only"
+    outcome = row.verdict.outcome
+    return row.verdict.label if row.how is How.RUNS else _OTHER_WORDS.get(outcome, str(outcome))
+
+
+def change(effect: Effect) -> str:
+    """``+3.4 %``: the change of time, never mixed with a speed-up."""
+    return _percent(effect.ratio)
+
+
+def change_text(row: GateRow) -> str:
+    """The change with its interval, or a counter's plain difference."""
+    effect = row.verdict.effect
+    if effect is not None:
+        return f"{change(effect)} ({interval_text(effect)})"
+    if row.how is How.RUNS or row.before is None or row.after is None:
+        return "–"
+    gap = row.after - row.before
+    sign = "+" if gap > 0 else "-" if gap < 0 else "±"
+    return f"{sign}{_points(abs(gap))}" if row.how is How.SHARE else f"{sign}{figure(abs(gap), row.unit)}"
+
+
+def interval_text(effect: Effect) -> str:
+    """``95 % CI +2.1 … +4.8 %``."""
+    low, high = _percent(effect.low).removesuffix(" %"), _percent(effect.high)
+    return f"{100 * effect.level:g} % CI {low} … {high}"
+
+
+def figure(value: float | None, unit: str) -> str:
+    """A metric's value for people."""
+    if value is None:
+        return "–"
+    if unit == "s":
+        return _seconds(value)
+    return value_text(value, unit) if unit else number_text(value)
+
+
+def sentence(row: GateRow) -> str:
+    """Everything about one row in one line, such as ``slower: +3.4 % (95 % CI ...), 6 pairs, threshold 2 %, ...``."""
+    verdict = row.verdict
+    parts = [f"{word(row)}: {change_text(row)}" if verdict.effect or verdict.reason is None else word(row)]
+    if verdict.outcome is Outcome.FASTER and verdict.effect is not None:
+        parts.append(f"speed-up {1 / verdict.effect.ratio:.3g}x")
+    if verdict.pairs:
+        parts.append(f"{verdict.pairs} pairs" if verdict.pairs != 1 else "1 pair")
+    parts.append(f"threshold {_plain(100 * verdict.threshold_ratio)} %")
+    if verdict.run_sd_ratio is not None:
+        parts.append(f"run sd {_plain(100 * verdict.run_sd_ratio)} %")
+    if verdict.false_alarm_ratio is not None:
+        parts.append(f"p(false alarm) {_chance(verdict.false_alarm_ratio)}")
+    return ", ".join(parts)
+
+
+def why(verdict: ChangeVerdict) -> str:
+    """Why nothing can be said and what would help, or ""."""
+    if verdict.reason is None:
+        return verdict.explanation
+    reason = f"{verdict.reason}: {verdict.explanation}" if verdict.explanation else str(verdict.reason)
+    return f"{reason}. To resolve: {verdict.to_resolve}" if verdict.to_resolve else reason
+
+
+def headline(result: GateResult) -> str:
+    """One line for the whole gate. An invalid comparison shows no numbers."""
+    outcome = result.outcome
+    deciding = [row for row in worst_first(result.rows) if row.gated and row.verdict.outcome is outcome]
+    name = f"{result.suite}: " if result.suite else ""
+    if not deciding:
+        return f"{name}{outcome}" + ("" if result.rows else ": nothing was compared")
+    first = deciding[0]
+    if outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE):
+        return f"{name}{first.name} {first.verdict.label}: {why(first.verdict)}"
+    more = f" (and {len(deciding) - 1} more)" if len(deciding) > 1 and outcome is not Outcome.NO_DIFFERENCE else ""
+    return f"{name}{first.name} {sentence(first)}{more}"
+
+
+def finding_text(finding: FindingChange) -> str:
+    """``gone: H2D101 pageable-copy, 1.91 ms per step``."""
+    times_ms = (finding.before_ms, finding.after_ms)
+    size = " → ".join(value_text(time_ms, "ms") for time_ms in times_ms if time_ms is not None)
+    return f"{finding.fate}: {finding.code} {finding.name}" + (f", {size} per step" if size else "")
+
+
+def changed_findings(findings: tuple[FindingChange, ...]) -> list[FindingChange]:
+    """Findings that are not the same on both sides: new ones first."""
+    order = (Fate.NEW, Fate.CHANGED, Fate.GONE)
+    return sorted((f for f in findings if f.fate in order), key=lambda f: (order.index(f.fate), f.code, f.message))
+
+
+def _points(share: float) -> str:
+    """A difference of shares: points, so that nobody reads it as a change in per cent."""
+    return f"{100 * share:.2g} points"
+
+
+def _seconds(value: float) -> str:
+    """Four digits, one more than elsewhere: two step times stand side by side here."""
+    scale, name = next(((s, n) for s, n in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if abs(value) >= s), (1e-9, "ns"))
+    return f"{value / scale:#.4g} {name}"
+
+
+def _size(row: GateRow) -> float:
+    return abs(row.verdict.effect.ratio - 1) if row.verdict.effect is not None else 0.0
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.{_digits(100 * (ratio - 1))}f} %"
+
+
+def _digits(percent: float) -> int:
+    return 2 if abs(percent) < 1 else 1 if abs(percent) < 100 else 0
+
+
+def _plain(percent: float) -> str:
+    return f"{percent:.2g}" if percent < 10 else f"{percent:.0f}"
+
+
+def _chance(ratio: float) -> str:
+    return "< 0.1 %" if ratio < 0.001 else f"{_plain(100 * ratio)} %"

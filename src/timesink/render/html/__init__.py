@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from timesink import __version__
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.formats import Style
-from timesink.render.html.figures import bars, heat_rows
-from timesink.render.html.findings import prose, shown_findings
-from timesink.render.html.island import island
+from timesink.render.html.figures import bars, heat_rows, island
+from timesink.render.html.sections import kernel_sheet, operator_sheet, prose, shown_findings, step_sheet
 from timesink.render.html.shell import Assets, document
-from timesink.render.html.tables import kernel_sheet, operator_sheet, step_sheet
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
-from timesink.render.svg import chart_svg
-from timesink.views.figures import Report, Section
-from timesink.views.page import Page, Sheet
+from timesink.views.figures import Report
+from timesink.views.page import Page
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
 __all__ = ["html_report", "render", "render_diagnosis", "render_page", "render_prose"]
-
-
-@dataclass(frozen=True, slots=True)
-class Appendix:
-    """A section with its charts drawn: `pictures` are SVG of our own, every name in them escaped."""
-
-    key: str
-    title: str
-    page: Page
-    pictures: tuple[str, ...]
-    folds: tuple[tuple[str, tuple[Sheet, ...]], ...]
-
-
-def _appendix(section: Section) -> Appendix:
-    pictures = tuple(chart_svg(chart) for chart in section.charts)
-    return Appendix(section.key, section.title, section.page, pictures, section.folds)
 
 
 def html_report(trace: Trace, diagnosis: Diagnosis) -> str:
@@ -66,7 +46,7 @@ def render(report: Report) -> str:
             "step_sheet": step_sheet(report.series),
             "kernels": kernel_sheet(report),
             "operators": operator_sheet(report),
-            "appendices": [_appendix(section) for section in report.sections],
+            "appendices": report.sections,
             "undecided": undecided_parts(diagnosis),
             "clear": clear_text(diagnosis),
             "not_applicable": not_applicable_text(diagnosis),

@@ -1,6 +1,7 @@
-"""The shell of every page: templates that escape, a policy that names every script and style by its hash.
+"""The shell of every page: templates that escape, and a policy that names every script and style by its hash.
 
-Pieces of HTML for a cell of a notebook: no script, colours of the notebook itself, tables folded away.
+A whole page is a `document`. A `fragment` is for a cell of a notebook: no script, colours of the notebook itself,
+tables folded away.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from markupsafe import Markup
 
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.html.figures import scales
-from timesink.render.html.findings import prose
+from timesink.render.html.sections import prose
 from timesink.render.parts import (
     device_sheet,
     evidence_text,
@@ -29,6 +30,7 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
+from timesink.render.svg import chart_svg
 from timesink.render.values import cell_text, quantity_text, recoverable_text, value_text
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
@@ -124,6 +126,7 @@ def _environment() -> Environment:
         scales=scales,
         share=share_text,
         short=lambda text, limit=120: shortened(str(text), limit),
+        svg=lambda chart: Markup(chart_svg(chart)),  # of our own making, every name in it escaped
         time=time_text,
         value=value_text,
     )

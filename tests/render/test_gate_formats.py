@@ -12,7 +12,7 @@ from tests.verify.runs_by_hand import row
 from timesink.render import Format, render
 from timesink.render.gate import ci, markdown, pages
 from timesink.render.gate import json as gate_json
-from timesink.render.gate.words import headline, sentence
+from timesink.render.gate.pages import headline, sentence
 from timesink.verify.outcomes import (
     ChangeVerdict,
     Contribution,
@@ -147,7 +147,7 @@ def test_json_obeys_its_schema_and_is_plain_ascii(made: GateResult, strict: bool
 )
 def test_junit_obeys_its_schema_and_counts_its_cases(made: GateResult, junit_schema: object) -> None:
     for strict in (False, True):
-        root = etree.fromstring(ci.render(made, strict=strict).encode())
+        root = etree.fromstring(ci.junit_xml(made, strict=strict).encode())
         junit_schema.assertValid(root)  # type: ignore[attr-defined]
         for tag, attribute in (("failure", "failures"), ("error", "errors"), ("testcase", "tests")):
             assert len(root.findall(f".//{tag}")) == int(root.get(attribute))
@@ -163,7 +163,7 @@ def test_junit_maps_slower_invalid_and_inconclusive() -> None:
     kinds = {
         strict: [
             (case.get("name"), [child.tag for child in case])
-            for case in etree.fromstring(ci.render(made, strict=strict).encode()).iter("testcase")
+            for case in etree.fromstring(ci.junit_xml(made, strict=strict).encode()).iter("testcase")
         ]
         for strict in (False, True)
     }

@@ -1,15 +1,86 @@
-"""The tables of the report: kernels, operators, steps."""
+"""Sections of the report: findings with the rule's own warning, and the tables of kernels, operators and steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 
-from timesink.views.figures import Report, StepSeries
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from timesink.render.parts import Group, grouped
+from timesink.views.figures import Report, StepSeries, TimelineWindow
 from timesink.views.page import Column, Sheet
 
-SHOWN_STEPS = 200
 
+@cache
+def prose(text: str) -> Markup:
+    """Markdown as safe HTML. Links are left as text: a report leads nowhere."""
+    reader = (
+        MarkdownIt("commonmark", {"html": False}).enable("table").disable(["link", "autolink", "image", "reference"])
+    )
+    return Markup(reader.render(text))
+
+
+def section(doc: str, heading: str) -> str:
+    """The part of a rule's page under that heading, without the heading; empty where there is none."""
+    parts = f"\n{doc}".split("\n## ")
+    for part in parts[1:]:
+        title, _, body = part.partition("\n")
+        if title.strip().lower() == heading.lower():
+            return body.strip()
+    return ""
+
+
+LONGEST_ITEMS = 20
+_COLUMNS = (
+    Column("lane", "lane", is_name=True),
+    Column("name", "what", is_name=True),
+    Column("start_ns", "from window's start", unit="ns"),
+    Column("length_ns", "length", unit="ns"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownFinding:
+    """A group of findings; `key` names its timeline in the data, `longest` is the timeline's table twin."""
+
+    group: Group
+    misleads: str
+    key: str | None
+    window: TimelineWindow | None
+    longest: Sheet | None
+
+
+def shown_findings(report: Report) -> list[ShownFinding]:
+    """Every group of findings, in the order of the report."""
+    at = {id(finding): position for position, (_, finding) in enumerate(report.diagnosis.findings)}
+    return [_shown(group, at[id(group.first)], report) for group in grouped(report.diagnosis)]
+
+
+def _shown(group: Group, position: int, report: Report) -> ShownFinding:
+    window = report.windows.get(position)
+    return ShownFinding(
+        group=group,
+        misleads=section(group.card.doc, "When it misleads"),
+        key=None if window is None else str(position),
+        window=window,
+        longest=None if window is None else _longest(window),
+    )
+
+
+def _longest(window: TimelineWindow) -> Sheet:
+    rows = [
+        (lane.label, item.name, max(item.start_ns, window.start_ns) - window.start_ns, item.end_ns - item.start_ns)
+        for lane in window.lanes
+        for item in lane.items
+    ]
+    kept = sorted(rows, key=lambda row: (-row[3], row[2], row[0], row[1]))[:LONGEST_ITEMS]
+    return Sheet("longest", "Longest in this window", _COLUMNS, tuple(kept))
+
+
+SHOWN_STEPS = 200
 _RANK = Column("rank", "rank", unit="1")
 _KERNELS = (
     _RANK,
@@ -51,7 +122,7 @@ def kernel_sheet(report: Report) -> Sheet | None:
         "share: of the kernel durations of the device, summed; kernels that ran at once count in full; "
         "work: as far as the name tells"
     )
-    return _told_apart(Sheet("kernels", "Kernels", _KERNELS, rows, note + _left(report.kernel_count, len(rows))))
+    return _needed_columns(Sheet("kernels", "Kernels", _KERNELS, rows, note + _left(report.kernel_count, len(rows))))
 
 
 def operator_sheet(report: Report) -> Sheet | None:
@@ -63,7 +134,7 @@ def operator_sheet(report: Report) -> Sheet | None:
         for row in report.operators
     )
     note = "self: launched by the operator itself, without the operators inside it"
-    return _told_apart(
+    return _needed_columns(
         Sheet("operators", "Operators", _OPERATORS, rows, note + _left(report.operator_count, len(rows)))
     )
 
@@ -79,14 +150,14 @@ def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:
     if not rows:
         return None
     if len(rows) <= SHOWN_STEPS:
-        return _told_apart(Sheet("steps", "Step times", _STEPS, tuple(rows)))
+        return _needed_columns(Sheet("steps", "Step times", _STEPS, tuple(rows)))
     slowest = sorted(rows, key=lambda row: (-row[2], row[0], row[1]))[:SHOWN_STEPS]
     note = f"the {SHOWN_STEPS} slowest of {len(rows)} steps"
-    return _told_apart(Sheet("steps", "Step times", _STEPS, tuple(slowest), note))
+    return _needed_columns(Sheet("steps", "Step times", _STEPS, tuple(slowest), note))
 
 
-def _told_apart(sheet: Sheet) -> Sheet:
-    """Without the columns that tell ranks and GPUs apart where there is one of each, and without empty ones."""
+def _needed_columns(sheet: Sheet) -> Sheet:
+    """The sheet without empty columns, and without the rank or the GPU where all rows have the same one."""
     kept = [
         at
         for at, column in enumerate(sheet.columns)

@@ -1,9 +1,7 @@
-"""Every error timesink raises on purpose.
+"""Every error timesink raises on purpose, and the import of libraries that only some people need.
 
-The command line catches :class:`TimesinkError` and nothing else; anything else is a bug of ours.
-A message says what is wrong, with the value, and `remedy` says what to do next.
-
-Libraries that only some people need: asked for when used, and named with the command that installs them.
+The command line catches :class:`TimesinkError` and nothing else; anything else is a bug of ours. A message says what is
+wrong, with the value, and `remedy` says what to do next.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timesink.knowledge.gpus import Precision, known_gpus, peaks
+from timesink.knowledge.gpus import ENTRIES, Precision, peaks
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_fp32_is_two_operations_per_lane_and_clock(name: str, lanes: int, ghz: f
 
 
 def test_every_entry_has_a_source_and_dense_rates_double_from_16_to_8_bit() -> None:
-    for entry in known_gpus():
+    for _, entry in ENTRIES:
         assert entry.source
         half, eighth = entry.flops_of(Precision.FP16), entry.flops_of(Precision.FP8)
         if half and eighth:

@@ -1,7 +1,4 @@
-"""What a CUDA or HIP call can make the host do: wait for the device, pay for memory, or order two streams.
-
-What kinds of collective there are, and what each says about time and bytes.
-"""
+"""What CUDA calls make the host do (wait, pay for memory, order streams), and the kinds of collective calls."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def call_kinds(names: pl.Series) -> Int8Array:
 
 
 # Longer words first: "allreduce" holds "reduce", "sendrecv" holds "send".
-_WORDS: Final = (
+COLLECTIVE_WORDS: Final = (
     "reducescatter", "allreduce", "allgather", "alltoall", "broadcast", "sendrecv", "barrier",
     "scatter", "gather", "reduce", "send", "recv",
 )  # fmt: skip
@@ -96,7 +93,7 @@ def kind_of_kernel(name: str) -> str:
     compact = re.sub(r"[^a-z]", "", _KERNEL.sub("", head).lower()) or re.sub(r"[^a-z]", "", head.lower())
     if any(word in compact for word in _CUSTOM_ALL_REDUCE):
         return "allreduce"
-    return next((word for word in _WORDS if word in compact), "unknown")
+    return next((word for word in COLLECTIVE_WORDS if word in compact), "unknown")
 
 
 def message_bytes(kind: str, in_bytes: int | None, out_bytes: int | None) -> int | None:

@@ -43,7 +43,6 @@ class GpuPeaks:
     """
 
     product: str
-    vendor: str
     compute_capability: tuple[int, int] | None
     sm_count: int
     dram_bytes_per_s: float
@@ -68,15 +67,10 @@ def peaks(product_name: str) -> GpuPeaks | None:
     A name is taken only where it leaves no doubt: "NVIDIA A100" alone is None, as the 40 and 80 GB boards differ.
     """
     words = re.sub(r"[\s_-]+", " ", product_name).strip()
-    for pattern, entry in _ENTRIES:
+    for pattern, entry in ENTRIES:
         if pattern.search(words):
             return entry
     return None
-
-
-def known_gpus() -> tuple[GpuPeaks, ...]:
-    """Every entry of the table, in its order."""
-    return tuple(entry for _, entry in _ENTRIES)
 
 
 _ORDER = tuple(Precision)
@@ -106,7 +100,7 @@ def _nvidia(
     pattern: str, product: str, shape: _Shape, flops: Mapping[Precision, float], source: str, note: str = ""
 ) -> tuple[re.Pattern[str], GpuPeaks]:
     capability, sms, dram_gb, l2_mib = shape
-    entry = GpuPeaks(product, "NVIDIA", capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note)
+    entry = GpuPeaks(product, capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note)
     return re.compile(pattern, re.IGNORECASE), entry
 
 
@@ -114,7 +108,7 @@ def _amd(
     pattern: str, product: str, units: int, dram_gb: float, l2_mb: float, flops: Mapping[Precision, float]
 ) -> tuple[re.Pattern[str], GpuPeaks]:
     note = "sm_count counts compute units; l2_bytes is the L2, not the Infinity Cache"
-    entry = GpuPeaks(product, "AMD", None, units, dram_gb * 1e9, int(l2_mb * 2**20), flops, _CDNA, note)
+    entry = GpuPeaks(product, None, units, dram_gb * 1e9, int(l2_mb * 2**20), flops, _CDNA, note)
     return re.compile(pattern, re.IGNORECASE), entry
 
 
@@ -122,8 +116,8 @@ _HOPPER = _rates(33.5, 66.9, 66.9, 494.7, 989.4, 989.4, 1978.9, None, 1978.9)
 _HOPPER_PCIE = _rates(25.6, 51.2, 51.2, 378, 756, 756, 1513, None, 1513)
 _AMPERE = _rates(9.7, 19.5, 19.5, 156, 312, 312, None, None, 624)
 
-# The first pattern that matches decides, so a narrower one stands before a wider one.
-_ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
+# Patterns of product names. The first that matches decides, so a narrower one stands before a wider one.
+ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
     _nvidia(r"\bV100 SXM", "V100 SXM2", ((7, 0), 80, 900, 6), _rates(7.8, None, 15.7, None, 125), _VOLTA),
     _nvidia(r"\bT4$", "T4", ((7, 5), 40, 320, 4), _rates(0.25, None, 8.1, None, 65, None, None, None, 130), _TURING),
     _nvidia(r"\bA100 SXM4? ?40GB", "A100 SXM4 40GB", ((8, 0), 108, 1555, 40), _AMPERE, _A100),

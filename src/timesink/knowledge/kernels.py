@@ -1,10 +1,9 @@
-"""What a kernel's name says: family, arithmetic type, tile, alignment.
+"""What a kernel's name says (family, arithmetic type, tile) and what a device operation is for (compute, communication,
+copy): one classification, used by every measure and rule.
 
 Names are conventions of the libraries that launch the kernels, read from public traces (cuBLAS nvjet and xmma, cuDNN,
 CUTLASS, FlashAttention, Triton as TorchInductor names it, NCCL and RCCL, ATen, Tensile, MIOpen, CUB). A name that no
 pattern knows is `OTHER`; nothing is inferred from silence.
-
-What a device op is for: compute, communication or copy. One classification, used by every measure and rule.
 
 A kernel communicates if its name says so: collectives of NCCL and RCCL (`ncclDevKernel_*`, `ncclKernel_*`), of HCCL,
 MSCCL, NVSHMEM and DeepEP, and the custom all-reduce kernels of serving engines (`cross_device_reduce`, one-shot,
@@ -12,8 +11,6 @@ two-shot, Lamport, multimem, quick-reduce). A name that begins with `hip` is no 
 (`copy_kind` p2p) is a copy: the copy engine moves it and the trace does not say why. A memset and a CUDA graph traced
 as a whole are compute, the first because TraceLens and the nsys recipes count it so, the second because nothing is
 known of its kernels: `quality.graph_ratio` says how much time that assumption covers.
-
-Names of kernels as different profilers spell them.
 """
 
 from __future__ import annotations
@@ -88,12 +85,11 @@ class KernelFamily(StrEnum):
 @dataclass(frozen=True, slots=True)
 class KernelName:
     """`math` is the arithmetic path (fp32 means plain CUDA-core multiply-adds); `tile` is rows x columns as written;
-    `alignment` is in elements; `fused` names the compiler that generated the kernel, where one did."""
+    `fused` names the compiler that generated the kernel, where one did."""
 
     family: KernelFamily
     math: str | None = None
     tile: tuple[int, int] | None = None
-    alignment: int | None = None
     fused: str | None = None
 
 
@@ -187,7 +183,6 @@ _TILES = (
     re.compile(r"_MT(\d+)x(\d+)x\d+"),
     re.compile(r"gemm(?:_\w+?)?_(\d+)x(\d+)(?:_|$)"),
 )
-_ALIGN = re.compile(r"align(?:a)?(\d+)")
 _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,3}_\d+x\d+")
 _TENSILE = re.compile(r"^Cijk_\w+?_([A-Z])_?[A-Z]*_")
 
@@ -200,7 +195,6 @@ def decode(name: str) -> KernelName:
         family=family,
         math=None if family is KernelFamily.COMMUNICATION else _math(name),
         tile=next(((int(m[1]), int(m[2])) for p in _TILES if (m := p.search(name))), None),
-        alignment=int(m[1]) if (m := _ALIGN.search(name)) else None,
         fused=next((tool for tool, pattern in _FUSED if pattern.search(name)), None),
     )
 

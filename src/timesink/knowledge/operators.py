@@ -1,6 +1,5 @@
-"""The recorded arguments of an operator: tensors with shape, type and strides, and scalars as text.
-
-What an operator has to do, whatever kernel does it.
+"""The recorded arguments of an operator (tensors with shape, type and strides, scalars as text), and the work it has to
+do, whatever kernel does it.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class Operator:
 
     def tensor(self, index: int) -> Tensor | None:
         """The tensor at that position, or None where something else stands there."""
-        found = self.arguments[index] if index < len(self.arguments) else None
-        return found if isinstance(found, Tensor) else None
+        argument = self.arguments[index] if index < len(self.arguments) else None
+        return argument if isinstance(argument, Tensor) else None
 
     def scalar(self, index: int) -> str:
         """The text of a scalar argument; '' where it was not recorded."""
@@ -92,13 +91,13 @@ class Operator:
 
     def tensors(self) -> list[Tensor]:
         """Every tensor, those in lists included."""
-        found: list[Tensor] = []
+        tensors: list[Tensor] = []
         for argument in self.arguments:
             if isinstance(argument, Tensor):
-                found.append(argument)
+                tensors.append(argument)
             elif argument is not None:
-                found.extend(argument)
-        return found
+                tensors.extend(argument)
+        return tensors
 
 
 def _argument(shape: object, dtype: object, strides: object) -> Tensor | tuple[Tensor, ...] | None:

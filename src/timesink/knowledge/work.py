@@ -1,18 +1,11 @@
-"""Which formula belongs to which operator name.
+"""Operations and compulsory bytes of framework operators, from their recorded shapes, dtypes and strides.
 
-Operations and compulsory bytes of framework operators, from their recorded shapes, dtypes and strides.
-
-`work_of(operator)` is the entry. Counted: multiply-adds as two operations; every distinct input element read
-once and every output element written once (stride-0 broadcasts count their storage once). Not counted: re-reads,
-caches, workspace. Formulas are the textbook ones TraceLens uses too; each function names its own.
-
-Matrix products: 2 M N K operations; both operands read, the result written.
-
-Scaled dot-product attention: two products forward, five backward (flash recomputes one); only q, k, v, o move.
-
-Convolutions: 2 N Cout spatial_out (Cin / groups) filter operations; twice that backward, for both gradients.
-
-Operators that move more than they compute: each distinct element in once, each result element out once.
+`work_of(operator)` is the entry. Counted: multiply-adds as two operations; every distinct input element read once and
+every output element written once (stride-0 broadcasts count their storage once). Not counted: re-reads, caches,
+workspace. Formulas are the textbook ones TraceLens uses, too; each function names its own. Matrix products take 2 M N K
+operations. Attention takes two products forward and five backward (flash recomputes one), and only q, k, v, o move.
+Convolutions take 2 N Cout spatial_out (Cin / groups) filter operations, and twice that backward, for both gradients.
+Operators that move more than they compute read each distinct element once and write each result element once.
 """
 
 from __future__ import annotations
@@ -263,115 +256,28 @@ def _broadcast(tensors: list[Tensor]) -> int | None:
 Formula = Callable[[Operator], OperatorWork | None]
 
 _MATMULS = (
-    "mm",
-    "addmm",
-    "bmm",
-    "baddbmm",
-    "matmul",
-    "linear",
-    "mv",
-    "addmv",
-    "_scaled_mm",
-    "_int_mm",
-    "_addmm_activation",
-)
+    "mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "mv", "addmv", "_scaled_mm", "_int_mm", "_addmm_activation",
+)  # fmt: skip
 _ATTENTIONS = (
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_flash_attention_forward",
-    "_efficient_attention_forward",
-    "_cudnn_attention_forward",
-    "_flash_attention_backward",
-    "_efficient_attention_backward",
+    "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention", "_flash_attention_forward", "_efficient_attention_forward",
+    "_cudnn_attention_forward", "_flash_attention_backward", "_efficient_attention_backward",
     "_cudnn_attention_backward",
-)
+)  # fmt: skip
 _CONVOLUTIONS = ("convolution", "cudnn_convolution", "miopen_convolution", "convolution_backward")
-_POINTWISE = [
-    "abs",
-    "add",
-    "add_",
-    "addcdiv",
-    "addcdiv_",
-    "addcmul",
-    "addcmul_",
-    "bitwise_and",
-    "bitwise_or",
-    "ceil",
-    "clamp",
-    "clamp_min",
-    "clamp_min_",
-    "clamp_",
-    "cos",
-    "div",
-    "div_",
-    "eq",
-    "erf",
-    "exp",
-    "floor",
-    "ge",
-    "gelu",
-    "gelu_backward",
-    "gt",
-    "hardswish",
-    "le",
-    "lerp",
-    "lerp_",
-    "log",
-    "logical_and",
-    "logical_not",
-    "lt",
-    "masked_fill",
-    "masked_fill_",
-    "mul",
-    "mul_",
-    "native_dropout",
-    "native_dropout_backward",
-    "ne",
-    "neg",
-    "pow",
-    "reciprocal",
-    "relu",
-    "relu_",
-    "rsqrt",
-    "rsub",
-    "sigmoid",
-    "sigmoid_",
-    "sigmoid_backward",
-    "silu",
-    "silu_",
-    "silu_backward",
-    "sin",
-    "sqrt",
-    "sqrt_",
-    "sub",
-    "sub_",
-    "tanh",
-    "tanh_",
-    "tanh_backward",
-    "threshold_backward",
-    "tril",
-    "triu",
-    "where",
-]
-_REDUCTIONS = [
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "prod",
-    "norm",
-    "linalg_vector_norm",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "var",
-    "var_mean",
-    "std",
-]
+_POINTWISE = (
+    "abs", "add", "add_", "addcdiv", "addcdiv_", "addcmul", "addcmul_", "bitwise_and", "bitwise_or", "ceil", "clamp",
+    "clamp_min", "clamp_min_", "clamp_", "cos", "div", "div_", "eq", "erf", "exp", "floor", "ge", "gelu",
+    "gelu_backward", "gt", "hardswish", "le", "lerp", "lerp_", "log", "logical_and", "logical_not", "lt",
+    "masked_fill", "masked_fill_", "mul", "mul_", "native_dropout", "native_dropout_backward", "ne", "neg", "pow",
+    "reciprocal", "relu", "relu_", "rsqrt", "rsub", "sigmoid", "sigmoid_", "sigmoid_backward", "silu", "silu_",
+    "silu_backward", "sin", "sqrt", "sqrt_", "sub", "sub_", "tanh", "tanh_", "tanh_backward", "threshold_backward",
+    "tril", "triu", "where",
+)  # fmt: skip
+_REDUCTIONS = (
+    "sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "linalg_vector_norm", "all", "any", "argmax",
+    "argmin", "var", "var_mean", "std",
+)  # fmt: skip
 
 FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(_MATMULS, matmul),

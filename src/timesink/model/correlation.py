@@ -19,13 +19,13 @@ _DENSE = 8  # a look-up table may be this many times longer than what it serves;
 
 def first_places(wanted: Int64Array, known: Int64Array) -> Int64Array:
     """For each wanted id, the first place in `known` that holds it; -1 where none does, and for negative ids."""
-    held = known >= 0
-    if not held.any() or not wanted.size:
+    valid = known >= 0
+    if not valid.any() or not wanted.size:
         return np.full(wanted.size, -1, np.int64)
-    low, high = int(np.min(known, where=held, initial=np.iinfo(np.int64).max)), int(known.max())
+    low, high = int(np.min(known, where=valid, initial=np.iinfo(np.int64).max)), int(known.max())
     if high - low < _DENSE * (known.size + wanted.size):
         return _looked_up(wanted, known, low, high)
-    rows = np.flatnonzero(held)
+    rows = np.flatnonzero(valid)
     ids, first = np.unique(known[rows], return_index=True)
     at = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
     return np.where(ids[at] == wanted, rows[first[at]], -1)
@@ -33,18 +33,18 @@ def first_places(wanted: Int64Array, known: Int64Array) -> Int64Array:
 
 def _looked_up(wanted: Int64Array, known: Int64Array, low: int, high: int) -> Int64Array:
     """By a table of the first place of each id; slice by slice, so that little is needed beside it and the result."""
-    places = np.full(high - low + 1, -1, np.int32)
+    first_of_id = np.full(high - low + 1, -1, np.int32)
     for begin in reversed(range(0, known.size, _AT_ONCE)):
         ids = known[begin : begin + _AT_ONCE][::-1]  # the last to be written is the first there is
         rows = np.arange(begin + ids.size - 1, begin - 1, -1, dtype=np.int32)
-        held = ids >= 0
-        places[ids[held] - low] = rows[held]
-    found = np.full(wanted.size, -1, np.int64)
+        valid = ids >= 0
+        first_of_id[ids[valid] - low] = rows[valid]
+    positions = np.full(wanted.size, -1, np.int64)
     for begin in range(0, wanted.size, _AT_ONCE):
         ids = wanted[begin : begin + _AT_ONCE]
         inside = (ids >= low) & (ids <= high)
-        found[begin : begin + _AT_ONCE][inside] = places[ids[inside] - low]
-    return found
+        positions[begin : begin + _AT_ONCE][inside] = first_of_id[ids[inside] - low]
+    return positions
 
 
 def launching_calls(ops: pl.DataFrame, calls: pl.DataFrame) -> Int64Array:

@@ -1,9 +1,8 @@
-"""Interval algebra on half-open int64 nanosecond intervals.
+"""Interval algebra on half-open int64 nanosecond intervals [start_ns, end_ns).
 
 `Intervals` holds sorted, disjoint, non-empty intervals, so a total is a plain sum. Union follows the running-maximum
-formula: after sorting by start, a new interval begins where a start lies past every earlier end.
-
-Total length of unions of intervals, one union per group, all groups in one pass.
+formula: after sorting by start, a new interval begins where a start is past every earlier end. `union_ns` gives the
+total length of unions of intervals, one union per group, all groups in one pass.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Intervals:
     def union_all(cls, parts: Iterable[Intervals]) -> Intervals:
         """The union of several sets."""
         every = list(parts)
-        return cls.union_of(_joined([part.start_ns for part in every]), _joined([part.end_ns for part in every]))
+        return cls.union_of(_joined([chunk.start_ns for chunk in every]), _joined([chunk.end_ns for chunk in every]))
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -104,8 +103,8 @@ class Intervals:
         low = np.searchsorted(self.end_ns, start, side="right")
         count = np.maximum(np.searchsorted(self.start_ns, end, side="left") - low, 0)
         owner = np.repeat(np.arange(count.size), count)
-        place = np.arange(owner.size) + np.repeat(low - (np.cumsum(count) - count), count)
-        return Intervals(np.maximum(start[owner], self.start_ns[place]), np.minimum(end[owner], self.end_ns[place]))
+        index = np.arange(owner.size) + np.repeat(low - (np.cumsum(count) - count), count)
+        return Intervals(np.maximum(start[owner], self.start_ns[index]), np.minimum(end[owner], self.end_ns[index]))
 
     def gaps(self, start_ns: int, end_ns: int) -> Intervals:
         """What these intervals leave free of the window."""
@@ -123,9 +122,9 @@ class Intervals:
             return found
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.lengths_ns)))
         for first in range(0, start.size, AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            last = self._covered_until(np.maximum(end[part], start[part]), before)
-            found[part] = last - self._covered_until(start[part], before)
+            chunk = slice(first, first + AT_ONCE)
+            last = self._covered_until(np.maximum(end[chunk], start[chunk]), before)
+            found[chunk] = last - self._covered_until(start[chunk], before)
         return found
 
     def _covered_until(self, time_ns: Int64Array, before: Int64Array) -> Int64Array:

@@ -35,9 +35,9 @@ def _by_code(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype
     row_of[codes] = np.arange(codes.size)
     distinct = np.flatnonzero(row_of >= 0)
     answers = function(named[row_of[distinct]].cast(pl.String)).cast(dtype)
-    place = np.zeros(row_of.size, np.uint32)
-    place[distinct] = np.arange(distinct.size, dtype=np.uint32)
-    answered = answers[place[codes]] if named is names else answers[place][names.to_physical()]
+    answer_of = np.zeros(row_of.size, np.uint32)
+    answer_of[distinct] = np.arange(distinct.size, dtype=np.uint32)
+    answered = answers[answer_of[codes]] if named is names else answers[answer_of][names.to_physical()]
     return answered.alias(names.name)
 
 

@@ -57,21 +57,21 @@ class Nesting:
         first, last = self.first[thread]
         rows = self.order[first:last]
         at = np.searchsorted(self.start_ns[rows], when, side="right") - 1
-        found = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
-        outside = np.flatnonzero((found >= 0) & (self.end_ns[found] <= when))
+        innermost = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        outside = np.flatnonzero((innermost >= 0) & (self.end_ns[innermost] <= when))
         while outside.size:
-            found[outside] = self.parent[found[outside]]
-            held = found[outside]
-            outside = outside[(held >= 0) & (self.end_ns[held] <= when[outside])]
-        return found
+            innermost[outside] = self.parent[innermost[outside]]
+            row = innermost[outside]
+            outside = outside[(row >= 0) & (self.end_ns[row] <= when[outside])]
+        return innermost
 
     def innermost_of(self, frame: pl.DataFrame) -> Int64Array:
         """For each row of another host table, the row of the innermost interval that holds its start."""
-        found = np.full(frame.height, -1, np.int64)
+        innermost = np.full(frame.height, -1, np.int64)
         start = frame["start_ns"].to_numpy()
         for key, first, last in thread_slices(frame):
-            found[first:last] = self.innermost(key, start[first:last])
-        return found
+            innermost[first:last] = self.innermost(key, start[first:last])
+        return innermost
 
     def inclusive(self, own: Int64Array) -> Int64Array:
         """Per row, the sum of `own` over the row and all that it encloses."""

@@ -1,7 +1,4 @@
-"""One declaration of a table serves storage, validation and its reference page.
-
-Columns that many tables share, declared once so that they mean the same everywhere.
-"""
+"""One declaration of a table serves storage, validation and its reference page; and the columns many tables share."""
 
 from __future__ import annotations
 
@@ -153,12 +150,12 @@ def stacked(parts: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
     for part in parts:
         for column, series in zip(columns, part.get_columns(), strict=True):
             column.append(series)
-    whole = []
+    stacked_columns = []
     for (name, dtype), column in zip(schema.items(), columns, strict=True):
         series = pl.concat(column, rechunk=True) if column else pl.Series(name, [], dtype=dtype)
         column.clear()
-        whole.append(lean(series))
-    return pl.DataFrame(whole)
+        stacked_columns.append(lean(series))
+    return pl.DataFrame(stacked_columns)
 
 
 def lean(series: pl.Series) -> pl.Series:

@@ -1,6 +1,6 @@
 """A trace: checked tables on one clock, and notes on what was lost on the way to them.
 
-Measures build on measures: each is taken once per trace, however many others ask for it.
+Measures build on measures: `remembered` takes each once per trace, however many others ask for it.
 """
 
 from __future__ import annotations

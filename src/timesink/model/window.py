@@ -56,10 +56,10 @@ class Span:
         start, colon, end = (part.strip() for part in text.strip().partition(":"))
         if not colon or not (start or end):
             raise UsageError(f"{text!r} is no window", remedy=_REMEDY)
-        found = cls(_time_ns(start, text) if start else 0, _time_ns(end, text) if end else None)
-        if found.end_ns is not None and found.end_ns <= found.start_ns:
+        span = cls(_time_ns(start, text) if start else 0, _time_ns(end, text) if end else None)
+        if span.end_ns is not None and span.end_ns <= span.start_ns:
             raise UsageError(f"the window {text!r} ends where it starts, or before", remedy=_REMEDY)
-        return found
+        return span
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class Window:
     def of(cls, span: Span, first_ns: int, last_ns: int) -> Window:
         """What was asked for, in a trace that goes from the one moment to the other. `UsageError` if it lies behind."""
         if span.start_ns > last_ns - first_ns:
-            whole, start = time_text(last_ns - first_ns), time_text(span.start_ns)
+            length, start = time_text(last_ns - first_ns), time_text(span.start_ns)
             raise UsageError(
-                f"the window begins {start} after the first event, and the trace is {whole} long",
-                remedy=f"choose a window that begins before {whole}",
+                f"the window begins {start} after the first event, and the trace is {length} long",
+                remedy=f"choose a window that begins before {length}",
             )
         # The last moment belongs to the window that is open there.
         end_ns = last_ns + 1 if span.end_ns is None else first_ns + span.end_ns
         return cls(first_ns + span.start_ns, end_ns, first_ns, last_ns)
 
     def __str__(self) -> str:
-        start, end, whole = (
+        start, end, length = (
             time_text(value)
             for value in (
                 self.start_ns - self.first_ns,
@@ -96,16 +96,16 @@ class Window:
                 self.last_ns - self.first_ns,
             )
         )
-        return f"window {start} to {end} of {whole}"
+        return f"window {start} to {end} of {length}"
 
 
-def _time_ns(text: str, whole: str) -> int:
-    found = _TIME.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{text!r} in the window {whole!r} is no time", remedy=_REMEDY)
-    time_ns = int(Decimal(found[1]) * _UNITS[found[2]])
+def _time_ns(text: str, window: str) -> int:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} in the window {window!r} is no time", remedy=_REMEDY)
+    time_ns = int(Decimal(match[1]) * _UNITS[match[2]])
     if time_ns > _LONGEST_NS:
-        raise UsageError(f"{text!r} in the window {whole!r} is longer than any trace", remedy=_REMEDY)
+        raise UsageError(f"{text!r} in the window {window!r} is longer than any trace", remedy=_REMEDY)
     return time_ns
 
 

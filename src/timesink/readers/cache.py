@@ -151,8 +151,8 @@ def store(entry: Path, trace: Trace, *, bound_bytes: int | None = None) -> None:
     """Keep a trace under `entry`. A folder that cannot be written is no error: the cache is a convenience."""
     try:
         entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=entry.parent) as made:
-            complete = Path(made) / "entry"
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=entry.parent) as scratch:
+            complete = Path(scratch) / "entry"
             complete.mkdir(mode=0o700)
             _write(complete, trace)
             complete.rename(entry)
@@ -174,10 +174,10 @@ def _write(entry: Path, trace: Trace) -> None:
 
 def _prune(root: Path, bound_bytes: int) -> None:
     """Remove what killed writers left, then the entries used longest ago until the rest fits."""
-    for left in root.glob(".new-*"):
+    for abandoned in root.glob(".new-*"):
         try:
-            if time.time() - left.stat().st_mtime > _LEFT_BEHIND_S:
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - abandoned.stat().st_mtime > _LEFT_BEHIND_S:
+                shutil.rmtree(abandoned, ignore_errors=True)
         except OSError:
             continue
     entries = []

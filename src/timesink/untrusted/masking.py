@@ -1,10 +1,9 @@
-"""Command lines made fit to store and show: what looks like a secret is taken out. Standard library only.
-
-Which variables of an environment may be kept: an allow-list, never the whole of it. Standard library only.
+"""What may be stored of command lines and environments: secrets are taken out of the one, few variables kept of the
+other.
 
 A report of Nsight Systems holds the environment of the profiled program, tokens and passwords included. What is kept,
 of reports and in what `timesink capture` writes, are names that change how a GPU program runs, and only values that
-look like no path, address or secret.
+look like no path, address or secret. Standard library only.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def redacted(command: str) -> str:
     return command
 
 
-def _without_secret(found: re.Match[str]) -> str:
-    return f"{found[1]}***" if _SECRET.search(found[1]) else found[0]
+def _without_secret(assignment: re.Match[str]) -> str:
+    return f"{assignment[1]}***" if _SECRET.search(assignment[1]) else assignment[0]
 
 
 def stored_command(argv: Sequence[str]) -> str:

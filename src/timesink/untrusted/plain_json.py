@@ -41,7 +41,7 @@ def _is_too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MOST_NESTED):
         members = (holder.values() if isinstance(holder, dict) else holder for holder in level)
-        level = [part for parts in members for part in parts if isinstance(part, (dict, list))]
+        level = [inner for values in members for inner in values if isinstance(inner, (dict, list))]
         if not level:
             return False
     return True
@@ -52,9 +52,9 @@ def _encodable(value: Any) -> Any:
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         case dict():
-            return {_encodable(key): _encodable(part) for key, part in value.items()}
+            return {_encodable(key): _encodable(inner) for key, inner in value.items()}
         case list():
-            return [_encodable(part) for part in value]
+            return [_encodable(inner) for inner in value]
         case _:
             return value
 

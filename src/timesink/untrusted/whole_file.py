@@ -25,17 +25,17 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     target = path.resolve()
     with _folder_beside(target) as folder:
-        part = folder / target.name
-        yield part
+        unfinished = folder / target.name
+        yield unfinished
         if target.exists():
-            part.chmod(target.stat().st_mode & 0o777)
-        part.replace(target)
+            unfinished.chmod(target.stat().st_mode & 0o777)
+        unfinished.replace(target)
 
 
 def write_whole(path: Path, text: str) -> None:
     """Replace a file's text, in UTF-8, as `whole_file` does."""
-    with whole_file(path) as part:
-        part.write_text(text, encoding="utf-8")
+    with whole_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -67,9 +67,9 @@ def _locked(folder: Path) -> int | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        locked, found = os.fstat(descriptor), folder.lstat()  # the writer before may have removed what was opened
+        locked, current = os.fstat(descriptor), folder.lstat()  # the writer before may have removed what was opened
         private = locked.st_uid == os.geteuid() and not stat.S_IMODE(locked.st_mode) & 0o077
-        if private and os.path.samestat(locked, found):
+        if private and os.path.samestat(locked, current):
             return descriptor
     except OSError:
         pass
@@ -78,8 +78,8 @@ def _locked(folder: Path) -> int | None:
 
 
 def _clear(folder: Path) -> None:
-    for left in folder.iterdir():
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
+    for leftover in folder.iterdir():
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover)
         else:
-            left.unlink()
+            leftover.unlink()

@@ -1,11 +1,8 @@
-"""Which profiler metrics exist on which chip. A profiler drops unknown names silently: a wrong one costs a run.
+"""Names of Nsight Compute metrics: which chip has which, what replaces the wrong ones, what unit a name implies.
 
-The table (`names.txt`) holds what real reports of GA100, GA102 and GH100 contain, and the differences between chips
-that are known. It is no full list: of a name it does not hold, nothing is claimed.
-
-Names of Nsight Compute metrics: which chip has which, what replaces the wrong ones, what unit a name implies.
-
-Units of profiler metrics: the base unit a name implies, and the scale of the unit texts that ncu prints.
+A profiler drops unknown names silently: a wrong one costs a run. The table (`names.txt`) holds what real reports of
+GA100, GA102 and GH100 contain, and the differences between chips that are known. It is no full list: of a name it does
+not hold, nothing is claimed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What GPUs are there, and what ran on them.
-
-What a kernel profiler (Nsight Compute) says of single launches: the launch, its counters, its own rule messages.
-"""
+"""What GPUs there are, what ran on them, and what a kernel profiler says of single launches and their counters."""
 
 from __future__ import annotations
 

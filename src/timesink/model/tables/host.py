@@ -1,7 +1,4 @@
-"""What the host did: framework operators, CUDA calls, ranges, Python frames, operating-system calls.
-
-What the compiler said of itself: compilations, graph breaks, recompilations, caches.
-"""
+"""What the host did: framework operators, CUDA calls, ranges, Python frames, operating-system calls, compilations."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from timesink.knowledge.calls import COLLECTIVE_WORDS
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
@@ -20,11 +21,6 @@ from timesink.readers.kineto.decoded import DecodedRows, DecodedTrace
 Columns = dict[str, Any]
 
 _KERNEL = r"^(?:void )?(?:nccl|rccl|oneccl)(?:Dev|Sym)?Kernel"
-# Longer words first: "allreduce" holds "reduce", "sendrecv" holds "send".
-_KINDS = (
-    "reducescatter", "allreduce", "allgather", "alltoall", "broadcast", "sendrecv", "barrier",
-    "scatter", "gather", "reduce", "send", "recv",
-)  # fmt: skip
 # Calls that PyTorch reports the same way and that move nothing.
 _NO_TRANSFER = {"wait", "init", "destroy", "startcoalescing", "endcoalescing"}
 _ELEMENT_BYTES = {
@@ -38,55 +34,55 @@ _NUMBERS = (
     "in_elements", "out_elements", "group_size", "sequence", "peer",
 )  # fmt: skip
 _TEXTS = ("collective", "dtype", "group", "description", "ranks")
-_SAID = ("collective", "dtype", "group", "ranks", "in_elements", "out_elements", "group_size", "sequence", "peer")
+_DESCRIBED = ("collective", "dtype", "group", "ranks", "in_elements", "out_elements", "group_size", "sequence", "peer")
 
 
 def collective_kind(name: str) -> str:
     """The operation a PyTorch collective name or an NCCL kernel name stands for, or the name where it says none."""
     head = re.sub(r"^.*?Kernel_?", "", name.split("(", maxsplit=1)[0]) if re.match(_KERNEL, name) else name
     compact = re.sub(r"[^a-z]", "", head.lower())
-    return next((kind for kind in _KINDS if kind in compact), compact or "unknown")
+    return next((kind for kind in COLLECTIVE_WORDS if kind in compact), compact or "unknown")
 
 
 def collectives(decoded: DecodedTrace, process: int, tables: Mapping[Table, pl.DataFrame]) -> Columns | None:
     """One row per collective. None where neither operators nor device work were recorded."""
     if DEVICE_OPS not in tables and HOST_OPS not in tables:
         return None
-    said = _said(decoded, decoded.tables["comms"])
-    calls = said.filter(pl.col("on_device") == 0).with_row_index("call")
-    kernels = _kernels(tables.get(DEVICE_OPS), said.filter(pl.col("on_device") == 1))
+    described = _descriptions(decoded, decoded.tables["comms"])
+    calls = described.filter(pl.col("on_device") == 0).with_row_index("call")
+    kernels = _kernels(tables.get(DEVICE_OPS), described.filter(pl.col("on_device") == 1))
     kernels = _with_calls(kernels, calls, tables.get(API_CALLS))
     used = kernels["call"].drop_nulls()
     alone = calls.filter(~pl.col("call").is_in(used.implode()) & ~pl.col("quiet"))
-    columns = ["device", "stream", "correlation", "start_ns", "end_ns", "external_id", *_SAID]
+    columns = ["device", "stream", "correlation", "start_ns", "end_ns", "external_id", *_DESCRIBED]
     host_only = alone.with_columns(
         device=pl.lit(None, pl.Int32), stream=pl.lit(None, pl.Int64), correlation=pl.lit(None, pl.Int64)
     )
-    whole = pl.concat([kernels.select(columns), host_only.select(columns)])
-    return _columns(whole, process)
+    rows_of_both = pl.concat([kernels.select(columns), host_only.select(columns)])
+    return _columns(rows_of_both, process)
 
 
-def _columns(whole: pl.DataFrame, process: int) -> Columns:
+def _columns(rows_of_both: pl.DataFrame, process: int) -> Columns:
     """What was said, in the units and words of the table."""
-    names = whole["collective"].cast(pl.String)
+    names = rows_of_both["collective"].cast(pl.String)
     kinds = {name: collective_kind(name) for name in names.unique().drop_nulls()}
     kind = names.replace_strict(kinds, default="unknown", return_dtype=pl.String).cast(pl.Categorical())
-    dtypes = whole["dtype"].cast(pl.String)
+    dtypes = rows_of_both["dtype"].cast(pl.String)
     sizes = {name: _ELEMENT_BYTES.get(name.lower().removeprefix("c10::")) for name in dtypes.unique().drop_nulls()}
     width = dtypes.replace_strict(sizes, default=None, return_dtype=pl.Int64)
     kept = ("device", "stream", "correlation", "sequence", "dtype", "start_ns", "end_ns", "external_id", "group")
-    return {name: whole[name] for name in kept} | {
+    return {name: rows_of_both[name] for name in kept} | {
         "process": process,
         "kind": kind,
-        "group_ranks": whole["ranks"],
-        "group_size": whole["group_size"].cast(pl.Int32, strict=False),
-        "peer": whole["peer"].cast(pl.Int32, strict=False),
-        "in_bytes": whole["in_elements"] * width,
-        "out_bytes": whole["out_elements"] * width,
+        "group_ranks": rows_of_both["ranks"],
+        "group_size": rows_of_both["group_size"].cast(pl.Int32, strict=False),
+        "peer": rows_of_both["peer"].cast(pl.Int32, strict=False),
+        "in_bytes": rows_of_both["in_elements"] * width,
+        "out_bytes": rows_of_both["out_elements"] * width,
     }
 
 
-def _said(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
+def _descriptions(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
     """What events say of collectives; `quiet` marks calls that move nothing."""
     schema = dict.fromkeys(_NUMBERS, pl.Int64) | {
         "external_id": pl.UInt64,
@@ -105,20 +101,22 @@ def _said(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
     return frame.with_columns(compact.is_in(list(_NO_TRANSFER)).fill_null(False).alias("quiet"))
 
 
-def _kernels(ops: pl.DataFrame | None, said: pl.DataFrame) -> pl.DataFrame:
+def _kernels(ops: pl.DataFrame | None, described: pl.DataFrame) -> pl.DataFrame:
     """Device work of collectives, with what its own event says."""
     wanted = ["device", "stream", "start_ns", "end_ns", "correlation", "external_id", "name"]
     if ops is None:
         ops = DEVICE_OPS.empty()
     own = ["device", "stream", "start_ns", "end_ns", "correlation"]
     by_name = ops.filter(matches(ops["name"], _KERNEL)).select(wanted)
-    if said.height:
-        told = ops.select(wanted).join(said.select(own), on=own, how="semi", nulls_equal=True, maintain_order="left")
-        by_name = pl.concat([by_name, told]).unique(maintain_order=True)
-    single = said.unique(own, keep="first", maintain_order=True).select(*own, *_SAID)
+    if described.height:
+        marked = ops.select(wanted).join(
+            described.select(own), on=own, how="semi", nulls_equal=True, maintain_order="left"
+        )
+        by_name = pl.concat([by_name, marked]).unique(maintain_order=True)
+    single = described.unique(own, keep="first", maintain_order=True).select(*own, *_DESCRIBED)
     joined = by_name.join(single, on=own, how="left", nulls_equal=True, maintain_order="left")
     return joined.with_columns(
-        pl.col("collective").is_not_null().alias("told"), collective=pl.coalesce("collective", "name")
+        pl.col("collective").is_not_null().alias("marked"), collective=pl.coalesce("collective", "name")
     )
 
 
@@ -129,13 +127,13 @@ def _with_calls(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFra
     if launches is not None and calls.height and kernels["call"].null_count():
         inside = _call_around(kernels, calls, launches)
         kernels = kernels.with_columns(call=pl.coalesce("call", inside))
-    from_call = calls.select("call", *(pl.col(name).alias(f"call_{name}") for name in _SAID))
+    from_call = calls.select("call", *(pl.col(name).alias(f"call_{name}") for name in _DESCRIBED))
     kernels = kernels.join(from_call, on="call", how="left", maintain_order="left")
     # The call that closes a batch launches its kernel and says nothing of what that moves: the kernel's name does.
     closing = pl.col("call").is_in(calls.filter("quiet")["call"].implode())
     kernels = kernels.with_columns(pl.when(~closing).then("call_collective").alias("call_collective"))
     return kernels.with_columns(
-        pl.when("told").then(name).otherwise(pl.coalesce(f"call_{name}", name)).alias(name) for name in _SAID
+        pl.when("marked").then(name).otherwise(pl.coalesce(f"call_{name}", name)).alias(name) for name in _DESCRIBED
     )
 
 
@@ -143,13 +141,13 @@ def _call_around(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFr
     """For each kernel the innermost collective call that its launch lies in, or null."""
     starts = launches.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)
     starts = starts.select("correlation", "thread", pl.col("start_ns").alias("launch_ns"))
-    placed = kernels.select("correlation").with_row_index("row")
-    placed = placed.join(starts, on="correlation", how="inner").sort("launch_ns")
-    begun = calls.select("thread", "call", pl.col("start_ns").alias("launch_ns"), "end_ns").sort("launch_ns")
-    found = placed.join_asof(begun, on="launch_ns", by="thread", strategy="backward", check_sortedness=False)
-    found = found.filter(pl.col("launch_ns") < pl.col("end_ns")).unique("row", keep="first", maintain_order=True)
+    launched = kernels.select("correlation").with_row_index("row")
+    launched = launched.join(starts, on="correlation", how="inner").sort("launch_ns")
+    opened = calls.select("thread", "call", pl.col("start_ns").alias("launch_ns"), "end_ns").sort("launch_ns")
+    around = launched.join_asof(opened, on="launch_ns", by="thread", strategy="backward", check_sortedness=False)
+    around = around.filter(pl.col("launch_ns") < pl.col("end_ns")).unique("row", keep="first", maintain_order=True)
     rows = pl.DataFrame({"row": pl.int_range(kernels.height, dtype=pl.get_index_type(), eager=True)})
-    return rows.join(found.select("row", "call"), on="row", how="left", maintain_order="left")["call"]
+    return rows.join(around.select("row", "call"), on="row", how="left", maintain_order="left")["call"]
 
 
 def _nulls(height: int, dtype: pl.DataType | type[pl.DataType]) -> pl.Series:

@@ -1,8 +1,5 @@
-"""The native decoder's result: columns, the texts their codes stand for, and what it counted.
-
-What a Kineto file says of itself.
-
-What the import of a Kineto file lost, assumed or left out, in words.
+"""What the native decoder gives: columns, the texts their codes stand for, what the file says of itself, and in words
+what its import lost, assumed or left out.
 """
 
 from __future__ import annotations
@@ -210,15 +207,15 @@ def source_row(decoded: DecodedTrace, reader_format: str) -> Columns:
 
 def settings(decoded: DecodedTrace) -> Columns | None:
     """Versions and options that the file states; None where it states none."""
-    found: dict[str, Any] = {name: decoded.properties.get(key) for key, name in _OPTIONS.items()}
-    found |= {name: _distributed(decoded).get(key) for key, name in _LIBRARIES.items()}
-    said = {name: str(value) for name, value in sorted(found.items()) if _plain(value)}
-    return {"name": list(said), "value": list(said.values())} if said else None
+    stated_values: dict[str, Any] = {name: decoded.properties.get(key) for key, name in _OPTIONS.items()}
+    stated_values |= {name: _distributed(decoded).get(key) for key, name in _LIBRARIES.items()}
+    stated = {name: str(value) for name, value in sorted(stated_values.items()) if _plain(value)}
+    return {"name": list(stated), "value": list(stated.values())} if stated else None
 
 
 def _distributed(decoded: DecodedTrace) -> dict[str, Any]:
-    found = decoded.properties.get("distributedInfo")
-    return found if isinstance(found, dict) else {}
+    members = decoded.properties.get("distributedInfo")
+    return members if isinstance(members, dict) else {}
 
 
 def _tool(decoded: DecodedTrace) -> str | None:
@@ -232,8 +229,8 @@ def _tool(decoded: DecodedTrace) -> str | None:
         "hip_runtime_version": "HIP runtime",
         "hip_driver_version": "HIP driver",
     }
-    said = [f"{name} {decoded.properties[key]}" for key, name in names.items() if _plain(decoded.properties.get(key))]
-    return ", ".join(said) or None
+    stated = [f"{name} {decoded.properties[key]}" for key, name in names.items() if _plain(decoded.properties.get(key))]
+    return ", ".join(stated) or None
 
 
 def _plain(value: Any) -> bool:

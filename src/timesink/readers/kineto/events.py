@@ -1,6 +1,5 @@
-"""Host tables of a Kineto trace.
-
-Device tables of a Kineto trace.
+"""The host and device tables of a Kineto trace, each from the decoded events of its kind; None where none were
+recorded.
 """
 
 from __future__ import annotations
@@ -166,23 +165,23 @@ _INVALID = (-1, 0xFFFFFFFF)
 
 def copy_direction(text: str) -> str | None:
     """The direction a copy's name or kind states; None where it states none."""
-    found = _DIRECTION.search(text)
-    if not found:
+    match = _DIRECTION.search(text)
+    if not match:
         return None
-    source, target = (found[1], found[2]) if found[1] else (found[3][0], found[4][0])
+    source, target = (match[1], match[2]) if match[1] else (match[3][0], match[4][0])
     return _DIRECTIONS.get((source + target).replace("A", "D"), "unknown")
 
 
 def source_memory(text: str) -> str | None:
     """Kind of memory a copy reads, by its name; a memset has none."""
-    found = _MEMORY.search(text)
-    return _MEMORIES.get(found[1], "unknown") if found and found[2] else None
+    match = _MEMORY.search(text)
+    return _MEMORIES.get(match[1], "unknown") if match and match[2] else None
 
 
 def target_memory(text: str) -> str | None:
     """Kind of memory a copy writes or a memset sets, by its name."""
-    found = _MEMORY.search(text)
-    return _MEMORIES.get(found[2] or found[1], "unknown") if found else None
+    match = _MEMORY.search(text)
+    return _MEMORIES.get(match[2] or match[1], "unknown") if match else None
 
 
 def device_ops(decoded: DecodedTrace, process: int) -> Columns | None:
@@ -192,7 +191,7 @@ def device_ops(decoded: DecodedTrace, process: int) -> Columns | None:
         return None
     kind = rows.take("kind")
     names = rows.take("name")
-    spoken = rows.take("copy_kind")
+    written = rows.take("copy_kind")
     assert kind is not None and names is not None
     columns: Columns = {name: rows.take(name) for name in list(rows.columns)}
     columns |= {"process": process, "kind": _KINDS.gather(kind.cast(pl.UInt32)), "name": decoded.named(names)}
@@ -201,9 +200,9 @@ def device_ops(decoded: DecodedTrace, process: int) -> Columns | None:
     copies, moves = kind == 1, kind > 0
     only_copies, only_moves = _where(names, copies), _where(names, moves)
     direction = decoded.classified(only_copies, copy_direction, CopyKind)
-    if spoken is not None:
-        told = decoded.classified(_where(spoken, copies), copy_direction, CopyKind)
-        direction = pl.select(pl.coalesce(direction, told))[:, 0] if direction.null_count() else direction
+    if written is not None:
+        stated = decoded.classified(_where(written, copies), copy_direction, CopyKind)
+        direction = pl.select(pl.coalesce(direction, stated))[:, 0] if direction.null_count() else direction
     columns["copy_kind"] = pl.select(pl.when(copies).then(direction.fill_null("unknown")))[:, 0]
     columns["src_memory"] = decoded.classified(only_copies, source_memory, MemoryKind)
     columns["dst_memory"] = decoded.classified(only_moves, target_memory, MemoryKind)
@@ -215,15 +214,15 @@ def devices(decoded: DecodedTrace, worked: Iterable[int]) -> Columns | None:
     described = decoded.properties.get("deviceProperties") or decoded.properties.get("computeProperties") or []
     if not isinstance(described, list):
         described = []
-    found: dict[int, Mapping[str, Any]] = {}
+    described_gpus: dict[int, Mapping[str, Any]] = {}
     for place, entry in enumerate(described):
         if isinstance(entry, dict) and (ordinal := _ordinal(entry, place)) is not None:
-            found[ordinal] = entry
+            described_gpus[ordinal] = entry
     for ordinal in worked:
-        found.setdefault(ordinal, {})
-    if not found:
+        described_gpus.setdefault(ordinal, {})
+    if not described_gpus:
         return None
-    ordered = sorted(found.items())
+    ordered = sorted(described_gpus.items())
     return {
         "device": [ordinal for ordinal, _ in ordered],
         "name": pl.Series([_text(entry, "name") for _, entry in ordered], dtype=pl.String),
@@ -247,10 +246,10 @@ def syncs(decoded: DecodedTrace, process: int, calls: pl.DataFrame | None) -> tu
     rows = decoded.tables["syncs"]
     if not decoded.seen["syncs"]:
         return None, 0
-    spoken = rows.take("kind")
-    if spoken is None:
-        spoken = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
-    kind = decoded.classified(spoken, lambda text: _SYNCS.get(text, "unknown"), SyncKind).fill_null("unknown")
+    written = rows.take("kind")
+    if written is None:
+        written = pl.repeat(None, rows.height, dtype=pl.UInt32, eager=True)
+    kind = decoded.classified(written, lambda text: _SYNCS.get(text, "unknown"), SyncKind).fill_null("unknown")
     names = (
         "device",
         "context",

@@ -1,9 +1,8 @@
-"""From decoded columns to a checked trace.
+"""From decoded columns to a checked trace, of the whole file or of a window.
 
-A first look through a file that is to be cut: its first and last moment, and when all GPU work was launched and ran.
-
-JSON has to be read from its beginning, and no event says when the first one was; so the file is gone through twice. The
-first time keeps 24 bytes a launch and 24 a GPU operation.
+JSON has to be read from its beginning, and no event says when the first one was; so for a window the file is gone
+through twice. The first pass looks for the first and last moment, and when all GPU work was launched and ran: it keeps
+24 bytes a launch and 24 a GPU operation.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ class KinetoSurvey:
         lead_ns = _least(launched["start_ns"], start_ns)
         calls = self.launches.filter(touching(lead_ns, end_ns))
         until_ns = end_ns + self.longest_comm_ns
-        theirs = self.launches.filter(pl.col("start_ns").is_between(lead_ns, until_ns, closed="left"))
-        ran = self.device_times.join(theirs, on="correlation", how="semi")
+        launched_there = self.launches.filter(pl.col("start_ns").is_between(lead_ns, until_ns, closed="left"))
+        ran = self.device_times.join(launched_there, on="correlation", how="semi")
         late_ns = _most(ran["end_ns"], end_ns)
         return Stretches(
             host=self._own(lead_ns, end_ns),
@@ -120,16 +119,16 @@ def survey(path: Path, limits: ReadLimits) -> KinetoSurvey:
     decoder = _native.KinetoDecoder(TEXT_BUDGET_BYTES)
     decoder.look_through()
     feed(path, limits, decoder)
-    said = decoder.survey()
-    extent = said["work"] or said["ranges"]
+    survey_columns = decoder.survey()
+    extent = survey_columns["work"] or survey_columns["ranges"]
     return KinetoSurvey(
         base_ns=decoder.base_ns,
         extent_ns=None if extent is None else (extent[0] + decoder.base_ns, extent[1] + decoder.base_ns),
-        launches=_frame(said["launches"]),
-        device_times=_frame(said["device_times"]),
-        longest_comm_ns=said["longest_comm_ns"],
-        devices=frozenset(said["devices"]),
-        processes=said["processes"],
+        launches=_frame(survey_columns["launches"]),
+        device_times=_frame(survey_columns["device_times"]),
+        longest_comm_ns=survey_columns["longest_comm_ns"],
+        devices=frozenset(survey_columns["devices"]),
+        processes=survey_columns["processes"],
     )
 
 

@@ -5,6 +5,7 @@ the profiler's rules, and what the report says of the session: machine, versions
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from timesink.errors import UnreadableTrace
@@ -52,173 +53,154 @@ def launch_of(data: bytes, spans: list[tuple[int, int]]) -> Launch:
     """The launch that these fields of a result describe."""
     launch = Launch()
     for start, end in spans:
-        for part in fields(data, start, end):
-            _take(data, part, launch)
+        for field in fields(data, start, end):
+            _take(data, field, launch)
     return launch
 
 
-def _take(data: bytes, part: Field, launch: Launch) -> None:
-    match part.number:
+def _take(data: bytes, field: Field, launch: Launch) -> None:
+    match field.number:
         case 1:
-            launch.process = count(part, _LARGEST_ID)
+            launch.process = count(field, _LARGEST_ID)
         case 5:
-            launch.mangled = text(data, part)
+            launch.mangled = text(data, field)
         case 6:
-            launch.function = text(data, part)
+            launch.function = text(data, field)
         case 7:
-            launch.demangled = text(data, part)
+            launch.demangled = text(data, field)
         case 10:
-            launch.grid = _three(data, part)
+            launch.grid = _three(data, field)
         case 11:
-            launch.block = _three(data, part)
+            launch.block = _three(data, field)
         case 19:
-            launch.rules += _rule_messages(data, part)
+            launch.rules += _rule_messages(data, field)
         case 21:
-            launch.ranges = _nvtx_ranges(data, part)
+            launch.ranges = _nvtx_ranges(data, field)
         case 22:
-            launch.context = count(part, _LARGEST_ID)
+            launch.context = count(field, _LARGEST_ID)
         case 23:
-            launch.stream = count(part, _LARGEST_ID)
+            launch.stream = count(field, _LARGEST_ID)
         case 25:
-            states = {one.number: bool(one.value) for one in fields(data, part.start, part.end)}
+            states = {inner.number: bool(inner.value) for inner in _inside(data, field)}
             launch.lock_requested, launch.lock_executed = states.get(1, False), states.get(2, False)
-        case _:
-            pass
 
 
-def _three(data: bytes, part: Field) -> tuple[int, int, int]:
-    sizes = {one.number: count(one) for one in fields(data, part.start, part.end)}
+def _three(data: bytes, field: Field) -> tuple[int, int, int]:
+    sizes = {inner.number: count(inner) for inner in _inside(data, field)}
     return sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0)
 
 
-def _nvtx_ranges(data: bytes, part: Field) -> list[str]:
+def _nvtx_ranges(data: bytes, field: Field) -> list[str]:
     """Names of the push/pop ranges around the launch: NvtxState{2: thread{2: domain{3: range{1: name}}}}."""
     names = []
-    for thread in _messages(data, part, 2):
+    for thread in _messages(data, field, 2):
         for domain in _messages(data, thread, 2):
             for pushed in _messages(data, domain, 3):
-                names += [text(data, one) for one in _messages(data, pushed, 1)]
+                names += [text(data, name) for name in _messages(data, pushed, 1)]
     return names
 
 
-def _rule_messages(data: bytes, part: Field) -> list[RuleMessage]:
+def _rule_messages(data: bytes, field: Field) -> list[RuleMessage]:
     """RuleResult{1: id, 3: body{1: item{1: message{1 text, 2 kind, 4 title}, 10: speedup}}, 4: section}."""
-    rule, section, messages = "", None, []
-    items: list[Field] = []
-    for one in fields(data, part.start, part.end):
-        if one.wire != BYTES:
-            continue
-        if one.number == 1:
-            rule = text(data, one)
-        elif one.number == 4:
-            section = text(data, one) or None
-        elif one.number == 3:
-            items += _messages(data, one, 1)
-    for item in items:
-        message, kind, title = _message(data, item)
-        if message or title:
-            speedup_kind, percent = _speedup(data, item)
-            messages.append(RuleMessage(rule, section, kind, title, message, speedup_kind, percent))
+    names = _texts(data, field)
+    messages = []
+    for body in _messages(data, field, 3):
+        for item in _messages(data, body, 1):
+            message, kind, title = _message(data, item)
+            if message or title:
+                speedup = _speedup(data, item)
+                messages.append(RuleMessage(names.get(1, ""), names.get(4) or None, kind, title, message, *speedup))
     return messages
 
 
 def _message(data: bytes, item: Field) -> tuple[str, str, str | None]:
     words, kind, title = "", "none", None
     for message in _messages(data, item, 1):
-        for one in fields(data, message.start, message.end):
-            if one.number == 1 and one.wire == BYTES:
-                words = _MARKUP.sub(_label, text(data, one))
-            elif one.number == 2:
-                kind = _RULE_KINDS.get(one.value, "none")
-            elif one.number == 4 and one.wire == BYTES:
-                title = text(data, one) or None
+        for inner in _inside(data, message):
+            if inner.number == 1 and inner.wire == BYTES:
+                words = _MARKUP.sub(_label, text(data, inner))
+            elif inner.number == 2:
+                kind = _RULE_KINDS.get(inner.value, "none")
+            elif inner.number == 4 and inner.wire == BYTES:
+                title = text(data, inner) or None
     return words, kind, title
 
 
-def _label(found: re.Match[str]) -> str:
+def _label(markup: re.Match[str]) -> str:
     """Of ``@section:Occupancy:the section@`` and ``@url:the guide:https://...@``, the words a reader sees."""
-    return found.group(2) if found.group(1) == "url" else found.group(3)
+    return markup.group(2) if markup.group(1) == "url" else markup.group(3)
 
 
 def _speedup(data: bytes, item: Field) -> tuple[str | None, float | None]:
-    for estimate in _messages(data, item, 10):
-        kind, percent = None, None
-        for one in fields(data, estimate.start, estimate.end):
-            if one.number == 1:
-                kind = _SPEEDUP_KINDS.get(one.value)
-            elif one.number == 2 and one.wire == FIXED64:
-                percent = real(data, one)
-        return kind, percent
-    return None, None
-
-
-def _messages(data: bytes, part: Field, number: int) -> list[Field]:
-    if part.wire != BYTES:
-        return []
-    return [one for one in fields(data, part.start, part.end) if one.number == number and one.wire == BYTES]
+    kind, percent = None, None
+    for inner in _inside(data, next(iter(_messages(data, item, 10)), None)):
+        if inner.number == 1:
+            kind = _SPEEDUP_KINDS.get(inner.value)
+        elif inner.number == 2 and inner.wire == FIXED64:
+            percent = real(data, inner)
+    return kind, percent
 
 
 def take_session(data: bytes, details: Field, session: ReportSession) -> None:
     """Add what one SessionDetails message says."""
-    for part in fields(data, details.start, details.end):
-        if part.wire != BYTES:
+    for field in _inside(data, details):
+        if field.wire != BYTES:
             continue
-        match part.number:
+        match field.number:
             case 3 | 4:
-                names = {one.number: text(data, one) for one in fields(data, part.start, part.end) if one.wire == BYTES}
-                session.host = names.get(5) or session.host
+                session.host = _texts(data, field).get(5) or session.host
             case 6:
-                _take_device(data, part, session)
+                _take_device(data, field, session)
             case 8:
-                pair = {one.number: text(data, one) for one in fields(data, part.start, part.end) if one.wire == BYTES}
+                pair = _texts(data, field)
                 if 1 in pair:
                     session.versions[pair[1]] = pair.get(2, "")
             case 11:
-                session.command = text(data, part) or session.command
-            case _:
-                pass
+                session.command = text(data, field) or session.command
 
 
-def take_process(data: bytes, process: Field, session: ReportSession) -> None:
-    """Add what one Process message says: its id and its executable."""
-    number, name = None, ""
-    for part in fields(data, process.start, process.end):
-        if part.number == 1:
-            number = part.value
-        elif part.number == 3 and part.wire == BYTES:
-            name = text(data, part)
-    if number is not None:
-        session.processes[number] = name
-
-
-def _take_device(data: bytes, part: Field, session: ReportSession) -> None:
+def _take_device(data: bytes, device: Field, session: ReportSession) -> None:
     """A device{1: ordinal, 2: product name, 3: attribute{1: name, 2: value{...}}}."""
     ordinal, attributes = 0, dict[str, float | str]()
-    for one in fields(data, part.start, part.end):
-        if one.number == 1:
-            ordinal = count(one)
-        elif one.number == 2 and one.wire == BYTES:
-            attributes["device__attribute_display_name"] = text(data, one)
-        elif one.number == 3 and one.wire == BYTES:
-            name, value = _attribute(data, one)
+    for field in _inside(data, device):
+        if field.number == 1:
+            ordinal = count(field)
+        elif field.number == 2 and field.wire == BYTES:
+            attributes["device__attribute_display_name"] = text(data, field)
+        elif field.number == 3 and field.wire == BYTES:
+            name, value = _attribute(data, field)
             if name and value is not None:
                 attributes.setdefault(name, value)
     session.devices[ordinal] = attributes
 
 
-def _attribute(data: bytes, part: Field) -> tuple[str, float | str | None]:
-    name: str = ""
+def _attribute(data: bytes, attribute: Field) -> tuple[str, float | str | None]:
     value: float | str | None = None
-    for one in fields(data, part.start, part.end):
-        if one.number == 1 and one.wire == BYTES:
-            name = text(data, one)
-        elif one.number == 2 and one.wire == BYTES:
-            for choice in fields(data, one.start, one.end):
-                if choice.wire == BYTES:
-                    value = text(data, choice)
-                else:
-                    value = real(data, choice) if choice.wire in (FIXED32, FIXED64) else float(choice.value)
-    return name, value
+    for holder in _messages(data, attribute, 2):
+        for choice in _inside(data, holder):
+            if choice.wire == BYTES:
+                value = text(data, choice)
+            else:
+                value = real(data, choice) if choice.wire in (FIXED32, FIXED64) else float(choice.value)
+    names = [text(data, name) for name in _messages(data, attribute, 1)]
+    return (names[-1] if names else ""), value
+
+
+def _inside(data: bytes, message: Field | None) -> Iterator[Field]:
+    """The fields of a message; none where there is no message."""
+    return iter(()) if message is None else fields(data, message.start, message.end)
+
+
+def _messages(data: bytes, message: Field, number: int) -> list[Field]:
+    """The fields with that number that hold bytes: messages or texts."""
+    if message.wire != BYTES:
+        return []
+    return [inner for inner in _inside(data, message) if inner.number == number and inner.wire == BYTES]
+
+
+def _texts(data: bytes, message: Field) -> dict[int, str]:
+    """The fields that hold bytes, as texts by their number."""
+    return {inner.number: text(data, inner) for inner in _inside(data, message) if inner.wire == BYTES}
 
 
 def _report(path: Path, format_name: str, data: bytes) -> KernelReport:
@@ -233,8 +215,6 @@ def _report(path: Path, format_name: str, data: bytes) -> KernelReport:
         try:
             if block.session is not None:
                 take_session(data, block.session, session)
-            if block.process is not None:
-                take_process(data, block.process, session)
         except DamagedMessage:
             damaged += 1
         for start, end in block.results:
@@ -250,14 +230,14 @@ def _report(path: Path, format_name: str, data: bytes) -> KernelReport:
 
 def _take_result(data: bytes, where: tuple[int, int], spans: wire.MetricSpans, launches: list[Launch]) -> int:
     """Add one kernel; 1 where it is damaged and was left out, with nothing of it kept."""
-    known = len(spans.starts)
+    before = len(spans.starts)
     try:
         others = wire.collect(data, *where, METRIC_TAG, spans)
         launches.append(launch_of(data, others))
     except DamagedMessage:
-        del spans.starts[known:], spans.ends[known:]
+        del spans.starts[before:], spans.ends[before:]
         return 1
-    spans.counts.append(len(spans.starts) - known)
+    spans.counts.append(len(spans.starts) - before)
     return 0
 
 
@@ -270,14 +250,11 @@ def _emptiness(ending: Ending, damaged: int) -> str:
 
 
 def _notes(ending: Ending, kernels: int, metrics: int, ranges: int) -> tuple[ImportNote, ...]:
-    notes = []
-    if ending.cut_at is not None:
-        why = f"the report breaks off at byte {ending.cut_at}: {ending.why}"
-        notes.append(ImportNote(NoteKind.DATA_LOSS, why, 1, "kernel_profiles"))
-    if kernels:
-        notes.append(ImportNote(NoteKind.DATA_LOSS, "damaged kernels were left out", kernels, "kernel_profiles"))
-    if metrics:
-        notes.append(ImportNote(NoteKind.DATA_LOSS, "damaged metrics were left out", metrics, "kernel_metrics"))
-    if ranges:
-        notes.append(ImportNote(NoteKind.SKIPPED, "results of range replay hold no kernel", ranges, "kernel_profiles"))
-    return tuple(notes)
+    broken = f"the report breaks off at byte {ending.cut_at}: {ending.why}"
+    counted = (
+        (NoteKind.DATA_LOSS, broken, int(ending.cut_at is not None), "kernel_profiles"),
+        (NoteKind.DATA_LOSS, "damaged kernels were left out", kernels, "kernel_profiles"),
+        (NoteKind.DATA_LOSS, "damaged metrics were left out", metrics, "kernel_metrics"),
+        (NoteKind.SKIPPED, "results of range replay hold no kernel", ranges, "kernel_profiles"),
+    )
+    return tuple(ImportNote(*note) for note in counted if note[2])

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.metric_names import base_unit
+from timesink.model.arrays import BoolArray, Int32Array
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, SOURCES
 from timesink.model.trace import ImportNote, Trace
 from timesink.readers.cache import digest_of
 from timesink.readers.ncu.wire import MetricColumns
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _DURATION = "gpu__time_duration.sum"
 
@@ -69,7 +66,6 @@ class ReportSession:
     command: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     devices: dict[int, dict[str, float | str]] = field(default_factory=dict)
-    processes: dict[int, str] = field(default_factory=dict)
 
     @property
     def tool_version(self) -> str | None:
@@ -174,7 +170,7 @@ def _profiles(report: KernelReport, wide: _Wide) -> pl.DataFrame:
     return KERNEL_PROFILES.build(_typed(columns))
 
 
-def _derived(report: KernelReport) -> NDArray[np.bool_]:
+def _derived(report: KernelReport) -> BoolArray:
     """Metrics that ncu computes from others: theirs may be 0/0 without any pass having failed."""
     kinds = np.array([name.startswith("derived") for name in report.names], dtype=np.bool_)
     return kinds[report.metrics.name] if len(kinds) else np.zeros(0, dtype=np.bool_)
@@ -204,7 +200,7 @@ def _clock_control(launch: Launch) -> str | None:
     return "locked_base" if launch.lock_executed else "lock_failed"
 
 
-def _per_profile(profile: NDArray[np.int32], count: int) -> list[int]:
+def _per_profile(profile: Int32Array, count: int) -> list[int]:
     counted: list[int] = np.bincount(profile, minlength=count).tolist() if count else []
     return counted
 

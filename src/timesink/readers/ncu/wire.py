@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
+
 FIXED64, BYTES, FIXED32 = 1, 2, 5  # and 0, a number of one byte or more
 _LONGEST_VARINT = 10
 
@@ -101,7 +103,6 @@ class Block:
 
     at: int
     session: Field | None = None
-    process: Field | None = None
     strings: list[str] = field(default_factory=list)
     results: list[tuple[int, int]] = field(default_factory=list)
     ranges: int = 0
@@ -141,15 +142,12 @@ def _block(data: bytes, at: int) -> tuple[Block, int]:
             case 3 if part.wire == BYTES:
                 block.session = part
             case 4 if part.wire == BYTES:
-                block.strings = [text(data, one) for one in fields(data, part.start, part.end) if one.number == 1]
+                names = fields(data, part.start, part.end)
+                block.strings = [text(data, name) for name in names if name.number == 1]
             case 5:
                 size = part.value
-            case 6 if part.wire == BYTES:
-                block.process = part
             case 7:
                 block.ranges = part.value
-            case _:
-                pass
     end = header_end + size
     if end > len(data):
         raise DamagedMessage(f"a payload of {size} bytes is promised, {len(data) - header_end} are left")
@@ -195,13 +193,13 @@ class MetricSpans:
 class MetricColumns:
     """One entry per metric: profile, number of the name, value (NaN where failed), whether a number, text by entry."""
 
-    profile: NDArray[np.int32]
-    name: NDArray[np.int64]
-    value: NDArray[np.float64]
-    is_number: NDArray[np.bool_]
+    profile: Int32Array
+    name: Int64Array
+    value: Float64Array
+    is_number: BoolArray
     texts: dict[int, str]
 
-    def only(self, kept: NDArray[np.bool_]) -> MetricColumns:
+    def only(self, kept: BoolArray) -> MetricColumns:
         """The metrics for which `kept` holds."""
         if kept.all():
             return self
@@ -233,10 +231,10 @@ def decode(data: bytes, spans: MetricSpans) -> MetricColumns:
     return MetricColumns(profile, name, value, is_number, texts)
 
 
-Outputs = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]
+Outputs = tuple[Int64Array, Float64Array, BoolArray]
 
 
-def _decode_common(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], into: Outputs) -> NDArray[np.bool_]:
+def _decode_common(data: bytes, starts: Int64Array, ends: Int64Array, into: Outputs) -> BoolArray:
     """Fill in the metrics of the two common shapes, and say which those are."""
     name, value, is_number = into
     if not len(starts):
@@ -263,15 +261,13 @@ def _decode_common(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int6
     picked = np.flatnonzero(integers)
     value[picked], whole = _varints(window[picked], at[picked] + 3, size[picked] - 1)
     integers[picked[~whole]] = False
-    common: NDArray[np.bool_] = doubles | integers
+    common: BoolArray = doubles | integers
     name[common] = number[common]
     is_number[common] = True
     return common
 
 
-def _varints(
-    window: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _varints(window: NDArray[np.uint8], at: Int64Array, size: Int64Array) -> tuple[Float64Array, BoolArray]:
     """Numbers of `size` bytes at `at` of each row, and whether each ends exactly there."""
     total = np.zeros(len(window), dtype=np.uint64)
     whole = np.zeros(len(window), dtype=np.bool_)

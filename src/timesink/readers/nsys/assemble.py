@@ -1,14 +1,9 @@
-"""An export as a trace.
+"""An export as a trace, whole or through a window.
 
-A first look through an export that is to be cut: how long it lasts, and what has to be known of all of it.
-
-The export has no index on times, so the tables of GPU work and calls are gone through once, in a few columns; of their
-rows nothing is kept.
-
-An export as it looks through a window: of each table the rows that `Trace.within` may keep, and few others.
-
-Rows of GPU work are those that touch the window. The host's begin earlier, at the launch of the first kernel that
-starts in it; synchronisations reach on to the end of the last call, for the call says what they are.
+An export has no index on times. For a window, its tables of GPU work and calls are gone through once, in a few columns,
+for how long it lasts and who used which GPU; then the rows are read that `Trace.within` may keep, and few others. Rows
+of GPU work are those that touch the window. The host's begin earlier, at the launch of the first kernel that starts in
+it; synchronisations reach on to the end of the last call, for the call says what they are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Kernels, copies, memsets and whole graph replays.
-
-The GPUs, their sampled counters, and device memory.
-"""
+"""What GPUs did: kernels, copies, memsets and whole graph replays; the GPUs, their sampled counters, their memory."""
 
 from __future__ import annotations
 
@@ -185,7 +182,7 @@ def devices(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.Dat
     described = {row["id"]: row for row in gpus.iter_rows(named=True)}
     ordinals = _gpu_of_ordinal(session, described)
     rows = sorted({*worked, *ordinals})
-    found = [described.get(ordinals.get(row, row[1]), {}) for row in rows]
+    gpus_seen = [described.get(ordinals.get(row, row[1]), {}) for row in rows]
     columns = {
         "name": "name",
         "compute_major": "computeMajor",
@@ -201,7 +198,7 @@ def devices(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.Dat
             "rank": pl.Series([rank for rank, _ in rows], dtype=pl.Int32),
             "device": pl.Series([device for _, device in rows], dtype=pl.Int32),
             **{
-                ours: pl.Series([gpu.get(theirs) or None for gpu in found], dtype=DEVICES.columns[ours].dtype)
+                ours: pl.Series([gpu.get(theirs) or None for gpu in gpus_seen], dtype=DEVICES.columns[ours].dtype)
                 for ours, theirs in columns.items()
             },
         }
@@ -211,13 +208,13 @@ def devices(session: ExportReading, worked: Sequence[tuple[int, int]]) -> pl.Dat
 def _gpu_of_ordinal(session: ExportReading, described: dict[int, dict[str, object]]) -> dict[tuple[int, int], int]:
     """Which GPU of the machine each (rank, device ordinal) is, as far as the file tells."""
     table = session.export.read(CUDA_DEVICES)
-    found = {
+    gpus_seen = {
         (session.ranks.of_process[pid], ordinal): gpu
         for pid, gpu, ordinal in table.select("pid", "gpuId", "cudaId").iter_rows()
         if pid in session.ranks.of_process
     }
-    if found or len(session.ranks.all) > 1:
-        return found
+    if gpus_seen or len(session.ranks.all) > 1:
+        return gpus_seen
     rank = session.ranks.all[0]
     ordinals = {gpu: row["cuDevice"] for gpu, row in described.items()}
     distinct = None not in ordinals.values() and len(set(ordinals.values())) == len(ordinals)
@@ -235,12 +232,12 @@ def gpu_metrics(session: ExportReading) -> pl.DataFrame:
         frame = frame.drop_nulls("metricName")
     gpu = pl.Series("gpu", frame["typeId"].to_numpy() & _GPU_IN_TYPE, dtype=pl.Int64)
     described = {row["id"]: row for row in session.export.read(GPUS).iter_rows(named=True)}
-    seen = {number: place for place, number in sorted(_gpu_of_ordinal(session, described).items(), reverse=True)}
-    places = [seen.get(number, (session.ranks.all[0], number)) for number in gpu.unique(maintain_order=True)]
+    user_of = {number: user for user, number in sorted(_gpu_of_ordinal(session, described).items(), reverse=True)}
     numbers = gpu.unique(maintain_order=True)
+    users = [user_of.get(number, (session.ranks.all[0], number)) for number in numbers]
     rank, device = (
-        gpu.replace_strict(numbers, pl.Series([place[part] for place in places], dtype=pl.Int64), return_dtype=pl.Int32)
-        for part in (0, 1)
+        gpu.replace_strict(numbers, pl.Series(column, dtype=pl.Int64), return_dtype=pl.Int32)
+        for column in ([rank for rank, _ in users], [device for _, device in users])
     )
     columns = {"rank": rank, "device": device, "name": frame["metricName"], "time_ns": frame["timestamp"]}
     return combined(GPU_METRICS, [part_of(GPU_METRICS, {**columns, "value": frame["value"]})])

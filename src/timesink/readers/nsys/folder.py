@@ -51,7 +51,7 @@ class Folder:
         if not readable(self.path, source, columns, self.notes):
             return no_rows(source)
         wanted = [name for name in source.columns if name in columns]
-        parts, size, spoiled = [], 0, 0
+        parts, size, damaged_cells = [], 0, 0
         with _blamed(self.files[source.name]):
             for batch in _batches(self.files[source.name], wanted):
                 batch.validate(full=True)
@@ -64,9 +64,9 @@ class Folder:
                     )
                 frame = pl.DataFrame(_bare(batch))
                 typed = _typed(frame, source)
-                spoiled += _nulls(typed) - _nulls(frame)
+                damaged_cells += _nulls(typed) - _nulls(frame)
                 parts.append(kept_rows(typed, source, keep))
-        self.notes.extend(spoiled_note(source, spoiled))
+        self.notes.extend(spoiled_note(source, damaged_cells))
         return complete_columns(pl.concat(parts, rechunk=True) if parts else no_rows(source), source, self.notes)
 
 
@@ -139,9 +139,9 @@ def _owned(column: pyarrow.Array) -> pyarrow.Array:
     if not values.null_count or not _is_view(values.type):
         return values
     validity, views, *texts = values.buffers()
-    mended = np.frombuffer(views, np.uint64).reshape(-1, 2).copy()  # a view is 16 bytes: length, prefix, place
-    mended[values.offset : values.offset + len(values)][values.is_null().to_numpy(zero_copy_only=False)] = 0
-    buffers = [validity, pyarrow.py_buffer(mended), *texts]
+    cleared = np.frombuffer(views, np.uint64).reshape(-1, 2).copy()  # a view is 16 bytes: length, prefix, place
+    cleared[values.offset : values.offset + len(values)][values.is_null().to_numpy(zero_copy_only=False)] = 0
+    buffers = [validity, pyarrow.py_buffer(cleared), *texts]
     return pyarrow.Array.from_buffers(values.type, len(values), buffers, values.null_count, values.offset)
 
 

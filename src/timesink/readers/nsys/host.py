@@ -1,8 +1,7 @@
-"""What host threads did: CUDA calls, operating-system calls, the profiler's own work, and when threads ran.
+"""What host threads did: CUDA calls, operating-system calls, the profiler's own work, when threads ran, and ranges.
 
-Synchronisations, and the edges that cudaStreamWaitEvent draws between streams.
-
-NVTX ranges, MPI calls, library calls, and the Python lock, which nsys all records as ranges.
+Synchronisations are here, too, with the edges that cudaStreamWaitEvent draws between streams. nsys records as ranges
+what NVTX names, MPI and library calls, and who held the Python lock; the last becomes states of threads.
 """
 
 from __future__ import annotations
@@ -408,8 +407,8 @@ def range_numbers(export: Export) -> set[int]:
 
 def _event_types(export: Export) -> dict[int, int]:
     """The export's numbers of the event types we read, as ours."""
-    told = identifiers.symbols(export, "ENUM_NSYS_EVENT_TYPE")
+    stated = identifiers.symbols(export, "ENUM_NSYS_EVENT_TYPE")
     return {
         **{ours: ours for ours in _SYMBOLS.values()},
-        **{number: _SYMBOLS[name] for number, name in told.items() if name in _SYMBOLS},
+        **{number: _SYMBOLS[name] for number, name in stated.items() if name in _SYMBOLS},
     }

@@ -1,14 +1,10 @@
-"""Who ran: process and thread numbers out of serialized ids, and the rank of each process.
+"""What the numbers in an export stand for: threads, processes and their ranks, texts, members of enumerations.
 
 A serialized id packs hardware id, virtual machine, process and thread: the process is in bits 24 to 47, the thread in
-bits 0 to 23 (NVIDIA's export documentation, "Serialized process and thread identifiers").
-
-`StringIds`: the export keeps every name once and refers to it by number.
-
-Numbers of CUPTI enumerations as canonical words. An export's own `ENUM_*` table outranks what we know.
-
-Known values: CUDA_MEMOPR_MEMORY_KIND (0 is pageable, 1 is pinned), CUDA_MEMCPY_KIND and
-CUpti_ActivitySynchronizationType, as NVIDIA's exports of 2021 to 2026 list them.
+bits 0 to 23 (NVIDIA's export documentation, "Serialized process and thread identifiers"). Every text is kept once, in
+`StringIds`, and referred to by number. Of enumerations, an export's own `ENUM_*` table outranks what is known here:
+CUDA_MEMOPR_MEMORY_KIND (0 is pageable, 1 is pinned), CUDA_MEMCPY_KIND and CUpti_ActivitySynchronizationType, as
+NVIDIA's exports of 2021 to 2026 list them.
 """
 
 from __future__ import annotations
@@ -137,13 +133,13 @@ def ranks_of(export: Export, strings: Strings, gpu_users: Sequence[tuple[int, in
     the number is taken), else the order of first device and process number, which a note states.
     """
     processes = [process for process, _ in sorted(gpu_users, key=lambda user: (user[1], user[0]))]
-    told = _told_by_mpi(export, strings)
-    if processes and all(process in told for process in processes):
-        chosen = {process: told[process] for process in processes}
+    by_process = _ranks_by_mpi(export, strings)
+    if processes and all(process in by_process for process in processes):
+        chosen = {process: by_process[process] for process in processes}
         if len(set(chosen.values())) == len(chosen):
             return Ranks(MappingProxyType(chosen))
     if len(processes) == 1:
-        rank, variable = _told_by_environment(export)
+        rank, variable = _rank_by_environment(export)
         if variable:
             message = f"rank {rank} is what {variable} said in the environment nsys was started in"
             notes.append(ImportNote(NoteKind.ASSUMED, message, 1))
@@ -155,68 +151,44 @@ def ranks_of(export: Export, strings: Strings, gpu_users: Sequence[tuple[int, in
     return Ranks(MappingProxyType({process: rank for rank, process in enumerate(processes)}))
 
 
-def _told_by_mpi(export: Export, strings: Strings) -> dict[int, int]:
+def _ranks_by_mpi(export: Export, strings: Strings) -> dict[int, int]:
     table = export.read(MPI_RANKS)
-    told = dict(zip(process_of(table["globalTid"]), table["rank"], strict=True))
-    if told:
-        return told
+    by_process = dict(zip(process_of(table["globalTid"]), table["rank"], strict=True))
+    if by_process:
+        return by_process
     names = export.read(THREAD_NAMES)
     texts = strings.of(names["nameId"])
     for process, text in zip(process_of(names["globalTid"]), texts, strict=True):
-        if text and (found := _MPI_THREAD.fullmatch(text)):
-            told[process] = int(found[1])
-    return told
+        if text and (match := _MPI_THREAD.fullmatch(text)):
+            by_process[process] = int(match[1])
+    return by_process
 
 
-def _told_by_environment(export: Export) -> tuple[int, str]:
+def _rank_by_environment(export: Export) -> tuple[int, str]:
     """Rank and the variable that says it, or 0 and nothing. No other variable is kept."""
-    found: dict[str, int] = {}
+    ranks_by_variable: dict[str, int] = {}
     meta = export.read(CAPTURE_META)
     for name, value in meta.iter_rows():
         if name.endswith(":ENVIRONMENT_VARIABLE") and (match := _RANK_VARIABLE.fullmatch(value or "")):
-            found.setdefault(match[1], int(match[2]))
-    return next(((found[variable], variable) for variable in _VARIABLES if variable in found), (0, ""))
+            ranks_by_variable.setdefault(match[1], int(match[2]))
+    return next(
+        ((ranks_by_variable[variable], variable) for variable in _VARIABLES if variable in ranks_by_variable), (0, "")
+    )
 
 
-_MEMORY_WORDS = MappingProxyType(
-    {
-        "PAGEABLE": "pageable",
-        "PINNED": "pinned",
-        "DEVICE": "device",
-        "ARRAY": "array",
-        "MANAGED": "managed",
-        "DEVICE_STATIC": "device",
-        "MANAGED_STATIC": "managed",
-        "UNKNOWN": "unknown",
-    }
-)
-_COPY_WORDS = MappingProxyType(
-    {
-        "UNKNOWN": "unknown",
-        "HTOD": "h2d",
-        "DTOH": "d2h",
-        "HTOA": "h2d",
-        "ATOH": "d2h",
-        "ATOA": "d2d",
-        "ATOD": "d2d",
-        "DTOA": "d2d",
-        "DTOD": "d2d",
-        "HTOH": "h2h",
-        "PTOP": "p2p",
-        "UVM_HTOD": "h2d",
-        "UVM_DTOH": "d2h",
-        "UVM_DTOD": "d2d",
-    }
-)
-_SYNC_WORDS = MappingProxyType(
-    {
-        "UNKNOWN": "unknown",
-        "EVENT_SYNCHRONIZE": "event",
-        "STREAM_WAIT_EVENT": "stream_wait_event",
-        "STREAM_SYNCHRONIZE": "stream",
-        "CONTEXT_SYNCHRONIZE": "device",
-    }
-)
+_MEMORY_WORDS: Mapping[str, str] = {
+    "PAGEABLE": "pageable", "PINNED": "pinned", "DEVICE": "device", "ARRAY": "array", "MANAGED": "managed",
+    "DEVICE_STATIC": "device", "MANAGED_STATIC": "managed", "UNKNOWN": "unknown",
+}  # fmt: skip
+_COPY_WORDS: Mapping[str, str] = {
+    "UNKNOWN": "unknown", "HTOD": "h2d", "DTOH": "d2h", "HTOA": "h2d", "ATOH": "d2h", "ATOA": "d2d", "ATOD": "d2d",
+    "DTOA": "d2d", "DTOD": "d2d", "HTOH": "h2h", "PTOP": "p2p", "UVM_HTOD": "h2d", "UVM_DTOH": "d2h", "UVM_DTOD":
+    "d2d",
+}  # fmt: skip
+_SYNC_WORDS: Mapping[str, str] = {
+    "UNKNOWN": "unknown", "EVENT_SYNCHRONIZE": "event", "STREAM_WAIT_EVENT": "stream_wait_event",
+    "STREAM_SYNCHRONIZE": "stream", "CONTEXT_SYNCHRONIZE": "device",
+}  # fmt: skip
 
 
 def memory_kinds(export: Export) -> dict[int, str]:
@@ -231,8 +203,8 @@ def copy_kinds(export: Export) -> dict[int, str]:
 
 def migrations(export: Export) -> frozenset[int]:
     """Numbers of copies that the driver made to migrate unified memory."""
-    told = {number for number, symbol in symbols(export, "ENUM_CUDA_MEMCPY_OPER").items() if "_UVM_" in symbol}
-    return frozenset(told or {number for number, word in enumerate(_COPY_WORDS) if word.startswith("UVM")})
+    numbers = {number for number, symbol in symbols(export, "ENUM_CUDA_MEMCPY_OPER").items() if "_UVM_" in symbol}
+    return frozenset(numbers or {number for number, word in enumerate(_COPY_WORDS) if word.startswith("UVM")})
 
 
 def sync_kinds(export: Export) -> dict[int, str]:

@@ -1,6 +1,7 @@
 """What every table of one export shares while it is turned into canonical tables.
 
-What the export says of itself: the clock, the version, what was traced, and what nsys reports as lost.
+That is what the export says of itself (the clock, the version, what was traced, what nsys reports as lost), the texts
+and ranks its numbers stand for, and how parts of a table are put into its order.
 """
 
 from __future__ import annotations
@@ -111,15 +112,15 @@ def with_sound_times(frame: pl.DataFrame, origin_ns: int, notes: list[ImportNote
 def _reported_losses(export: Export) -> list[ImportNote]:
     """Warnings of nsys that events are missing, and its errors; each distinct message once."""
     frame = export.read(DIAGNOSTICS).filter(pl.col("severity").is_in([_WARNING, _ERROR]))
-    told: dict[str, tuple[str, int]] = {}
+    messages: dict[str, tuple[str, int]] = {}
     for severity, text in frame.iter_rows():
         if text and (severity == _ERROR or _LOSS.search(text)):
             key = _NUMBER.sub("#", text)
-            first, count = told.get(key, (text, 0))
-            told[key] = (first, count + 1)
+            first, count = messages.get(key, (text, 0))
+            messages[key] = (first, count + 1)
     return [
         ImportNote(NoteKind.DATA_LOSS, f"nsys reports: {text.strip()[:_LONGEST_MESSAGE]}", count)
-        for text, count in told.values()
+        for text, count in messages.values()
     ]
 
 

@@ -210,11 +210,11 @@ def _fast(scan: _Scan) -> pl.DataFrame:
         scans = [pool.submit(_scan_range, scan, bounds, stopped) for bounds in ranges]
         try:
             while wait(scans, timeout=_ATTENTIVE_S, return_when=FIRST_EXCEPTION).not_done:
-                if any(one.done() and one.exception() for one in scans):
+                if any(scan.done() and scan.exception() for scan in scans):
                     break
         finally:
             stopped.set()  # whoever is interrupted need not wait for the threads to read on
-    results = [one.result() for one in scans]
+    results = [scan.result() for scan in scans]
     if sum(part.height for parts in results for part in parts) > scan.most_rows:
         raise endless(scan.path, scan.table)
     schema = pl.Schema({name: POLARS_TYPE[kind] for name, kind in scan.present})

@@ -45,13 +45,13 @@ class Events:
 
     def finish(self) -> None:
         """Fill in what only later records say: the function of a frame, the line at which a graph broke."""
-        named = {row["frame"]: row for row in self.rows if row["event"] == "compile" and row.get("function")}
+        compilations = {row["frame"]: row for row in self.rows if row["event"] == "compile" and row.get("function")}
         for row in self.rows:
-            known = named.get(row.get("frame"))
-            if known is not None and row["event"] not in ("phase", "cache_hit", "cache_miss", "cache_bypass"):
-                row.setdefault("function", known["function"])
+            compiled = compilations.get(row.get("frame"))
+            if compiled is not None and row["event"] not in ("phase", "cache_hit", "cache_miss", "cache_bypass"):
+                row.setdefault("function", compiled["function"])
                 if row.get("file") is None:
-                    row["file"], row["line"] = known.get("file"), known.get("line")
+                    row["file"], row["line"] = compiled.get("file"), compiled.get("line")
         self._place_breaks()
 
     def _place_breaks(self) -> None:

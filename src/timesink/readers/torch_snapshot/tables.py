@@ -141,14 +141,14 @@ def trace_of(path: Path, decoded: SnapshotColumns) -> Trace:
 
 def _source(path: Path, decoded: SnapshotColumns) -> Columns:
     times = decoded["event.time_us"]
-    known = times[times > 0]
+    recorded = times[times > 0]
     return {
         "rank": [0],
         "path": [str(path)],
         "format": ["torch_snapshot"],
         "size_bytes": [path.stat().st_size],
-        "start_ns": [int(known.min()) * NS_PER_US if known.size else None],
-        "end_ns": [int(known.max()) * NS_PER_US if known.size else None],
+        "start_ns": [int(recorded.min()) * NS_PER_US if recorded.size else None],
+        "end_ns": [int(recorded.max()) * NS_PER_US if recorded.size else None],
     }
 
 
@@ -195,8 +195,8 @@ def _times(decoded: SnapshotColumns, notes: list[ImportNote]) -> Int64Array:
         notes.append(ImportNote(NoteKind.ASSUMED, message, int(times.size), MEMORY_EVENTS.name))
         return np.arange(times.size, dtype=np.int64) * NS_PER_US
     ordered = times.copy()
-    for one in np.unique(device):
-        of_device = device == one
+    for gpu in np.unique(device):
+        of_device = device == gpu
         ordered[of_device] = np.maximum.accumulate(times[of_device])
     moved = int((ordered != times).sum())
     if moved:
@@ -211,24 +211,24 @@ def _held(decoded: SnapshotColumns) -> tuple[Mapping[int, int], Mapping[int, int
     reserved = {int(d): int(decoded["segment.total_size"][owner == d].sum()) for d in np.unique(owner)}
     active = decoded["block.state"] == ACTIVE
     of_block = owner[decoded["block.segment"]] if owner.size else owner
-    asked = _requested(decoded)
-    held = {int(d): int(asked[active & (of_block == d)].sum()) for d in np.unique(owner)}
+    requested = _requested(decoded)
+    held = {int(d): int(requested[active & (of_block == d)].sum()) for d in np.unique(owner)}
     return held, reserved
 
 
 def _requested(decoded: SnapshotColumns) -> Int64Array:
     """What was asked for, block by block; its size where PyTorch (before 2.0) did not write it."""
-    asked, size = decoded["block.requested_size"], decoded["block.size"]
-    return np.where(asked < 0, size, asked)
+    requested, size = decoded["block.requested_size"], decoded["block.size"]
+    return np.where(requested < 0, size, requested)
 
 
 def _totals(device: Int64Array, change: Int64Array, last: Mapping[int, int]) -> Int64Array:
     """Running totals per device that end at what the snapshot lists."""
     totals = np.zeros(device.size, np.int64)
-    for one in np.unique(device):
-        of_device = device == one
+    for gpu in np.unique(device):
+        of_device = device == gpu
         running = np.cumsum(change[of_device])
-        totals[of_device] = running + (last.get(int(one), 0) - running[-1])
+        totals[of_device] = running + (last.get(int(gpu), 0) - running[-1])
     return totals
 
 
@@ -237,7 +237,7 @@ def _segments(decoded: SnapshotColumns) -> Columns:
     free = decoded["block.state"] == FREE
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, decoded["block.segment"][free], decoded["block.size"][free])
-    asked = decoded["segment.requested_size"]
+    requested = decoded["segment.requested_size"]
     return {
         "rank": np.zeros(count, np.int32),
         "device": decoded["segment.device"].astype(np.int32),
@@ -245,7 +245,7 @@ def _segments(decoded: SnapshotColumns) -> Columns:
         "total_bytes": decoded["segment.total_size"],
         "allocated_bytes": decoded["segment.allocated_size"],
         "active_bytes": decoded["segment.active_size"],
-        "requested_bytes": pl.Series(asked).set(pl.Series(asked < 0), None),
+        "requested_bytes": pl.Series(requested).set(pl.Series(requested < 0), None),
         "largest_free_bytes": largest,
         "stream": decoded["segment.stream"],
         "is_large": decoded["segment.is_large"].astype(bool),

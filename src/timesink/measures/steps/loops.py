@@ -39,7 +39,7 @@ _KINDS_TRIED: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loop:
+class OperationLoop:
     """One pace at which a sequence repeats.
 
     `starts`: where each round begins, as positions in the sequence, ascending; the last round may be cut off.
@@ -57,7 +57,7 @@ class Loop:
         return int(self.starts.size)
 
 
-def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> Loop | None:
+def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> OperationLoop | None:
     """The outermost loop of a sequence of kinds (small non-negative integers); None where nothing repeats surely.
 
     A round begins where the recording does, if the operation there comes back at the same place of every round. Else,
@@ -74,7 +74,7 @@ def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> Loop
     return replace(loop, starts=_begun(kinds, gaps_ns, loop.starts))
 
 
-def loops(kinds: Int64Array) -> list[Loop]:
+def loops(kinds: Int64Array) -> list[OperationLoop]:
     """Every pace at which the whole sequence could repeat, most rounds first."""
     if kinds.size < 2 * ROUNDS_NEEDED:
         return []
@@ -84,7 +84,7 @@ def loops(kinds: Int64Array) -> list[Loop]:
     for rounds in _paces(counts[recurring]):
         starts = _steadiest(kinds, recurring[counts[recurring] == rounds])
         if _spans(starts, kinds.size) and _is_regular(starts):
-            found.append(Loop(starts, *_home_shares(kinds, recurring, starts)))
+            found.append(OperationLoop(starts, *_home_shares(kinds, recurring, starts)))
     return found
 
 

@@ -2,7 +2,8 @@
 
 The fault suite (diagnosis and price against measured truth), the kernel suite (limiter and bound against measured
 fixes), and the error rates of verdicts. `--split` prints one split of the
-fault suite: `tune`, on which limits are set, `evaluate`, set aside by a hash, or `fresh`, planted after both.
+fault suite: `tune`, on which limits are set, `evaluate`, set aside by a hash, `fresh`, planted after both, or those of
+the third set, `third_tune` and `third_evaluate`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import argparse
 import subprocess
 import sys
 
+from benchmarks.faults import suite
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--split", choices=("", "tune", "evaluate", "fresh"), default="")
+    parser.add_argument("--split", choices=("", *suite.SPLITS), default="")
     split = parser.parse_args().split
     parts = {
         "Faults planted in programs": ["benchmarks.faults.score", *(["--split", split] if split else [])],

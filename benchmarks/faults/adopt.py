@@ -30,7 +30,7 @@ def merged(parts: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
                 case[key] += result[key]
             case.update({key: result[key] for key in ("receipts",) if key in result})
     for case in found.values():
-        if case["fault_ms"]:
+        if case["fault_ms"] and case["fix_ms"]:
             case["gain_share"] = round(1 - statistics.median(case["fix_ms"]) / statistics.median(case["fault_ms"]), 5)
     return dict(sorted(found.items()))
 

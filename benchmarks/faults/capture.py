@@ -4,7 +4,8 @@
     nsys profile … python -m benchmarks.faults.capture nsys --only item_per_layer --out raw/
 
 torch records shapes and synchronisation events, no stacks: a plain, affordable capture. Under nsys a case is an NVTX
-range "case fault/severity/variant"; `trim.py` cuts one report into one file a case.
+range "case fault/severity/variant"; `trim.py` cuts one report into one file a case. Under torchrun every rank writes a
+file of its own, and one report holds all ranks.
 """
 
 from __future__ import annotations
@@ -88,11 +89,16 @@ def count(program: Program) -> int:
     return math.ceil(STEPS / program.period) * program.period
 
 
+def target(machine: Machine, shot: Shot, out: Path) -> Path:
+    """The file of this shot; of several ranks, of this rank."""
+    return out / (f"{shot.stem}.rank{machine.rank}.json" if machine.ranks > 1 else f"{shot.stem}.json")
+
+
 def warm(program: Program, step: Step, machine: Machine) -> None:
     rounds = 1 if program.slow else WARMUPS + program.settle
     for _ in range(math.ceil(rounds / program.period) * program.period):
         step()
-    machine.synchronize()
+    machine.meet()
 
 
 def with_torch(machine: Machine, program: Program, step: Step, stacks: bool, target: Path) -> None:
@@ -119,6 +125,7 @@ def with_torch(machine: Machine, program: Program, step: Step, stacks: bool, tar
 def with_ranges(machine: Machine, program: Program, step: Step, name: str) -> None:
     for _ in range(LEAD_IN):
         step()
+    machine.meet()
     with machine.phase(f"case {name}"), collections_marked(machine):
         machine.synchronize()
         for _ in range(count(program)):
@@ -136,7 +143,8 @@ def take(machine: Machine, shot: Shot, out: Path) -> None:
         if machine.ranges is Ranges.NVTX:
             with_ranges(machine, program, step, str(shot))
         else:
-            with_torch(machine, program, step, fault.stacks, out / f"{shot.stem}.json")
+            with_torch(machine, program, step, fault.stacks, target(machine, shot, out))
+        machine.meet()
     finally:
         program.close()
 
@@ -147,7 +155,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
     parser.add_argument("--split", choices=suite.SPLITS, default="", help="the programs of one split only")
     parser.add_argument("--out", type=Path, required=True, help="folder of captures and of the log of what was taken")
-    parser.add_argument("--log", default="taken.json", help="name of that log")
+    parser.add_argument("--taken", default="taken.json", help="name of that log")
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     options = parser.parse_args()
     machine = machines.choose(Ranges.NVTX if options.tool == "nsys" else Ranges.PROFILER, options.dry)
@@ -162,10 +170,12 @@ def main() -> None:
             taken[str(shot)] = traceback.format_exc()[-2000:]
         with contextlib.suppress(RuntimeError):  # a lost context fails here too: `usable` says so below
             machines.reset()
-        (options.out / options.log).write_text(json.dumps(taken, indent=1))
+        if machine.rank == 0:
+            (options.out / options.taken).write_text(json.dumps(taken, indent=1))
         print(shot, taken[str(shot)].splitlines()[-1], f"{time.perf_counter() - begin:.1f} s", flush=True)
         if not usable(machine):
             raise SystemExit(f"the device is lost after {shot}; start again with the rest")
+    machines.leave()
 
 
 if __name__ == "__main__":

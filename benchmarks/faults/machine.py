@@ -1,18 +1,26 @@
-"""The machine a program runs on: a CUDA device, or the CPU with tiny sizes, to try every builder without a GPU."""
+"""The machine a program runs on: a CUDA device, or the CPU with tiny sizes, to try every builder without a GPU.
+
+Under torchrun it is one rank of a job: its device, and what the ranks do together.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 REPLAY_WARMUPS = 3
+PEERS_LIMIT = timedelta(seconds=60)
+"""How long ranks wait for each other before the job is given up."""
 
 
 class Ranges(StrEnum):
@@ -28,6 +36,8 @@ class Machine:
     device: torch.device
     tiny: bool = False
     ranges: Ranges = Ranges.OFF
+    rank: int = 0
+    ranks: int = 1
 
     @property
     def cuda(self) -> bool:
@@ -55,6 +65,28 @@ class Machine:
     def synchronize(self) -> None:
         if self.cuda:
             torch.cuda.synchronize()
+
+    def meet(self) -> None:
+        """The device is done, and so are those of all ranks."""
+        self.synchronize()
+        if self.ranks > 1:
+            dist.barrier()
+            self.synchronize()
+
+    def slowest(self, value: float) -> float:
+        """The largest of all ranks' values."""
+        return self._together(value, dist.ReduceOp.MAX)
+
+    def total(self, value: Tensor) -> float:
+        """The sum of all ranks' values."""
+        return self._together(float(value), dist.ReduceOp.SUM)
+
+    def _together(self, value: float, how: dist.ReduceOp.RedOpType) -> float:
+        if self.ranks == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(shared, op=how)
+        return float(shared)
 
     def random(self, *shape: int, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Tensor:
         """Normal numbers made on the device; the same for the same shape, type and seed."""
@@ -102,12 +134,25 @@ class Machine:
 
 
 def choose(ranges: Ranges, dry: bool) -> Machine:
-    """The GPU, or with `dry` the CPU at tiny sizes."""
-    if dry:
-        return Machine(torch.device("cpu"), tiny=True, ranges=ranges)
-    if not torch.cuda.is_available():
+    """The GPU, or with `dry` the CPU at tiny sizes; of a job under torchrun, this rank's."""
+    if not dry and not torch.cuda.is_available():
         raise SystemExit("no CUDA device is visible; --dry runs tiny sizes on the CPU")
-    return Machine(torch.device("cuda"), ranges=ranges)
+    device = torch.device("cpu" if dry else "cuda")
+    if "LOCAL_RANK" not in os.environ:
+        return Machine(device, tiny=dry, ranges=ranges)
+    if dry:
+        dist.init_process_group("gloo", timeout=PEERS_LIMIT)
+    else:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device, timeout=PEERS_LIMIT)
+    return Machine(device, dry, ranges, dist.get_rank(), dist.get_world_size())
+
+
+def leave() -> None:
+    """Part from the other ranks, where there are any."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def reset() -> None:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.faults.measure --only item_per_layer --out measured.0.json [--dry]
 
-One run of this module is one process; the truth is the median of at least three.
+One run of this module is one process; the truth is the median of at least three. Under torchrun it is one job, whose
+step is that of its slowest rank.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import statistics
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,10 @@ from benchmarks.faults import machine as machines
 from benchmarks.faults import suite
 from benchmarks.faults.machine import Machine, Ranges
 from benchmarks.faults.program import Program, Step
+from benchmarks.faults.receipts import equal
+from torch import Tensor
 
+VARIANTS = ("fault", "fix")
 RECEIPTS = 3
 WARMUPS = 4
 
@@ -39,76 +44,69 @@ class Plan:
 FULL, SLOW, DRY = Plan(6, 0.04, 6), Plan(3, 0.05, 1), Plan(2, 0.0, 1)
 
 
-def receipts(program: Program) -> tuple[list[float], list[float]]:
-    """What the first steps of fault and fix return, as numbers."""
-    fault = [program.fault() for _ in range(RECEIPTS)]
-    fix = [program.fix() for _ in range(RECEIPTS)] if program.fix is not program.fault else fault
-    return [float(value) for value in fault], [float(value) for value in fix]
-
-
-def equal(fault: list[float], fix: list[float], tolerance: float) -> bool:
-    return all(
-        math.isfinite(a) and math.isfinite(b) and abs(a - b) <= tolerance * max(abs(a), abs(b), 1e-3)
-        for a, b in zip(fault, fix, strict=True)
-    )
+def receipts(machine: Machine, steps: dict[str, Step]) -> dict[str, list[float]]:
+    """What the first steps of each variant return, as numbers: the sum over the ranks."""
+    first: dict[Step, list[Tensor]] = {}
+    for step in steps.values():
+        if step not in first:
+            first[step] = [step() for _ in range(RECEIPTS)]
+    return {name: [machine.total(value) for value in first[step]] for name, step in steps.items()}
 
 
 def timed_ms(machine: Machine, step: Step, settle: int, steps: int) -> float:
-    """Mean milliseconds of a step over one block."""
+    """Mean milliseconds of a step over one block, on the slowest rank."""
     for _ in range(settle):
         step()
-    machine.synchronize()
+    machine.meet()
     begin = time.perf_counter()
     for _ in range(steps):
         step()
     machine.synchronize()
-    return (time.perf_counter() - begin) / steps * 1e3
+    return machine.slowest((time.perf_counter() - begin) / steps * 1e3)
 
 
-def steps_per_block(machine: Machine, program: Program, plan: Plan) -> int:
+def steps_per_block(machine: Machine, program: Program, variants: dict[str, Step], plan: Plan) -> int:
     """As many steps as fill the block with the faster variant, a multiple of the period."""
-    fastest = min(timed_ms(machine, step, 0, max(1, program.period)) for step in (program.fault, program.fix))
+    fastest = min(timed_ms(machine, step, 0, max(1, program.period)) for step in variants.values())
     wanted = max(plan.steps, min(200, math.ceil(plan.block_s * 1e3 / max(fastest, 1e-3))))
     return math.ceil(wanted / program.period) * program.period
 
 
-def interleaved(machine: Machine, program: Program, plan: Plan) -> dict[str, list[float]]:
-    """Block means in ms of fault and fix, taken in the order fault fix fix fault fault fix …"""
-    steps = steps_per_block(machine, program, plan)
-    times: dict[str, list[float]] = {"fault": [], "fix": []}
+def interleaved(machine: Machine, program: Program, variants: dict[str, Step], plan: Plan) -> dict[str, list[float]]:
+    """Block means in ms of each variant, taken in the order fault fix fix fault fault fix …"""
+    steps = steps_per_block(machine, program, variants, plan)
+    times: dict[str, list[float]] = {name: [] for name in variants}
     for pair in range(plan.pairs):
-        for name in ("fault", "fix") if pair % 2 == 0 else ("fix", "fault"):
-            times[name].append(
-                timed_ms(machine, program.fault if name == "fault" else program.fix, program.settle, steps)
-            )
+        for name in list(variants) if pair % 2 == 0 else reversed(variants):
+            times[name].append(timed_ms(machine, variants[name], program.settle, steps))
     return times
 
 
-def measured(machine: Machine, case: suite.Case) -> dict[str, object]:
-    """One case in this process: step times, and whether fault and fix computed the same."""
+def measured(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS) -> dict[str, object]:
+    """One case in this process: step times, and whether fault and fix computed the same where both ran."""
     program = suite.find(case.fault).builder()(case.severity, machine)
+    variants = {name: step for name, step in zip(VARIANTS, (program.fault, program.fix), strict=True) if name in names}
     try:
-        fault, fix = receipts(program)
-        for step in (program.fault, program.fix):
+        first = receipts(machine, variants)
+        for step in variants.values():
             timed_ms(machine, step, 0, 1 if program.slow else WARMUPS)
         plan = DRY if machine.tiny else SLOW if program.slow else FULL
-        times = interleaved(machine, program, plan)
+        times = interleaved(machine, program, variants, plan)
     finally:
         program.close()
     return {
-        "fault_ms": statistics.median(times["fault"]),
-        "fix_ms": statistics.median(times["fix"]),
+        **{f"{name}_ms": statistics.median(values) for name, values in times.items()},
         "blocks_ms": {name: [round(value, 5) for value in values] for name, values in times.items()},
-        "receipts": {"fault": fault, "fix": fix, "tolerance": program.tolerance},
-        "receipts_equal": equal(fault, fix, program.tolerance),
+        "receipts": {**first, "tolerance": program.tolerance},
+        **({"receipts_equal": equal(*first.values(), program.tolerance)} if len(first) == len(VARIANTS) else {}),
     }
 
 
-def attempt(machine: Machine, case: suite.Case) -> dict[str, object]:
+def attempt(machine: Machine, case: suite.Case, names: Sequence[str] = VARIANTS) -> dict[str, object]:
     """`measured`, or the end of its traceback: one failing program stops no other."""
     begin = time.perf_counter()
     try:
-        result = measured(machine, case)
+        result = measured(machine, case, names)
     except Exception:  # noqa: BLE001 - any failure is this case's result
         result = {"failed": traceback.format_exc()[-2000:]}
     with contextlib.suppress(RuntimeError):  # a lost context fails here too: `usable` says so after the result is kept
@@ -131,17 +129,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
     parser.add_argument("--split", choices=suite.SPLITS, default="", help="the programs of one split only")
+    parser.add_argument("--variant", choices=VARIANTS, help="one only, where the other needs another environment")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
     options = parser.parse_args()
     machine = machines.choose(Ranges.OFF, options.dry)
     found: dict[str, object] = {}
     for case in suite.cases(options.only, options.split):
-        found[str(case)] = result = attempt(machine, case)
-        options.out.write_text(json.dumps(found, indent=1))
-        print(case, result.get("fault_ms", "FAILED"), result.get("fix_ms"), result.get("receipts_equal"), flush=True)
+        found[str(case)] = result = attempt(machine, case, (options.variant,) if options.variant else VARIANTS)
+        if machine.rank == 0:
+            options.out.write_text(json.dumps(found, indent=1))
+        said = {name: result.get(name) for name in ("fault_ms", "fix_ms", "receipts_equal", "failed")}
+        if machine.rank == 0 or "failed" in result:
+            print(case, said, flush=True)
         if not usable(machine):
             raise SystemExit(f"the device is lost after {case}; start again with the rest")
+    machines.leave()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 `run_all.sh` calls it. Stages, in the order given: `measure:K` (fresh process number K), `torch`, `nsys`. Programs go in
 groups; a group that dies is started again with the programs it had not reached, so that one failure costs one program.
+Programs of several ranks come first, each group a job of torchrun. NVLink multicast stays off.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from benchmarks.faults import pack, suite, trim
 
 GROUPS_PER_GPU = 2
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 TASK_LIMIT_S = 240.0
 PACKING_S = 35.0
 NSYS = ("-t", "cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--resolve-symbols=false", "--force-overwrite=true")
@@ -34,6 +36,9 @@ class Task:
     group: int
     cases: tuple[str, ...]
     attempt: int = 0
+    gpus: int = 1
+    variant: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -73,13 +78,40 @@ def groups(cases: Sequence[suite.Case], count: int) -> list[tuple[str, ...]]:
     return [tuple(names) for names in filled if names]
 
 
+def tasks_of(cases: Sequence[suite.Case], stages: Sequence[str], gpus: int) -> list[list[Task]]:
+    """The tasks of every stage, in order.
+
+    One group of programs per job of ranks; those whose fault is their environment in tasks of their own: of the two
+    variants to measure, every other stage begins with the other.
+    """
+    by_kind: dict[tuple[int, tuple[tuple[str, str], ...]], list[suite.Case]] = {}
+    for case in cases:
+        fault = suite.find(case.fault)
+        by_kind.setdefault((fault.gpus, fault.environment), []).append(case)
+    found = []
+    for number, stage in enumerate(stages):
+        tasks: list[Task] = []
+        for (width, environment), part in sorted(by_kind.items()):
+            count = gpus * GROUPS_PER_GPU if width == 1 else max(1, gpus // width)
+            variants = [("", environment)]
+            if environment and stage.startswith("measure"):
+                variants = [("fault", environment), ("fix", ())][:: 1 if number % 2 else -1]
+            for names in groups(part, count):
+                for variant, around in variants:
+                    tasks.append(Task(stage, len(tasks), names, 0, width, variant, around))
+        found.append(tasks)
+    return found
+
+
 def command(site: Site, task: Task) -> list[str]:
     module = "measure" if task.stage.startswith("measure") else "capture"
-    python = [sys.executable, "-m", f"benchmarks.faults.{module}"]
+    job = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(task.gpus)] if task.gpus > 1 else []
+    python = [sys.executable, *job, "-m", f"benchmarks.faults.{module}"]
     only = ["--only", ",".join(task.cases), *(["--dry"] if site.dry else [])]
     if module == "measure":
-        return [*python, *only, "--out", str(site.scratch / f"{task.name}.json")]
-    out = ["--out", str(site.scratch / task.stage), "--log", f"{task.name}.taken.json"]
+        variant = ["--variant", task.variant] if task.variant else []
+        return [*python, *only, *variant, "--out", str(site.scratch / f"{task.name}.json")]
+    out = ["--out", str(site.scratch / task.stage), "--taken", f"{task.name}.taken.json"]
     run = [*python, task.stage, *only, *out]
     report = str(report_of(site, task))
     return [site.nsys, "profile", *NSYS, "-o", report, *run] if task.stage == "nsys" and not site.dry else run
@@ -90,10 +122,13 @@ def report_of(site: Site, task: Task) -> Path:
     return site.scratch / task.name.replace(".", "-")
 
 
-def environment(site: Site, gpu: int) -> dict[str, str]:
+def environment(site: Site, task: Task, slot: int) -> dict[str, str]:
+    gpus = range(slot * task.gpus, (slot + 1) * task.gpus)
     return {
         **os.environ,
-        "CUDA_VISIBLE_DEVICES": str(gpu),
+        **NO_MULTICAST,
+        **dict(task.environment),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
         "PYTHONUNBUFFERED": "1",
         "TORCHINDUCTOR_CACHE_DIR": f"{site.scratch}-inductor",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -101,22 +136,22 @@ def environment(site: Site, gpu: int) -> dict[str, str]:
     }
 
 
-def pinned(site: Site, gpu: int) -> list[str]:
-    """A share of the cores for each GPU's process."""
+def pinned(site: Site, task: Task, slot: int) -> list[str]:
+    """A share of the cores for each GPU."""
     cores = sorted(os.sched_getaffinity(0))
-    share = max(1, len(cores) // site.gpus)
-    mine = cores[gpu * share % len(cores) :][:share]
+    share = max(1, len(cores) * task.gpus // site.gpus)
+    mine = cores[slot * share % len(cores) :][:share]
     return ["taskset", "-c", ",".join(map(str, mine))]
 
 
-def run(site: Site, task: Task, gpu: int) -> None:
+def run(site: Site, task: Task, slot: int) -> None:
     """One process to its end, or to its limit; its output goes to a log."""
     limit = min(TASK_LIMIT_S, site.remaining_s())
     begin = time.monotonic()
     with (site.scratch / f"{task.name}.log").open("w") as log:
         process = subprocess.Popen(
-            [*pinned(site, gpu), *command(site, task)],
-            env=environment(site, gpu), stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            [*pinned(site, task, slot), *command(site, task)],
+            env=environment(site, task, slot), stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
             process.wait(limit)
@@ -126,7 +161,7 @@ def run(site: Site, task: Task, gpu: int) -> None:
             log.write(f"\nstopped after {limit:.0f} s\n")
     if task.stage == "nsys":
         export(site, task)
-    print(f"{task.name} on GPU {gpu}: exit {process.returncode}, {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"{task.name} in slot {slot}: exit {process.returncode}, {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def export(site: Site, task: Task) -> None:
@@ -151,14 +186,14 @@ def unreached(site: Site, task: Task) -> tuple[str, ...]:
     return tuple(case for case in left if case.split("/")[0] != left[0].split("/")[0])
 
 
-def work(site: Site, tasks: queue.PriorityQueue[tuple[int, int, Task]], gpu: int) -> None:
+def work(site: Site, tasks: queue.PriorityQueue[tuple[int, int, Task]], slot: int) -> None:
     while site.remaining_s() > 20:
         try:
             priority, order, task = tasks.get_nowait()
         except queue.Empty:
             return
         try:
-            run(site, task, gpu)
+            run(site, task, slot)
         except (OSError, subprocess.SubprocessError, ValueError, sqlite3.Error) as problem:
             print(f"{task.name}: {problem}", flush=True)
         rest = unreached(site, task)
@@ -188,20 +223,26 @@ def main() -> None:
     options.scratch.mkdir(parents=True)
     options.out.mkdir(parents=True, exist_ok=True)
     site = Site(options.scratch, begin + options.seconds - PACKING_S, options.gpus, options.nsys, options.dry)
-    tasks: queue.PriorityQueue[tuple[int, int, Task]] = queue.PriorityQueue()
-    for priority, stage in enumerate(options.stages.split(",")):
-        for group, names in enumerate(groups(suite.cases(options.only, options.split), options.gpus * GROUPS_PER_GPU)):
-            tasks.put((priority, group, Task(stage, group, names)))
-    threads = [threading.Thread(target=work, args=(site, tasks, gpu)) for gpu in range(options.gpus)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    stages = tasks_of(suite.cases(options.only, options.split), options.stages.split(","), options.gpus)
+    left = 0
+    for width in sorted({task.gpus for tasks in stages for task in tasks}, reverse=True):
+        waiting: queue.PriorityQueue[tuple[int, int, Task]] = queue.PriorityQueue()
+        for priority, tasks in enumerate(stages):
+            for task in tasks:
+                if task.gpus == width:
+                    waiting.put((priority, task.group, task))
+        slots = range(max(1, options.gpus // width))
+        threads = [threading.Thread(target=work, args=(site, waiting, slot)) for slot in slots]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        left += waiting.qsize()
     pack.pack(site.scratch, options.out, options.label)
     failed = {
         name: case["failed"][-1].splitlines()[-1] for name, case in pack.merged(site.scratch).items() if case["failed"]
     }
-    print(json.dumps({"seconds": round(time.monotonic() - begin), "left": tasks.qsize(), "failed": failed}, indent=1))
+    print(json.dumps({"seconds": round(time.monotonic() - begin), "left": left, "failed": failed}, indent=1))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import json
 import lzma
 import multiprocessing
 import os
+import re
 import statistics
 import tarfile
 import tempfile
@@ -54,7 +55,7 @@ class Job:
 
 def truth(measured: dict[str, Any] | None) -> tuple[float, float, float] | None:
     """Measured gain as a share, and the unprofiled steps of fault and fix in ms; None without equal receipts."""
-    if not measured or not measured["fault_ms"] or not all(measured["receipts_equal"]):
+    if not measured or not measured["fault_ms"] or not measured["fix_ms"] or not all(measured["receipts_equal"]):
         return None
     fault, fix = statistics.median(measured["fault_ms"]), statistics.median(measured["fix_ms"])
     return 1 - fix / fault, fault, fix
@@ -65,11 +66,23 @@ def agreed(measured: dict[str, Any]) -> bool:
     return all(max(times) <= (1 + DISAGREEMENT) * min(times) for times in (measured["fault_ms"], measured["fix_ms"]))
 
 
-def diagnosed(path: Path, unprofiled_ms: float) -> tuple[Any, Any, bool]:
-    """Trace, diagnosis, and whether the diagnosis was told the unprofiled step time."""
-    import timesink
+RANK = re.compile(r"\.rank\d+$")
 
-    trace = timesink.read(path)
+
+def captures_in(folder: Path) -> dict[str, list[Path]]:
+    """Files by capture, `fault.severity.variant`: one, or one a rank."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        found.setdefault(RANK.sub("", path.stem), []).append(path)
+    return found
+
+
+def diagnosed(paths: Sequence[Path], unprofiled_ms: float) -> tuple[Any, Any, bool]:
+    """Trace of all ranks, diagnosis, and whether the diagnosis was told the unprofiled step time."""
+    import timesink
+    from timesink.readers import read_all
+
+    trace = timesink.read(paths[0]) if len(paths) == 1 else read_all(paths)
     told = "unprofiled_step_ms" in inspect.signature(timesink.diagnose).parameters
     return trace, timesink.diagnose(trace, **({"unprofiled_step_ms": unprofiled_ms} if told else {})), told
 
@@ -85,11 +98,11 @@ def foretold(findings: Sequence[tuple[str, Any]], owed: str, step_ms: float) -> 
     return Foretold(*(min(1.0, part / step_ms) for part in (value, low, high)))
 
 
-def observed(path: Path, tool: str, measured: dict[str, dict[str, Any]]) -> Observation | None:
+def observed(capture: str, paths: Sequence[Path], tool: str, measured: dict[str, dict[str, Any]]) -> Observation | None:
     """One capture diagnosed and held against the truth; None where there is no truth."""
     from benchmarks.faults import formulas
 
-    name, severity, variant = path.stem.split(".")
+    name, severity, variant = capture.split(".")
     fault = suite.find(name)
     known = truth(measured.get(f"{name}/{severity}"))
     if known is None:
@@ -99,7 +112,7 @@ def observed(path: Path, tool: str, measured: dict[str, dict[str, Any]]) -> Obse
     unprofiled_ms = fault_ms if variant == "fault" else fix_ms
     frame = Observation(name, severity, variant, tool, fault.split, fault.bottleneck, gain, "", settled=settled)
     try:
-        trace, diagnosis, told = diagnosed(path, unprofiled_ms)
+        trace, diagnosis, told = diagnosed(paths, unprofiled_ms)
     except Exception as problem:  # noqa: BLE001 - a crash is a miss, and is shown
         return dataclasses.replace(frame, verdict="crashed", problem=f"{type(problem).__name__}: {problem}"[:200])
     profiled_ms = formulas.mean_step_ms(trace)
@@ -122,7 +135,8 @@ def archive_observed(job: Job) -> list[Observation]:
                 archive.extractall(folder, filter="data")
         except (OSError, lzma.LZMAError, tarfile.TarError) as problem:
             raise SystemExit(f"{job.fault}.{job.tool}.tar.xz cannot be opened: {problem}") from problem
-        seen = [observed(path, job.tool, job.measured) for path in sorted(Path(folder).iterdir())]
+        captures = captures_in(Path(folder))
+        seen = [observed(capture, paths, job.tool, job.measured) for capture, paths in captures.items()]
     return [observation for observation in seen if observation]
 
 
@@ -196,9 +210,10 @@ def details(observations: Sequence[Observation]) -> str:
             else "–"
         )
         found = ", ".join(f"{name} {100 * value:.0f}" for name, value in item.findings[:3]) or item.problem
+        part = "".join(word[0] for word in item.split.split("_"))
         mark = "ok" if item.verdict == item.owed else "miss" if item.costly else "FALSE" if item.healthy else ""
         rows.append(
-            (f"{item.fault}/{item.severity}/{item.variant}", item.tool, item.split[0], item.owed, item.verdict, mark,
+            (f"{item.fault}/{item.severity}/{item.variant}", item.tool, part, item.owed, item.verdict, mark,
              f"{100 * item.gain:.1f}", says, found)
         )  # fmt: skip
     return table(("case", "tool", "", "owed", "verdict", "", "gain %", "foretold %", "findings %"), rows)
@@ -210,7 +225,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--split",
         choices=suite.SPLITS,
-        help="one only; limits are set on tune, evaluate is looked at last, fresh is scored once",
+        help="one only; limits are set on the tune ones, the evaluate ones are looked at last, fresh is scored once",
     )
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
     parser.add_argument("--details", action="store_true", help="every case: owed, verdict, measured and foretold gain")

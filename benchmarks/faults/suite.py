@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 PLANTED = ("high", "low", "harmless")
 SIZES = ("large", "medium", "small")
+TWO_STEPS = ("high", "low")
 HEALTHY = "none"
 SPLIT_SEED = "timesink faults 1"
+THIRD_SEED = "timesink faults 3"
 
-Split = Literal["tune", "evaluate", "fresh"]
-SPLITS: tuple[Split, ...] = ("tune", "evaluate", "fresh")
+Split = Literal["tune", "evaluate", "fresh", "third_tune", "third_evaluate"]
+SPLITS: tuple[Split, ...] = ("tune", "evaluate", "fresh", "third_tune", "third_evaluate")
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
-`fresh`: planted after the limits were set and after the first evaluation; captured once, scored once."""
+`fresh`: planted after the limits were set and after the first evaluation; captured once, scored once.
+`third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured."""
+Set = Literal[1, 2, 3]
 Builder = Callable[[str, "Machine"], "Program"]
 
 
@@ -30,7 +34,9 @@ class Fault:
 
     `stacks`: captured with Python stacks and memory, the fault being the capture. `fix_captured`: the fixed program is
     captured too, at the highest severity, to see that the finding goes away. `compiles`: costs seconds at first.
-    `fresh`: of the second set, whatever its name.
+    `part`: the set it was planted in. `gpus`: it runs as so many ranks, one a GPU. `environment`: what the fault's
+    processes are started with, where no toggle inside a process can plant it; fault and fix then run in turn in
+    processes of their own.
     """
 
     name: str
@@ -40,7 +46,9 @@ class Fault:
     fix_captured: bool = False
     compiles: bool = False
     stacks: bool = False
-    fresh: bool = False
+    part: Set = 1
+    gpus: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -48,11 +56,14 @@ class Fault:
 
     @property
     def split(self) -> Split:
-        """`fresh` for the second set; of the first, `evaluate` for the third whose name's seeded hash says so."""
-        if self.fresh:
+        """`fresh` for the second set; of the others, set aside is the third whose name's seeded hash says so."""
+        if self.part == 2:
             return "fresh"
-        digest = hashlib.sha256(f"{SPLIT_SEED}:{self.name}".encode()).digest()
-        return "evaluate" if digest[0] % 3 == 0 else "tune"
+        seed = SPLIT_SEED if self.part == 1 else THIRD_SEED
+        aside = hashlib.sha256(f"{seed}:{self.name}".encode()).digest()[0] % 3 == 0
+        if self.part == 1:
+            return "evaluate" if aside else "tune"
+        return "third_evaluate" if aside else "third_tune"
 
     def builder(self) -> Builder:
         built: Builder = getattr(import_module(f"benchmarks.faults.{self.topic}"), self.name)
@@ -70,7 +81,20 @@ def healthy(name: str, compiles: bool = False) -> Fault:
 def second(name: str, topic: str, bottleneck: str, fix_captured: bool = False, compiles: bool = False) -> Fault:
     """A program of the second set; `SIZES` instead of severities where nothing is planted."""
     steps = SIZES if bottleneck == HEALTHY else PLANTED
-    return Fault(name, f"second_{topic}", bottleneck, steps, fix_captured, compiles, fresh=True)
+    return Fault(name, f"second_{topic}", bottleneck, steps, fix_captured, compiles, part=2)
+
+
+def third(name: str, topic: str, bottleneck: str, severities: tuple[str, ...], fix_captured: bool = False) -> Fault:
+    """A program of the third set on one GPU."""
+    return Fault(name, f"third_{topic}", bottleneck, severities, fix_captured, part=3)
+
+
+def ranks(
+    name: str, bottleneck: str, fix_captured: bool = False, environment: tuple[tuple[str, str], ...] = ()
+) -> Fault:
+    """A program of the third set that runs as two ranks on two GPUs."""
+    steps, topic = (SIZES, "third_controls") if bottleneck == HEALTHY else (TWO_STEPS, "third_ranks")
+    return Fault(name, topic, bottleneck, steps, fix_captured, part=3, gpus=2, environment=environment)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -147,6 +171,18 @@ FAULTS: tuple[Fault, ...] = (
     second("diffusion_sampling", "controls", HEALTHY),
     second("embedding_recommender", "controls", HEALTHY),
     second("contrastive_training", "controls", HEALTHY),
+    ranks("batches_uneven", "straggler", fix_captured=True),
+    ranks("metrics_gathered_pickled", "host_sync", fix_captured=True),
+    ranks("exchanged_per_microbatch", "communication_exposed", fix_captured=True),
+    ranks("sharded_too_fine", "communication_small"),
+    ranks("logged_by_one_rank", "host_sync"),
+    ranks("exchanged_through_host", "communication_exposed", environment=(("NCCL_P2P_DISABLE", "1"),)),
+    ranks("ddp_training", HEALTHY),
+    ranks("fsdp_training", HEALTHY),
+    third("attention_written_out_fp32", "layers", "attention_unfused", PLANTED, fix_captured=True),
+    third("trained_without_autocast", "layers", "precision", PLANTED),
+    third("channels_first_under_amp", "layers", "layout_conversion", PLANTED),
+    third("experts_sliced_in_turn", "layers", "launch_bound", PLANTED),
 )
 
 

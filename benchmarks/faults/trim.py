@@ -17,11 +17,16 @@ from typing import Any
 PATHS = re.compile(r"(?:/[^/\s\"]+)+?/(?=(?:site-packages|benchmarks|python3\.\d+)/)")
 ABSOLUTE = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
 DROPPED_TOP = ("trace_id", "distributedInfo", "host_name", "hostname")
+SAID_OF_A_JOB = ("backend", "rank", "world_size", "pg_count", "pg_config", "nccl_version")
+ONE_HOST = "node"
+"""Every rank's host: the ranks of the suite share one, and its clock."""
 EXACT_MICROSECONDS = 2**53 / 1000
 
 CASE = "case "
 TIMED = re.compile(r"^(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|OSRT_API|PROFILER_OVERHEAD)$")
 WHOLE = re.compile(r"^(ENUM_\w+|TARGET_INFO_(GPU|CUDA_DEVICE|CUDA_CONTEXT_INFO|CUDA_STREAM|SESSION_START_TIME))$")
+PROCESS = "(globalTid - globalTid % 16777216)"
+"""A process's globalPid, from the globalTid of one of its threads."""
 STRING_COLUMNS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
 ALLOWED = {
     "META_DATA_EXPORT": re.compile(r"^EXPORT_(PRODUCT_\w+|SCHEMA_\w+|PLATFORM|ARCH)$"),
@@ -85,8 +90,11 @@ def trim_torch(source: Path, target: Path, steps: int) -> None:
     latest = max((event.get("ts", 0) for event in trace["traceEvents"]), default=0)
     if latest >= EXACT_MICROSECONDS:
         raise SystemExit(f"{source.name}: a time of {latest} µs would lose its nanoseconds")
+    job = trace.get("distributedInfo", {})
     for name in DROPPED_TOP:
         trace.pop(name, None)
+    if job.get("world_size", 1) > 1:
+        trace |= {"distributedInfo": {name: job[name] for name in SAID_OF_A_JOB if name in job}, "host_name": ONE_HOST}
     trace["traceName"] = target.name
     trace["traceEvents"] = [scrubbed(event) for event in kept_events(trace["traceEvents"], steps)]
     target.write_text(json.dumps(trace, separators=(",", ":")))
@@ -101,15 +109,23 @@ def copy_rows(database: sqlite3.Connection, table: str, condition: str = "1", va
 
 
 def copy_window(database: sqlite3.Connection, table: str, begin: int, end: int) -> None:
-    """Rows of a timed table that began in the window; those without a time, by the calls that did."""
+    """Rows of a timed table that began in the window; those without a time, by the calls of their process that did.
+
+    Of several ranks' calls of the operating system only the ranks' own, not their launcher's.
+    """
     names = columns(database, table)
     if "start" in names:
         keep = "start >= ? AND start <= ?"
         if table == "NVTX_EVENTS":  # 59, 60 and 34 are ranges and marks; others only declare domains and names
             keep = f"(({keep}) OR eventType NOT IN (34, 59, 60)) AND NOT coalesce(text, '') LIKE '{CASE}%'"
+        elif table == "OSRT_API":
+            ranks = f"SELECT DISTINCT {PROCESS} FROM main.CUPTI_ACTIVITY_KIND_RUNTIME"
+            keep += f" AND ({PROCESS} IN ({ranks}) OR (SELECT count(*) FROM ({ranks})) < 2)"
         copy_rows(database, table, keep, (begin, end))
     elif "correlationId" in names:
-        copy_rows(database, table, "correlationId IN (SELECT correlationId FROM main.CUPTI_ACTIVITY_KIND_RUNTIME)")
+        own, its = ("globalPid, ", f"{PROCESS}, ") if "globalPid" in names else ("", "")
+        calls = f"(SELECT {its}correlationId FROM main.CUPTI_ACTIVITY_KIND_RUNTIME)"
+        copy_rows(database, table, f"({own}correlationId) IN {calls}")
 
 
 def copy_strings(database: sqlite3.Connection, tables: list[str]) -> None:
@@ -176,12 +192,16 @@ def cut(report: Path, target: Path, begin: int, end: int) -> None:
 
 
 def trim_nsys(report: Path, folder: Path) -> list[str]:
-    """Every case of a report, each in its own file `fault.severity.variant.sqlite`."""
+    """Every case of a report, from when the first rank began it to when the last was done, in its own file.
+
+    It is called `fault.severity.variant.sqlite`.
+    """
     database = sqlite3.connect(f"file:{report}?mode=ro", uri=True)
     query = (
-        "SELECT coalesce(n.text, s.value), n.start, n.end FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId"
+        "SELECT coalesce(n.text, s.value) AS name, min(n.start), max(n.end) FROM NVTX_EVENTS n "
+        "LEFT JOIN StringIds s ON s.id = n.textId WHERE n.end IS NOT NULL AND name LIKE ? GROUP BY name ORDER BY 2"
     )
-    ranges = [row for row in database.execute(query).fetchall() if row[0] and row[0].startswith(CASE) and row[2]]
+    ranges = database.execute(query, (f"{CASE}%",)).fetchall()
     database.close()
     folder.mkdir(parents=True, exist_ok=True)
     for text, begin, end in ranges:

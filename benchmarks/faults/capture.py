@@ -30,7 +30,6 @@ from benchmarks.faults.measure import WARMUPS, usable
 from benchmarks.faults.program import Program, Step
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-STEPS = 6
 LEAD_IN = 2
 """Steps between the warm-up and the first recorded one: what comes every few steps then falls into neither end."""
 
@@ -84,9 +83,9 @@ def collections_marked(machine: Machine) -> Iterator[None]:
         gc.callbacks.remove(mark)
 
 
-def count(program: Program) -> int:
-    """How many steps to record: whole periods."""
-    return math.ceil(STEPS / program.period) * program.period
+def count(program: Program, wanted: int) -> int:
+    """How many steps to record: whole periods, `wanted` steps or more."""
+    return math.ceil(wanted / program.period) * program.period
 
 
 def target(machine: Machine, shot: Shot, out: Path) -> Path:
@@ -101,9 +100,8 @@ def warm(program: Program, step: Step, machine: Machine) -> None:
     machine.meet()
 
 
-def with_torch(machine: Machine, program: Program, step: Step, stacks: bool, target: Path) -> None:
+def with_torch(machine: Machine, step: Step, active: int, stacks: bool, target: Path) -> None:
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if machine.cuda else [])
-    active = count(program)
     config = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
     with (
         profile(
@@ -122,13 +120,13 @@ def with_torch(machine: Machine, program: Program, step: Step, stacks: bool, tar
             profiler.step()
 
 
-def with_ranges(machine: Machine, program: Program, step: Step, name: str) -> None:
+def with_ranges(machine: Machine, step: Step, active: int, name: str) -> None:
     for _ in range(LEAD_IN):
         step()
     machine.meet()
     with machine.phase(f"case {name}"), collections_marked(machine):
         machine.synchronize()
-        for _ in range(count(program)):
+        for _ in range(active):
             with machine.phase("step"):
                 step()
         machine.synchronize()
@@ -138,12 +136,13 @@ def take(machine: Machine, shot: Shot, out: Path) -> None:
     fault = suite.find(shot.case.fault)
     program = fault.builder()(shot.case.severity, machine)
     step = program.fault if shot.variant == "fault" else program.fix
+    active = count(program, fault.recorded)
     try:
         warm(program, step, machine)
         if machine.ranges is Ranges.NVTX:
-            with_ranges(machine, program, step, str(shot))
+            with_ranges(machine, step, active, str(shot))
         else:
-            with_torch(machine, program, step, fault.stacks, target(machine, shot, out))
+            with_torch(machine, step, active, fault.stacks, target(machine, shot, out))
         machine.meet()
     finally:
         program.close()

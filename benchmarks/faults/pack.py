@@ -55,7 +55,7 @@ def fault_archive(scratch: Path, tool: str, name: str) -> Path | None:
             small = path
             if tool == "torch":
                 small = scratch / "trimmed" / path.name
-                trim.trim_torch(path, small, steps=6)
+                trim.trim_torch(path, small, suite.find(name).recorded)
             info = archive.gettarinfo(small, arcname=path.name)
             info.uid = info.gid = info.mtime = 0
             info.uname = info.gname = ""

@@ -36,7 +36,7 @@ class Fault:
     captured too, at the highest severity, to see that the finding goes away. `compiles`: costs seconds at first.
     `part`: the set it was planted in. `gpus`: it runs as so many ranks, one a GPU. `environment`: what the fault's
     processes are started with, where no toggle inside a process can plant it; fault and fix then run in turn in
-    processes of their own.
+    processes of their own. `recorded`: steps in a capture.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Fault:
     part: Set = 1
     gpus: int = 1
     environment: tuple[tuple[str, str], ...] = ()
+    recorded: int = 6
 
     @property
     def healthy(self) -> bool:
@@ -86,15 +87,13 @@ def second(name: str, topic: str, bottleneck: str, fix_captured: bool = False, c
 
 def third(name: str, topic: str, bottleneck: str, severities: tuple[str, ...], fix_captured: bool = False) -> Fault:
     """A program of the third set on one GPU."""
-    return Fault(name, f"third_{topic}", bottleneck, severities, fix_captured, part=3)
+    return Fault(name, f"third_{topic}", bottleneck, severities, fix_captured, part=3, recorded=4)
 
 
-def ranks(
-    name: str, bottleneck: str, fix_captured: bool = False, environment: tuple[tuple[str, str], ...] = ()
-) -> Fault:
+def ranks(name: str, bottleneck: str, environment: tuple[tuple[str, str], ...] = (), recorded: int = 4) -> Fault:
     """A program of the third set that runs as two ranks on two GPUs."""
     steps, topic = (SIZES, "third_controls") if bottleneck == HEALTHY else (TWO_STEPS, "third_ranks")
-    return Fault(name, topic, bottleneck, steps, fix_captured, part=3, gpus=2, environment=environment)
+    return Fault(name, topic, bottleneck, steps, part=3, gpus=2, environment=environment, recorded=recorded)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -171,14 +170,14 @@ FAULTS: tuple[Fault, ...] = (
     second("diffusion_sampling", "controls", HEALTHY),
     second("embedding_recommender", "controls", HEALTHY),
     second("contrastive_training", "controls", HEALTHY),
-    ranks("batches_uneven", "straggler", fix_captured=True),
-    ranks("metrics_gathered_pickled", "host_sync", fix_captured=True),
-    ranks("exchanged_per_microbatch", "communication_exposed", fix_captured=True),
-    ranks("sharded_too_fine", "communication_small"),
+    ranks("batches_uneven", "straggler"),
+    ranks("metrics_gathered_pickled", "host_sync"),
+    ranks("exchanged_per_microbatch", "communication_exposed"),
+    ranks("sharded_too_fine", "communication_small", recorded=3),
     ranks("logged_by_one_rank", "host_sync"),
     ranks("exchanged_through_host", "communication_exposed", environment=(("NCCL_P2P_DISABLE", "1"),)),
     ranks("ddp_training", HEALTHY),
-    ranks("fsdp_training", HEALTHY),
+    ranks("fsdp_training", HEALTHY, recorded=3),
     third("attention_written_out_fp32", "layers", "attention_unfused", PLANTED, fix_captured=True),
     third("trained_without_autocast", "layers", "precision", PLANTED),
     third("channels_first_under_amp", "layers", "layout_conversion", PLANTED),

@@ -26,7 +26,7 @@ def ddp_training(severity: str, machine: Machine) -> Program:
 def fsdp_training(severity: str, machine: Machine) -> Program:
     """FSDP2 with one group a transformer layer and its usual prefetching."""
     width, heads, batch, length, count = {
-        "large": (4096, 32, 8, 1024, 4), "medium": (2048, 16, 16, 1024, 6), "small": (1024, 16, 32, 512, 6)
+        "large": (4096, 32, 8, 1024, 4), "medium": (2048, 16, 16, 1024, 6), "small": (1024, 16, 40, 1024, 4)
     }[severity]  # fmt: skip
     width, batch, length = machine.size(width, 64), machine.size(batch, 2), machine.size(length)
     model = place(machine, lambda: layers(width, heads, count))

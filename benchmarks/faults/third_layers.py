@@ -134,7 +134,7 @@ def experts_sliced_in_turn(severity: str, machine: Machine) -> Program:
     Harmless: four experts with many tokens each.
     """
     experts, tokens, width, count = {
-        "high": (64, 64, 1024, 4), "low": (16, 512, 2048, 4), "harmless": (4, 4096, 4096, 2)
+        "high": (16, 1024, 2048, 4), "low": (8, 2048, 2048, 4), "harmless": (4, 4096, 4096, 2)
     }[severity]  # fmt: skip
     experts, tokens, width = machine.size(experts, 4), machine.size(tokens), machine.size(width)
 

@@ -92,14 +92,13 @@ def exchanged_per_microbatch(severity: str, machine: Machine) -> Program:
 
     Low: micro-batches long enough for backward to hide most of the exchange.
     """
-    batch = {"high": 1, "low": 8}[severity]
-    width, length, count, parts = machine.size(2048, 32), machine.size(512), machine.size(4, 2), 4
-    shape = (machine.size(batch, 2), length, width)
-    inputs = [machine.random(*shape, seed=100 * machine.rank + part) for part in range(parts)]
-    target = machine.random(*shape, seed=1)
+    width, tokens, count = {"high": (8192, 1024, 3), "low": (4096, 8192, 4)}[severity]
+    width, tokens, parts = machine.size(width), machine.size(tokens), 4
+    inputs = [machine.random(tokens, width, seed=100 * machine.rank + part) for part in range(parts)]
+    target = machine.random(tokens, width, seed=1)
 
     def step_with(every: bool) -> Step:
-        model = replicated(place(machine, lambda: layers(width, 16, count)))
+        model = replicated(place(machine, lambda: Mlp(width, count)))
         optimizer = adamw(model.parameters(), lr=RATE)
 
         def exchange(part: int) -> AbstractContextManager[None]:
@@ -125,13 +124,17 @@ def exchanged_per_microbatch(severity: str, machine: Machine) -> Program:
 
 
 def sharded_too_fine(severity: str, machine: Machine) -> Program:
-    """FSDP shards every product by itself, so gathers many small pieces; fixed, a transformer layer is one group."""
-    batch = {"high": 8, "low": 32}[severity]
-    width, length, count = machine.size(1024, 32), machine.size(512), machine.size(8, 2)
+    """FSDP shards every product by itself, so gathers many small pieces; fixed, a transformer layer is one group.
+
+    Low: so in two layers of six.
+    """
+    batch, apart = {"high": (24, 6), "low": (36, 2)}[severity]
+    width, length, count = machine.size(1024, 32), machine.size(1024), machine.size(6, 2)
 
     def step_with(fine: bool) -> Step:
         model = place(machine, lambda: layers(width, 16, count))
-        sharded(model, products(model) if fine else model)
+        in_pieces = products(model[:apart]) if fine else []
+        sharded(model, [*in_pieces, *(model[apart:] if fine else model)])
         plain = training(machine, model, adamw(model.parameters(), lr=RATE))
         inputs = sequences(machine, machine.size(batch, 2), length, width)
         target = machine.random(*inputs.shape, seed=9)
@@ -156,7 +159,7 @@ class Watched(Mlp):
 
 def logged_by_one_rank(severity: str, machine: Machine) -> Program:
     """The first rank logs every layer with .item() while the other waits for it; fixed, it keeps them on the device."""
-    width, tokens, count = {"high": (2048, 4096, 24), "low": (4096, 4096, 8)}[severity]
+    width, tokens, count = {"high": (2048, 8192, 24), "low": (4096, 8192, 8)}[severity]
     width, tokens = machine.size(width), machine.size(tokens)
     logged: list[float | Tensor] = []
 

@@ -39,7 +39,7 @@ def test_there_are_as_many_programs_as_were_asked_for() -> None:
 
 
 def test_about_a_third_is_held_back_and_the_choice_depends_on_the_name_alone() -> None:
-    first = [fault for fault in suite.FAULTS if fault.split != "fresh"]
+    first = [fault for fault in suite.FAULTS if fault.part == 1]
     held_back = [fault.name for fault in first if fault.split == "evaluate"]
     assert 1 / 4 < len(held_back) / len(first) < 5 / 12
     assert suite.Fault("item_per_layer", "elsewhere", "none").split == suite.find("item_per_layer").split
@@ -51,8 +51,29 @@ def test_the_second_set_is_all_fresh_whatever_its_names_say_and_the_first_keeps_
     assert not [fault.name for fault in suite.FAULTS if fault.topic.startswith("second_") and fault not in fresh]
     assert sum(not fault.healthy for fault in fresh) == 14
     assert sum(fault.healthy for fault in fresh) == 4
-    splits = Counter((fault.split, fault.healthy) for fault in suite.FAULTS if fault not in fresh)
+    splits = Counter((fault.split, fault.healthy) for fault in suite.FAULTS if fault.part == 1)
     assert splits == {("tune", False): 32, ("tune", True): 6, ("evaluate", False): 15, ("evaluate", True): 2}
+
+
+def test_the_third_set_keeps_the_split_that_was_written_down_before_its_captures() -> None:
+    third = [fault for fault in suite.FAULTS if fault.part == 3]
+    assert {fault.topic.startswith("third_") for fault in third} == {True}
+    assert not [fault.name for fault in suite.FAULTS if fault.topic.startswith("third_") and fault not in third]
+    assert {fault.name for fault in third if fault.split == "third_evaluate"} == {
+        "exchanged_through_host", "attention_written_out_fp32", "trained_without_autocast", "experts_sliced_in_turn",
+        "ddp_training",
+    }  # fmt: skip
+    splits = Counter((fault.split, fault.healthy) for fault in third)
+    assert splits == {
+        ("third_tune", False): 6, ("third_tune", True): 1, ("third_evaluate", False): 4, ("third_evaluate", True): 1
+    }  # fmt: skip
+
+
+def test_programs_of_two_ranks_have_two_severities_and_healthy_ones_three_sizes() -> None:
+    jobs = [fault for fault in suite.FAULTS if fault.gpus > 1]
+    assert sum(not fault.healthy for fault in jobs) == 6
+    assert {fault.severities for fault in jobs if not fault.healthy} == {("high", "low")}
+    assert [fault.severities for fault in jobs if fault.healthy] == [suite.SIZES] * 2
 
 
 def test_cases_are_chosen_by_split() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from benchmarks.faults import suite
-from benchmarks.faults.run_all import Site, Task, groups, unreached
+from benchmarks.faults.pack import merged
+from benchmarks.faults.run_all import NO_MULTICAST, Site, Task, command, environment, groups, tasks_of, unreached
 
 CASES = ("a/high", "a/low", "b/high", "b/low", "c/high")
 
@@ -39,3 +42,61 @@ def test_a_process_that_did_all_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_process_that_died_at_once_costs_its_first_program(tmp_path: Path) -> None:
     assert unreached(site(tmp_path), Task("measure:0", 0, CASES)) == ("b/high", "b/low", "c/high")
+
+
+def test_ranks_are_one_job_on_neighbouring_gpus_without_multicast(tmp_path: Path) -> None:
+    (tasks,) = tasks_of(suite.cases("batches_uneven,channels_first_under_amp"), ["torch"], gpus=4)
+    assert [(task.gpus, task.cases) for task in tasks] == [
+        (1, ("channels_first_under_amp/high", "channels_first_under_amp/low", "channels_first_under_amp/harmless")),
+        (2, ("batches_uneven/high", "batches_uneven/low")),
+    ]
+    alone, job = tasks
+    assert "torch.distributed.run" not in command(site(tmp_path), alone)
+    line = command(site(tmp_path), job)
+    assert line[line.index("torch.distributed.run") :][:4] == [
+        "torch.distributed.run", "--standalone", "--nproc-per-node", "2"
+    ]  # fmt: skip
+    around = environment(site(tmp_path), job, slot=1)
+    assert around["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert NO_MULTICAST.items() <= around.items()
+
+
+def test_what_only_the_environment_plants_runs_in_processes_of_its_own_which_take_turns() -> None:
+    cases = suite.cases("exchanged_through_host,batches_uneven")
+    stages = tasks_of(cases, ["measure:0", "measure:1", "torch"], gpus=2)
+    own = [[(task.variant, task.environment) for task in tasks if "exchanged" in task.cases[0]] for tasks in stages]
+    planted = (("NCCL_P2P_DISABLE", "1"),)
+    assert own == [[("fix", ()), ("fault", planted)], [("fault", planted), ("fix", ())], [("", planted)]]
+    assert {task.environment for tasks in stages for task in tasks if "exchanged" not in task.cases[0]} == {()}
+
+
+def half(variant: str, receipts: list[float]) -> dict[str, object]:
+    return {
+        "a/high": {
+            f"{variant}_ms": 10.0 if variant == "fault" else 8.0,
+            "blocks_ms": {variant: [1.0, 2.0]},
+            "receipts": {variant: receipts, "tolerance": 1e-3},
+        }
+    }
+
+
+@pytest.mark.parametrize(("fixed", "same"), [([1.0, 2.0], True), ([1.0, 2.5], False)])
+def test_fault_and_fix_of_two_processes_are_one_case(tmp_path: Path, fixed: list[float], same: bool) -> None:
+    for name, part in (("measure0.0.0", half("fix", fixed)), ("measure0.1.0", half("fault", [1.0, 2.0]))):
+        (tmp_path / f"{name}.json").write_text(json.dumps(part))
+    case = merged(tmp_path)["a/high"]
+    assert (case["fault_ms"], case["fix_ms"], case["gain_share"]) == ([10.0], [8.0], 0.2)
+    assert case["receipts_equal"] == [same]
+
+
+def test_half_a_measurement_is_no_gain(tmp_path: Path) -> None:
+    (tmp_path / "measure0.0.0.json").write_text(json.dumps(half("fault", [1.0])))
+    case = merged(tmp_path)["a/high"]
+    assert case["receipts_equal"] == []
+    assert "gain_share" not in case
+
+
+def test_one_variant_alone_is_asked_for_by_name(tmp_path: Path) -> None:
+    task = Task("measure:0", 0, ("exchanged_through_host/high",), gpus=2, variant="fix")
+    assert "--variant" in command(site(tmp_path), task)
+    assert "--variant" not in command(site(tmp_path), replace(task, variant=""))

@@ -52,6 +52,16 @@ def test_a_case_without_equal_receipts_is_not_scored(captures: Path) -> None:
     assert score.archive_observed(score.Job("batch_prepared_in_line", "torch", unequal)) == []
 
 
+def test_files_of_ranks_are_one_capture(tmp_path: Path) -> None:
+    names = ("a.high.fault.rank0.json", "a.high.fault.rank1.json", "a.high.fix.json", "rank1.low.fault.sqlite")
+    for name in names:
+        (tmp_path / name).touch()
+    found = {capture: [path.name for path in paths] for capture, paths in score.captures_in(tmp_path).items()}
+    assert found == {
+        "a.high.fault": list(names[:2]), "a.high.fix": [names[2]], "rank1.low.fault": [names[3]]
+    }  # fmt: skip
+
+
 def seen(split: str, tool: str) -> Observation:
     return Observation("a", "high", "fault", tool, split, owed="host_sync", gain=0.2, verdict="host_sync")
 
@@ -65,6 +75,13 @@ def test_totals_are_printed_for_every_split_and_for_all_of_them() -> None:
         ("all", "torch", [fresh, tune]),
         ("all", "nsys", [other]),
     ]
+
+
+def test_the_third_set_is_printed_apart() -> None:
+    parts = [seen(split, "torch") for split in ("third_evaluate", "third_tune", "tune")]
+    assert [(split, len(part)) for split, _, part in score.groups(parts)] == [
+        ("tune", 1), ("third_tune", 1), ("third_evaluate", 1), ("all", 3)
+    ]  # fmt: skip
 
 
 def test_one_split_alone_is_its_own_total() -> None:

@@ -143,3 +143,53 @@ def test_a_cut_report_says_nothing_of_the_machine(tmp_path: Path) -> None:
         assert case.execute("SELECT name FROM PROCESSES").fetchall() == [("python3",)]
         assert case.execute("SELECT * FROM META_DATA_CAPTURE").fetchall() == [("CAPTURE_EVENT_TYPE", "Cuda")]
         assert case.execute("SELECT * FROM TARGET_INFO_SYSTEM_ENV").fetchall() == [("NvDriverVersion", "580")]
+
+
+JOB = {"backend": "nccl", "rank": 1, "world_size": 2, "pg_config": [{"ranks": [0, 1]}], "secret": "here"}
+
+
+def test_a_rank_stays_a_rank_of_a_nameless_host(tmp_path: Path) -> None:
+    raw, small = tmp_path / "raw.json", tmp_path / "small.json"
+    raw.write_text(json.dumps({"distributedInfo": JOB, "host_name": "secret", "traceEvents": EVENTS}))
+    trim_torch(raw, small, steps=1)
+    trace = json.loads(small.read_text())
+    assert "secret" not in small.read_text()
+    assert (trace["distributedInfo"]["rank"], trace["distributedInfo"]["world_size"]) == (1, 2)
+    assert trace["host_name"] == "node"
+
+
+def test_a_job_of_one_rank_says_nothing_of_its_host(tmp_path: Path) -> None:
+    raw, small = tmp_path / "raw.json", tmp_path / "small.json"
+    alone = {**JOB, "rank": 0, "world_size": 1}
+    raw.write_text(json.dumps({"distributedInfo": alone, "host_name": "secret", "traceEvents": EVENTS}))
+    trim_torch(raw, small, steps=1)
+    assert not {"distributedInfo", "host_name"} & json.loads(small.read_text()).keys()
+
+
+FIRST, SECOND, LAUNCHER = (number << 24 for number in (1, 2, 3))
+RANKS = f"""
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, globalPid INT, correlationId INT, shortName INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT (globalPid INT, correlationId INT, eventId INT);
+CREATE TABLE OSRT_API (start INT, end INT, globalTid INT, nameId INT);
+INSERT INTO NVTX_EVENTS VALUES (100, 200, 59, 'case a/high/fault', NULL, {FIRST + 1}),
+  (90, 190, 59, 'case a/high/fault', NULL, {SECOND + 1});
+INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (95, 96, {SECOND + 1}, 7, 1), (120, 121, {FIRST + 1}, 8, 1),
+  (10, 11, {FIRST + 1}, 7, 1);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (97, 98, {SECOND}, 7, 2), (130, 140, {FIRST}, 8, 2);
+INSERT INTO CUPTI_ACTIVITY_KIND_CUDA_EVENT VALUES ({FIRST}, 7, 1), ({SECOND}, 7, 2), ({FIRST}, 8, 3);
+INSERT INTO OSRT_API VALUES (101, 102, {FIRST + 2}, 1), (103, 104, {LAUNCHER + 1}, 1);
+"""
+
+
+def test_ranks_of_one_report_are_cut_together_and_their_calls_told_apart(tmp_path: Path) -> None:
+    report = tmp_path / "report.sqlite"
+    with sqlite3.connect(report) as database:
+        database.executescript(RANKS)
+    assert trim_nsys(report, tmp_path / "cases") == ["case a/high/fault"]
+    case = sqlite3.connect(tmp_path / "cases" / "a.high.fault.sqlite")
+    assert case.execute("SELECT start FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY 1").fetchall() == [(97,), (130,)]
+    assert case.execute("SELECT eventId FROM CUPTI_ACTIVITY_KIND_CUDA_EVENT ORDER BY 1").fetchall() == [(2,), (3,)]
+    assert case.execute("SELECT globalTid FROM OSRT_API").fetchall() == [(FIRST + 2,)]

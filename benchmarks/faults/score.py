@@ -1,6 +1,6 @@
 """Score diagnoses and prices against the measured truth; `make scoreboard` prints it.
 
-python -m benchmarks.faults.score [--tool torch] [--split tune] [--only item_per_layer] [--details] [--json OUT]
+python -m benchmarks.faults.score [--tool torch] [--split tune] [--only a,b] [--blind] [--details] [--json OUT]
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Job:
     fault: str
     tool: str
     measured: dict[str, dict[str, Any]]
+    blind: bool = False
 
 
 def truth(measured: dict[str, Any] | None) -> tuple[float, float, float] | None:
@@ -77,13 +78,13 @@ def captures_in(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def diagnosed(paths: Sequence[Path], unprofiled_ms: float) -> tuple[Any, Any, bool]:
-    """Trace of all ranks, diagnosis, and whether the diagnosis was told the unprofiled step time."""
+def diagnosed(paths: Sequence[Path], unprofiled_ms: float | None) -> tuple[Any, Any, bool]:
+    """Trace of all ranks, diagnosis, and whether the diagnosis was told the unprofiled step time, unless it is None."""
     import timesink
     from timesink.readers import read_all
 
     trace = timesink.read(paths[0]) if len(paths) == 1 else read_all(paths)
-    told = "unprofiled_step_ms" in inspect.signature(timesink.diagnose).parameters
+    told = unprofiled_ms is not None and "unprofiled_step_ms" in inspect.signature(timesink.diagnose).parameters
     return trace, timesink.diagnose(trace, **({"unprofiled_step_ms": unprofiled_ms} if told else {})), told
 
 
@@ -98,7 +99,9 @@ def foretold(findings: Sequence[tuple[str, Any]], owed: str, step_ms: float) -> 
     return Foretold(*(min(1.0, part / step_ms) for part in (value, low, high)))
 
 
-def observed(capture: str, paths: Sequence[Path], tool: str, measured: dict[str, dict[str, Any]]) -> Observation | None:
+def observed(
+    capture: str, paths: Sequence[Path], tool: str, measured: dict[str, dict[str, Any]], blind: bool = False
+) -> Observation | None:
     """One capture diagnosed and held against the truth; None where there is no truth."""
     from benchmarks.faults import formulas
 
@@ -112,7 +115,7 @@ def observed(capture: str, paths: Sequence[Path], tool: str, measured: dict[str,
     unprofiled_ms = fault_ms if variant == "fault" else fix_ms
     frame = Observation(name, severity, variant, tool, fault.split, fault.bottleneck, gain, "", settled=settled)
     try:
-        trace, diagnosis, told = diagnosed(paths, unprofiled_ms)
+        trace, diagnosis, told = diagnosed(paths, None if blind else unprofiled_ms)
     except Exception as problem:  # noqa: BLE001 - a crash is a miss, and is shown
         return dataclasses.replace(frame, verdict="crashed", problem=f"{type(problem).__name__}: {problem}"[:200])
     profiled_ms = formulas.mean_step_ms(trace)
@@ -136,7 +139,7 @@ def archive_observed(job: Job) -> list[Observation]:
         except (OSError, lzma.LZMAError, tarfile.TarError) as problem:
             raise SystemExit(f"{job.fault}.{job.tool}.tar.xz cannot be opened: {problem}") from problem
         captures = captures_in(Path(folder))
-        seen = [observed(capture, paths, job.tool, job.measured) for capture, paths in captures.items()]
+        seen = [observed(capture, paths, job.tool, job.measured, job.blind) for capture, paths in captures.items()]
     return [observation for observation in seen if observation]
 
 
@@ -146,7 +149,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
     measured = json.loads(MEASURED.read_text())
     wanted = {case.fault for case in suite.cases(options.only)}
     return [
-        Job(fault.name, tool, measured)
+        Job(fault.name, tool, measured, options.blind)
         for fault in suite.FAULTS
         for tool in TOOLS
         if fault.name in wanted
@@ -228,6 +231,7 @@ def parsed() -> argparse.Namespace:
         help="one only; limits are set on the tune ones, the evaluate ones are looked at last, fresh is scored once",
     )
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
+    parser.add_argument("--blind", action="store_true", help="withhold the unprofiled step; shares of the profiled one")
     parser.add_argument("--details", action="store_true", help="every case: owed, verdict, measured and foretold gain")
     parser.add_argument("--json", type=Path, help="write every observation there")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

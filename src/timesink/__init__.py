@@ -29,13 +29,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'timesink' has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
+    public = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
     if not _HOMES[name].startswith("timesink.capture"):  # which runs inside programs, and shows nothing
         notebook = import_module("timesink.notebook")
         notebook.attach()
         if "IPython" in sys.modules:
             notebook.offer()
-    return found
+    return public
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
 """How a notebook shows traces, diagnoses and comparisons, and the comparison a notebook asks for.
 
-The types know nothing of HTML: their `_repr_html_` is given to them from here, when the public names are first used,
-and IPython is told of them by type, for those made without the public names.
+A front end asks an object for `_repr_html_`, but the floors that hold these classes may not import the one that writes
+HTML. So `attach` gives them the method from here once a public name such as `timesink.read` is used, and `offer` tells
+IPython of the classes by name, for objects that were made without the public names.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ def compare(before: Trace, after: Trace) -> GateResult:
 
 def attach() -> None:
     """Give `_repr_html_` to the types whose modules are loaded; nothing is imported for it."""
-    for (module, name), shown in _SHOWN.items():
+    for (module, name), html in _HTML_OF.items():
         if module in sys.modules:
-            getattr(sys.modules[module], name)._repr_html_ = shown
+            getattr(sys.modules[module], name)._repr_html_ = html
 
 
 def offer() -> None:
@@ -46,8 +47,8 @@ def offer() -> None:
 def load_ipython_extension(shell: Any) -> None:
     """Register with this shell: what `%load_ext timesink.notebook` calls."""
     formatter = shell.display_formatter.formatters["text/html"]
-    for (module, name), shown in _SHOWN.items():
-        formatter.for_type_by_name(module, name, shown)
+    for (module, name), html in _HTML_OF.items():
+        formatter.for_type_by_name(module, name, html)
 
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
@@ -59,14 +60,10 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
 
 def trace_html(trace: Trace) -> str:
     """What the trace holds, and what was lost on the way."""
-    from timesink.model.tables import ALL
     from timesink.render.html.shell import page_fragment
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.summary import contents_page
 
-    columns = (Column("table", "table", is_name=True), Column("rows", "rows", unit="1"), Column("doc", "holds"))
-    rows = tuple((table.name, trace[table].height, table.doc) for table in ALL if table in trace)
-    notes = tuple(f"{note.kind.value}: {note.message}" for note in trace.notes)
-    return page_fragment(Page(trace.source, (Sheet("tables", "Tables", columns, rows),), notes))
+    return page_fragment(contents_page(trace))
 
 
 def comparison_html(result: GateResult) -> str:
@@ -77,7 +74,7 @@ def comparison_html(result: GateResult) -> str:
     return page_fragment(page(result))
 
 
-_SHOWN: dict[tuple[str, str], Callable[[Any], str]] = {
+_HTML_OF: dict[tuple[str, str], Callable[[Any], str]] = {
     ("timesink.diagnosis.verdicts", "Diagnosis"): diagnosis_html,
     ("timesink.model.trace", "Trace"): trace_html,
     ("timesink.verify.outcomes", "GateResult"): comparison_html,

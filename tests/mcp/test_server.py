@@ -24,13 +24,15 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
 
 from timesink.diagnosis.engine import diagnose  # noqa: E402
-from timesink.mcp.answers import (  # noqa: E402
-    BUDGET_CHARACTERS,
-    MARK,
-    Capture,
-    text,
+from timesink.mcp.answers import BUDGET_CHARACTERS, MARK, OpenCapture, text  # noqa: E402
+from timesink.mcp.tools import (  # noqa: E402
+    diagnosis_document,
+    finding_document,
+    kernel_rows,
+    open_document,
+    summary_document,
+    window_around,
 )
-from timesink.mcp.reading import diagnosed, explained, kernel_rows, opened, summarised, window_around  # noqa: E402
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES  # noqa: E402
 from timesink.model.trace import Trace  # noqa: E402
 from timesink.readers import read  # noqa: E402
@@ -173,11 +175,16 @@ def strings(value: Any, key: str = "") -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root: Path, name: str) -> None:
     trace = renamed(read(root / "gpt_before.json.gz", cache=False), name)
-    capture = Capture("cap_hostile", (), trace, diagnose(trace))
-    documents = [opened(capture), summarised(capture), diagnosed(capture, 20, 0), kernel_rows(capture, "count", "", 0)]
+    capture = OpenCapture("cap_hostile", (), trace, diagnose(trace))
+    documents = [
+        open_document(capture),
+        summary_document(capture),
+        diagnosis_document(capture, 20, 0),
+        kernel_rows(capture, "count", "", 0),
+    ]
     for number in range(1, len(capture.diagnosis.findings) + 1):
-        documents += [explained(capture, number), window_around(capture, number)]
-    tame = {found for _, found in strings([opened(capture)["next"]])}
+        documents += [finding_document(capture, number), window_around(capture, number)]
+    tame = {found for _, found in strings([open_document(capture)["next"]])}
     piece = name.strip()[:12]
     for document in documents:
         shown = text(document)

@@ -152,9 +152,7 @@ def group() -> TyperGroup:
     return root
 
 
-def _root(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
-) -> None:
+def _root(version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True)) -> None:
     if version:
         sys.stdout.write(f"timesink {__version__}\n")
         raise typer.Exit

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from timesink.capture.running import CaptureSettings
     from timesink.capture.tools import Tool
 
-app = Commands(
-    help="Record a program with torch.profiler, nsys or ncu.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = Commands(help="Record a program with torch.profiler, nsys or ncu.", no_args_is_help=True, rich_markup_mode=None)
 
 Program = Annotated[
     list[str] | None,

@@ -93,8 +93,7 @@ UI = "https://ui.perfetto.dev"
 def open_command(
     paths: Paths,
     finding: Annotated[
-        int | None,
-        typer.Option("--finding", min=1, metavar="N", help="Open at the Nth finding.", show_default=False),
+        int | None, typer.Option("--finding", min=1, metavar="N", help="Open at the Nth finding.", show_default=False)
     ] = None,
     origin: Annotated[str, typer.Option("--origin", metavar="URL", help="A Perfetto UI of your own.")] = UI,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
@@ -146,10 +145,10 @@ def _window(trace: Trace, diagnosis: Diagnosis, number: int | None) -> tuple[int
         return None
     if number > len(diagnosis.findings):
         raise UsageError(f"there is no finding {number}", remedy=f"the diagnosis has {len(diagnosis.findings)}")
-    found = _place(trace, diagnosis, number)
-    if found is None:
+    stretch = _place(trace, diagnosis, number)
+    if stretch is None:
         raise UsageError(f"finding {number} has no place in time", remedy="leave --finding out")
-    return found
+    return stretch
 
 
 def _place(trace: Trace, diagnosis: Diagnosis, number: int) -> tuple[int, int] | None:

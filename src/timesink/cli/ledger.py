@@ -33,12 +33,7 @@ Change = Annotated[str, typer.Option("--change", metavar="TEXT", help="The commi
 
 
 @app.callback(invoke_without_command=True)
-def list_entries(
-    context: typer.Context,
-    root: Root = Path(".timesink"),
-    *,
-    writing: PageOutput,
-) -> int | None:
+def list_entries(context: typer.Context, root: Root = Path(".timesink"), *, writing: PageOutput) -> int | None:
     """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
     if context.invoked_subcommand is not None:
         context.obj = root

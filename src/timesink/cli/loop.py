@@ -46,14 +46,14 @@ class Stages:
 
     def make(self, name: str, why: str, capture: Callable[[Path], Capture]) -> Capture:
         """The stage's capture: taken up if it exists, else made now."""
-        place = self.folder / name
-        resumed = (place / MANIFEST).is_file()
-        tell(f"loop: {name}: {'taken from ' + str(place) if resumed else why}")
-        if not resumed and place.exists():
-            place.rename(_free_name(place))
-        found = Capture.load(place) if resumed else capture(place)
-        self.done.append(LoopStage(name, found, why, resumed))
-        return found
+        folder = self.folder / name
+        resumed = (folder / MANIFEST).is_file()
+        tell(f"loop: {name}: {'taken from ' + str(folder) if resumed else why}")
+        if not resumed and folder.exists():
+            folder.rename(_free_name(folder))
+        stored = Capture.load(folder) if resumed else capture(folder)
+        self.done.append(LoopStage(name, stored, why, resumed))
+        return stored
 
     def skip(self, name: str, why: str) -> None:
         """The stage is not needed, or cannot be made."""
@@ -120,12 +120,7 @@ class Loop:
     """One run of the loop."""
 
     def __init__(
-        self,
-        program: Sequence[str],
-        counts: tuple[int, int, int],
-        shared: dict[str, Any],
-        stages: Stages,
-        always: bool,
+        self, program: Sequence[str], counts: tuple[int, int, int], shared: dict[str, Any], stages: Stages, always: bool
     ) -> None:
         self._program = program
         self._counts = counts
@@ -142,8 +137,8 @@ class Loop:
         timeline = read_traces([first.folder])
         second = self._system(timeline)
         third = self._kernels(timeline)
-        whole = timeline if third is None else with_kernels(timeline, read_traces(third.files))
-        main = diagnose(whole, unprofiled_step_ms=unprofiled_step_ms(None, [first.folder]))
+        trace = timeline if third is None else with_kernels(timeline, read_traces(third.files))
+        main = diagnose(trace, unprofiled_step_ms=unprofiled_step_ms(None, [first.folder]))
         if second is None:
             return main
         beside = diagnose(read_traces(second.files), unprofiled_step_ms=unprofiled_step_ms(None, [second.folder]))

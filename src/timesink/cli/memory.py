@@ -22,8 +22,7 @@ from timesink.untrusted.plain_json import document
 app = Commands(help="Show, plan and compare what holds GPU memory.", rich_markup_mode=None, no_args_is_help=True)
 
 Snapshot = Annotated[
-    Path,
-    typer.Argument(metavar="SNAPSHOT", help="torch.cuda.memory._dump_snapshot, or a trace with memory events."),
+    Path, typer.Argument(metavar="SNAPSHOT", help="torch.cuda.memory._dump_snapshot, or a trace with memory events.")
 ]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Show this many places.")]
 Used = Annotated[
@@ -34,8 +33,7 @@ Picture = Annotated[
     Path | None, typer.Option("--svg", metavar="FILE", help="Draw memory over time into this file.", show_default=False)
 ]
 ModelFile = Annotated[
-    Path | None,
-    typer.Option("--hf-config", metavar="FILE", help="A Hugging Face config.json.", show_default=False),
+    Path | None, typer.Option("--hf-config", metavar="FILE", help="A Hugging Face config.json.", show_default=False)
 ]
 
 

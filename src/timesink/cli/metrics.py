@@ -45,7 +45,7 @@ def check(
     verdicts = [checked(name, chip) for name in asked]
     target = writing.sink()
     if target.form is Format.TEXT:
-        target.write("".join(_line(one, chip) for one in verdicts))
+        target.write("".join(_line(verdict, chip) for verdict in verdicts))
         return _code(verdicts)
     columns = (
         Column("name", "name", is_name=True),
@@ -54,7 +54,10 @@ def check(
         Column("known_on", "known on"),
         Column("instead", "instead", is_name=True),
     )
-    rows = tuple((one.name, one.standing.value, one.why, " ".join(one.known_on), one.instead) for one in verdicts)
+    rows = tuple(
+        (verdict.name, verdict.standing.value, verdict.why, " ".join(verdict.known_on), verdict.instead)
+        for verdict in verdicts
+    )
     target.show(Page("metric names", (Sheet("metrics", f"metrics on {chip}", columns, rows),)))
     return _code(verdicts)
 
@@ -62,11 +65,13 @@ def check(
 def _code(verdicts: Sequence[NameVerdict]) -> int:
     from timesink.knowledge.metric_names import Standing
 
-    return 2 if any(one.standing in (Standing.WRONG, Standing.ABSENT) for one in verdicts) else 0
+    return 2 if any(verdict.standing in (Standing.WRONG, Standing.ABSENT) for verdict in verdicts) else 0
 
 
-def _line(one: NameVerdict, chip: str) -> str:
-    why = f": {one.why}" if one.why else ""
-    known = f" (known on {', '.join(one.known_on)})" if one.known_on and one.standing.value != "exists" else ""
-    instead = f"; use {scrub(one.instead)}" if one.instead else ""
-    return f"{scrub(one.name)}  {one.standing.value} on {chip}{why}{known}{instead}\n"
+def _line(verdict: NameVerdict, chip: str) -> str:
+    why = f": {verdict.why}" if verdict.why else ""
+    known = (
+        f" (known on {', '.join(verdict.known_on)})" if verdict.known_on and verdict.standing.value != "exists" else ""
+    )
+    instead = f"; use {scrub(verdict.instead)}" if verdict.instead else ""
+    return f"{scrub(verdict.name)}  {verdict.standing.value} on {chip}{why}{known}{instead}\n"

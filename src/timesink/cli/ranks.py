@@ -111,12 +111,7 @@ Unit = Annotated[Literal["s", "ms", "us", "ns"], typer.Option("--unit", help="Un
 
 
 def pipeline(
-    logs: Logs,
-    min_overlap: MinOverlap = 0.30,
-    unit: Unit = "s",
-    exit_zero: ExitZero = False,
-    *,
-    writing: PageOutput,
+    logs: Logs, min_overlap: MinOverlap = 0.30, unit: Unit = "s", exit_zero: ExitZero = False, *, writing: PageOutput
 ) -> int:
     """Score how much of logged stage times overlaps, and fail below a share.
 

@@ -93,8 +93,9 @@ def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page
     from timesink.views.page import Column, Page, Sheet
 
     codes: dict[str, list[str]] = {}
-    for one in undecided:
-        codes.setdefault(tool_named(str(one["to_decide"])) or str(one["to_decide"]), []).append(str(one["code"]))
+    for rule in undecided:
+        how = str(rule["to_decide"])
+        codes.setdefault(tool_named(how) or how, []).append(str(rule["code"]))
     order = sorted(codes, key=lambda tool: (tool == "ncu", -len(codes[tool]), tool))
     commands = {
         "torch": f"timesink capture torch -- {program}",
@@ -115,5 +116,5 @@ def _stored(path: Path) -> Sequence[Mapping[str, Any]] | None:
         stored = document(path)
     except ValueError:
         return None
-    found = stored.get("undecided") if isinstance(stored, dict) else None
-    return found if isinstance(found, list) else None
+    undecided = stored.get("undecided") if isinstance(stored, dict) else None
+    return undecided if isinstance(undecided, list) else None

@@ -1,6 +1,6 @@
-"""Answers that fit: plain values with units and origins, within a budget, foreign text marked as such.
+"""What every answer is made of: values with units and origins, foreign text marked as such, within a budget.
 
-The captures an agent has opened: found under the roots it may read, named by what is in them.
+`Captures` holds what an agent has opened: files under the roots that it may read, named by a digest of their bytes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def sentence(text: str) -> str:
     return shortened(scrub(text, 2 * SENTENCE_CHARACTERS), SENTENCE_CHARACTERS)
 
 
-def quantity(found: Quantity | None) -> dict[str, Any] | None:
+def quantity(amount: Quantity | None) -> dict[str, Any] | None:
     """A value with its unit and bounds, three or more digits of each."""
-    if found is None:
+    if amount is None:
         return None
-    shown = {"value": rounded(found.value), "unit": found.unit, "low": rounded(found.low), "high": rounded(found.high)}
+    low, high = rounded(amount.low), rounded(amount.high)
+    shown = {"value": rounded(amount.value), "unit": amount.unit, "low": low, "high": high}
     return {key: value for key, value in shown.items() if value is not None}
 
 
@@ -91,7 +92,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Capture:
+class OpenCapture:
     """An open capture. The handle is a digest of the files' bytes: the same files have the same handle anywhere."""
 
     handle: str
@@ -105,10 +106,10 @@ class Captures:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(root.resolve() for root in roots)
-        self._open: OrderedDict[str, Capture] = OrderedDict()
+        self._open: OrderedDict[str, OpenCapture] = OrderedDict()
         self._lock = Lock()
 
-    def open(self, path: str) -> Capture:
+    def open(self, path: str) -> OpenCapture:
         """The capture at a path; read anew only where its bytes are new."""
         from timesink.readers import trace_files
 
@@ -122,13 +123,13 @@ class Captures:
                 self._open.popitem(last=False)
             return self._open[handle]
 
-    def get(self, handle: str) -> Capture:
+    def get(self, handle: str) -> OpenCapture:
         """The open capture of that handle. `UsageError` says how to open one."""
         with self._lock:
-            found = self._open.get(handle)
-        if found is None:
+            capture = self._open.get(handle)
+        if capture is None:
             raise UsageError(f"no capture is open as {handle[:40]!r}", remedy="call open_capture(path) first")
-        return found
+        return capture
 
     def allowed(self, path: str) -> Path:
         """The file, links followed, if it lies under a root. `UsageError` otherwise."""
@@ -141,20 +142,20 @@ class Captures:
         return f"give a path under {', '.join(map(str, self.roots))}, or start the server with another --root"
 
 
-def _read(handle: str, files: tuple[Path, ...]) -> Capture:
+def _read(handle: str, files: tuple[Path, ...]) -> OpenCapture:
     from timesink.diagnosis.engine import diagnose
     from timesink.readers import read_all
 
     trace = read_all(files)
-    return Capture(handle, files, trace, diagnose(trace))
+    return OpenCapture(handle, files, trace, diagnose(trace))
 
 
 def _digest(files: Sequence[Path]) -> str:
     """Over the digests of the files in order, so that neither names nor places count."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
-        whole.update(_file_digest(file))
-    return f"cap_{whole.hexdigest()[:_HANDLE_DIGITS]}"
+        digest.update(_file_digest(file))
+    return f"cap_{digest.hexdigest()[:_HANDLE_DIGITS]}"
 
 
 def _file_digest(path: Path) -> bytes:

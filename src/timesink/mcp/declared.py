@@ -37,20 +37,20 @@ class Declared:
 
 def declared_commands(texts: Sequence[str], file: Path | None) -> dict[str, tuple[str, ...]]:
     """Commands from `NAME=COMMAND` texts and from the table `commands` of a TOML file. No shell ever reads them."""
-    found: dict[str, tuple[str, ...]] = {}
+    commands: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, given, command = text.partition("=")
         if not given:
             raise UsageError(f"{text!r} declares no command", remedy="write NAME=COMMAND, such as train='python t.py'")
-        _add(found, name.strip(), command)
+        _add(commands, name.strip(), command)
     for name, listed in _from_file(file).items() if file is not None else ():
-        _add(found, name, listed)
-    return found
+        _add(commands, name, listed)
+    return commands
 
 
-def _add(found: dict[str, tuple[str, ...]], name: str, command: object) -> None:
-    if not _NAME.fullmatch(name) or name in found:
-        why = "is declared twice" if name in found else "is no name"
+def _add(commands: dict[str, tuple[str, ...]], name: str, command: object) -> None:
+    if not _NAME.fullmatch(name) or name in commands:
+        why = "is declared twice" if name in commands else "is no name"
         raise UsageError(f"{name!r} {why}", remedy="name each command once, in a-z, 0-9, - and _, 40 letters at most")
     try:
         words = shlex.split(command) if isinstance(command, str) else command
@@ -58,7 +58,7 @@ def _add(found: dict[str, tuple[str, ...]], name: str, command: object) -> None:
         raise UsageError(f"the command of {name!r} cannot be read: {error}", remedy="close every quote") from error
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise UsageError(f"the command of {name!r} has no words", remedy="write it as you would type it")
-    found[name] = tuple(words)
+    commands[name] = tuple(words)
 
 
 def _from_file(path: Path) -> dict[str, object]:

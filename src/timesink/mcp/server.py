@@ -15,7 +15,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from timesink import __version__
 from timesink.errors import TimesinkError, UsageError
-from timesink.mcp import planning, reading
+from timesink.mcp import tools
 from timesink.mcp.answers import MARK, Captures, text
 from timesink.mcp.declared import Declared, run_declared
 from timesink.untrusted.scrub import scrub, scrub_sentence
@@ -71,27 +71,27 @@ def answering(tool: Callable[Given, dict[str, Any]]) -> Callable[Given, CallTool
 def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
     def open_capture(path: str) -> dict[str, Any]:
         """Open a profile: PyTorch profiler JSON, Nsight Systems or Nsight Compute report, or a folder of ranks."""
-        return reading.opened(captures.open(path))
+        return tools.open_document(captures.open(path))
 
     def summary(handle: str) -> dict[str, Any]:
         """Where the mean step of each GPU goes, in milliseconds that sum to the step. Figures, no judgement."""
-        return reading.summarised(captures.get(handle))
+        return tools.summary_document(captures.get(handle))
 
     def diagnose(handle: str, limit: int = 5, cursor: int = 0) -> dict[str, Any]:
         """What limits the step: findings, costliest first, each with the time a fix would win back."""
-        return reading.diagnosed(captures.get(handle), min(max(limit, 1), 20), max(cursor, 0))
+        return tools.diagnosis_document(captures.get(handle), min(max(limit, 1), 20), max(cursor, 0))
 
     def explain_finding(handle: str, number: int) -> dict[str, Any]:
         """One finding in full: evidence and its origin, what to do, how to check it, when it misleads."""
-        return reading.explained(captures.get(handle), number)
+        return tools.finding_document(captures.get(handle), number)
 
     def list_kernels(handle: str, sort: str = "total_ns", contains: str = "", cursor: int = 0) -> dict[str, Any]:
         """Kernels by cost. sort: total_ns, count, mean_ns or max_ns; contains: part of a name."""
-        return reading.kernel_rows(captures.get(handle), sort, contains, max(cursor, 0))
+        return tools.kernel_rows(captures.get(handle), sort, contains, max(cursor, 0))
 
     def window(handle: str, finding: int) -> dict[str, Any]:
         """What the host and the GPU did around a finding, in the step where it is most typical."""
-        return reading.window_around(captures.get(handle), finding)
+        return tools.window_around(captures.get(handle), finding)
 
     for tool in (open_capture, summary, diagnose, explain_finding, list_kernels, window):
         server.tool(annotations=_READS)(answering(tool))
@@ -100,23 +100,23 @@ def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
 def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
     def query(handle: str, sql: str) -> dict[str, Any]:
         """One SELECT (DuckDB) over the tables of a capture, and over steps and idle. schema://tables lists them."""
-        return planning.queried(captures.get(handle), sql)
+        return tools.query_rows(captures.get(handle), sql)
 
     def compare(before: str, after: str) -> dict[str, Any]:
         """What moved between two open captures, in parts that sum to the change. No verdict: that is verify's."""
-        return planning.compared(captures.get(before), captures.get(after))
+        return tools.compare_captures_of(captures.get(before), captures.get(after))
 
     def capture_plan(question: str, program: str) -> dict[str, Any]:
         """Which profiler answers a question, what it costs, and the exact command. Runs nothing."""
-        return planning.capture_command(question, program)
+        return tools.capture_command(question, program)
 
     def verify_plan(before: str, after: str) -> dict[str, Any]:
         """The exact command that decides whether a change made a program faster. Runs nothing."""
-        return planning.verify_command(before, after)
+        return tools.verify_command(before, after)
 
     def export(handle: str, kind: str, path: str) -> dict[str, Any]:
         """Write a new file for people: kind html (report) or perfetto (timeline)."""
-        return planning.exported(captures, captures.get(handle), kind, path)
+        return tools.export_file(captures, captures.get(handle), kind, path)
 
     for tool in (query, compare, capture_plan, verify_plan):
         server.tool(annotations=_READS)(answering(tool))

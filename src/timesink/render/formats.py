@@ -32,7 +32,7 @@ class Style:
 
 
 # Class of the result, format, and the function (result, style) -> text: `module:function` of this folder.
-WRITERS: Mapping[str, Mapping[Format, str]] = {
+WRITERS: dict[str, Mapping[Format, str]] = {
     "Diagnosis": {
         Format.TEXT: "text:render_diagnosis",
         Format.JSON: "json:render_diagnosis",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from timesink.measures.compile.summary import CompileSummary, compile_counters, compile_summary
+from timesink.measures.compile.summary import CompileSummary, FrameSummary, compile_counters, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
-from timesink.views.page import RANK, Column, Page, Sheet, first_rows
+from timesink.views.page import RANK, Column, Columns, Page, Sheet, first_rows, sheet_of
 
 FILE = Column("file", "file", is_name=True)
 LINE = Column("line", "line", unit="1")
@@ -26,40 +26,32 @@ def compile_page(trace: Trace, top: int) -> Page:
 
 
 def _counts(trace: Trace) -> Sheet:
-    known = compile_counters(trace).known()
-    rows = tuple((name, value) for name, value in known.items())
+    rows = tuple(compile_counters(trace).known().items())
     note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
     return Sheet("counts", "Counts", (Column("name", "count of"), Column("value", "value", unit="1")), rows, note)
 
 
 def _breaks(log: CompileSummary, top: int) -> Sheet:
-    rows = tuple((part.rank, part.file, part.line, part.function, part.reason, part.count) for part in log.breaks)
+    rows = tuple((at.rank, at.file, at.line, at.function, at.reason, at.count) for at in log.breaks)
     return first_rows(Sheet("breaks", "Graph breaks", (RANK, FILE, LINE, FUNCTION, REASON, COUNT), rows), top)
 
 
 def _functions(log: CompileSummary, top: int) -> Sheet:
-    columns = (
-        RANK,
-        FUNCTION,
-        FILE,
-        LINE,
-        Column("compilations", "compiled", unit="1"),
-        TIME,
-        Column("recompilations", "again", unit="1"),
-        Column("late_recompilations", "late", unit="1"),
-        Column("guard", "guard that failed most"),
-        Column("guards", "guards", unit="1"),
-        Column("eager", "runs eagerly"),
+    columns: Columns[FrameSummary] = (
+        (RANK, lambda frame: frame.rank),
+        (FUNCTION, lambda frame: frame.function),
+        (FILE, lambda frame: frame.file),
+        (LINE, lambda frame: frame.line),
+        (Column("compilations", "compiled", unit="1"), lambda frame: frame.compilations),
+        (TIME, lambda frame: frame.compile_ns),
+        (Column("recompilations", "again", unit="1"), lambda frame: frame.recompilations),
+        (Column("late_recompilations", "late", unit="1"), lambda frame: frame.late_recompilations),
+        (Column("guard", "guard that failed most"), lambda frame: frame.guard),
+        (Column("guards", "guards", unit="1"), lambda frame: frame.guards),
+        (Column("eager", "runs eagerly"), lambda frame: frame.eager),
     )
-    rows = tuple(
-        (
-            part.rank, part.function, part.file, part.line, part.compilations, part.compile_ns,
-            part.recompilations, part.late_recompilations, part.guard, part.guards, part.eager,
-        )
-        for part in log.frames
-    )  # fmt: skip
     note = "late: after every function had been compiled once"
-    return first_rows(Sheet("functions", "Functions", columns, rows, note), top)
+    return first_rows(sheet_of("functions", "Functions", log.frames, columns, note), top)
 
 
 def _caches(log: CompileSummary) -> Sheet:

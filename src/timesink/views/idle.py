@@ -1,4 +1,4 @@
-"""The tables of `timesink idle`: causes per GPU, and the places in the program that stand behind them."""
+"""The tables of `timesink idle`: what each GPU waited for, and where in the program that is."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ def _causes(trace: Trace, blame: IdleBlame) -> Sheet:
         Column("per_step_ns", "per step", unit="ns"),
         STRETCHES,
     )
-    whole = {(line.rank, line.device): line.idle.total_ns for line in device_timeline(trace)}
+    idle_by_device_ns = {(line.rank, line.device): line.idle.total_ns for line in device_timeline(trace)}
     rows = []
     for rank, device, cause, idle_ns, count in blame.totals.with_columns(pl.col("cause").cast(pl.String)).rows():
-        mine = blame.frame.filter((pl.col("rank") == rank) & (pl.col("device") == device) & (pl.col("cause") == cause))
+        of_device = (pl.col("rank") == rank) & (pl.col("device") == device)
+        stretches = blame.frame.filter(of_device & (pl.col("cause") == cause))
         windows = step_windows(trace, (rank, device))
-        per_step = float(Intervals.of(mine).covered_ns(*windows).mean())
-        rows.append((rank, device, cause, idle_ns, idle_ns / whole[rank, device], per_step, count))
+        per_step = float(Intervals.of(stretches).covered_ns(*windows).mean())
+        rows.append((rank, device, cause, idle_ns, idle_ns / idle_by_device_ns[rank, device], per_step, count))
     rows.sort(key=lambda row: (row[0], row[1], -row[3], row[2]))
-    found = steps(trace).count
-    note = f"per step: mean over {found} steady steps" if found else "no steps found: per step is the whole span"
+    step_count = steps(trace).count
+    mean = f"mean over {step_count} steady steps"
+    note = f"per step: {mean}" if step_count else "no steps found: per step is the whole span"
     return Sheet("causes", "What the GPU waited for", columns, tuple(rows), f"the causes sum to the idle time; {note}")
 
 

@@ -31,7 +31,7 @@ from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
-from timesink.views.page import Cell, Column, Page, Sheet
+from timesink.views.page import Cell, Column, Columns, Page, Sheet, sheet_of
 
 _COLUMNS = (
     Column("id", "id", "1"),
@@ -50,13 +50,13 @@ def kernels_page(trace: Trace) -> Page:
     """Every launch with its limiter, then what to do about each kind of limiter."""
     kernels, limits = kernel_counters(trace), kernel_limits(trace)
     rows = tuple(_row(kernel, one) for kernel, one in zip(kernels, limits, strict=True))
-    known = [one for one in limits if one is not None]
+    limited = [limit for limit in limits if limit is not None]
     note = "bound x: the largest possible speedup if the limiter were gone, up to the next unit's ceiling"
     return Page(
         "profiled kernels",
         (
             Sheet("kernels", "kernels", _COLUMNS, rows, note),
-            Sheet("actions", "what to do", _ACTIONS, _actions(known), "by limiter, longest total time first"),
+            Sheet("actions", "what to do", _ACTIONS, _actions(limited), "by limiter, longest total time first"),
         ),
         tuple(_notes(trace, kernels, limits)),
     )
@@ -78,12 +78,13 @@ def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...
     )
 
 
-def _actions(known: Sequence[KernelLimits]) -> tuple[tuple[Cell, ...], ...]:
+def _actions(limited: Sequence[KernelLimits]) -> tuple[tuple[Cell, ...], ...]:
     """Each advice once, with the number of launches it is for, by their total time."""
     groups: dict[tuple[str, str], list[KernelLimits]] = {}
-    for one in known:
-        groups.setdefault((bottleneck_of(one).value, explain_limiter(one).advice), []).append(one)
-    ordered = sorted(groups.items(), key=lambda item: (-sum(one.kernel.duration_ns or 0 for one in item[1]), item[0]))
+    for limits in limited:
+        groups.setdefault((bottleneck_of(limits).value, explain_limiter(limits).advice), []).append(limits)
+    time_ns = {key: sum(limits.kernel.duration_ns or 0 for limits in group) for key, group in groups.items()}
+    ordered = sorted(groups.items(), key=lambda item: (-time_ns[item[0]], item[0]))
     return tuple((limiter, len(group), advice) for (limiter, advice), group in ordered)
 
 
@@ -203,10 +204,10 @@ _STALLS = (
 
 def kernel_details(trace: Trace) -> Iterator[tuple[str, tuple[Sheet, ...]]]:
     """The longest launch of each of the longest kernels: causes of its time, reasons of its stalls."""
-    known = [one for one in kernel_limits(trace) if one is not None]
+    limited = [limits for limits in kernel_limits(trace) if limits is not None]
     longest: dict[str, KernelLimits] = {}
-    for one in sorted(known, key=lambda one: (-(one.kernel.duration_ns or 0), one.kernel.profile)):
-        longest.setdefault(one.kernel.name, one)
+    for limits in sorted(limited, key=lambda limits: (-(limits.kernel.duration_ns or 0), limits.kernel.profile)):
+        longest.setdefault(limits.kernel.name, limits)
     for one in list(longest.values())[:SHOWN_KERNELS]:
         length = "" if one.kernel.duration_ns is None else f", {time_text(one.kernel.duration_ns)}"
         title = f"{one.kernel.function} (id {one.kernel.profile}{length})"
@@ -252,15 +253,6 @@ NEXT_NOTES = (
     "launches are counted from the start of the trace: add those that the program makes before it",
     "then: timesink kernels report_*.ncu-rep, or timesink diagnose TRACE report_*.ncu-rep for the gain per step",
 )
-_NEXT = (
-    Column("kernel", "kernel", is_name=True),
-    Column("step_ns", "per step", "ns"),
-    Column("step_ratio", "of step", "ratio"),
-    Column("mean_ns", "mean", "ns"),
-    Column("launches_per_step", "launches", "1"),
-    Column("replay_ns", "replays alone", "ns"),
-    Column("command", "command"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,17 +282,14 @@ def _ncu(target: KernelTarget, program: str) -> str:
 
 def next_page(kernels: Sequence[NextKernel]) -> Page:
     """The kernels and their commands."""
-    rows = tuple(
-        (
-            kernel.target.function,
-            kernel.target.step_ns,
-            kernel.target.step_ratio,
-            kernel.target.mean_ns,
-            kernel.target.per_step,
-            kernel.replays_ns,
-            kernel.command,
-        )
-        for kernel in kernels
+    columns: Columns[NextKernel] = (
+        (Column("kernel", "kernel", is_name=True), lambda kernel: kernel.target.function),
+        (Column("step_ns", "per step", "ns"), lambda kernel: kernel.target.step_ns),
+        (Column("step_ratio", "of step", "ratio"), lambda kernel: kernel.target.step_ratio),
+        (Column("mean_ns", "mean", "ns"), lambda kernel: kernel.target.mean_ns),
+        (Column("launches_per_step", "launches", "1"), lambda kernel: kernel.target.per_step),
+        (Column("replay_ns", "replays alone", "ns"), lambda kernel: kernel.replays_ns),
+        (Column("command", "command"), lambda kernel: kernel.command),
     )
-    sheet = Sheet("next", "by time per steady step", _NEXT, rows)
+    sheet = sheet_of("next", "by time per steady step", kernels, columns)
     return Page("kernels worth a closer look", (sheet,), NEXT_NOTES)

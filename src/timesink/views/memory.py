@@ -12,7 +12,7 @@ from timesink.memory_plan.states import MemoryCategory
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.figures import Band, MemoryChart
-from timesink.views.page import DEVICE, RANK, Column, Page, Sheet
+from timesink.views.page import DEVICE, RANK, Column, Columns, Page, Sheet, sheet_of
 
 BYTES = "bytes"
 CATEGORY = Column("category", "category")
@@ -48,15 +48,15 @@ def memory_chart(trace: Trace) -> MemoryChart:
 
 def _columns(ledger: MemoryLedger) -> list[int]:
     """Positions to draw: in each of at most 800 equal stretches of events, the one with the highest total."""
-    total, found = ledger.totals_bytes, []
+    total, positions = ledger.totals_bytes, list[int]()
     count = total.size
     width = max(count / _PICTURE_COLUMNS, 1.0)
     start = 0.0
     while start < count:
         low, high = int(start), max(int(start + width), int(start) + 1)
-        found.append(low + int(total[low:high].argmax()))
+        positions.append(low + int(total[low:high].argmax()))
         start += width
-    return found
+    return positions
 
 
 def difference_page(before: Trace, after: Trace) -> Page:
@@ -85,37 +85,27 @@ def difference_page(before: Trace, after: Trace) -> Page:
 
 
 def _ledgers(trace: Trace) -> dict[Device, MemoryLedger]:
-    found = dict(memory_ledger(trace))
-    if not found:
+    ledgers = dict(memory_ledger(trace))
+    if not ledgers:
         raise UsageError(
             f"{trace.source} records no GPU memory",
             remedy="give a snapshot of torch.cuda.memory._dump_snapshot, or profile with profile_memory=True",
         )
-    return found
+    return ledgers
 
 
 def _peaks(ledgers: dict[Device, MemoryLedger]) -> Sheet:
-    columns = (
-        RANK,
-        DEVICE,
-        Column("peak_bytes", "peak", unit=BYTES),
-        Column("phase", "in"),
-        Column("events", "events", unit="1"),
-        Column("steps", "steps", unit="1"),
-        Column("unclassified_ratio", "unclassified", unit="ratio"),
+    columns: Columns[tuple[Device, MemoryLedger]] = (
+        (RANK, lambda item: item[0][0]),
+        (DEVICE, lambda item: item[0][1]),
+        (Column("peak_bytes", "peak", unit=BYTES), lambda item: item[1].peak_bytes),
+        (Column("phase", "in"), lambda item: item[1].peak_phase),
+        (Column("events", "events", unit="1"), lambda item: item[1].classes.lives.count),
+        (Column("steps", "steps", unit="1"), lambda item: len(item[1].classes.phases.starts)),
+        (Column("unclassified_ratio", "unclassified", unit="ratio"), lambda item: item[1].unclassified_ratio),
     )
-    rows = tuple(
-        (
-            *key,
-            one.peak_bytes,
-            one.peak_phase,
-            one.classes.lives.count,
-            len(one.classes.phases.starts),
-            one.unclassified_ratio,
-        )
-        for key, one in ledgers.items()
-    )
-    return Sheet("peaks", "Peak", columns, rows, "bytes as tensors asked for, before the allocator's rounding")
+    note = "bytes as tensors asked for, before the allocator's rounding"
+    return sheet_of("peaks", "Peak", ledgers.items(), columns, note)
 
 
 def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
@@ -246,8 +236,8 @@ def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
     names = [str(category) for category in MemoryCategory if category is not MemoryCategory.CONTEXT] + ["unclassified"]
     pairs = [(name, planned_parts.get(name, 0), measured.get(name, 0)) for name in names]
     pairs = [pair for pair in pairs if pair[1] or pair[2]] + [("total", plan.peak_bytes, ledger.peak_bytes)]
-    whole = max(ledger.peak_bytes, 1)
-    rows = tuple((name, planned, found, (planned - found) / whole) for name, planned, found in pairs)
+    peak_bytes = max(ledger.peak_bytes, 1)
+    rows = tuple((name, planned, taken, (planned - taken) / peak_bytes) for name, planned, taken in pairs)
     return Sheet(
         "against", "Planned against measured", columns, rows, "each at its own peak; positive: planned too much"
     )

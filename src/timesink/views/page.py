@@ -6,13 +6,15 @@ so, the other formats scale them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import polars as pl
 
 Cell = str | int | float | bool | None
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,16 @@ class Page:
 
 RANK = Column("rank", "rank", unit="1")
 DEVICE = Column("device", "GPU", unit="1")
+
+
+# Each column with the function that takes its cell from an item.
+Columns = Sequence[tuple[Column, Callable[[Item], Cell]]]
+
+
+def sheet_of(key: str, title: str, items: Iterable[Item], columns: Columns[Item], note: str = "") -> Sheet:
+    """A table with one row per item. Each column comes with the function that takes its cell from an item."""
+    rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
+    return Sheet(key, title, tuple(column for column, _ in columns), rows, note)
 
 
 def rows_of(frame: pl.DataFrame, columns: tuple[Column, ...]) -> tuple[tuple[Cell, ...], ...]:

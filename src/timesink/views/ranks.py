@@ -12,12 +12,13 @@ from pathlib import Path
 import polars as pl
 
 from timesink.cluster.run import Run
+from timesink.measures.communication.clocks import Clock
 from timesink.measures.communication.pipelines import OverlapScore, pipeline_of, read_stage_logs
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
 from timesink.units import time_text
-from timesink.views.page import RANK, Column, Page, Sheet, rows_of
+from timesink.views.page import RANK, Column, Columns, Page, Sheet, rows_of, sheet_of
 
 _NAMED = 8
 STAGE = Column("stage", "stage", is_name=True)
@@ -25,26 +26,26 @@ STAGE = Column("stage", "stage", is_name=True)
 
 def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     """Sentences, the differences between ranks first."""
-    said = [f"ranks differ: {difference.text}" for difference in differences(run.job.parity)]
+    sentences = [f"ranks differ: {difference.text}" for difference in differences(run.job.parity)]
     if run.missing:
-        said.append(f"no file holds {ranks_text(run.missing)}; waits are lower bounds where a rank is missing")
-    said += [f"{path} is left out: {reason}" for path, reason in run.quarantined[:_NAMED]]
+        sentences.append(f"no file holds {ranks_text(run.missing)}; waits are lower bounds where a rank is missing")
+    sentences += [f"{path} is left out: {reason}" for path, reason in run.quarantined[:_NAMED]]
     if len(run.quarantined) > _NAMED:
-        said.append(f"{len(run.quarantined) - _NAMED} more files could not be read")
-    said += [f"{path} is left out: another file is rank {rank} too" for path, rank in run.duplicates[:_NAMED]]
+        sentences.append(f"{len(run.quarantined) - _NAMED} more files could not be read")
+    sentences += [f"{path} is left out: another file is rank {rank} too" for path, rank in run.duplicates[:_NAMED]]
     if run.assumed:
-        said.append(run.assumed)
+        sentences.append(run.assumed)
     if run.lost_count:
-        said.append(f"{run.lost_count} damaged records were left out")
+        sentences.append(f"{run.lost_count} damaged records were left out")
     if waits.clocks.assumed_shared:
-        said.append("no file names its host; GPU numbers and offsets say that all ranks share one, and so a clock")
-    wrong = [clock for clock in waits.clocks.clocks if not clock.consistent]
-    if wrong:
-        ranks = tuple(rank for clock in wrong for rank in clock.ranks)
-        said.append(
+        sentences.append("no file names its host; GPU numbers and offsets say that all ranks share one, and so a clock")
+    inconsistent = [clock for clock in waits.clocks.clocks if not clock.consistent]
+    if inconsistent:
+        ranks = tuple(rank for clock in inconsistent for rank in clock.ranks)
+        sentences.append(
             f"the collectives of {ranks_text(ranks)} contradict any constant clock: matched wrongly, or drifting"
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def ranks_page(run: Run, top: int) -> Page:
@@ -181,14 +182,14 @@ def _kinds(waits: CollectiveWaits) -> Sheet:
         )
         .sort("wait_ns", "kind", "group", "size", descending=[True, False, False, False], nulls_last=True)
     )
-    found = waits.matched
-    note = f"times of all ranks summed; {100 * found.unmatched_ratio:.1f} % of calls have no counterpart"
-    if found.by_order_count:
-        note += f"; {found.by_order_count} calls without sequence numbers were matched by their order"
+    matched = waits.matched
+    note = f"times of all ranks summed; {100 * matched.unmatched_ratio:.1f} % of calls have no counterpart"
+    if matched.by_order_count:
+        note += f"; {matched.by_order_count} calls without sequence numbers were matched by their order"
     sends = waits.paired
     if sends.call_count:
         note += f"; {100 * sends.unmatched_ratio:.1f} % of {sends.call_count} sends and receives have none"
-    if left := found.one_sided_count - sends.call_count:
+    if left := matched.one_sided_count - sends.call_count:
         note += f"; {left} one-sided calls are left out"
     return Sheet("collectives", "Collectives", columns, rows_of(frame, columns), note)
 
@@ -242,42 +243,30 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
     gains = [rebalanced(late, [rank]).gain_ratio for rank in frame["rank"]]
     frame = frame.with_columns(pl.Series("gain_ratio", gains, pl.Float64))
     worst = waits.clocks.worst_error_ns
-    known = "clocks are not limited on every rank" if worst is None else f"clocks known to {time_text(worst)}"
+    accuracy = "clocks are not limited on every rank" if worst is None else f"clocks known to {time_text(worst)}"
     note = (
         "own: beyond the median of the ranks since the last collective that held all of them up, lateness inherited "
-        f"from others taken away, and no lateness within the error of the clocks ({known}); the gain is replayed"
+        f"from others taken away, and no lateness within the error of the clocks ({accuracy}); the gain is replayed"
     )
     return Sheet("lateness", "Late ranks", columns, rows_of(frame, columns), note)
 
 
 def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
-    columns = (
-        Column("ranks", "ranks"),
-        Column("offset_ns", "offset", unit="ns"),
-        Column("error_ns", "error at most", unit="ns"),
-        Column("residual_ns", "residual", unit="ns"),
-        Column("drift_us_per_s", "drift in us/s", unit="1"),
-        Column("calls", "calls", unit="1"),
-        Column("consistent", "consistent", is_name=True),
+    columns: Columns[Clock] = (
+        (Column("ranks", "ranks"), lambda clock: ranks_text(clock.ranks)),
+        (Column("offset_ns", "offset", unit="ns"), lambda clock: clock.offset_ns),
+        (Column("error_ns", "error at most", unit="ns"), lambda clock: clock.error_ns),
+        (Column("residual_ns", "residual", unit="ns"), lambda clock: clock.residual_ns),
+        (Column("drift_us_per_s", "drift in us/s", unit="1"), lambda clock: round(clock.drift_ratio * 1e6, 3)),
+        (Column("calls", "calls", unit="1"), lambda clock: clock.calls),
+        (Column("consistent", "consistent", is_name=True), lambda clock: "yes" if clock.consistent else "no"),
     )
     shown = sorted(waits.clocks.clocks, key=lambda clock: (-(clock.error_ns or 0), clock.ranks))[:top]
-    rows = tuple(
-        (
-            ranks_text(clock.ranks),
-            clock.offset_ns,
-            clock.error_ns,
-            clock.residual_ns,
-            round(clock.drift_ratio * 1e6, 3),
-            clock.calls,
-            "yes" if clock.consistent else "no",
-        )
-        for clock in shown
-    )
     note = "offset against the first rank's clock: a median; the error is what causality proves at drifts up to 500 ppm"
     if waits.clocks.shared_clock_ok is not None:
         agrees = "agree" if waits.clocks.shared_clock_ok else "do not agree"
         note += f"; ranks said to share a clock {agrees} with it"
-    return Sheet("clocks", "Clocks", columns, rows, note)
+    return sheet_of("clocks", "Clocks", shown, columns, note)
 
 
 def _rates(frame: pl.DataFrame) -> Sheet:

@@ -51,11 +51,7 @@ def step_budget_parts(trace: Trace) -> tuple[StepBudget, ...]:
 def _budget(trace: Trace, device: tuple[int, int], counts: dict[tuple[object, ...], int]) -> StepBudget:
     """Each part is measured by itself; that they sum to the period is a law, not an arrangement."""
     budget = device_timeline(trace)[device]
-    busy = {
-        "compute": budget.compute,
-        "communication": budget.exposed_communication,
-        "copy": budget.exposed_copy,
-    }
+    busy = {"compute": budget.compute, "communication": budget.exposed_communication, "copy": budget.exposed_copy}
     parts = [StepPart(kind, per_step_ns(trace, device, intervals)) for kind, intervals in busy.items()]
     kept = tuple(part for part in (*parts, *_idle(trace, device)) if part.time_ns > 0)
     return StepBudget(*device, steps=counts.get(device, 0), period_ns=period_ns(trace, device), parts=kept)
@@ -71,8 +67,7 @@ def _idle(trace: Trace, device: tuple[int, int]) -> list[StepPart]:
 
 
 def _of(stretches: pl.DataFrame, device: tuple[int, int]) -> Intervals:
-    found = intervals_of(stretches)
-    return found.get(device, Intervals.none())
+    return intervals_of(stretches).get(device, Intervals.none())
 
 
 SHOWN_RANKS = 8
@@ -80,9 +75,9 @@ SHOWN_RANKS = 8
 
 def step_series(trace: Trace) -> tuple[StepSeries, ...]:
     """The ranks with the slowest median, in order of rank; a rank with several GPUs is shown by its first one."""
-    found = steps(trace)
-    slowest = sorted(found.by_rank, key=lambda rank: (-(found.by_rank[rank].p50_ns or 0.0), rank))[:SHOWN_RANKS]
-    timed = {rank: found.windows.filter(pl.col("rank") == rank) for rank in sorted(slowest)}
+    measured = steps(trace)
+    slowest = sorted(measured.by_rank, key=lambda rank: (-(measured.by_rank[rank].p50_ns or 0.0), rank))[:SHOWN_RANKS]
+    timed = {rank: measured.windows.filter(pl.col("rank") == rank) for rank in sorted(slowest)}
     return tuple(_series(trace, rank, rows) for rank, rows in timed.items() if rows.height)
 
 
@@ -103,12 +98,12 @@ def _series(trace: Trace, rank: int, rows: pl.DataFrame) -> StepSeries:
 
 def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tuple[int, str], ...]:
     """The long steps themselves: a spike names the step in which its cause struck, which may be the one after."""
-    found: dict[int, str] = {}
+    causes: dict[int, str] = {}
     for spike in spikes(trace).found:
         if spike.device == device:
             alike = rows.filter(pl.col("period_ns") == spike.period_ns)["step"].to_list()
-            found[min(alike, key=lambda step: (abs(step - spike.step), step))] = spike.kind.value
-    return tuple(sorted(found.items()))
+            causes[min(alike, key=lambda step: (abs(step - spike.step), step))] = spike.kind.value
+    return tuple(sorted(causes.items()))
 
 
 SHOWN_WINDOWS = 8
@@ -124,9 +119,9 @@ def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
         if card.code in seen or len(windows) == SHOWN_WINDOWS:
             continue
         seen.add(card.code)
-        found = window_of(trace, finding)
-        if found is not None:
-            windows[position] = found
+        window = window_of(trace, finding)
+        if window is not None:
+            windows[position] = window
     times, operator_rows = kernel_times(trace), _operators(trace)
     costliest = sorted(times, key=lambda kernel: (-kernel.total_ns, kernel.rank, kernel.device, kernel.name))
     return Report(
@@ -170,10 +165,10 @@ def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
 
 def _work(name: str) -> str:
     """Family and arithmetic type, as far as the name tells: `gemm bf16`."""
-    known = decode(name)
-    if known.family is KernelFamily.OTHER:
-        return known.math or ""
-    return " ".join([known.family.value.replace("_", " "), *([known.math] if known.math else [])])
+    decoded = decode(name)
+    if decoded.family is KernelFamily.OTHER:
+        return decoded.math or ""
+    return " ".join([decoded.family.value.replace("_", " "), *([decoded.math] if decoded.math else [])])
 
 
 def _operators(trace: Trace) -> pl.DataFrame:

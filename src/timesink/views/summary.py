@@ -8,14 +8,14 @@ from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.copies import copies
-from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.measures.timeline.launches import launches
-from timesink.measures.timeline.quality import quality
+from timesink.measures.timeline.device_timeline import DeviceTimeline, device_timeline
+from timesink.measures.timeline.launches import DeviceLaunches, launches
+from timesink.measures.timeline.quality import Quality, quality
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped
 from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.views.page import DEVICE, RANK, Column, Page, Sheet, first_rows, rows_of
+from timesink.views.page import DEVICE, RANK, Column, Columns, Page, Sheet, first_rows, rows_of, sheet_of
 
 COUNT = Column("count", "count", unit="1")
 
@@ -29,37 +29,23 @@ def summary_page(trace: Trace, top: int) -> Page:
 
 
 def _budget(trace: Trace) -> Sheet:
-    columns = (
-        RANK,
-        DEVICE,
-        Column("span_ns", "span", unit="ns"),
-        Column("busy_ratio", "busy", unit="ratio"),
-        Column("compute_ns", "compute", unit="ns"),
-        Column("exposed_comm_ns", "exposed comm.", unit="ns"),
-        Column("exposed_copy_ns", "exposed copy", unit="ns"),
-        Column("idle_ns", "idle time", unit="ns"),
-        Column("idle_ratio", "idle", unit="ratio"),
-    )
-    rows = tuple(
-        (
-            part.rank,
-            part.device,
-            part.span_ns,
-            part.busy_ratio,
-            part.compute_ns,
-            part.exposed_communication_ns,
-            part.exposed_copy_ns,
-            part.idle_ns,
-            part.idle_ratio,
-        )
-        for part in device_timeline(trace)
+    columns: Columns[DeviceTimeline] = (
+        (RANK, lambda line: line.rank),
+        (DEVICE, lambda line: line.device),
+        (Column("span_ns", "span", unit="ns"), lambda line: line.span_ns),
+        (Column("busy_ratio", "busy", unit="ratio"), lambda line: line.busy_ratio),
+        (Column("compute_ns", "compute", unit="ns"), lambda line: line.compute_ns),
+        (Column("exposed_comm_ns", "exposed comm.", unit="ns"), lambda line: line.exposed_communication_ns),
+        (Column("exposed_copy_ns", "exposed copy", unit="ns"), lambda line: line.exposed_copy_ns),
+        (Column("idle_ns", "idle time", unit="ns"), lambda line: line.idle_ns),
+        (Column("idle_ratio", "idle", unit="ratio"), lambda line: line.idle_ratio),
     )
     note = "compute hides communication, both hide copies; compute + exposed communication + exposed copy + idle = span"
-    return Sheet("budget", "Time budget", columns, rows, note)
+    return sheet_of("budget", "Time budget", device_timeline(trace), columns, note)
 
 
 def _steps(trace: Trace) -> Sheet:
-    found = steps(trace)
+    measured = steps(trace)
     columns = (
         RANK,
         Column("count", "steps", unit="1"),
@@ -67,10 +53,10 @@ def _steps(trace: Trace) -> Sheet:
     )
     rows = tuple(
         (rank, times.count, times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns)
-        for rank, times in sorted(found.by_rank.items())
+        for rank, times in sorted(measured.by_rank.items())
     )
-    dropped = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(found.dropped.items()))
-    origin = f"marked by {found.marker_name}" if found.marker_name else "no marker"
+    dropped = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in sorted(measured.dropped.items()))
+    origin = f"marked by {measured.marker_name}" if measured.marker_name else "no marker"
     return Sheet("steps", "Steps", columns, rows, f"{origin}; left out: {dropped or 'none'}")
 
 
@@ -99,9 +85,9 @@ def _operators(trace: Trace) -> Sheet:
         Column("self_host_ns", "self host", unit="ns"),
         Column("name", "operator", is_name=True),
     )
-    found = attribution(trace)
-    frame = found.operators.sort(["self_device_ns", "name"], descending=[True, False])
-    note = f"{found.unattributed_count} GPU operations belong to no operator"
+    attributed = attribution(trace)
+    frame = attributed.operators.sort(["self_device_ns", "name"], descending=[True, False])
+    note = f"{attributed.unattributed_count} GPU operations belong to no operator"
     return Sheet("operators", "Operators by GPU time", columns, rows_of(frame, columns), note)
 
 
@@ -144,57 +130,40 @@ def _waits(trace: Trace) -> Sheet:
 
 
 def _launches(trace: Trace) -> Sheet:
-    columns = (
-        RANK,
-        DEVICE,
-        Column("launch_count", "launches", unit="1"),
-        Column("launches_per_step", "per step", unit="1"),
-        Column("run_ahead_p50_ns", "run-ahead p50", unit="ns"),
-        Column("latency_p50_ns", "latency p50", unit="ns"),
-        Column("interval_p50_ns", "interval p50", unit="ns"),
-        Column("empty_queue_ratio", "onto empty queue", unit="ratio"),
-        Column("host_late_ratio", "GPU waits for host", unit="ratio"),
-    )
-    rows = tuple(
+    columns: Columns[DeviceLaunches] = (
+        (RANK, lambda device: device.rank),
+        (DEVICE, lambda device: device.device),
+        (Column("launch_count", "launches", unit="1"), lambda device: device.launch_count),
+        (Column("launches_per_step", "per step", unit="1"), lambda device: device.launches_per_step),
+        (Column("run_ahead_p50_ns", "run-ahead p50", unit="ns"), lambda device: device.run_ahead_p50_ns),
+        (Column("latency_p50_ns", "latency p50", unit="ns"), lambda device: device.latency_p50_ns),
+        (Column("interval_p50_ns", "interval p50", unit="ns"), lambda device: device.interval_p50_ns),
         (
-            item.rank,
-            item.device,
-            item.launch_count,
-            item.launches_per_step,
-            *(item.run_ahead_p50_ns, item.latency_p50_ns, item.interval_p50_ns),
-            item.empty_queue_ratio if item.launch_count else None,
-            item.host_late_ratio,
-        )
-        for item in launches(trace).values()
+            Column("empty_queue_ratio", "onto empty queue", unit="ratio"),
+            lambda device: device.empty_queue_ratio if device.launch_count else None,
+        ),
+        (Column("host_late_ratio", "GPU waits for host", unit="ratio"), lambda device: device.host_late_ratio),
     )
     note = "run-ahead: from the launch call to the start of its work; GPU waits for host: gaps whose launch came late"
-    return Sheet("launches", "Launches", columns, rows, note)
+    return sheet_of("launches", "Launches", launches(trace).values(), columns, note)
 
 
 def _quality(trace: Trace) -> Sheet:
-    found = quality(trace)
-    columns = (
-        Column("device_op_count", "GPU operations", unit="1"),
-        Column("linked_ratio", "with launch", unit="ratio"),
-        Column("head_count", "begun before", unit="1"),
-        Column("dead_launch_count", "launches without work", unit="1"),
-        Column("graph_ratio", "in graphs", unit="ratio"),
-        Column("resolution_ns", "resolution", unit="ns"),
-        Column("overhead_ns", "profiler overhead", unit="ns"),
-        Column("lost_count", "lost", unit="1"),
-    )
-    row = (
-        found.device_op_count,
-        found.linked_ratio,
-        found.head_count,
-        found.dead_launch_count,
-        found.graph_ratio,
-        found.resolution_ns,
-        found.overhead_ns,
-        found.lost_count,
+    columns: Columns[Quality] = (
+        (Column("device_op_count", "GPU operations", unit="1"), lambda measured: measured.device_op_count),
+        (Column("linked_ratio", "with launch", unit="ratio"), lambda measured: measured.linked_ratio),
+        (Column("head_count", "begun before", unit="1"), lambda measured: measured.head_count),
+        (
+            Column("dead_launch_count", "launches without work", unit="1"),
+            lambda measured: measured.dead_launch_count,
+        ),
+        (Column("graph_ratio", "in graphs", unit="ratio"), lambda measured: measured.graph_ratio),
+        (Column("resolution_ns", "resolution", unit="ns"), lambda measured: measured.resolution_ns),
+        (Column("overhead_ns", "profiler overhead", unit="ns"), lambda measured: measured.overhead_ns),
+        (Column("lost_count", "lost", unit="1"), lambda measured: measured.lost_count),
     )
     note = "" if DEVICE_OPS in trace else "GPU work was not recorded"
-    return Sheet("quality", "Trace quality", columns, (row,), note)
+    return sheet_of("quality", "Trace quality", (quality(trace),), columns, note)
 
 
 _TABLES = (
@@ -220,3 +189,11 @@ def tables_page(trace: Trace) -> Page:
     tables = Sheet("tables", "Tables", _TABLES, rows, f"not recorded: {absent}" if absent else "")
     messages = tuple((note.kind.value, note.table or None, note.count or None, note.message) for note in trace.notes)
     return Page(trace.source, (tables, Sheet("import_notes", "What the reader has to say", _NOTES, messages)))
+
+
+def contents_page(trace: Trace) -> Page:
+    """The tables of a trace and what was lost on the way, in short."""
+    columns = (Column("table", "table", is_name=True), Column("rows", "rows", unit="1"), Column("doc", "holds"))
+    rows = tuple((table.name, trace[table].height, table.doc) for table in ALL if table in trace)
+    notes = tuple(f"{note.kind.value}: {note.message}" for note in trace.notes)
+    return Page(trace.source, (Sheet("tables", "Tables", columns, rows),), notes)

@@ -1,6 +1,6 @@
-"""The window of time in which a finding shows: its typical step, narrowed to where the finding is.
+"""The timeline of a finding: the typical step in which it shows, narrowed to where it is, and its lanes.
 
-The lanes of a timeline: what each host thread did, what each stream ran, why the device was idle.
+Lanes say what each host thread did, what each stream ran, and why the device was idle.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def _stream_lanes(trace: Trace, touching: pl.Expr) -> Iterator[Lane]:
     order = rows.group_by("context", "stream").len().sort("context", "stream", nulls_last=True)
     contexts = order["context"].n_unique()
     for context, stream, _ in order.head(SHOWN_STREAMS).iter_rows():
-        mine = rows.filter(pl.col("context").eq_missing(context) & (pl.col("stream") == stream))
-        text = mine.with_columns(op_class(mine)).select(
+        of_stream = rows.filter(pl.col("context").eq_missing(context) & (pl.col("stream") == stream))
+        text = of_stream.with_columns(op_class(of_stream)).select(
             "start_ns", "end_ns", pl.col("name", "op_class", "kind", "copy_kind").cast(pl.String), "bytes"
         )
-        label = f"GPU {mine['device'][0]} stream {stream}" + (f" of context {context}" if contexts > 1 else "")
+        label = f"GPU {of_stream['device'][0]} stream {stream}" + (f" of context {context}" if contexts > 1 else "")
         yield Lane(
             "stream",
             label,
@@ -175,5 +175,5 @@ def _narrowed(claimed: Intervals, start_ns: int, end_ns: int) -> tuple[int, int]
 
 def _step_number(trace: Trace, device: tuple[int, int], start_ns: int) -> int | None:
     here = (pl.col("rank") == device[0]) & (pl.col("device") == device[1]) & (pl.col("start_ns") == start_ns)
-    found = steps(trace).windows.filter(here)
-    return int(found["step"][0]) if found.height else None
+    step = steps(trace).windows.filter(here)
+    return int(step["step"][0]) if step.height else None

@@ -7,43 +7,36 @@ from pathlib import Path
 
 from timesink.verify.baseline import Baseline
 from timesink.verify.calibration import Calibration
-from timesink.verify.ledger import Entry, track_record
+from timesink.verify.ledger import Entry, Gain, track_record
 from timesink.verify.outcomes import RunRow
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import Column, Columns, Page, Sheet, sheet_of
 
 
 def ledger_page(entries: Sequence[Entry]) -> Page:
     """Every entry with its predicted and measured gain, and how good predictions are here."""
-    columns = (
-        Column("number", "no.", "1"),
-        Column("opened", "opened"),
-        Column("hypothesis", "hypothesis"),
-        Column("finding", "finding", is_name=True),
-        Column("predicted_ms", "predicted", "ms"),
-        Column("outcome", "outcome"),
-        Column("measured_ms", "measured", "ms"),
-        Column("error_ms", "error", "ms"),
-        Column("within", "as predicted"),
-    )
-    rows = tuple(
+    columns: Columns[Entry] = (
+        (Column("number", "no.", "1"), lambda entry: entry.number),
+        (Column("opened", "opened"), lambda entry: entry.opened[:10]),
+        (Column("hypothesis", "hypothesis"), lambda entry: entry.hypothesis),
+        (Column("finding", "finding", is_name=True), lambda entry: entry.finding),
         (
-            entry.number,
-            entry.opened[:10],
-            entry.hypothesis,
-            entry.finding,
-            entry.predicted.value_ms if entry.predicted else None,
-            str(entry.outcome) if entry.outcome else "open",
-            entry.measured.value_ms if entry.measured else None,
-            entry.error_ms,
-            entry.within,
-        )
-        for entry in entries
+            Column("predicted_ms", "predicted", "ms"),
+            lambda entry: _value_ms(entry.predicted),
+        ),
+        (Column("outcome", "outcome"), lambda entry: str(entry.outcome) if entry.outcome else "open"),
+        (Column("measured_ms", "measured", "ms"), lambda entry: _value_ms(entry.measured)),
+        (Column("error_ms", "error", "ms"), lambda entry: entry.error_ms),
+        (Column("within", "as predicted"), lambda entry: entry.within),
     )
     past = track_record(list(entries))
     note = f"{past.within} of {past.compared} measured gains lie in their predicted interval"
     if past.median_ratio is not None:
         note += f"; measured over predicted: {past.median_ratio:.2f} (median)"
-    return Page("Ledger", (Sheet("entries", "Entries", columns, rows, note if past.compared else ""),))
+    return Page("Ledger", (sheet_of("entries", "Entries", entries, columns, note if past.compared else ""),))
+
+
+def _value_ms(gain: Gain | None) -> float | None:
+    return None if gain is None else gain.value_ms
 
 
 def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow], notes: Sequence[str]) -> Page:
@@ -67,23 +60,12 @@ def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow
 
 def baselines_page(suite: str, baselines: Sequence[tuple[Path, Baseline]]) -> Page:
     """The stored baselines of a suite, each with its file."""
-    columns = (
-        Column("file", "file", is_name=True),
-        Column("gpu", "GPU"),
-        Column("runs", "runs", "1"),
-        Column("newest", "newest run"),
-        Column("counters", "counters", "1"),
-        Column("reason", "last reason"),
+    columns: Columns[tuple[Path, Baseline]] = (
+        (Column("file", "file", is_name=True), lambda entry: str(entry[0])),
+        (Column("gpu", "GPU"), lambda entry: entry[1].environment.get("gpu", "")),
+        (Column("runs", "runs", "1"), lambda entry: len(entry[1].runs)),
+        (Column("newest", "newest run"), lambda entry: str(entry[1].last_run or "")),
+        (Column("counters", "counters", "1"), lambda entry: len(entry[1].counters)),
+        (Column("reason", "last reason"), lambda entry: entry[1].updates[-1][1] if entry[1].updates else ""),
     )
-    rows = tuple(
-        (
-            str(path),
-            baseline.environment.get("gpu", ""),
-            len(baseline.runs),
-            str(baseline.last_run or ""),
-            len(baseline.counters),
-            baseline.updates[-1][1] if baseline.updates else "",
-        )
-        for path, baseline in baselines
-    )
-    return Page(f"Baselines of suite {suite}", (Sheet("baselines", "Baselines", columns, rows),))
+    return Page(f"Baselines of suite {suite}", (sheet_of("baselines", "Baselines", baselines, columns),))

@@ -8,7 +8,7 @@ from timesink.errors import UsageError
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import RANK, Column, Page, Sheet
+from timesink.views.page import RANK, Column, Columns, Page, Sheet, sheet_of
 from timesink.whatif.changes import GRAMMAR, Change, Together
 from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Price, Pricer
@@ -32,25 +32,25 @@ def grammar_page() -> Page:
 def what_if_page(trace: Trace, changes: Sequence[Change], unprofiled_step_ms: float | None, explain_cost: bool) -> Page:
     """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
     if unprofiled_step_ms is None:
-        found = pricers(trace)
+        by_rank = pricers(trace)
     else:
-        found = calibrated_pricers(trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS))
-    if not found:
+        by_rank = calibrated_pricers(trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS))
+    if not by_rank:
         raise UsageError(
             f"no complete step was found in {trace.source}, and a price is per step",
             remedy="mark steps with prof.step() or an NVTX range, and record at least three",
         )
-    whole = changes[0] if len(changes) == 1 else Together(tuple(changes))
-    priced = [*changes, whole] if len(changes) > 1 else list(changes)
-    sheets = [_prices(found, priced), _paths(found, whole, "next", "What limits the step then", _NEXT_ROWS)]
+    together = changes[0] if len(changes) == 1 else Together(tuple(changes))
+    priced = [*changes, together] if len(changes) > 1 else list(changes)
+    sheets = [_prices(by_rank, priced), _paths(by_rank, together, "next", "What limits the step then", _NEXT_ROWS)]
     if explain_cost:
-        sheets.append(_paths(found, None, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
-        sheets.append(_paths(found, whole, "path_after", "The path after the change", _PATH_ROWS))
-        sheets.append(_trust(found))
+        sheets.append(_paths(by_rank, None, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
+        sheets.append(_paths(by_rank, together, "path_after", "The path after the change", _PATH_ROWS))
+        sheets.append(_trust(by_rank))
     return Page(f"What if, in {trace.source}", tuple(sheets))
 
 
-def _prices(found: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
+def _prices(by_rank: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
     columns = (
         RANK,
         Column("change", "change", is_name=True),
@@ -62,7 +62,7 @@ def _prices(found: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
         Column("remark", "remark"),
     )
     rows = []
-    for rank, pricer in sorted(found.items()):
+    for rank, pricer in sorted(by_rank.items()):
         for change in changes:
             price = pricer.price(change)
             figures = (price.new_step_ns, price.gain_ns, price.low_ns, price.high_ns)
@@ -80,32 +80,27 @@ def _remark(price: Price) -> str:
     return f"bounded: {price.bounded}" if price.bounded else ""
 
 
-def _paths(found: Mapping[int, Pricer], change: Change | None, key: str, title: str, count: int) -> Sheet:
+def _paths(by_rank: Mapping[int, Pricer], change: Change | None, key: str, title: str, count: int) -> Sheet:
     rows = []
-    for rank, pricer in sorted(found.items()):
+    for rank, pricer in sorted(by_rank.items()):
         shares: tuple[PathShare, ...] = pricer.path() if change is None else pricer.next_path(change)
         rows += [(rank, share.ns, share.kind, share.name or None) for share in shares[:count]]
     return Sheet(key, title, _PATH, tuple(rows), "critical path: shares of the chain of events that sets the pace")
 
 
-def _trust(found: Mapping[int, Pricer]) -> Sheet:
-    columns = (
-        RANK,
-        Column("steps", "steps replayed", unit="1"),
-        Column("residual_ratio", "unexplained", unit="ratio"),
-        Column("kappa", "host time left by calibration", unit="1"),
-        Column("inferred", "waits inferred", unit="1"),
-        Column("dropped", "edges dropped", unit="1"),
+def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
+    columns: Columns[tuple[int, Pricer]] = (
+        (RANK, lambda item: item[0]),
+        (Column("steps", "steps replayed", unit="1"), lambda item: len(item[1].anchors.windows)),
+        (Column("residual_ratio", "unexplained", unit="ratio"), lambda item: item[1].residual_ratio),
+        (Column("kappa", "host time left by calibration", unit="1"), lambda item: round(item[1].graph.kappa, 3)),
+        (Column("inferred", "waits inferred", unit="1"), lambda item: _inferred_waits(item[1])),
+        (Column("dropped", "edges dropped", unit="1"), lambda item: item[1].graph.network.dropped),
     )
-    rows = tuple(
-        (
-            rank,
-            len(pricer.anchors.windows),
-            pricer.residual_ratio,
-            round(pricer.graph.kappa, 3),
-            int(pricer.graph.program.releases.inferred.sum() + pricer.graph.program.events.inferred.sum()),
-            pricer.graph.network.dropped,
-        )
-        for rank, pricer in sorted(found.items())
-    )
-    return Sheet("trust", "What the replay rests on", columns, rows, "above 5 % unexplained, nothing is priced")
+    note = "above 5 % unexplained, nothing is priced"
+    return sheet_of("trust", "What the replay rests on", sorted(by_rank.items()), columns, note)
+
+
+def _inferred_waits(pricer: Pricer) -> int:
+    program = pricer.graph.program
+    return int(program.releases.inferred.sum() + program.events.inferred.sum())

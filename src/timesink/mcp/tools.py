@@ -1,15 +1,22 @@
-"""The answers about one capture: what it holds, what limits it, why, and where."""
+"""What the tools of the server answer, as plain documents that fit into a reply.
+
+First the answers about one capture: what it holds, what limits it, why, and where. Then those that lead on: a query, a
+comparison, the exact commands to capture and to verify, a file for people.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from timesink.diagnosis.verdicts import Card, Finding, Undecided
 from timesink.errors import UsageError
-from timesink.mcp.answers import MARK, Capture, evidence, fitted, named, quantity, rounded, sentence
+from timesink.export.sql import Allowance, ask
+from timesink.mcp.answers import MARK, Captures, OpenCapture, evidence, fitted, named, quantity, rounded, sentence
 from timesink.model.tables import DEVICE_OPS
 from timesink.render.html.sections import section
+from timesink.untrusted.whole_file import whole_file, write_whole
 from timesink.views.figures import KernelTime, TimelineWindow
 from timesink.views.report import kernel_times, step_budget_parts
 from timesink.views.timeline import window_of
@@ -24,7 +31,7 @@ PAGE = 15
 WINDOW_ITEMS = 24
 
 
-def opened(capture: Capture) -> dict[str, Any]:
+def open_document(capture: OpenCapture) -> dict[str, Any]:
     """What was opened, with the verdict, so that the next call can be the right one."""
     diagnosis, trace = capture.diagnosis, capture.trace
     return fitted(
@@ -43,7 +50,7 @@ def opened(capture: Capture) -> dict[str, Any]:
     )
 
 
-def summarised(capture: Capture) -> dict[str, Any]:
+def summary_document(capture: OpenCapture) -> dict[str, Any]:
     """Where the mean step of each device goes."""
     return fitted(
         {
@@ -66,7 +73,7 @@ def summarised(capture: Capture) -> dict[str, Any]:
     )
 
 
-def diagnosed(capture: Capture, limit: int, cursor: int) -> dict[str, Any]:
+def diagnosis_document(capture: OpenCapture, limit: int, cursor: int) -> dict[str, Any]:
     """Findings, costliest first, and what could not be decided."""
     diagnosis = capture.diagnosis
     shown = diagnosis.findings[cursor : cursor + limit]
@@ -76,7 +83,7 @@ def diagnosed(capture: Capture, limit: int, cursor: int) -> dict[str, Any]:
         "handle": capture.handle,
         "verdict": {"bottleneck": diagnosis.bottleneck.value, f"statement{MARK}": sentence(diagnosis.statement)},
         "steps": _steps(capture),
-        "findings": [_brief(capture, cursor + at, card, found) for at, (card, found) in enumerate(shown, start=1)],
+        "findings": [_brief(number, *entry) for number, entry in enumerate(shown, start=cursor + 1)],
         "not_measured": _to_decide(undecided),
         "next": "explain_finding(handle, number)" if shown else "summary(handle)",
     }
@@ -85,15 +92,15 @@ def diagnosed(capture: Capture, limit: int, cursor: int) -> dict[str, Any]:
     return fitted(document, "findings", cursor)
 
 
-def explained(capture: Capture, number: int) -> dict[str, Any]:
+def finding_document(capture: OpenCapture, number: int) -> dict[str, Any]:
     """One finding in full: evidence with origins, what to do, how to check it, when it misleads."""
-    card, found = _finding(capture, number)
+    card, finding = _finding(capture, number)
     return fitted(
         {
-            **_brief(capture, number, card, found),
-            "evidence": [evidence(fact) for fact in found.evidence],
-            "advice" + MARK: sentence(found.advice),
-            "check" + MARK: sentence(found.verify),
+            **_brief(number, card, finding),
+            "evidence": [evidence(fact) for fact in finding.evidence],
+            "advice" + MARK: sentence(finding.advice),
+            "check" + MARK: sentence(finding.verify),
             "what_to_do": _page(card, "What to do"),
             "how_it_is_measured": _page(card, "How it is measured"),
             "when_it_misleads": _page(card, "When it misleads"),
@@ -104,7 +111,7 @@ def explained(capture: Capture, number: int) -> dict[str, Any]:
     )
 
 
-def kernel_rows(capture: Capture, sort: str, contains: str, cursor: int) -> dict[str, Any]:
+def kernel_rows(capture: OpenCapture, sort: str, contains: str, cursor: int) -> dict[str, Any]:
     """Kernels by cost."""
     cost = SORTS.get(sort)
     if cost is None:
@@ -140,16 +147,16 @@ def kernel_rows(capture: Capture, sort: str, contains: str, cursor: int) -> dict
     return fitted(document, "kernels", cursor)
 
 
-def window_around(capture: Capture, number: int) -> dict[str, Any]:
+def window_around(capture: OpenCapture, number: int) -> dict[str, Any]:
     """What happened around a finding: the longest events of each lane."""
-    _, found = _finding(capture, number)
-    window = window_of(capture.trace, found)
+    _, finding = _finding(capture, number)
+    window = window_of(capture.trace, finding)
     if window is None:
         raise UsageError(f"finding {number} has no place in time", remedy="explain_finding shows its evidence")
     return window_document(capture, window)
 
 
-def window_document(capture: Capture, window: TimelineWindow) -> dict[str, Any]:
+def window_document(capture: OpenCapture, window: TimelineWindow) -> dict[str, Any]:
     """A window's lanes, each with its longest events; times count from the window's start."""
     each = max(WINDOW_ITEMS // max(len(window.lanes), 1), 2)
     return fitted(
@@ -181,23 +188,23 @@ def window_document(capture: Capture, window: TimelineWindow) -> dict[str, Any]:
     )
 
 
-def _finding(capture: Capture, number: int) -> tuple[Card, Finding]:
-    known = capture.diagnosis.findings
-    if not 1 <= number <= len(known):
-        raise UsageError(f"there is no finding {number}", remedy=f"diagnose(handle) lists {len(known)}")
-    return known[number - 1]
+def _finding(capture: OpenCapture, number: int) -> tuple[Card, Finding]:
+    findings = capture.diagnosis.findings
+    if not 1 <= number <= len(findings):
+        raise UsageError(f"there is no finding {number}", remedy=f"diagnose(handle) lists {len(findings)}")
+    return findings[number - 1]
 
 
-def _brief(capture: Capture, number: int, card: Card, found: Finding) -> dict[str, Any]:
+def _brief(number: int, card: Card, finding: Finding) -> dict[str, Any]:
     return {
         "finding": number,
         "rule": card.code,
         "name": card.name,
-        "bottleneck": found.bottleneck.value,
-        "message" + MARK: sentence(found.message),
-        f"gain_per_{found.period}": quantity(found.recoverable) or "not priced",
+        "bottleneck": finding.bottleneck.value,
+        "message" + MARK: sentence(finding.message),
+        f"gain_per_{finding.period}": quantity(finding.recoverable) or "not priced",
         "where" + MARK: {
-            key: named(value) if isinstance(value, str) else value for key, value in found.where.known().items()
+            key: named(value) if isinstance(value, str) else value for key, value in finding.where.known().items()
         },
     }
 
@@ -215,7 +222,7 @@ def _to_decide(undecided: list[Any]) -> list[dict[str, Any]]:
     return [{"rules": codes, "to_decide": sentence(how)} for how, codes in list(together.items())[:5]]
 
 
-def _steps(capture: Capture) -> dict[str, Any]:
+def _steps(capture: OpenCapture) -> dict[str, Any]:
     steps = capture.diagnosis.steps
     times = {f"{name}_ms": rounded(getattr(steps, f"{name}_ms")) for name in ("p50", "p90", "p99")}
     known = {key: value for key, value in times.items() if value is not None}
@@ -228,3 +235,118 @@ def _source(source: Any) -> dict[str, Any]:
         "path" + MARK: named(str(source.get("path"))),
         **{key: source.get(key) for key in wanted if source.get(key)},
     }
+
+
+QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
+KINDS = ("html", "perfetto")
+
+
+def query_rows(capture: OpenCapture, sql: str) -> dict[str, Any]:
+    """The rows of one SELECT."""
+    answer = ask(capture.trace, sql, QUERY)
+    rows = [[named(value) if isinstance(value, str) else value for value in row] for row in answer.rows]
+    document: dict[str, Any] = {
+        "handle": capture.handle,
+        "columns": [named(column) for column in answer.columns],
+        "rows" + MARK: rows,
+    }
+    if answer.truncated:
+        document["truncated"] = True
+    shown = fitted(document, "rows" + MARK)
+    shown.pop("next_cursor", None)
+    return shown if "truncated" not in shown else {**shown, "next": "narrow the query, or add LIMIT and OFFSET"}
+
+
+def compare_captures_of(before: OpenCapture, after: OpenCapture) -> dict[str, Any]:
+    """What moved between two captures. It speaks of no speed-up: one run per side is no basis for a verdict."""
+    from timesink.verify.compare import compare_captures
+
+    result = compare_captures((before.trace, after.trace), (before.diagnosis, after.diagnosis))
+    first = result.rows[0]
+    moved = sorted(result.contributions, key=lambda part: (-abs(part.delta_ns), part.name))[:12]
+    return fitted(
+        {
+            "before": before.handle,
+            "after": after.handle,
+            "outcome": str(first.verdict.outcome),
+            "reason": None if first.verdict.reason is None else str(first.verdict.reason),
+            "explanation" + MARK: sentence(first.verdict.explanation),
+            "mean_step_s": {"before": first.before, "after": first.after, "runs_per_side": 1},
+            "parts_sum_to_change_ns": sum(part.delta_ns for part in result.contributions),
+            "findings": [
+                {"rule": one.code, "fate": str(one.fate), "before_ms": one.before_ms, "after_ms": one.after_ms}
+                for one in result.findings[:12]
+            ],
+            "contributions": [{"part" + MARK: named(part.name), "delta_ns": part.delta_ns} for part in moved],
+            "to_decide": "verify_plan(before, after): runs both sides in turns",
+        },
+        "contributions",
+    )
+
+
+def capture_command(question: str, program: str) -> dict[str, Any]:
+    """Which profiler answers a question, why, what it costs, and the exact command. Nothing is run."""
+    from timesink.capture.choice import COSTS, choose, command_of
+
+    chosen = choose(question)
+    return {
+        "argv": command_of(chosen.answer, _words(program)),
+        "profiler": chosen.answer.tool,
+        "why": chosen.answer.why,
+        "not_others": chosen.answer.not_others,
+        "cost": COSTS[chosen.answer.tool],
+        "matched_words": list(chosen.matched) or "none: this is the capture to begin with",
+        "then": "open_capture(path of the result)",
+        "ran": False,
+    }
+
+
+def verify_command(before: str, after: str) -> dict[str, Any]:
+    """The command that decides whether a change helped. Nothing is run."""
+    for side in (before, after):
+        _words(side)
+    return {
+        "argv": ["timesink", "verify", "--before", before, "--after", after, "--format", "json"],
+        "how": "both sides in fresh processes, in turns, without a profiler; looks after 6, 12 and 18 pairs",
+        "step_times": "the program calls timesink.step() after each step, or give --step-pattern; see the how-to",
+        "exit_codes": {
+            "0": "faster or no difference",
+            "1": "slower",
+            "3": "inconclusive, with --strict",
+            "4": "invalid",
+        },
+        "say": "claim a speed-up only where the outcome is faster; inconclusive and invalid are no evidence either way",
+        "ran": False,
+    }
+
+
+def export_file(captures: Captures, capture: OpenCapture, kind: str, path: str) -> dict[str, Any]:
+    """Write a report or a Perfetto trace to a new file under a root."""
+    if kind not in KINDS:
+        raise UsageError(f"nothing is exported as {kind!r}", remedy=f"choose one of: {', '.join(KINDS)}")
+    target = captures.allowed(path)
+    if target.exists():
+        raise UsageError(f"{path!r} exists", remedy="choose a new file: this server replaces none")
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no folder for {path!r}", remedy="choose one that exists")
+    if kind == "html":
+        from timesink.render.html import render
+        from timesink.views.report import report_of
+
+        write_whole(target, render(report_of(capture.trace, capture.diagnosis)))
+    else:
+        from timesink.export.perfetto import write_perfetto
+
+        with whole_file(target) as part, part.open("wb") as file:
+            write_perfetto(capture.trace, capture.diagnosis, file)
+    return {"handle": capture.handle, "kind": kind, "path": str(target), "bytes": target.stat().st_size}
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"this is no command: {error}", remedy="close every quote") from error
+    if not words:
+        raise UsageError("the command is empty", remedy="give it as you would type it")
+    return words

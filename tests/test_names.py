@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "timesink"
 
-SHARED = {"Capture", "Column", "Decoded", "Report", "Run", "Session", "Survey"}
+SHARED = {"Decoded", "Run", "Session", "Survey"}
 """Names that still have two meanings. The list may only shrink."""
 
 

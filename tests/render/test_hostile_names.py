@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from tests.render.diagnoses import diagnosis
 
 from timesink.render import Format, formats_of, render
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import Field, Page, Sheet
 
 HOSTILE = (
     "\x1b]52;c;cm0gLXJm\x07 \x1b[2J\x9b31m\x1b]8;;http://evil/\x07link",
@@ -35,7 +35,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def page(name: str) -> Page:
-    columns = (Column("name", name, is_name=True), Column("text", "text"), Column("ns", "time", unit="ns"))
+    columns = (Field("name", name, is_name=True), Field("text", "text"), Field("ns", "time", unit="ns"))
     return Page(name, (Sheet("rows", name, columns, ((name, name, 1),), name),), (name,))
 
 

@@ -19,7 +19,7 @@ from timesink.render import Format, render
 from timesink.render.html.sections import kernel_sheet, prose, section
 from timesink.render.values import recoverable_text
 from timesink.views.figures import KernelTime, Report
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import Field, Page, Sheet
 
 UPLOT = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"  # dist/uPlot.iife.min.js of uplot@1.6.32
 LISTINGS = ("diagnose", "summary", "idle", "tables")
@@ -107,8 +107,8 @@ def test_a_gain_is_per_window_where_there_are_no_steps() -> None:
 
 
 def test_bars_are_as_long_as_their_figures_and_changes_have_signs() -> None:
-    column = Column("change_ns", "change", unit="ns", has_bar=True, is_change=True)
-    sheet = Sheet("rows", "rows", (Column("part", "part"), column), (("a", -2_000), ("b", 1_000), ("c", None)))
+    column = Field("change_ns", "change", unit="ns", has_bar=True, is_change=True)
+    sheet = Sheet("rows", "rows", (Field("part", "part"), column), (("a", -2_000), ("b", 1_000), ("c", None)))
     tree = lxml.html.document_fromstring(render(Page("t", (sheet,)), Format.HTML))
     bars = [(rect.get("class"), float(rect.get("x")), float(rect.get("width"))) for rect in tree.xpath("//td//rect")]
     assert bars == [("less", 0, 50), ("more", 50, 25)]

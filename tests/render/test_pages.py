@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 from timesink.render import Format, render
-from timesink.views.page import Cell, Column, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet
 
 COLUMNS = (
-    Column("total_ns", "total", unit="ns"),
-    Column("share", "share", unit="ratio"),
-    Column("count", "count", unit="1"),
-    Column("ok", "ok"),
-    Column("kernel", "kernel", is_name=True),
+    Field("total_ns", "total", unit="ns"),
+    Field("share", "share", unit="ratio"),
+    Field("count", "count", unit="1"),
+    Field("ok", "ok"),
+    Field("kernel", "kernel", is_name=True),
 )
 LONG = "void at::native::vectorized_elementwise_kernel<4, " * 4
 ROWS: tuple[tuple[Cell, ...], ...] = ((12_345_678, 0.25, 1234567, True, LONG), (5, None, 0, False, None))

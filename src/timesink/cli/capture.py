@@ -321,7 +321,7 @@ def show_check(settings: CaptureSettings, argv: Sequence[str], tool: Tool | None
 
 def show_capture(done: Capture) -> None:
     """Files, step times with and without the profiler, what is missing, and what to do with it."""
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     files = tuple(
         (
@@ -331,14 +331,14 @@ def show_capture(done: Capture) -> None:
         )
         for entry in done.manifest["files"]
     )
-    columns = (Column("file", "file", is_name=True), Column("size", "size", "bytes"), Column("holds", "holds"))
+    columns = (Field("file", "file", is_name=True), Field("size", "size", "bytes"), Field("holds", "holds"))
     sheets = [Sheet("files", "Files", columns, files)]
     if done.unprofiled_step_ms is not None or done.profiled_step_ms is not None:
         ratio = None if done.overhead_ratio is None else done.overhead_ratio
         times = (
-            Column("unprofiled_step_ms", "without profiler", "ms"),
-            Column("profiled_step_ms", "recorded", "ms"),
-            Column("overhead_ratio", "longer by", "ratio"),
+            Field("unprofiled_step_ms", "without profiler", "ms"),
+            Field("profiled_step_ms", "recorded", "ms"),
+            Field("overhead_ratio", "longer by", "ratio"),
         )
         row = (done.unprofiled_step_ms, done.profiled_step_ms, ratio)
         sheets.append(Sheet("steps", "Step", times, (row,), "medians; of several ranks the slowest"))

@@ -37,7 +37,7 @@ def check(
     Exits with 2 where a name is wrong or absent. Of names in no table nothing is claimed.
     """
     from timesink.knowledge.metric_names import CHIPS, checked
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     if chip not in CHIPS:
         raise UsageError(f"no chip is called {chip!r}", remedy=f"choose one of: {', '.join(CHIPS)}")
@@ -48,11 +48,11 @@ def check(
         target.write("".join(_line(verdict, chip) for verdict in verdicts))
         return _code(verdicts)
     columns = (
-        Column("name", "name", is_name=True),
-        Column("standing", f"on {chip}"),
-        Column("why", "why"),
-        Column("known_on", "known on"),
-        Column("instead", "instead", is_name=True),
+        Field("name", "name", is_name=True),
+        Field("standing", f"on {chip}"),
+        Field("why", "why"),
+        Field("known_on", "known on"),
+        Field("instead", "instead", is_name=True),
     )
     rows = tuple(
         (verdict.name, verdict.standing.value, verdict.why, " ".join(verdict.known_on), verdict.instead)

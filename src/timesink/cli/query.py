@@ -69,11 +69,11 @@ def _chosen(sql: str | None, example: str | None) -> str:
 
 def _answer_page(trace: Trace, sql: str, rows: int, timeout: float) -> Page:
     from timesink.export.sql import Allowance, ask
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     answer = ask(trace, sql, Allowance(rows=rows, seconds=timeout))
     columns = tuple(
-        Column(name, name, unit=_unit(name, [row[at] for row in answer.rows])) for at, name in enumerate(answer.columns)
+        Field(name, name, unit=_unit(name, [row[at] for row in answer.rows])) for at, name in enumerate(answer.columns)
     )
     note = f"the first {rows} rows; --rows shows more" if answer.truncated else ""
     return Page(f"Query of {trace.source}", (Sheet("rows", "Rows", columns, answer.rows, note),))
@@ -91,13 +91,13 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 def _tables_page(trace: Trace) -> Page:
     from timesink.export.sql import holdings
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     columns = (
-        Column("table", "table", is_name=True),
-        Column("rows", "rows", unit="1"),
-        Column("columns", "columns"),
-        Column("doc", "holds"),
+        Field("table", "table", is_name=True),
+        Field("rows", "rows", unit="1"),
+        Field("columns", "columns"),
+        Field("doc", "holds"),
     )
     rows = tuple((held.name, held.frame.height, ", ".join(held.frame.columns), held.doc) for held in holdings(trace))
     return Page(f"Tables of {trace.source}", (Sheet("tables", "Tables", columns, rows),))
@@ -105,8 +105,8 @@ def _tables_page(trace: Trace) -> Page:
 
 def _examples_page() -> Page:
     from timesink.export.sql import EXAMPLES
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
-    columns = (Column("name", "name", is_name=True), Column("question", "question"), Column("sql", "query"))
+    columns = (Field("name", "name", is_name=True), Field("question", "question"), Field("sql", "query"))
     rows = tuple((one.name, one.question, one.sql) for one in EXAMPLES)
     return Page("Example queries", (Sheet("examples", "Examples", columns, rows),))

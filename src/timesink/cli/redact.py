@@ -35,11 +35,11 @@ def command(
     text or JSON reports. Names that look like none of these stay: look at what you share.
     """
     from timesink.capture.redaction import redact
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     with translated():
         done = redact(file, output, names or ())
     rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
-    sheet = Sheet("removed", "Removed", (Column("what", "what"),), rows)
+    sheet = Sheet("removed", "Removed", (Field("what", "what"),), rows)
     sink(form, None, no_color).show(Page(f"Redacted copy: {done.path}", (sheet,)))
     return 0

@@ -14,13 +14,13 @@ from timesink.render.formats import Format
 def command(*, writing: PageOutput) -> int:
     """List the rules and their limits."""
     from timesink.diagnosis.registry import all_rules
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     rules = all_rules()
     listed = Sheet(
         "rules",
         f"{len(rules)} rules",
-        (Column("code", "code", is_name=True), Column("name", "name", is_name=True), Column("summary", "finds")),
+        (Field("code", "code", is_name=True), Field("name", "name", is_name=True), Field("summary", "finds")),
         tuple((rule.card.code, rule.card.name, rule.card.summary) for rule in rules),
         "timesink explain CODE tells the rest",
     )
@@ -28,10 +28,10 @@ def command(*, writing: PageOutput) -> int:
         "limits",
         "Limits (--limit CODE.name=value)",
         (
-            Column("limit", "limit", is_name=True),
-            Column("default", "default", unit="1"),
-            Column("unit", "unit"),
-            Column("why", "why"),
+            Field("limit", "limit", is_name=True),
+            Field("default", "default", unit="1"),
+            Field("unit", "unit"),
+            Field("why", "why"),
         ),
         tuple(
             (f"{rule.card.code}.{name}", limit.default, limit.unit, limit.why)

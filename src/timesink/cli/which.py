@@ -54,7 +54,7 @@ def command(
 def answer_page(symptom: str, utilisation: float | None, kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
     from timesink.capture.choice import COSTS, choose, command_of
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     chosen = choose(symptom, utilisation, kernel)
     answer = chosen.answer
@@ -65,7 +65,7 @@ def answer_page(symptom: str, utilisation: float | None, kernel: str | None, pro
         ("cost", COSTS[answer.tool]),
         ("read first", answer.read_first),
     )
-    sheet = Sheet("answer", "Answer", (Column("what", ""), Column("text", "")), rows)
+    sheet = Sheet("answer", "Answer", (Field("what", ""), Field("text", "")), rows)
     title = shlex.join(command_of(answer, shlex.split(program)))  # on a line of its own, to be copied
     return Page(title, (sheet,), ("later: timesink which --from TRACE names the next capture",))
 
@@ -90,7 +90,7 @@ def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
 def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page:
     """The captures that would decide them: those that decide most first, ncu last, as it needs kernels to look at."""
     from timesink.capture.choice import tool_named
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     codes: dict[str, list[str]] = {}
     for rule in undecided:
@@ -103,7 +103,7 @@ def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page
         "ncu": f"timesink next TRACE, then: timesink capture ncu --set full --kernels NAME -- {program}",
     }
     rows = tuple((tool if tool in commands else "", commands.get(tool, tool), ", ".join(codes[tool])) for tool in order)
-    columns = (Column("tool", "tool"), Column("command", "command", is_name=True), Column("decides", "decides"))
+    columns = (Field("tool", "tool"), Field("command", "command", is_name=True), Field("decides", "decides"))
     title = "What the next captures would decide" if rows else "Nothing was left undecided"
     return Page(title, (Sheet("captures", "Captures", columns, rows),) if rows else ())
 

@@ -23,9 +23,9 @@ from timesink.render.parts import (
 )
 from timesink.render.values import cell_text, quantity_text, recoverable_text
 from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
-from timesink.views.page import Cell, Column, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet
 
-_EVIDENCE = (Column("fact", "fact"), Column("value", "value"), Column("limit", "limit"), Column("how", "measured"))
+_EVIDENCE = (Field("fact", "fact"), Field("value", "value"), Field("limit", "limit"), Field("how", "measured"))
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|~&$!])")
 # GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.
 _AUTOMATIC = re.compile(r"(@|#)(?=\w)|(:)(?=//)|(\bwww)(?=\.)", re.IGNORECASE)
@@ -62,7 +62,7 @@ def markdown_table(sheet: Sheet) -> list[str]:
     return [f"| {heads} |", f"|{rule}|", *(f"| {_cells(row, sheet.columns)} |" for row in sheet.rows)]
 
 
-def _cells(row: tuple[Cell, ...], columns: tuple[Column, ...]) -> str:
+def _cells(row: tuple[Cell, ...], columns: tuple[Field, ...]) -> str:
     pairs = zip(row, columns, strict=True)
     return " | ".join(
         code(cell, in_table=True) if column.is_name and isinstance(cell, str) else escaped(cell_text(cell, column))

@@ -19,7 +19,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.render.values import limit_value_text, quantity_text, recoverable_text
 from timesink.units import time_text
 from timesink.untrusted.scrub import shortened
-from timesink.views.page import Cell, Column, Sheet
+from timesink.views.page import Cell, Field, Sheet
 
 SHOWN_DEVICES = 16
 SHOWN_ROWS = 5
@@ -86,15 +86,15 @@ def steps_text(steps: StepFigures) -> str:
 def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
     """Time budgets: the span, and the share of it that each part takes."""
     columns = (
-        Column("rank", "rank", unit="1"),
-        Column("device", "GPU", unit="1"),
-        Column("name", "name", is_name=True),
-        Column("span_ns", "span", unit="ns"),
-        Column("compute_ratio", "compute", unit="ratio"),
-        Column("exposed_comm_ratio", "exposed comm.", unit="ratio"),
-        Column("exposed_copy_ratio", "exposed copies", unit="ratio"),
-        Column("idle_ratio", "idle", unit="ratio"),
-        Column("idle_ns", "idle time", unit="ns"),
+        Field("rank", "rank", unit="1"),
+        Field("device", "GPU", unit="1"),
+        Field("name", "name", is_name=True),
+        Field("span_ns", "span", unit="ns"),
+        Field("compute_ratio", "compute", unit="ratio"),
+        Field("exposed_comm_ratio", "exposed comm.", unit="ratio"),
+        Field("exposed_copy_ratio", "exposed copies", unit="ratio"),
+        Field("idle_ratio", "idle", unit="ratio"),
+        Field("idle_ns", "idle time", unit="ns"),
     )
     left = len(devices) - SHOWN_DEVICES
     note = f"{left} more GPUs are not shown; --rank chooses" if left > 0 else ""

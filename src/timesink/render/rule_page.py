@@ -12,13 +12,13 @@ from timesink.diagnosis.verdicts import Card
 from timesink.render.formats import Style
 from timesink.render.markdown import markdown_table
 from timesink.render.values import limit_value_text
-from timesink.views.page import Column, Sheet
+from timesink.views.page import Field, Sheet
 
 _LIMITS = (
-    Column("limit", "limit", is_name=True),
-    Column("default", "default"),
-    Column("why", "why"),
-    Column("source", "source"),
+    Field("limit", "limit", is_name=True),
+    Field("default", "default"),
+    Field("why", "why"),
+    Field("source", "source"),
 )
 
 

@@ -29,7 +29,7 @@ from timesink.render.parts import (
 )
 from timesink.render.values import cell_text, recoverable_text
 from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import Field, Page, Sheet
 
 INDENT = 4
 LABEL_WIDTH = 9
@@ -172,7 +172,7 @@ def _table(sheet: Sheet, width: int) -> Table:
     return table
 
 
-def _name_width(columns: tuple[Column, ...], widths: list[int], width: int) -> int:
+def _name_width(columns: tuple[Field, ...], widths: list[int], width: int) -> int:
     """What figures, sentences and the space between columns leave to each name."""
     names = sum(column.is_name for column in columns)
     others = [

@@ -8,7 +8,7 @@ from typing import assert_never
 from timesink.diagnosis.verdicts import Quantity
 from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, share_text, time_text
 from timesink.untrusted.scrub import scrub, scrub_sentence
-from timesink.views.page import Cell, Column
+from timesink.views.page import Cell, Field
 
 _NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _BYTES = {"bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
@@ -66,7 +66,7 @@ def recoverable_text(quantity: Quantity | None, period: str = "step") -> str:
     return f"{quantity_text(quantity)} per {period}"
 
 
-def cell_text(cell: Cell, column: Column) -> str:
+def cell_text(cell: Cell, column: Field) -> str:
     """A value scaled for people; `–` where it is not known."""
     match cell:
         case None:

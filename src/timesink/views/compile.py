@@ -5,14 +5,14 @@ from __future__ import annotations
 from timesink.measures.compile.summary import CompileSummary, FrameSummary, compile_counters, compile_summary
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
-from timesink.views.page import RANK, Column, Columns, Page, Sheet, first_rows, sheet_of
+from timesink.views.page import RANK, Field, Fields, Page, Sheet, first_rows, sheet_of
 
-FILE = Column("file", "file", is_name=True)
-LINE = Column("line", "line", unit="1")
-FUNCTION = Column("function", "function", is_name=True)
-REASON = Column("reason", "reason")
-COUNT = Column("count", "times", unit="1")
-TIME = Column("time_ns", "time", unit="ns")
+FILE = Field("file", "file", is_name=True)
+LINE = Field("line", "line", unit="1")
+FUNCTION = Field("function", "function", is_name=True)
+REASON = Field("reason", "reason")
+COUNT = Field("count", "times", unit="1")
+TIME = Field("time_ns", "time", unit="ns")
 
 
 def compile_page(trace: Trace, top: int) -> Page:
@@ -28,7 +28,7 @@ def compile_page(trace: Trace, top: int) -> Page:
 def _counts(trace: Trace) -> Sheet:
     rows = tuple(compile_counters(trace).known().items())
     note = "" if COMPILE_EVENTS in trace else "no log beside the trace: TORCH_TRACE=folder names every break and guard"
-    return Sheet("counts", "Counts", (Column("name", "count of"), Column("value", "value", unit="1")), rows, note)
+    return Sheet("counts", "Counts", (Field("name", "count of"), Field("value", "value", unit="1")), rows, note)
 
 
 def _breaks(log: CompileSummary, top: int) -> Sheet:
@@ -37,18 +37,18 @@ def _breaks(log: CompileSummary, top: int) -> Sheet:
 
 
 def _functions(log: CompileSummary, top: int) -> Sheet:
-    columns: Columns[FrameSummary] = (
+    columns: Fields[FrameSummary] = (
         (RANK, lambda frame: frame.rank),
         (FUNCTION, lambda frame: frame.function),
         (FILE, lambda frame: frame.file),
         (LINE, lambda frame: frame.line),
-        (Column("compilations", "compiled", unit="1"), lambda frame: frame.compilations),
+        (Field("compilations", "compiled", unit="1"), lambda frame: frame.compilations),
         (TIME, lambda frame: frame.compile_ns),
-        (Column("recompilations", "again", unit="1"), lambda frame: frame.recompilations),
-        (Column("late_recompilations", "late", unit="1"), lambda frame: frame.late_recompilations),
-        (Column("guard", "guard that failed most"), lambda frame: frame.guard),
-        (Column("guards", "guards", unit="1"), lambda frame: frame.guards),
-        (Column("eager", "runs eagerly"), lambda frame: frame.eager),
+        (Field("recompilations", "again", unit="1"), lambda frame: frame.recompilations),
+        (Field("late_recompilations", "late", unit="1"), lambda frame: frame.late_recompilations),
+        (Field("guard", "guard that failed most"), lambda frame: frame.guard),
+        (Field("guards", "guards", unit="1"), lambda frame: frame.guards),
+        (Field("eager", "runs eagerly"), lambda frame: frame.eager),
     )
     note = "late: after every function had been compiled once"
     return first_rows(sheet_of("functions", "Functions", log.frames, columns, note), top)
@@ -56,10 +56,10 @@ def _functions(log: CompileSummary, top: int) -> Sheet:
 
 def _caches(log: CompileSummary) -> Sheet:
     rows = tuple((name.removeprefix("cache_"), count) for name, count in log.caches.items())
-    return Sheet("caches", "Compiler caches", (Column("event", "event"), COUNT), rows)
+    return Sheet("caches", "Compiler caches", (Field("event", "event"), COUNT), rows)
 
 
 def _phases(log: CompileSummary, top: int) -> Sheet:
-    columns = (Column("phase", "phase", is_name=True), TIME, COUNT)
+    columns = (Field("phase", "phase", is_name=True), TIME, COUNT)
     rows = tuple(log.phases)
     return first_rows(Sheet("phases", "Phases of compilation", columns, rows, "phases lie inside each other"), top)

@@ -11,11 +11,11 @@ from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.trace import Trace
-from timesink.views.page import DEVICE, RANK, Column, Page, Sheet
+from timesink.views.page import DEVICE, RANK, Field, Page, Sheet
 
-CAUSE = Column("cause", "cause", is_name=True)
-IDLE = Column("idle_ns", "idle time", unit="ns")
-STRETCHES = Column("stretches", "stretches", unit="1")
+CAUSE = Field("cause", "cause", is_name=True)
+IDLE = Field("idle_ns", "idle time", unit="ns")
+STRETCHES = Field("stretches", "stretches", unit="1")
 _PLACE = ("call", "host_op", "range", "frame")
 
 
@@ -31,8 +31,8 @@ def _causes(trace: Trace, blame: IdleBlame) -> Sheet:
         DEVICE,
         CAUSE,
         IDLE,
-        Column("idle_ratio", "of idle time", unit="ratio"),
-        Column("per_step_ns", "per step", unit="ns"),
+        Field("idle_ratio", "of idle time", unit="ratio"),
+        Field("per_step_ns", "per step", unit="ns"),
         STRETCHES,
     )
     idle_by_device_ns = {(line.rank, line.device): line.idle.total_ns for line in device_timeline(trace)}
@@ -55,10 +55,10 @@ def _places(blame: IdleBlame, top: int) -> Sheet:
         CAUSE,
         IDLE,
         STRETCHES,
-        Column("call", "call", is_name=True),
-        Column("host_op", "operator", is_name=True),
-        Column("range", "range", is_name=True),
-        Column("frame", "frame", is_name=True),
+        Field("call", "call", is_name=True),
+        Field("host_op", "operator", is_name=True),
+        Field("range", "range", is_name=True),
+        Field("frame", "frame", is_name=True),
     )
     # A range per step is one place: the numbers in its name are left out.
     ranges = mapped(blame.frame["range"], lambda names: names.str.replace_all(r"\d+", ""), pl.String)

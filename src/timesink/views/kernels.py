@@ -31,19 +31,19 @@ from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter
 from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
-from timesink.views.page import Cell, Column, Columns, Page, Sheet, sheet_of
+from timesink.views.page import Cell, Field, Fields, Page, Sheet, sheet_of
 
 _COLUMNS = (
-    Column("id", "id", "1"),
-    Column("kernel", "kernel", is_name=True),
-    Column("time_ns", "time", "ns"),
-    Column("limiter", "limiter", is_name=True),
-    Column("limiter_ratio", "of its time", "ratio"),
-    Column("roof", "nearest roof"),
-    Column("roof_ratio", "of roof", "ratio"),
-    Column("bound_speedup", "bound x", "1"),
+    Field("id", "id", "1"),
+    Field("kernel", "kernel", is_name=True),
+    Field("time_ns", "time", "ns"),
+    Field("limiter", "limiter", is_name=True),
+    Field("limiter_ratio", "of its time", "ratio"),
+    Field("roof", "nearest roof"),
+    Field("roof_ratio", "of roof", "ratio"),
+    Field("bound_speedup", "bound x", "1"),
 )
-_ACTIONS = (Column("limiter", "limiter"), Column("kernels", "launches", "1"), Column("action", "do"))
+_ACTIONS = (Field("limiter", "limiter"), Field("kernels", "launches", "1"), Field("action", "do"))
 
 
 def kernels_page(trace: Trace) -> Page:
@@ -148,18 +148,18 @@ def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any
 
 
 _TIMES = (
-    Column("id", "id", "1"),
-    Column("kernel", "kernel", is_name=True),
-    Column("before_ns", "before", "ns"),
-    Column("after_ns", "after", "ns"),
-    Column("time_ratio", "after / before", "ratio"),
+    Field("id", "id", "1"),
+    Field("kernel", "kernel", is_name=True),
+    Field("before_ns", "before", "ns"),
+    Field("after_ns", "after", "ns"),
+    Field("time_ratio", "after / before", "ratio"),
 )
 _COUNTS = (
-    Column("id", "id", "1"),
-    Column("kernel", "kernel", is_name=True),
-    Column("count", "count"),
-    Column("before", "before", "1"),
-    Column("after", "after", "1"),
+    Field("id", "id", "1"),
+    Field("kernel", "kernel", is_name=True),
+    Field("count", "count"),
+    Field("before", "before", "1"),
+    Field("after", "after", "1"),
 )
 
 
@@ -191,14 +191,14 @@ SHOWN_KERNELS = 6
 SHOWN_STALLS = 8
 
 _CAUSES = (
-    Column("cause", "cause"),
-    Column("time_ratio", "share of the time", "ratio", has_bar=True),
-    Column("bound_speedup", "bound x", "1"),
+    Field("cause", "cause"),
+    Field("time_ratio", "share of the time", "ratio", has_bar=True),
+    Field("bound_speedup", "bound x", "1"),
 )
 _STALLS = (
-    Column("reason", "warps wait for", is_name=True),
-    Column("wait_ratio", "share of the waiting", "ratio", has_bar=True),
-    Column("more_warps", "more warps"),
+    Field("reason", "warps wait for", is_name=True),
+    Field("wait_ratio", "share of the waiting", "ratio", has_bar=True),
+    Field("more_warps", "more warps"),
 )
 
 
@@ -282,14 +282,14 @@ def _ncu(target: KernelTarget, program: str) -> str:
 
 def next_page(kernels: Sequence[NextKernel]) -> Page:
     """The kernels and their commands."""
-    columns: Columns[NextKernel] = (
-        (Column("kernel", "kernel", is_name=True), lambda kernel: kernel.target.function),
-        (Column("step_ns", "per step", "ns"), lambda kernel: kernel.target.step_ns),
-        (Column("step_ratio", "of step", "ratio"), lambda kernel: kernel.target.step_ratio),
-        (Column("mean_ns", "mean", "ns"), lambda kernel: kernel.target.mean_ns),
-        (Column("launches_per_step", "launches", "1"), lambda kernel: kernel.target.per_step),
-        (Column("replay_ns", "replays alone", "ns"), lambda kernel: kernel.replays_ns),
-        (Column("command", "command"), lambda kernel: kernel.command),
+    columns: Fields[NextKernel] = (
+        (Field("kernel", "kernel", is_name=True), lambda kernel: kernel.target.function),
+        (Field("step_ns", "per step", "ns"), lambda kernel: kernel.target.step_ns),
+        (Field("step_ratio", "of step", "ratio"), lambda kernel: kernel.target.step_ratio),
+        (Field("mean_ns", "mean", "ns"), lambda kernel: kernel.target.mean_ns),
+        (Field("launches_per_step", "launches", "1"), lambda kernel: kernel.target.per_step),
+        (Field("replay_ns", "replays alone", "ns"), lambda kernel: kernel.replays_ns),
+        (Field("command", "command"), lambda kernel: kernel.command),
     )
     sheet = sheet_of("next", "by time per steady step", kernels, columns)
     return Page("kernels worth a closer look", (sheet,), NEXT_NOTES)

@@ -12,10 +12,10 @@ from timesink.memory_plan.states import MemoryCategory
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
 from timesink.views.figures import Band, MemoryChart
-from timesink.views.page import DEVICE, RANK, Column, Columns, Page, Sheet, sheet_of
+from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, sheet_of
 
 BYTES = "bytes"
-CATEGORY = Column("category", "category")
+CATEGORY = Field("category", "category")
 _PICTURE_COLUMNS = 800
 
 
@@ -66,9 +66,9 @@ def difference_page(before: Trace, after: Trace) -> Page:
         RANK,
         DEVICE,
         CATEGORY,
-        Column("before_bytes", "before", unit=BYTES),
-        Column("after_bytes", "after", unit=BYTES),
-        Column("change_bytes", "change", unit=BYTES),
+        Field("before_bytes", "before", unit=BYTES),
+        Field("after_bytes", "after", unit=BYTES),
+        Field("change_bytes", "change", unit=BYTES),
     )
     rows = []
     for key in sorted(set(first) & set(second)):
@@ -95,14 +95,14 @@ def _ledgers(trace: Trace) -> dict[Device, MemoryLedger]:
 
 
 def _peaks(ledgers: dict[Device, MemoryLedger]) -> Sheet:
-    columns: Columns[tuple[Device, MemoryLedger]] = (
+    columns: Fields[tuple[Device, MemoryLedger]] = (
         (RANK, lambda item: item[0][0]),
         (DEVICE, lambda item: item[0][1]),
-        (Column("peak_bytes", "peak", unit=BYTES), lambda item: item[1].peak_bytes),
-        (Column("phase", "in"), lambda item: item[1].peak_phase),
-        (Column("events", "events", unit="1"), lambda item: item[1].classes.lives.count),
-        (Column("steps", "steps", unit="1"), lambda item: len(item[1].classes.phases.starts)),
-        (Column("unclassified_ratio", "unclassified", unit="ratio"), lambda item: item[1].unclassified_ratio),
+        (Field("peak_bytes", "peak", unit=BYTES), lambda item: item[1].peak_bytes),
+        (Field("phase", "in"), lambda item: item[1].peak_phase),
+        (Field("events", "events", unit="1"), lambda item: item[1].classes.lives.count),
+        (Field("steps", "steps", unit="1"), lambda item: len(item[1].classes.phases.starts)),
+        (Field("unclassified_ratio", "unclassified", unit="ratio"), lambda item: item[1].unclassified_ratio),
     )
     note = "bytes as tensors asked for, before the allocator's rounding"
     return sheet_of("peaks", "Peak", ledgers.items(), columns, note)
@@ -113,9 +113,9 @@ def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
         RANK,
         DEVICE,
         CATEGORY,
-        Column("bytes", "at the peak", unit=BYTES),
-        Column("ratio", "of it", unit="ratio"),
-        Column("by_size_bytes", "told by size alone", unit=BYTES),
+        Field("bytes", "at the peak", unit=BYTES),
+        Field("ratio", "of it", unit="ratio"),
+        Field("by_size_bytes", "told by size alone", unit=BYTES),
     )
     rows = []
     for key, one in ledgers.items():
@@ -133,9 +133,9 @@ def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
         RANK,
         DEVICE,
         CATEGORY,
-        Column("bytes", "at the peak", unit=BYTES),
-        Column("blocks", "blocks", unit="1"),
-        Column("place", "allocated at", is_name=True),
+        Field("bytes", "at the peak", unit=BYTES),
+        Field("blocks", "blocks", unit="1"),
+        Field("place", "allocated at", is_name=True),
     )
     rows = tuple(
         (*key, str(one.category), one.bytes, one.count, one.place or "no stack recorded")
@@ -146,7 +146,7 @@ def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
 
 
 def _allocator(trace: Trace, used_bytes: int | None) -> Sheet:
-    columns = (RANK, DEVICE, Column("what", "what"), Column("bytes", "bytes", unit=BYTES))
+    columns = (RANK, DEVICE, Field("what", "what"), Field("bytes", "bytes", unit=BYTES))
     rows: list[tuple[int, int, str, int]] = []
     notes = []
     for key, view in allocator_views(trace).items():
@@ -185,7 +185,7 @@ def plan_page(plan: MemoryPlan, measured: Sheet | None = None) -> Page:
 
 def _verdict(plan: MemoryPlan) -> Sheet:
     gpu = plan.config.gpu
-    columns = (Column("what", "what"), Column("value", "value"))
+    columns = (Field("what", "what"), Field("value", "value"))
     fits = "fits" if plan.fits else "does not fit"
     rows = (
         ("parameters on this rank", f"{plan.parameters:,}"),
@@ -200,24 +200,24 @@ def _verdict(plan: MemoryPlan) -> Sheet:
 
 def _terms(plan: MemoryPlan) -> Sheet:
     columns = (
-        Column("part", "category"),
-        Column("name", "term"),
-        Column("bytes", "bytes", unit=BYTES),
-        Column("formula", "formula"),
-        Column("source", "source"),
+        Field("part", "category"),
+        Field("name", "term"),
+        Field("bytes", "bytes", unit=BYTES),
+        Field("formula", "formula"),
+        Field("source", "source"),
     )
     rows = tuple((str(term.part), term.name, term.size_bytes, term.formula, term.source) for term in plan.terms)
     return Sheet("terms", "The peak, term by term", columns, rows, "terms sum to the peak exactly")
 
 
 def _phases(plan: MemoryPlan) -> Sheet:
-    columns = (Column("phase", "phase"), Column("what", "at"), Column("bytes", "most alive", unit=BYTES))
+    columns = (Field("phase", "phase"), Field("what", "at"), Field("bytes", "most alive", unit=BYTES))
     rows = tuple((moment.phase, moment.what, moment.total_bytes) for moment in plan.phases)
     return Sheet("phases", "Phases", columns, rows)
 
 
 def _changes(plan: MemoryPlan) -> Sheet:
-    columns = (Column("change", "change"), Column("freed_bytes", "frees", unit=BYTES), Column("cost", "costs"))
+    columns = (Field("change", "change"), Field("freed_bytes", "frees", unit=BYTES), Field("cost", "costs"))
     rows = tuple((change.label, change.freed_bytes, change.cost) for change in plan.changes)
     return Sheet("changes", "What one change frees at the peak", columns, rows)
 
@@ -225,10 +225,10 @@ def _changes(plan: MemoryPlan) -> Sheet:
 def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
     """Plan and measurement, category by category, each at its own peak. The first GPU of the trace is taken."""
     columns = (
-        Column("part", "category"),
-        Column("planned_bytes", "planned", unit=BYTES),
-        Column("measured_bytes", "measured", unit=BYTES),
-        Column("error_ratio", "of the measured peak", unit="ratio"),
+        Field("part", "category"),
+        Field("planned_bytes", "planned", unit=BYTES),
+        Field("measured_bytes", "measured", unit=BYTES),
+        Field("error_ratio", "of the measured peak", unit="ratio"),
     )
     ledger = next(iter(memory_ledger(trace).values()))
     measured = {str(category): size for category, size in ledger.at_peak().items()}

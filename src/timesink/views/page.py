@@ -18,11 +18,12 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """`key` names it in JSON (with its unit: `idle_ns`), `head` above the column. No unit: text; `1`: a plain number.
+class Field:
+    """One column of a sheet: `key` names it in JSON (with its unit: `idle_ns`), `head` above the column.
 
-    `is_name` marks text that names something (a kernel, a code): never wrapped, and code in Markdown. `has_bar` draws
-    each figure in HTML also as a bar, to the scale of the column's largest; `is_change` writes a sign before gains too.
+    No unit: text; `1`: a plain number. `is_name` marks text that names something (a kernel, a code): never wrapped, and
+    code in Markdown. `has_bar` draws each figure in HTML also as a bar, to the scale of the column's largest;
+    `is_change` writes a sign before gains too.
     """
 
     key: str
@@ -39,7 +40,7 @@ class Sheet:
 
     key: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[Field, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
 
@@ -53,21 +54,21 @@ class Page:
     notes: tuple[str, ...] = ()
 
 
-RANK = Column("rank", "rank", unit="1")
-DEVICE = Column("device", "GPU", unit="1")
+RANK = Field("rank", "rank", unit="1")
+DEVICE = Field("device", "GPU", unit="1")
 
 
 # Each column with the function that takes its cell from an item.
-Columns = Sequence[tuple[Column, Callable[[Item], Cell]]]
+Fields = Sequence[tuple[Field, Callable[[Item], Cell]]]
 
 
-def sheet_of(key: str, title: str, items: Iterable[Item], columns: Columns[Item], note: str = "") -> Sheet:
+def sheet_of(key: str, title: str, items: Iterable[Item], columns: Fields[Item], note: str = "") -> Sheet:
     """A table with one row per item. Each column comes with the function that takes its cell from an item."""
     rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
     return Sheet(key, title, tuple(column for column, _ in columns), rows, note)
 
 
-def rows_of(frame: pl.DataFrame, columns: tuple[Column, ...]) -> tuple[tuple[Cell, ...], ...]:
+def rows_of(frame: pl.DataFrame, columns: tuple[Field, ...]) -> tuple[tuple[Cell, ...], ...]:
     """The rows of a frame, with the columns shown and in their order."""
     return tuple(frame.select(column.key for column in columns).iter_rows())
 

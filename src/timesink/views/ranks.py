@@ -18,10 +18,10 @@ from timesink.measures.communication.waits import CollectiveWaits, bandwidth, ch
 from timesink.measures.ranks.lateness import Lateness, lateness_of, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
 from timesink.units import time_text
-from timesink.views.page import RANK, Column, Columns, Page, Sheet, rows_of, sheet_of
+from timesink.views.page import RANK, Field, Fields, Page, Sheet, rows_of, sheet_of
 
 _NAMED = 8
-STAGE = Column("stage", "stage", is_name=True)
+STAGE = Field("stage", "stage", is_name=True)
 
 
 def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def ranks_page(run: Run, top: int) -> Page:
 
 
 def _pipeline(overlap: OverlapScore, top: int) -> Sheet:
-    columns = (STAGE, Column("time_ns", "works per step", unit="ns"))
+    columns = (STAGE, Field("time_ns", "works per step", unit="ns"))
     rows = tuple((stage.name, stage.time_ns) for stage in overlap.stages)
     note = f"step {time_text(overlap.period_ns)}; stages stand still {100 * overlap.bubble_ratio:.1f} %"
     note += "" if overlap.score is None else f"; OverlapScore {overlap.score:.2f}"
@@ -82,14 +82,14 @@ def logged_stages_page(paths: Sequence[Path], unit: str, least_score: float) -> 
     overlap = logs.overlap
     passed = overlap.score is not None and overlap.score >= least_score
     columns = (
-        Column("period_ns", "period", unit="ns"),
-        Column("serial_ns", "one after another", unit="ns"),
-        Column("hidden_ns", "hidden", unit="ns"),
-        Column("headroom_ns", "headroom", unit="ns"),
-        Column("bubble_ratio", "bubble", unit="ratio"),
-        Column("overlap_score", "OverlapScore", unit="1"),
-        Column("min_overlap", "at least", unit="1"),
-        Column("passed", "passed", is_name=True),
+        Field("period_ns", "period", unit="ns"),
+        Field("serial_ns", "one after another", unit="ns"),
+        Field("hidden_ns", "hidden", unit="ns"),
+        Field("headroom_ns", "headroom", unit="ns"),
+        Field("bubble_ratio", "bubble", unit="ratio"),
+        Field("overlap_score", "OverlapScore", unit="1"),
+        Field("min_overlap", "at least", unit="1"),
+        Field("passed", "passed", is_name=True),
     )
     row = (
         overlap.period_ns,
@@ -102,7 +102,7 @@ def logged_stages_page(paths: Sequence[Path], unit: str, least_score: float) -> 
         "yes" if passed else "no",
     )
     times = tuple((stage.name, stage.time_ns) for stage in overlap.stages)
-    stages = Sheet("stages", "Stages", (STAGE, Column("time_ns", "usual time", unit="ns")), times, "median over items")
+    stages = Sheet("stages", "Stages", (STAGE, Field("time_ns", "usual time", unit="ns")), times, "median over items")
     note = f"{logs.items} items; score 0: one stage after another; 1: the period is the longest stage"
     return Page("Overlap of logged stages", (stages, Sheet("overlap", "Overlap", columns, (row,), note))), passed
 
@@ -118,14 +118,14 @@ def _budgets(waits: CollectiveWaits, top: int) -> Sheet:
     )
     columns = (
         RANK,
-        Column("device", "device", unit="1"),
-        Column("span_ns", "span", unit="ns"),
-        Column("compute_ns", "compute", unit="ns"),
-        Column("exposed_communication_ns", "exposed communication", unit="ns"),
-        Column("exposed_wait_ns", "of it waiting", unit="ns"),
-        Column("exposed_transfer_ns", "of it transfer", unit="ns"),
-        Column("exposed_copy_ns", "exposed copies", unit="ns"),
-        Column("idle_ns", "idle", unit="ns"),
+        Field("device", "device", unit="1"),
+        Field("span_ns", "span", unit="ns"),
+        Field("compute_ns", "compute", unit="ns"),
+        Field("exposed_communication_ns", "exposed communication", unit="ns"),
+        Field("exposed_wait_ns", "of it waiting", unit="ns"),
+        Field("exposed_transfer_ns", "of it transfer", unit="ns"),
+        Field("exposed_copy_ns", "exposed copies", unit="ns"),
+        Field("idle_ns", "idle", unit="ns"),
     )
     total = int(waits.job.members["exposed_communication_ns"].sum())
     note = (
@@ -141,11 +141,11 @@ def _steps(run: Run, top: int) -> Sheet:
     """Step periods by rank, the slowest first."""
     columns = (
         RANK,
-        Column("steps", "steps", unit="1"),
-        Column("p50_ns", "p50", unit="ns"),
-        Column("p90_ns", "p90", unit="ns"),
-        Column("p99_ns", "p99", unit="ns"),
-        Column("compute_ns", "compute p50", unit="ns"),
+        Field("steps", "steps", unit="1"),
+        Field("p50_ns", "p50", unit="ns"),
+        Field("p90_ns", "p90", unit="ns"),
+        Field("p99_ns", "p99", unit="ns"),
+        Field("compute_ns", "compute p50", unit="ns"),
     )
     period = pl.col("end_ns") - pl.col("start_ns")
     frame = (
@@ -165,14 +165,14 @@ def _steps(run: Run, top: int) -> Sheet:
 
 def _kinds(waits: CollectiveWaits) -> Sheet:
     columns = (
-        Column("kind", "collective", is_name=True),
-        Column("group", "group", is_name=True),
-        Column("size", "ranks", unit="1"),
-        Column("count", "count", unit="1"),
-        Column("wait_ns", "waiting", unit="ns"),
-        Column("transfer_ns", "transfer", unit="ns"),
-        Column("exposed_wait_ns", "exposed waiting", unit="ns"),
-        Column("exposed_transfer_ns", "exposed transfer", unit="ns"),
+        Field("kind", "collective", is_name=True),
+        Field("group", "group", is_name=True),
+        Field("size", "ranks", unit="1"),
+        Field("count", "count", unit="1"),
+        Field("wait_ns", "waiting", unit="ns"),
+        Field("transfer_ns", "transfer", unit="ns"),
+        Field("exposed_wait_ns", "exposed waiting", unit="ns"),
+        Field("exposed_transfer_ns", "exposed transfer", unit="ns"),
     )
     frame = (
         waits.calls.group_by("kind", "group", "size")
@@ -197,14 +197,14 @@ def _kinds(waits: CollectiveWaits) -> Sheet:
 def _channels(waits: CollectiveWaits, top: int) -> Sheet:
     """Who sends how much to whom, the channels that are waited for longest first."""
     columns = (
-        Column("sender", "from rank", unit="1"),
-        Column("receiver", "to rank", unit="1"),
-        Column("bytes", "message", unit="bytes"),
-        Column("count", "count", unit="1"),
-        Column("wait_ns", "waiting", unit="ns"),
-        Column("exposed_wait_ns", "exposed waiting", unit="ns"),
-        Column("transfer_ns", "transfer p50", unit="ns"),
-        Column("gb_per_s", "bandwidth p50", unit="GB/s"),
+        Field("sender", "from rank", unit="1"),
+        Field("receiver", "to rank", unit="1"),
+        Field("bytes", "message", unit="bytes"),
+        Field("count", "count", unit="1"),
+        Field("wait_ns", "waiting", unit="ns"),
+        Field("exposed_wait_ns", "exposed waiting", unit="ns"),
+        Field("transfer_ns", "transfer p50", unit="ns"),
+        Field("gb_per_s", "bandwidth p50", unit="GB/s"),
     )
     note = "times of both ends summed; where no profiler says who sends, the lower rank stands first"
     return Sheet("channels", "Sends and receives", columns, rows_of(channels(waits).head(top), columns), note)
@@ -213,14 +213,14 @@ def _channels(waits: CollectiveWaits, top: int) -> Sheet:
 def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
     """The collectives at which most was waited, and who came last to them."""
     columns = (
-        Column("instance", "number", unit="1"),
-        Column("kind", "collective", is_name=True),
-        Column("size", "ranks", unit="1"),
-        Column("last_rank", "last rank", unit="1"),
-        Column("margin_ns", "after the one before", unit="ns"),
-        Column("wait_sum_ns", "waited in all", unit="ns"),
-        Column("transfer_ns", "transfer", unit="ns"),
-        Column("error_ns", "error at most", unit="ns"),
+        Field("instance", "number", unit="1"),
+        Field("kind", "collective", is_name=True),
+        Field("size", "ranks", unit="1"),
+        Field("last_rank", "last rank", unit="1"),
+        Field("margin_ns", "after the one before", unit="ns"),
+        Field("wait_sum_ns", "waited in all", unit="ns"),
+        Field("transfer_ns", "transfer", unit="ns"),
+        Field("error_ns", "error at most", unit="ns"),
     )
     frame = waits.instances.sort("wait_sum_ns", "instance", descending=[True, False]).head(top).sort("instance")
     note = "the collectives with the most waiting, in order; error: what the clocks leave open of a wait"
@@ -230,14 +230,14 @@ def _arrivals(waits: CollectiveWaits, top: int) -> Sheet:
 def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
     columns = (
         RANK,
-        Column("own_ns", "own lateness", unit="ns"),
-        Column("host_ns", "of it host", unit="ns"),
-        Column("device_ns", "of it GPU work", unit="ns"),
-        Column("network_ns", "of it transfer", unit="ns"),
-        Column("late_count", "late", unit="1"),
-        Column("anchors", "of", unit="1"),
-        Column("last_count", "came last", unit="1"),
-        Column("gain_ratio", "job gains without", unit="ratio"),
+        Field("own_ns", "own lateness", unit="ns"),
+        Field("host_ns", "of it host", unit="ns"),
+        Field("device_ns", "of it GPU work", unit="ns"),
+        Field("network_ns", "of it transfer", unit="ns"),
+        Field("late_count", "late", unit="1"),
+        Field("anchors", "of", unit="1"),
+        Field("last_count", "came last", unit="1"),
+        Field("gain_ratio", "job gains without", unit="ratio"),
     )
     frame = late.ranks.sort("own_ns", "last_count", "rank", descending=[True, True, False]).head(top)
     gains = [rebalanced(late, [rank]).gain_ratio for rank in frame["rank"]]
@@ -252,14 +252,14 @@ def _late(waits: CollectiveWaits, late: Lateness, top: int) -> Sheet:
 
 
 def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
-    columns: Columns[Clock] = (
-        (Column("ranks", "ranks"), lambda clock: ranks_text(clock.ranks)),
-        (Column("offset_ns", "offset", unit="ns"), lambda clock: clock.offset_ns),
-        (Column("error_ns", "error at most", unit="ns"), lambda clock: clock.error_ns),
-        (Column("residual_ns", "residual", unit="ns"), lambda clock: clock.residual_ns),
-        (Column("drift_us_per_s", "drift in us/s", unit="1"), lambda clock: round(clock.drift_ratio * 1e6, 3)),
-        (Column("calls", "calls", unit="1"), lambda clock: clock.calls),
-        (Column("consistent", "consistent", is_name=True), lambda clock: "yes" if clock.consistent else "no"),
+    columns: Fields[Clock] = (
+        (Field("ranks", "ranks"), lambda clock: ranks_text(clock.ranks)),
+        (Field("offset_ns", "offset", unit="ns"), lambda clock: clock.offset_ns),
+        (Field("error_ns", "error at most", unit="ns"), lambda clock: clock.error_ns),
+        (Field("residual_ns", "residual", unit="ns"), lambda clock: clock.residual_ns),
+        (Field("drift_us_per_s", "drift in us/s", unit="1"), lambda clock: round(clock.drift_ratio * 1e6, 3)),
+        (Field("calls", "calls", unit="1"), lambda clock: clock.calls),
+        (Field("consistent", "consistent", is_name=True), lambda clock: "yes" if clock.consistent else "no"),
     )
     shown = sorted(waits.clocks.clocks, key=lambda clock: (-(clock.error_ns or 0), clock.ranks))[:top]
     note = "offset against the first rank's clock: a median; the error is what causality proves at drifts up to 500 ppm"
@@ -271,14 +271,14 @@ def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
 
 def _rates(frame: pl.DataFrame) -> Sheet:
     columns = (
-        Column("kind", "collective", is_name=True),
-        Column("size", "ranks", unit="1"),
-        Column("bytes", "size", unit="bytes"),
-        Column("count", "count", unit="1"),
-        Column("transfer_ns", "fastest", unit="ns"),
-        Column("p50_ns", "p50", unit="ns"),
-        Column("algbw_gb_per_s", "algorithm", unit="GB/s"),
-        Column("busbw_gb_per_s", "bus", unit="GB/s"),
+        Field("kind", "collective", is_name=True),
+        Field("size", "ranks", unit="1"),
+        Field("bytes", "size", unit="bytes"),
+        Field("count", "count", unit="1"),
+        Field("transfer_ns", "fastest", unit="ns"),
+        Field("p50_ns", "p50", unit="ns"),
+        Field("algbw_gb_per_s", "algorithm", unit="GB/s"),
+        Field("busbw_gb_per_s", "bus", unit="GB/s"),
     )
     note = "transfer only, waiting left out; bandwidths of the fastest, as nccl-tests defines them"
     return Sheet("bandwidth", "Bandwidth", columns, rows_of(frame, columns), note)

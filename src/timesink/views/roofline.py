@@ -8,19 +8,19 @@ from timesink.measures.counters.counters import kernel_counters
 from timesink.measures.counters.roofline import LEVELS, KernelRoofline, kernel_rooflines
 from timesink.model.trace import Trace
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
-from timesink.views.page import Cell, Column, Page, Sheet
+from timesink.views.page import Cell, Field, Page, Sheet
 
 _COLUMNS = (
-    Column("id", "id", "1"),
-    Column("kernel", "kernel", is_name=True),
-    Column("dram_ratio", "DRAM", "ratio"),
-    Column("l2_ratio", "L2", "ratio"),
-    Column("l1_ratio", "L1", "ratio"),
-    Column("roof", "best arithmetic"),
-    Column("compute_ratio", "of it", "ratio"),
-    Column("mix_ratio", "of its mix", "ratio"),
-    Column("intensity", "op/DRAM B", "1"),
-    Column("side", "side"),
+    Field("id", "id", "1"),
+    Field("kernel", "kernel", is_name=True),
+    Field("dram_ratio", "DRAM", "ratio"),
+    Field("l2_ratio", "L2", "ratio"),
+    Field("l1_ratio", "L1", "ratio"),
+    Field("roof", "best arithmetic"),
+    Field("compute_ratio", "of it", "ratio"),
+    Field("mix_ratio", "of its mix", "ratio"),
+    Field("intensity", "op/DRAM B", "1"),
+    Field("side", "side"),
 )
 
 

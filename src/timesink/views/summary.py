@@ -15,9 +15,9 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped
 from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.views.page import DEVICE, RANK, Column, Columns, Page, Sheet, first_rows, rows_of, sheet_of
+from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, first_rows, rows_of, sheet_of
 
-COUNT = Column("count", "count", unit="1")
+COUNT = Field("count", "count", unit="1")
 
 
 def summary_page(trace: Trace, top: int) -> Page:
@@ -29,16 +29,16 @@ def summary_page(trace: Trace, top: int) -> Page:
 
 
 def _budget(trace: Trace) -> Sheet:
-    columns: Columns[DeviceTimeline] = (
+    columns: Fields[DeviceTimeline] = (
         (RANK, lambda line: line.rank),
         (DEVICE, lambda line: line.device),
-        (Column("span_ns", "span", unit="ns"), lambda line: line.span_ns),
-        (Column("busy_ratio", "busy", unit="ratio"), lambda line: line.busy_ratio),
-        (Column("compute_ns", "compute", unit="ns"), lambda line: line.compute_ns),
-        (Column("exposed_comm_ns", "exposed comm.", unit="ns"), lambda line: line.exposed_communication_ns),
-        (Column("exposed_copy_ns", "exposed copy", unit="ns"), lambda line: line.exposed_copy_ns),
-        (Column("idle_ns", "idle time", unit="ns"), lambda line: line.idle_ns),
-        (Column("idle_ratio", "idle", unit="ratio"), lambda line: line.idle_ratio),
+        (Field("span_ns", "span", unit="ns"), lambda line: line.span_ns),
+        (Field("busy_ratio", "busy", unit="ratio"), lambda line: line.busy_ratio),
+        (Field("compute_ns", "compute", unit="ns"), lambda line: line.compute_ns),
+        (Field("exposed_comm_ns", "exposed comm.", unit="ns"), lambda line: line.exposed_communication_ns),
+        (Field("exposed_copy_ns", "exposed copy", unit="ns"), lambda line: line.exposed_copy_ns),
+        (Field("idle_ns", "idle time", unit="ns"), lambda line: line.idle_ns),
+        (Field("idle_ratio", "idle", unit="ratio"), lambda line: line.idle_ratio),
     )
     note = "compute hides communication, both hide copies; compute + exposed communication + exposed copy + idle = span"
     return sheet_of("budget", "Time budget", device_timeline(trace), columns, note)
@@ -48,8 +48,8 @@ def _steps(trace: Trace) -> Sheet:
     measured = steps(trace)
     columns = (
         RANK,
-        Column("count", "steps", unit="1"),
-        *(Column(f"{name}_ns", name, unit="ns") for name in ("p50", "p90", "p99", "max")),
+        Field("count", "steps", unit="1"),
+        *(Field(f"{name}_ns", name, unit="ns") for name in ("p50", "p90", "p99", "max")),
     )
     rows = tuple(
         (rank, times.count, times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns)
@@ -64,12 +64,12 @@ def _kernels(trace: Trace) -> Sheet:
     columns = (
         RANK,
         DEVICE,
-        Column("time_ratio", "share", unit="ratio"),
-        Column("total_ns", "total", unit="ns"),
+        Field("time_ratio", "share", unit="ratio"),
+        Field("total_ns", "total", unit="ns"),
         COUNT,
-        Column("mean_ns", "mean", unit="ns"),
-        Column("max_ns", "longest", unit="ns"),
-        Column("name", "kernel", is_name=True),
+        Field("mean_ns", "mean", unit="ns"),
+        Field("max_ns", "longest", unit="ns"),
+        Field("name", "kernel", is_name=True),
     )
     note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
     return Sheet("kernels", "Kernels", columns, rows_of(kernels(trace).frame, columns), note)
@@ -78,12 +78,12 @@ def _kernels(trace: Trace) -> Sheet:
 def _operators(trace: Trace) -> Sheet:
     columns = (
         RANK,
-        Column("self_device_ns", "self GPU", unit="ns"),
-        Column("total_device_ns", "total GPU", unit="ns"),
-        Column("calls", "calls", unit="1"),
-        Column("kernels", "kernels", unit="1"),
-        Column("self_host_ns", "self host", unit="ns"),
-        Column("name", "operator", is_name=True),
+        Field("self_device_ns", "self GPU", unit="ns"),
+        Field("total_device_ns", "total GPU", unit="ns"),
+        Field("calls", "calls", unit="1"),
+        Field("kernels", "kernels", unit="1"),
+        Field("self_host_ns", "self host", unit="ns"),
+        Field("name", "operator", is_name=True),
     )
     attributed = attribution(trace)
     frame = attributed.operators.sort(["self_device_ns", "name"], descending=[True, False])
@@ -95,14 +95,14 @@ def _copies(trace: Trace) -> Sheet:
     columns = (
         RANK,
         DEVICE,
-        Column("copy_kind", "direction", is_name=True),
-        Column("src_memory", "from", is_name=True),
-        Column("dst_memory", "to", is_name=True),
+        Field("copy_kind", "direction", is_name=True),
+        Field("src_memory", "from", is_name=True),
+        Field("dst_memory", "to", is_name=True),
         COUNT,
-        Column("bytes", "moved", unit="bytes"),
-        Column("union_ns", "time", unit="ns"),
-        Column("exposed_ns", "no kernel beside", unit="ns"),
-        Column("gigabytes_per_s", "rate", unit="GB/s"),
+        Field("bytes", "moved", unit="bytes"),
+        Field("union_ns", "time", unit="ns"),
+        Field("exposed_ns", "no kernel beside", unit="ns"),
+        Field("gigabytes_per_s", "rate", unit="GB/s"),
     )
     return Sheet("copies", "Copies", columns, rows_of(copies(trace), columns))
 
@@ -110,11 +110,11 @@ def _copies(trace: Trace) -> Sheet:
 def _waits(trace: Trace) -> Sheet:
     columns = (
         RANK,
-        Column("name", "call", is_name=True),
+        Field("name", "call", is_name=True),
         COUNT,
-        Column("blocked_ns", "blocked", unit="ns"),
-        Column("drain_ns", "GPU ran dry", unit="ns"),
-        Column("range", "in range", is_name=True),
+        Field("blocked_ns", "blocked", unit="ns"),
+        Field("drain_ns", "GPU ran dry", unit="ns"),
+        Field("range", "in range", is_name=True),
     )
     calls = synchronisations(trace).calls
     # A range per step is one place: the numbers in its name are left out.
@@ -130,53 +130,50 @@ def _waits(trace: Trace) -> Sheet:
 
 
 def _launches(trace: Trace) -> Sheet:
-    columns: Columns[DeviceLaunches] = (
+    columns: Fields[DeviceLaunches] = (
         (RANK, lambda device: device.rank),
         (DEVICE, lambda device: device.device),
-        (Column("launch_count", "launches", unit="1"), lambda device: device.launch_count),
-        (Column("launches_per_step", "per step", unit="1"), lambda device: device.launches_per_step),
-        (Column("run_ahead_p50_ns", "run-ahead p50", unit="ns"), lambda device: device.run_ahead_p50_ns),
-        (Column("latency_p50_ns", "latency p50", unit="ns"), lambda device: device.latency_p50_ns),
-        (Column("interval_p50_ns", "interval p50", unit="ns"), lambda device: device.interval_p50_ns),
+        (Field("launch_count", "launches", unit="1"), lambda device: device.launch_count),
+        (Field("launches_per_step", "per step", unit="1"), lambda device: device.launches_per_step),
+        (Field("run_ahead_p50_ns", "run-ahead p50", unit="ns"), lambda device: device.run_ahead_p50_ns),
+        (Field("latency_p50_ns", "latency p50", unit="ns"), lambda device: device.latency_p50_ns),
+        (Field("interval_p50_ns", "interval p50", unit="ns"), lambda device: device.interval_p50_ns),
         (
-            Column("empty_queue_ratio", "onto empty queue", unit="ratio"),
+            Field("empty_queue_ratio", "onto empty queue", unit="ratio"),
             lambda device: device.empty_queue_ratio if device.launch_count else None,
         ),
-        (Column("host_late_ratio", "GPU waits for host", unit="ratio"), lambda device: device.host_late_ratio),
+        (Field("host_late_ratio", "GPU waits for host", unit="ratio"), lambda device: device.host_late_ratio),
     )
     note = "run-ahead: from the launch call to the start of its work; GPU waits for host: gaps whose launch came late"
     return sheet_of("launches", "Launches", launches(trace).values(), columns, note)
 
 
 def _quality(trace: Trace) -> Sheet:
-    columns: Columns[Quality] = (
-        (Column("device_op_count", "GPU operations", unit="1"), lambda measured: measured.device_op_count),
-        (Column("linked_ratio", "with launch", unit="ratio"), lambda measured: measured.linked_ratio),
-        (Column("head_count", "begun before", unit="1"), lambda measured: measured.head_count),
-        (
-            Column("dead_launch_count", "launches without work", unit="1"),
-            lambda measured: measured.dead_launch_count,
-        ),
-        (Column("graph_ratio", "in graphs", unit="ratio"), lambda measured: measured.graph_ratio),
-        (Column("resolution_ns", "resolution", unit="ns"), lambda measured: measured.resolution_ns),
-        (Column("overhead_ns", "profiler overhead", unit="ns"), lambda measured: measured.overhead_ns),
-        (Column("lost_count", "lost", unit="1"), lambda measured: measured.lost_count),
+    columns: Fields[Quality] = (
+        (Field("device_op_count", "GPU operations", unit="1"), lambda measured: measured.device_op_count),
+        (Field("linked_ratio", "with launch", unit="ratio"), lambda measured: measured.linked_ratio),
+        (Field("head_count", "begun before", unit="1"), lambda measured: measured.head_count),
+        (Field("dead_launch_count", "launches without work", unit="1"), lambda measured: measured.dead_launch_count),
+        (Field("graph_ratio", "in graphs", unit="ratio"), lambda measured: measured.graph_ratio),
+        (Field("resolution_ns", "resolution", unit="ns"), lambda measured: measured.resolution_ns),
+        (Field("overhead_ns", "profiler overhead", unit="ns"), lambda measured: measured.overhead_ns),
+        (Field("lost_count", "lost", unit="1"), lambda measured: measured.lost_count),
     )
     note = "" if DEVICE_OPS in trace else "GPU work was not recorded"
     return sheet_of("quality", "Trace quality", (quality(trace),), columns, note)
 
 
 _TABLES = (
-    Column("table", "table", is_name=True),
-    Column("rows", "rows", unit="1"),
-    Column("size_bytes", "in memory", unit="bytes"),
-    Column("doc", "holds"),
+    Field("table", "table", is_name=True),
+    Field("rows", "rows", unit="1"),
+    Field("size_bytes", "in memory", unit="bytes"),
+    Field("doc", "holds"),
 )
 _NOTES = (
-    Column("kind", "kind", is_name=True),
-    Column("table", "table", is_name=True),
-    Column("count", "rows", unit="1"),
-    Column("message", "note"),
+    Field("kind", "kind", is_name=True),
+    Field("table", "table", is_name=True),
+    Field("count", "rows", unit="1"),
+    Field("message", "note"),
 )
 
 
@@ -193,7 +190,7 @@ def tables_page(trace: Trace) -> Page:
 
 def contents_page(trace: Trace) -> Page:
     """The tables of a trace and what was lost on the way, in short."""
-    columns = (Column("table", "table", is_name=True), Column("rows", "rows", unit="1"), Column("doc", "holds"))
+    columns = (Field("table", "table", is_name=True), Field("rows", "rows", unit="1"), Field("doc", "holds"))
     rows = tuple((table.name, trace[table].height, table.doc) for table in ALL if table in trace)
     notes = tuple(f"{note.kind.value}: {note.message}" for note in trace.notes)
     return Page(trace.source, (Sheet("tables", "Tables", columns, rows),), notes)

@@ -8,16 +8,16 @@ from timesink.errors import UsageError
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.views.page import RANK, Column, Columns, Page, Sheet, sheet_of
+from timesink.views.page import RANK, Field, Fields, Page, Sheet, sheet_of
 from timesink.whatif.changes import GRAMMAR, Change, Together
 from timesink.whatif.critical_path import PathShare
 from timesink.whatif.pricing import Price, Pricer
 
 _PATH = (
     RANK,
-    Column("per_step_ns", "per step", unit="ns"),
-    Column("kind", "on the path", is_name=True),
-    Column("name", "name", is_name=True),
+    Field("per_step_ns", "per step", unit="ns"),
+    Field("kind", "on the path", is_name=True),
+    Field("name", "name", is_name=True),
 )
 _NEXT_ROWS, _PATH_ROWS = 5, 20
 
@@ -25,7 +25,7 @@ _NEXT_ROWS, _PATH_ROWS = 5, 20
 def grammar_page() -> Page:
     """What can be changed."""
     rows = tuple((verb, text.partition(" — ")[0], text.partition(" — ")[2]) for verb, text in GRAMMAR.items())
-    columns = (Column("verb", "change", is_name=True), Column("form", "written"), Column("doc", "prices"))
+    columns = (Field("verb", "change", is_name=True), Field("form", "written"), Field("doc", "prices"))
     return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
 
 
@@ -53,13 +53,13 @@ def what_if_page(trace: Trace, changes: Sequence[Change], unprofiled_step_ms: fl
 def _prices(by_rank: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
     columns = (
         RANK,
-        Column("change", "change", is_name=True),
-        Column("step_ns", "step", unit="ns"),
-        Column("new_step_ns", "new step", unit="ns"),
-        Column("gain_ns", "gain", unit="ns"),
-        Column("low_ns", "low", unit="ns"),
-        Column("high_ns", "high", unit="ns"),
-        Column("remark", "remark"),
+        Field("change", "change", is_name=True),
+        Field("step_ns", "step", unit="ns"),
+        Field("new_step_ns", "new step", unit="ns"),
+        Field("gain_ns", "gain", unit="ns"),
+        Field("low_ns", "low", unit="ns"),
+        Field("high_ns", "high", unit="ns"),
+        Field("remark", "remark"),
     )
     rows = []
     for rank, pricer in sorted(by_rank.items()):
@@ -89,13 +89,13 @@ def _paths(by_rank: Mapping[int, Pricer], change: Change | None, key: str, title
 
 
 def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
-    columns: Columns[tuple[int, Pricer]] = (
+    columns: Fields[tuple[int, Pricer]] = (
         (RANK, lambda item: item[0]),
-        (Column("steps", "steps replayed", unit="1"), lambda item: len(item[1].anchors.windows)),
-        (Column("residual_ratio", "unexplained", unit="ratio"), lambda item: item[1].residual_ratio),
-        (Column("kappa", "host time left by calibration", unit="1"), lambda item: round(item[1].graph.kappa, 3)),
-        (Column("inferred", "waits inferred", unit="1"), lambda item: _inferred_waits(item[1])),
-        (Column("dropped", "edges dropped", unit="1"), lambda item: item[1].graph.network.dropped),
+        (Field("steps", "steps replayed", unit="1"), lambda item: len(item[1].anchors.windows)),
+        (Field("residual_ratio", "unexplained", unit="ratio"), lambda item: item[1].residual_ratio),
+        (Field("kappa", "host time left by calibration", unit="1"), lambda item: round(item[1].graph.kappa, 3)),
+        (Field("inferred", "waits inferred", unit="1"), lambda item: _inferred_waits(item[1])),
+        (Field("dropped", "edges dropped", unit="1"), lambda item: item[1].graph.network.dropped),
     )
     note = "above 5 % unexplained, nothing is priced"
     return sheet_of("trust", "What the replay rests on", sorted(by_rank.items()), columns, note)

@@ -59,13 +59,13 @@ def _diagnosed(name: str) -> tuple[Trace, Diagnosis]:
 
 
 def _comparison(before: Diagnosis, after: Diagnosis) -> Page:
-    from timesink.views.page import Column, Page, Sheet
+    from timesink.views.page import Field, Page, Sheet
 
     columns = (
-        Column("capture", "capture", is_name=True),
-        Column("bottleneck", "bottleneck", is_name=True),
-        Column("step_p50_ms", "step p50", unit="ms"),
-        Column("idle_ratio", "GPU idle", unit="ratio"),
+        Field("capture", "capture", is_name=True),
+        Field("bottleneck", "bottleneck", is_name=True),
+        Field("step_p50_ms", "step p50", unit="ms"),
+        Field("idle_ratio", "GPU idle", unit="ratio"),
     )
     rows = tuple(
         (name, found.bottleneck.value, found.steps.p50_ms, _idle_ratio(found))

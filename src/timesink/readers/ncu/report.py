@@ -19,7 +19,7 @@ from timesink.readers.ncu.wire import (
     MAGIC,
     DamagedMessage,
     Ending,
-    Field,
+    WireField,
     blocks,
     count,
     fields,
@@ -58,7 +58,7 @@ def launch_of(data: bytes, spans: list[tuple[int, int]]) -> Launch:
     return launch
 
 
-def _take(data: bytes, field: Field, launch: Launch) -> None:
+def _take(data: bytes, field: WireField, launch: Launch) -> None:
     match field.number:
         case 1:
             launch.process = count(field, _LARGEST_ID)
@@ -85,12 +85,12 @@ def _take(data: bytes, field: Field, launch: Launch) -> None:
             launch.lock_requested, launch.lock_executed = states.get(1, False), states.get(2, False)
 
 
-def _three(data: bytes, field: Field) -> tuple[int, int, int]:
+def _three(data: bytes, field: WireField) -> tuple[int, int, int]:
     sizes = {inner.number: count(inner) for inner in _inside(data, field)}
     return sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0)
 
 
-def _nvtx_ranges(data: bytes, field: Field) -> list[str]:
+def _nvtx_ranges(data: bytes, field: WireField) -> list[str]:
     """Names of the push/pop ranges around the launch: NvtxState{2: thread{2: domain{3: range{1: name}}}}."""
     names = []
     for thread in _messages(data, field, 2):
@@ -100,7 +100,7 @@ def _nvtx_ranges(data: bytes, field: Field) -> list[str]:
     return names
 
 
-def _rule_messages(data: bytes, field: Field) -> list[RuleMessage]:
+def _rule_messages(data: bytes, field: WireField) -> list[RuleMessage]:
     """RuleResult{1: id, 3: body{1: item{1: message{1 text, 2 kind, 4 title}, 10: speedup}}, 4: section}."""
     names = _texts(data, field)
     messages = []
@@ -113,7 +113,7 @@ def _rule_messages(data: bytes, field: Field) -> list[RuleMessage]:
     return messages
 
 
-def _message(data: bytes, item: Field) -> tuple[str, str, str | None]:
+def _message(data: bytes, item: WireField) -> tuple[str, str, str | None]:
     words, kind, title = "", "none", None
     for message in _messages(data, item, 1):
         for inner in _inside(data, message):
@@ -131,7 +131,7 @@ def _label(markup: re.Match[str]) -> str:
     return markup.group(2) if markup.group(1) == "url" else markup.group(3)
 
 
-def _speedup(data: bytes, item: Field) -> tuple[str | None, float | None]:
+def _speedup(data: bytes, item: WireField) -> tuple[str | None, float | None]:
     kind, percent = None, None
     for inner in _inside(data, next(iter(_messages(data, item, 10)), None)):
         if inner.number == 1:
@@ -141,7 +141,7 @@ def _speedup(data: bytes, item: Field) -> tuple[str | None, float | None]:
     return kind, percent
 
 
-def take_session(data: bytes, details: Field, session: ReportSession) -> None:
+def take_session(data: bytes, details: WireField, session: ReportSession) -> None:
     """Add what one SessionDetails message says."""
     for field in _inside(data, details):
         if field.wire != BYTES:
@@ -159,7 +159,7 @@ def take_session(data: bytes, details: Field, session: ReportSession) -> None:
                 session.command = text(data, field) or session.command
 
 
-def _take_device(data: bytes, device: Field, session: ReportSession) -> None:
+def _take_device(data: bytes, device: WireField, session: ReportSession) -> None:
     """A device{1: ordinal, 2: product name, 3: attribute{1: name, 2: value{...}}}."""
     ordinal, attributes = 0, dict[str, float | str]()
     for field in _inside(data, device):
@@ -174,7 +174,7 @@ def _take_device(data: bytes, device: Field, session: ReportSession) -> None:
     session.devices[ordinal] = attributes
 
 
-def _attribute(data: bytes, attribute: Field) -> tuple[str, float | str | None]:
+def _attribute(data: bytes, attribute: WireField) -> tuple[str, float | str | None]:
     value: float | str | None = None
     for holder in _messages(data, attribute, 2):
         for choice in _inside(data, holder):
@@ -186,19 +186,19 @@ def _attribute(data: bytes, attribute: Field) -> tuple[str, float | str | None]:
     return (names[-1] if names else ""), value
 
 
-def _inside(data: bytes, message: Field | None) -> Iterator[Field]:
+def _inside(data: bytes, message: WireField | None) -> Iterator[WireField]:
     """The fields of a message; none where there is no message."""
     return iter(()) if message is None else fields(data, message.start, message.end)
 
 
-def _messages(data: bytes, message: Field, number: int) -> list[Field]:
+def _messages(data: bytes, message: WireField, number: int) -> list[WireField]:
     """The fields with that number that hold bytes: messages or texts."""
     if message.wire != BYTES:
         return []
     return [inner for inner in _inside(data, message) if inner.number == number and inner.wire == BYTES]
 
 
-def _texts(data: bytes, message: Field) -> dict[int, str]:
+def _texts(data: bytes, message: WireField) -> dict[int, str]:
     """The fields that hold bytes, as texts by their number."""
     return {inner.number: text(data, inner) for inner in _inside(data, message) if inner.wire == BYTES}
 

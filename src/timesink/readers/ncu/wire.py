@@ -27,7 +27,7 @@ class DamagedMessage(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class WireField:
     """One field of a message: its number, and either `value` (a number) or the span of its bytes in `data`."""
 
     number: int
@@ -49,7 +49,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise DamagedMessage(f"a number that starts at byte {at} does not end")
 
 
-def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
+def fields(data: bytes, start: int, end: int) -> Iterator[WireField]:
     """The fields of the message that lies in ``data[start:end]``, in the order written."""
     at = start
     while at < end:
@@ -60,34 +60,34 @@ def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
         match wire:
             case 0:
                 value, at = varint(data, at, end)
-                yield Field(number, wire, value, at, at)
+                yield WireField(number, wire, value, at, at)
             case 1 | 5:
                 size = 8 if wire == FIXED64 else 4
                 if at + size > end:
                     raise DamagedMessage(f"a {size}-byte number at byte {at} passes the end of its message")
-                yield Field(number, wire, int.from_bytes(data[at : at + size], "little"), at, at + size)
+                yield WireField(number, wire, int.from_bytes(data[at : at + size], "little"), at, at + size)
                 at += size
             case 2:
                 size, at = varint(data, at, end)
                 if size > end - at:
                     raise DamagedMessage(f"{size} bytes promised at byte {at}, {end - at} left in the message")
-                yield Field(number, wire, 0, at, at + size)
+                yield WireField(number, wire, 0, at, at + size)
                 at += size
             case _:
                 raise DamagedMessage(f"wire type {wire} at byte {at}")
 
 
-def text(data: bytes, field: Field) -> str:
+def text(data: bytes, field: WireField) -> str:
     """The bytes of a field as text; bytes that are no UTF-8 become replacement characters."""
     return data[field.start : field.end].decode("utf-8", errors="replace")
 
 
-def real(data: bytes, field: Field) -> float:
+def real(data: bytes, field: WireField) -> float:
     """A fixed-width field as the float it encodes."""
     return float(struct.unpack_from("<d" if field.wire == FIXED64 else "<f", data, field.start)[0])
 
 
-def count(field: Field, most: int = 2**31 - 1) -> int:
+def count(field: WireField, most: int = 2**31 - 1) -> int:
     """A field that counts or numbers something; `DamagedMessage` where it is beyond what that may be."""
     if field.value > most:
         raise DamagedMessage(f"{field.value} at byte {field.start} is no count")
@@ -102,7 +102,7 @@ class Block:
     """One block: where its session details and its results lie in the file's bytes."""
 
     at: int
-    session: Field | None = None
+    session: WireField | None = None
     strings: list[str] = field(default_factory=list)
     results: list[tuple[int, int]] = field(default_factory=list)
     ranges: int = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from timesink.render.formats import Style
 from timesink.render.values import number_text, value_text
 from timesink.verify.outcomes import ChangeVerdict, Effect, Fate, FindingChange, GateResult, GateRow, How, Outcome
-from timesink.views.page import Column, Page, Sheet
+from timesink.views.page import Field, Page, Sheet
 
 SHOWN_CONTRIBUTIONS = 15
 SHOWN_ROWS = 15
@@ -24,9 +24,9 @@ _OTHER_WORDS = {Outcome.SLOWER: "worse", Outcome.FASTER: "better"}
 
 
 _CHANGE = (
-    Column("before_ns", "before", "ns"),
-    Column("after_ns", "after", "ns"),
-    Column("delta_ns", "change", "ns", has_bar=True, is_change=True),
+    Field("before_ns", "before", "ns"),
+    Field("after_ns", "after", "ns"),
+    Field("delta_ns", "change", "ns", has_bar=True, is_change=True),
 )
 
 
@@ -67,7 +67,7 @@ def notes(result: GateResult) -> tuple[str, ...]:
 
 def metrics(result: GateResult, most: int | None = None) -> Sheet:
     """One row per metric, worst first."""
-    columns = tuple(Column(key, key) for key in ("metric", "before", "after", "change", "verdict"))
+    columns = tuple(Field(key, key) for key in ("metric", "before", "after", "change", "verdict"))
     ranked = worst_first(result.rows)
     rows = tuple(
         (
@@ -85,7 +85,7 @@ def metrics(result: GateResult, most: int | None = None) -> Sheet:
 
 def differences(result: GateResult) -> Sheet:
     """What the two sides do not share."""
-    columns = (Column("what", "differs", is_name=True), Column("before", "before"), Column("after", "after"))
+    columns = (Field("what", "differs", is_name=True), Field("before", "before"), Field("after", "after"))
     rows = tuple((name, *pair) for name, pair in sorted(result.differences.items()))
     return Sheet("differences", "What differs between the two sides", columns, rows)
 
@@ -93,7 +93,7 @@ def differences(result: GateResult) -> Sheet:
 def budget(result: GateResult) -> Sheet:
     """The change by kind of time."""
     rows = tuple((part.name, part.before_ns, part.after_ns, part.delta_ns) for part in result.budget)
-    return Sheet("budget", "Where the change is", (Column("kind", "time"), *_CHANGE), rows, "per step")
+    return Sheet("budget", "Where the change is", (Field("kind", "time"), *_CHANGE), rows, "per step")
 
 
 def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
@@ -103,7 +103,7 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
     if rest := ranked[most:]:
         before_ns, after_ns = sum(part.before_ns for part in rest), sum(part.after_ns for part in rest)
         rows.append((f"{len(rest)} others", before_ns, after_ns, after_ns - before_ns))
-    columns = (Column("part", "part", is_name=True), *_CHANGE)
+    columns = (Field("part", "part", is_name=True), *_CHANGE)
     note = f"sum: {figure(sum(part.delta_ns for part in ranked), 'ns')} per step"
     return Sheet("contributions", "What the change is made of", columns, tuple(rows), note)
 
@@ -111,20 +111,20 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
 def findings(result: GateResult) -> Sheet:
     """Findings that came, went or changed."""
     rows = tuple((finding_text(finding), finding.message) for finding in changed_findings(result.findings))
-    return Sheet("findings", "Findings", (Column("finding", "finding"), Column("message", "message")), rows)
+    return Sheet("findings", "Findings", (Field("finding", "finding"), Field("message", "message")), rows)
 
 
 def runs(result: GateResult) -> Sheet:
     """Every counted run in the order in which it was made; what was seen of no run has no column."""
     columns = (
-        Column("number", "run", "1"),
-        Column("side", "side"),
-        Column("mean", "mean step"),
-        Column("steps", "steps", "1"),
-        Column("dropped", "warm-up", "1"),
-        Column("sm_mhz", "SM MHz", "1"),
-        Column("celsius", "°C", "1"),
-        Column("remarks", "remarks"),
+        Field("number", "run", "1"),
+        Field("side", "side"),
+        Field("mean", "mean step"),
+        Field("steps", "steps", "1"),
+        Field("dropped", "warm-up", "1"),
+        Field("sm_mhz", "SM MHz", "1"),
+        Field("celsius", "°C", "1"),
+        Field("remarks", "remarks"),
     )
     rows = [
         (

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from timesink.render.parts import Group, grouped
 from timesink.views.figures import Report, StepSeries, TimelineWindow
-from timesink.views.page import Column, Sheet
+from timesink.views.page import Field, Sheet
 
 
 @cache
@@ -35,10 +35,10 @@ def section(doc: str, heading: str) -> str:
 
 LONGEST_ITEMS = 20
 _COLUMNS = (
-    Column("lane", "lane", is_name=True),
-    Column("name", "what", is_name=True),
-    Column("start_ns", "from window's start", unit="ns"),
-    Column("length_ns", "length", unit="ns"),
+    Field("lane", "lane", is_name=True),
+    Field("name", "what", is_name=True),
+    Field("start_ns", "from window's start", unit="ns"),
+    Field("length_ns", "length", unit="ns"),
 )
 
 
@@ -81,32 +81,32 @@ def _longest(window: TimelineWindow) -> Sheet:
 
 
 SHOWN_STEPS = 200
-_RANK = Column("rank", "rank", unit="1")
+_RANK = Field("rank", "rank", unit="1")
 _KERNELS = (
     _RANK,
-    Column("device", "GPU", unit="1"),
-    Column("name", "kernel", is_name=True),
-    Column("work", "work"),
-    Column("time_ratio", "share", unit="ratio", has_bar=True),
-    Column("total_ns", "total", unit="ns"),
-    Column("count", "launches", unit="1"),
-    Column("mean_ns", "mean", unit="ns"),
-    Column("max_ns", "longest", unit="ns"),
+    Field("device", "GPU", unit="1"),
+    Field("name", "kernel", is_name=True),
+    Field("work", "work"),
+    Field("time_ratio", "share", unit="ratio", has_bar=True),
+    Field("total_ns", "total", unit="ns"),
+    Field("count", "launches", unit="1"),
+    Field("mean_ns", "mean", unit="ns"),
+    Field("max_ns", "longest", unit="ns"),
 )
 _OPERATORS = (
     _RANK,
-    Column("name", "operator", is_name=True),
-    Column("self_device_ns", "self GPU", unit="ns", has_bar=True),
-    Column("total_device_ns", "total GPU", unit="ns"),
-    Column("calls", "calls", unit="1"),
-    Column("kernels", "kernels", unit="1"),
-    Column("self_host_ns", "self host", unit="ns"),
+    Field("name", "operator", is_name=True),
+    Field("self_device_ns", "self GPU", unit="ns", has_bar=True),
+    Field("total_device_ns", "total GPU", unit="ns"),
+    Field("calls", "calls", unit="1"),
+    Field("kernels", "kernels", unit="1"),
+    Field("self_host_ns", "self host", unit="ns"),
 )
 _STEPS = (
     _RANK,
-    Column("step", "step", unit="1"),
-    Column("period_ns", "time", unit="ns"),
-    Column("spike", "stands out, because of"),
+    Field("step", "step", unit="1"),
+    Field("period_ns", "time", unit="ns"),
+    Field("spike", "stands out, because of"),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,6 +45,14 @@ Captured = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCounters:
+    """Counters that a baseline keeps besides the step time."""
+
+    metrics: Metrics = None
+    capture: Captured = None
+
+
 @app.command("update")
 def update(
     reason: Why,
@@ -52,12 +60,11 @@ def update(
     runs: Runs = 10,
     fresh: Fresh = False,
     sha: Sha = "",
-    metrics: Metrics = None,
-    capture: Captured = None,
     suite: Suite = "default",
     root: Root = Path(".timesink"),
     output: OutputFile = None,
     *,
+    kept_counters: KeptCounters,
     times: StepTimeOptions,
     work: WorkFacts,
     session: RunSession,
@@ -88,9 +95,9 @@ def update(
     if old is not None and old.workload != workload and not fresh:
         raise UsageError("the baseline timed other work", remedy="start it anew with --replace")
     kept = replace(start, updates=old.updates if old else ())
-    new = updated(
-        kept, baselines.summaries(rows[1:], now, sha), counters(metrics, capture), (now.date().isoformat(), reason, sha)
-    )
+    measured = counters(kept_counters.metrics, kept_counters.capture)
+    reason_given = (now.date().isoformat(), reason, sha)
+    new = updated(kept, baselines.summaries(rows[1:], now, sha), measured, reason_given)
     before = baselines.text(old, __version__) if old else ""
     baselines.save(path, new, __version__)
     lines = difflib.unified_diff(

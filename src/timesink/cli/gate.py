@@ -27,7 +27,9 @@ from timesink.cli.runs import (
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
-    pass
+    from timesink.verify.experiment import ExperimentPlan
+    from timesink.verify.outcomes import GateResult
+    from timesink.verify.runs import Launcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +136,12 @@ def command(
         result = gate_history(history, stored.suite, share(looks.threshold))
     elif sides.are_two:
         from timesink.verify.counters import gate_counters
-        from timesink.verify.experiment import to_result, verify
 
         with session.launcher(sides.commands(), source) as launcher:
-            verification = verify(looks.plan(), launcher.launch, tell)
-            remark = launcher.watch.remark
+            result = two_sides(looks.plan(), launcher, stored.suite)
         old = counters(measured.metrics_before, measured.capture_before)
         rows = gate_counters(old, new, share_tolerance=share(measured.share_tolerance))
-        result = to_result(verification, stored.suite)
-        notes = (*result.notes, *((remark,) if remark else ()))
-        result = replace(result, rows=(*result.rows, *rows), notes=notes)
+        result = replace(result, rows=(*result.rows, *rows))
     else:
         from timesink.verify.gate import StoredGate
 
@@ -155,3 +153,12 @@ def command(
             result = gate.run(program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=tell)
     result = replace(result, artefact=artefact)
     return writing.write(result, target, open_metrics=openmetrics, code_quality=gitlab_codequality)
+
+
+def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str) -> GateResult:
+    """Both builds, run here in turns."""
+    from timesink.verify.experiment import to_result, verify
+
+    result = to_result(verify(plan, launcher.launch, tell), suite)
+    remark = launcher.watch.remark
+    return replace(result, notes=(*result.notes, remark)) if remark else result

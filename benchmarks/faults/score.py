@@ -1,6 +1,7 @@
 """Score diagnoses and prices against the measured truth; `make scoreboard` prints it.
 
 python -m benchmarks.faults.score [--tool torch] [--split tune] [--only a,b] [--blind] [--details] [--json OUT]
+python -m benchmarks.faults.score --floors  # every split that has floors, held against floors.json
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import scoring, suite
+from benchmarks.faults import floors, scoring, suite
 from benchmarks.faults.adopt import CAPTURES, MEASURED
+from benchmarks.faults.floors import ALL
 from benchmarks.faults.scoring import Figures, Foretold, Observation
 
 TOOLS = ("torch", "nsys")
-ALL = "all"
 DISAGREEMENT = 0.25
 """Slowest over fastest process, above which a case is diagnosed but not priced."""
 HEADINGS = (
@@ -154,7 +155,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
         for tool in TOOLS
         if fault.name in wanted
         and options.tool in ("", tool)
-        and options.split in (None, fault.split)
+        and (fault.split in floors.splits() if options.floors else options.split in (None, fault.split))
         and (CAPTURES / f"{fault.name}.{tool}.tar.xz").exists()
     ]
 
@@ -234,11 +235,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--blind", action="store_true", help="withhold the unprofiled step; shares of the profiled one")
     parser.add_argument("--details", action="store_true", help="every case: owed, verdict, measured and foretold gain")
     parser.add_argument("--json", type=Path, help="write every observation there")
+    parser.add_argument("--floors", action="store_true", help="fail where a figure is worse than floors.json")
+    parser.add_argument("--set-floors", action="store_true", help="write the figures of these splits to floors.json")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args()
 
 
-def main() -> None:
+def main() -> int:
     options = parsed()
     # spawn: a forked child of a process that used Polars can hang
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
@@ -247,10 +250,16 @@ def main() -> None:
         options.json.write_text(json.dumps([dataclasses.asdict(item) for item in observations], indent=1))
     if options.details:
         print(details(observations), end="\n\n")
-    print(table(HEADINGS, [row(split, tool, scoring.figures(part)) for split, tool, part in groups(observations)]))
+    found = [(split, tool, scoring.figures(part)) for split, tool, part in groups(observations)]
+    print(table(HEADINGS, [row(*parts) for parts in found]))
     print()
     print(peers(observations))
+    if options.set_floors:
+        floors.keep(found)
+    breaches = floors.breaches(found, floors.known()) if options.floors else []
+    print("".join(f"\n{line}" for line in breaches), end="\n" if breaches else "")
+    return int(bool(breaches))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

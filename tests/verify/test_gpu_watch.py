@@ -56,6 +56,10 @@ def test_text_that_is_no_sample_gives_none(text: str) -> None:
     assert parse_gpus(text) == ({"gpu": "none"}, "")
 
 
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
 def fake_smi(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = folder / "nvidia-smi"
     tool.write_text(text)
@@ -69,14 +73,15 @@ def test_the_watch_falls_back_to_the_older_field_and_sees_each_run_once(
     fake_smi(tmp_path, FAKE, monkeypatch)
     with GpuWatch(tmp_path) as watch:
         assert watch.absent == ""
-        started = time.time()
-        time.sleep(0.3)
+        started, before = time.time(), lines(watch.log)
+        while lines(watch.log) < before + 4:  # as long as a busy machine takes
+            time.sleep(0.02)
         state = watch.state(started, time.time())
         later = watch.state(started, time.time())
+        assert state.samples + later.samples <= lines(watch.log) - before + 1
         assert watch.foreign_processes() == ("/usr/bin/other (process 4242)",)
-    assert 3 <= state.samples <= 20
+    assert state.samples >= 3
     assert (state.sm_mhz, state.celsius) == (1980, 40)
-    assert later.samples < state.samples
 
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\necho 'No devices were found'; exit 6\n", "#!/bin/sh\nexit 9\n"])

@@ -37,15 +37,13 @@ def test_few_steps_or_unequally_many_are_not_paired(before: int, after: int) -> 
     assert single_changes([10.0] * before, [10.0] * (after - 1) + [30.0] * bool(after), 0.02) == []
 
 
-@given(st.integers(0, 10_000))
-def test_scatter_alone_seldom_stands_apart(seed: int) -> None:
-    """Noise of 3 % on both sides: of twenty steps none or, where the deviation came out small, a few.
-
-    Of all these seeds three give three sentences, and none gives more.
+def test_scatter_alone_seldom_stands_apart() -> None:
+    """Noise of 3 % on both sides of twenty steps: 1.35 % of captures name a step, since a deviation of twenty may
+    come out small (two million drawn of the definition). Of 4,000 that is 54; over 120 has a probability below 1e-12.
     """
-    noise = np.random.default_rng(seed).normal(0, 0.03, (2, 20))
-    before, after = (10 * MS * np.exp(side) for side in noise)
-    assert len(single_changes(before.tolist(), after.tolist(), 0.02)) <= 3
+    noise = np.random.default_rng(20_261_122).normal(0, 0.03, (4_000, 2, 20))
+    told = [single_changes(*(10 * MS * np.exp(pair)).tolist(), 0.02) for pair in noise]
+    assert 0 < sum(map(bool, told)) <= 120
 
 
 @given(st.permutations(range(9)))

@@ -4,13 +4,23 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest clean
+.PHONY: demo test test-all floors lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
 
+# Bytecode is kept even where the environment says otherwise: tests start hundreds of interpreters.
+test test-all lowest: export PYTHONDONTWRITEBYTECODE :=
+PARALLEL := -n auto --maxprocesses 16 --dist worksteal
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+floors: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.faults.score --floors
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -64,8 +74,8 @@ audit: $(VENV)/.supply
 lowest: $(VENV)/.supply
 	rm -rf build/lowest && $(PYTHON) -m venv build/lowest
 	$(BIN)/uv pip compile -q pyproject.toml --resolution lowest-direct -o build/lowest/requirements.txt
-	$(BIN)/uv pip install -q --python build/lowest/bin/python -r build/lowest/requirements.txt . pytest hypothesis jsonschema lxml
-	build/lowest/bin/python -m pytest $(LOWEST)
+	$(BIN)/uv pip install -q --python build/lowest/bin/python -r build/lowest/requirements.txt . pytest pytest-xdist hypothesis jsonschema lxml
+	build/lowest/bin/python -m pytest $(PARALLEL) $(LOWEST)
 LOWEST ?= tests/model tests/knowledge tests/readers tests/measures tests/rules tests/diagnosis tests/whatif tests/render tests/export
 
 # On a machine with GPUs: measure and capture the fault suite anew. See benchmarks/faults/README.md.

@@ -1,7 +1,7 @@
 """Floors under the figures of the scoreboard: an edit that costs accuracy is red.
 
-`python -m benchmarks.faults.score --floors` scores every capture of the splits that have floors and holds each split and
-tool against `floors.json`. A split set aside that nobody has scored yet has none, so that it is not looked at.
+`python -m benchmarks.faults.score --floors` scores every capture of the splits that have floors and holds each split
+and tool against `floors.json`. A split set aside that nobody has scored yet has none, so that it is not looked at.
 `--split NAME --set-floors` writes the figures of a split there, in the same commit as the change that explains them.
 """
 

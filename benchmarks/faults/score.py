@@ -238,7 +238,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--floors", action="store_true", help="fail where a figure is worse than floors.json")
     parser.add_argument("--set-floors", action="store_true", help="write the figures of these splits to floors.json")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.set_floors and (options.tool or options.only or options.blind):
+        parser.error("floors are those of whole splits, told the unprofiled step")
+    return options
 
 
 def main() -> int:

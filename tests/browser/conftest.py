@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.pages import launched
+from tests.browser.pages import launched, needs_browser
+
+FOLDER = Path(__file__).parent
 
 
 @dataclass
@@ -21,14 +23,25 @@ class Opened:
     complaints: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="module")
-def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One browser for the tests of a module, with an empty profile. It ends with them: it holds an event loop."""
-    if shutil.which("chromium") is None:
-        pytest.skip("Chromium is not on this machine (Debian: apt-get install chromium)")
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-    with launched(str(tmp_path_factory.mktemp("profile"))) as browser:
-        yield browser
+_started = ExitStack()
+_browsers: list[Any] = []
+
+
+@pytest.fixture
+def context(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One browser, with an empty profile, for as many tests of this folder as follow one another in a process."""
+    needs_browser()
+    if not _browsers:
+        _browsers.append(_started.enter_context(launched(str(tmp_path_factory.mktemp("profile")))))
+    return _browsers[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End the browser before a test of another folder: it holds an event loop, in which no other can start."""
+    if nextitem is None or nextitem.path.parent != FOLDER:
+        _browsers.clear()
+        _started.close()
 
 
 @pytest.fixture

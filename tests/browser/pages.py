@@ -31,6 +31,13 @@ FLAGS = (
 )
 
 
+def needs_browser() -> None:
+    """Skip the test where Chromium, or what drives it, is absent."""
+    if shutil.which("chromium") is None:
+        pytest.skip("Chromium is not on this machine (Debian: apt-get install chromium)")
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+
+
 @contextmanager
 def launched(profile: str) -> Iterator[Any]:
     """Debian's Chromium, offline, with an empty profile. `ImportError` or a failure where it is not installed."""
@@ -51,7 +58,7 @@ def launched(profile: str) -> Iterator[Any]:
 
 def violations(shown: Any) -> list[str]:
     """The rules of axe that the page breaks."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")
     return [found["id"] for found in axe.Axe().run(shown.page).response["violations"]]
 
 

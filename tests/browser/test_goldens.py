@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ pytest.importorskip("PIL", reason="Pillow is not installed (pip install pillow)"
 
 from PIL import Image
 from tests.browser.goldens import FOLDER, LIMITS, PAGES, SHOTS, Shot, difference, taken
+from tests.browser.pages import needs_browser
 
 Open = Callable[..., Any]
 WIDE, NARROW = Shot("demo", 1280, "dark"), Shot("demo", 390, "dark")
@@ -27,8 +27,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    if shutil.which("chromium") is None:
-        pytest.skip("Chromium is not on this machine")
+    needs_browser()
     return {name: make() for name, make in PAGES.items()}
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.browser.pages import launched
+from tests.browser.pages import launched, needs_browser
 from tests.docs.commands import ROOT
 
 from timesink.capture.choice import ANSWERS, choose, command_of
@@ -35,9 +34,7 @@ def test_every_answer_can_be_the_picked_one() -> None:
 
 def test_the_page_answers_as_the_command_does(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install mkdocs-material)")
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if shutil.which("chromium") is None:
-        pytest.skip("Chromium is not on this machine")
+    needs_browser()
     site = tmp_path / "site"
     subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)], cwd=ROOT, check=True)
     with launched(str(tmp_path / "profile")) as browser:

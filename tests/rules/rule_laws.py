@@ -143,9 +143,17 @@ def near_miss_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:
     """Each limit has a case on each side of it: one whose verdict changes when the limit is raised by a quarter, and
     one whose verdict changes when it is lowered by as much (counted things: by a quarter or by one)."""
     faults = []
+    traces = [case.trace() for case in cases]
+    usual = [_gist(rule.verdict(trace, case.limits)) for case, trace in zip(cases, traces, strict=True)]
+    known = list(zip(cases, traces, usual, strict=True))
     for name, limit in rule.limits.items():
         for word, moved in (("raised", _raised(limit)), ("lowered", _lowered(limit))):
-            if not any(_changes(rule, case, name, values=moved) for case in cases):
+            if not any(
+                _gist(rule.verdict(trace, {**case.limits, name: value})) != before
+                for case, trace, before in known
+                if name not in case.limits
+                for value in moved
+            ):
                 faults.append(f"no case changes its verdict when {name} is {word} from {limit.default:g} to {moved}")
     return faults
 
@@ -156,14 +164,6 @@ def _raised(limit: Limit) -> tuple[float, ...]:
 
 def _lowered(limit: Limit) -> tuple[float, ...]:
     return (limit.default / NEAR, limit.default - 1) if limit.unit in COUNTED else (limit.default / NEAR,)
-
-
-def _changes(rule: Rule, case: Case, name: str, values: tuple[float, ...]) -> bool:
-    if name in case.limits:
-        return False
-    trace = case.trace()
-    before = _gist(rule.verdict(trace, case.limits))
-    return any(_gist(rule.verdict(trace, {**case.limits, name: value})) != before for value in values)
 
 
 def _gist(verdict: Verdict) -> tuple[object, ...]:

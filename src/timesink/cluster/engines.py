@@ -147,10 +147,10 @@ def client_arguments(scheduler: str) -> dict[str, str]:
     if not path.is_file():
         raise UsageError(f"no scheduler file {scheduler}", remedy="start one: dask scheduler --scheduler-file FILE")
     try:
-        said = urlsplit(str(document(path)["address"]))
+        address = urlsplit(str(document(path)["address"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{scheduler} is no scheduler file: {error}", remedy="let dask scheduler write it") from error
-    _warn_if_open(said.scheme, said.hostname or "")
+    _warn_if_open(address.scheme, address.hostname or "")
     return {"scheduler_file": scheduler}
 
 
@@ -275,10 +275,10 @@ def _result(future: Any, task: Task) -> Summarised | None:
         killed = isinstance(failure, _distributed().KilledWorker)
         return None if killed else Summarised(task.file, None, f"its worker failed: {failure}")
     try:
-        found: Summarised = future.result()
+        summarised: Summarised = future.result()
     except (OSError, CancelledError, _distributed().KilledWorker):
         return None
-    return found
+    return summarised
 
 
 def _workers(client: Any) -> int:
@@ -286,17 +286,17 @@ def _workers(client: Any) -> int:
     from timesink import __version__
 
     try:
-        found = client.run(_version, on_error="return").values()
+        versions = client.run(_version, on_error="return").values()
     except OSError:  # one died while it was asked
         return 1
-    if any(isinstance(version, ImportError) for version in found):
+    if any(isinstance(version, ImportError) for version in versions):
         raise ToolFailed("timesink is not installed on the workers", remedy="install it there")
-    others = sorted({version for version in found if isinstance(version, str) and version != __version__})
+    others = sorted({version for version in versions if isinstance(version, str) and version != __version__})
     if others:
         raise ToolFailed(
             f"workers run timesink {', '.join(others)}, and this is {__version__}", remedy="install the same version"
         )
-    return len(found)
+    return len(versions)
 
 
 def _version() -> str:

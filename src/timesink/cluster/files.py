@@ -1,6 +1,6 @@
-"""Which files a run consists of: paths, folders, globs, URLs, or a manifest that lists them.
+"""Which files a run consists of: paths, folders, globs, URLs, or a list of them (`.ranks`).
 
-What `timesink capture` wrote beside a trace of its machine: clocks, drivers and variables, for comparing hosts.
+Next to a trace, `timesink capture` writes a manifest of its machine, for comparing hosts: clocks, drivers, variables.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def find_files(places: Sequence[str]) -> tuple[RankFile, ...]:
     UnreadableTrace
         A place holds no trace, or cannot be listed.
     """
-    found = {file for place in _listed(places) for file in _files_of(place)}
-    if not found:
+    files = {file for place in _listed(places) for file in _files_of(place)}
+    if not files:
         raise UnreadableTrace("", "no file to read", remedy="name at least one trace, folder or URL")
-    return tuple(sorted(found, key=lambda file: (-file.size_bytes, file.url)))
+    return tuple(sorted(files, key=lambda file: (-file.size_bytes, file.url)))
 
 
 def _listed(places: Iterable[str]) -> Iterable[str]:
@@ -157,26 +157,26 @@ def _remote(url: str) -> list[RankFile]:
             inside = [name for name in sorted(system.ls(path, detail=False)) if str(name).lower().endswith(_TRACES)]
         else:
             return [RankFile(url, int(system.info(path).get("size") or 0))]
-        found = [RankFile(_beside(url, system, name), int(system.info(name).get("size") or 0)) for name in inside]
+        files = [RankFile(_beside(url, system, name), int(system.info(name).get("size") or 0)) for name in inside]
     except access_errors(ValueError) as error:
         remedy = "check the URL and the access to it"
         raise UnreadableTrace(without_credentials(url), reason_of(error, url), remedy=remedy) from error
-    return _some(without_credentials(url), found)
+    return _some(without_credentials(url), files)
 
 
 def _is_pattern(url: str) -> bool:
-    """Whether a URL stands for several files. In a web address a question mark begins the query."""
+    """Whether a URL is a pattern of several files. In a web address a question mark begins the query."""
     parts = urlsplit(url)
     if parts.scheme.lower() in ("http", "https"):
         return "*" in parts.path
     return any(mark in url for mark in "*?[")
 
 
-def _some(place: str, found: list[RankFile]) -> list[RankFile]:
+def _some(place: str, files: list[RankFile]) -> list[RankFile]:
     """What was found there: a place that holds nothing is a mistake in its name, not a run of fewer ranks."""
-    if not found:
+    if not files:
         raise UnreadableTrace(place, "no trace lies there", remedy="check the name")
-    return found
+    return files
 
 
 def filesystem(url: str) -> tuple[AbstractFileSystem, Any]:
@@ -214,15 +214,15 @@ _OF_GPUS: Final = {
 
 
 def facts_beside(path: Path, ranks: tuple[int, ...]) -> pl.DataFrame:
-    """rank, fact, value as in `Job.parity`, from the manifest in the trace's folder; nothing where there is none."""
-    said = _read(path.parent / _NAME)
-    listed = said.get("gpus")
+    """rank, fact, value as in `Job.parity`, from the manifest in the trace's folder; empty without one."""
+    manifest = _read(path.parent / _NAME)
+    listed = manifest.get("gpus")
     gpus = [gpu for gpu in listed if isinstance(gpu, dict)] if isinstance(listed, list) else []
     facts = {fact: sorted({str(gpu[key])[:_LONGEST] for gpu in gpus if key in gpu}) for key, fact in _OF_GPUS.items()}
     rows = [(fact, " and ".join(values)) for fact, values in facts.items() if values]
-    if isinstance(said.get("cuda_of_driver"), str) and said["cuda_of_driver"]:
-        rows.append(("CUDA of the driver", said["cuda_of_driver"][:_LONGEST]))
-    variables = said.get("environment")
+    if isinstance(manifest.get("cuda_of_driver"), str) and manifest["cuda_of_driver"]:
+        rows.append(("CUDA of the driver", manifest["cuda_of_driver"][:_LONGEST]))
+    variables = manifest.get("environment")
     if isinstance(variables, dict):
         texts = {str(name): str(value) for name, value in variables.items() if name not in OF_ONE_RANK}
         rows += kept_variables(texts).items()
@@ -233,7 +233,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return {}
-        found = document(path)
+        content = document(path)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and "timesink_manifest" in found else {}
+    return content if isinstance(content, dict) and "timesink_manifest" in content else {}

@@ -1,6 +1,6 @@
-"""One file of a run becomes one small `Job`: the map step. It runs in any thread, process or host that has the file.
+"""The map step: one file of a run becomes one small `Job`, in any thread, process or host that has the file.
 
-Jobs on disk: one file a rank, named by what it was made of, so that a run cut short goes on where it was.
+Jobs are cached on disk, one file per rank, named by what they were made of, so that a run cut short can go on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOST = "lost_count"
 
 
 def folder() -> Path:
-    """Where jobs are kept: beside the tables of the reader's cache."""
+    """The folder of cached jobs, next to the tables of the reader's cache."""
     if chosen := os.environ.get("TIMESINK_CACHE_DIR"):
         return Path(chosen) / "ranks"
     from platformdirs import user_cache_path
@@ -47,7 +47,7 @@ def place_of(digest: str, source: str) -> Path:
 
 
 def load(place: Path) -> tuple[Job, int] | None:
-    """The job kept there and the records lost on the way to it; None where there is none, or it is not whole."""
+    """The cached job, and how many records were lost on the way to it; None where the file is missing or damaged."""
     try:
         with zipfile.ZipFile(place) as archive:
             frames = {name: pl.read_ipc(io.BytesIO(archive.read(name))) for name in SCHEMAS}
@@ -132,19 +132,19 @@ def _summarised(task: Task) -> Summarised:
 
 
 def _of_path(task: Task, path: Path) -> Summarised:
-    place = place_of(digest_of(path), task.file.shown) if task.keep and path.is_file() else None
-    if place is not None and (kept := load(place)) is not None:
-        return Summarised(task.file, _with_manifest(kept[0], path), lost=kept[1])
+    cache_file = place_of(digest_of(path), task.file.shown) if task.keep and path.is_file() else None
+    if cache_file is not None and (cached := load(cache_file)) is not None:
+        return Summarised(task.file, _with_manifest(cached[0], path), lost=cached[1])
     trace = _named(read(path, cache=False), task.file.shown)
-    made = job(trace)
+    summary = job(trace)
     lost = sum(note.count for note in trace.notes if note.kind == "data_loss")
-    if place is not None:
-        store(place, made, lost)
-    return Summarised(task.file, _with_manifest(made, path), lost=lost)
+    if cache_file is not None:
+        store(cache_file, summary, lost)
+    return Summarised(task.file, _with_manifest(summary, path), lost=lost)
 
 
 def _with_manifest(made: Job, path: Path) -> Job:
-    """What the trace itself states comes before what stands beside it."""
+    """The job with the manifest's facts added; what the trace itself states comes first."""
     beside = facts_beside(path, made.ranks).join(made.parity, on=["rank", "fact"], how="anti")
     return replace(made, parity=pl.concat([made.parity, beside])) if beside.height else made
 

@@ -42,7 +42,7 @@ def run_of(
 ) -> Run:
     """Summarise every file and merge. The result depends neither on the engine nor on the order of the files.
 
-    `watch(done, all, result)` is told of each file that is done. Raises `UnreadableTrace` where no file can be read.
+    `watch(done, all, result)` is called for each file that is done. Raises `UnreadableTrace` where no file can be read.
     """
     done: list[Summarised] = []
     for result in (engine or Threads()).map(summarise, [Task(file, keep) for file in files]):
@@ -51,11 +51,11 @@ def run_of(
             watch(len(done), len(files), result)
     done.sort(key=lambda result: (result.file.shown, result.file.url))
     failed = tuple((result.file.shown, result.failure) for result in done if result.job is None)
-    whole = [result for result in done if result.job is not None]
-    if not whole:
+    readable = [result for result in done if result.job is not None]
+    if not readable:
         shown, reason = failed[0]
         raise UnreadableTrace(shown, f"none of {len(files)} files can be read; the first: {reason}")
-    parts, duplicates, assumed = _ranked(whole)
+    parts, duplicates, assumed = _ranked(readable)
     merged = _tree(parts)
     return Run(
         job=merged,
@@ -64,7 +64,7 @@ def run_of(
         duplicates=duplicates,
         missing=_missing(merged),
         assumed=assumed,
-        lost_count=sum(result.lost for result in whole),
+        lost_count=sum(result.lost for result in readable),
     )
 
 

@@ -1,8 +1,7 @@
-"""SQL over the tables of a trace: one SELECT, on a copy that dies with it, with no way to a file or a network.
+"""SQL over the tables of a trace: one SELECT in a database of its own, with no way to a file or a network.
 
-What a query can read: the canonical tables, and steps and idle time as the measures see them.
-
-Ten questions and the queries that answer them; `timesink query --examples` prints them, a test runs them.
+A query can read the canonical tables, and steps and idle time as the measures see them. Ten questions with the queries
+that answer them are at the end; `timesink query --examples` prints them, and a test runs them.
 """
 
 from __future__ import annotations

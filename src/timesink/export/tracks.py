@@ -1,6 +1,6 @@
 """What a Perfetto trace shows: tracks of slices and counters, made of tables and of what timesink found.
 
-Intervals as begin and end events that nest, which is all that a track of Perfetto can hold.
+A track of Perfetto holds begin and end events that nest, and nothing else; intervals that cross go to several tracks.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ def _streams(trace: Trace) -> Iterator[SliceTrack]:
         "rank", "device", "context", "stream", maintain_order=True
     ):
         where = "" if context is None else f" of context {context}"
-        mine = np.maximum(flow[rows["row"].to_numpy()], 0).tolist()
+        launch = np.maximum(flow[rows["row"].to_numpy()], 0).tolist()
         yield _track(
-            _device(rank, device), f"stream {stream}{where}", rows, _names(rows), table=DEVICE_OPS.name, flow=mine
+            _device(rank, device), f"stream {stream}{where}", rows, _names(rows), table=DEVICE_OPS.name, flow=launch
         )
 
 
@@ -202,7 +202,7 @@ def nesting_lanes(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[list[i
 
 
 def _fitting(open_ends: list[list[int]], start: int, end: int) -> int:
-    """The first line on which an interval nests; one past the last where there is none. Closes what has ended."""
+    """The first line on which an interval nests, or one past the last line. Closes the intervals that have ended."""
     for lane, ends in enumerate(open_ends):
         while ends and ends[-1] <= start:
             ends.pop()

@@ -1,4 +1,4 @@
-"""Stored baselines: run summaries of the trunk, committed beside the code, keyed by suite and environment.
+"""Stored baselines: run summaries of the trunk, committed with the code, keyed by suite and environment.
 
 One JSON file per suite and environment holds, per metric, the runs that count (never raw traces), the statistic they
 were made for, and why each update was made. New runs are compared with a Student t prediction interval. An update never

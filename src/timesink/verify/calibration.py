@@ -47,7 +47,7 @@ class Calibration:
 
 
 def location(root: Path, environment: Environment, workload: str) -> Path:
-    """Where the calibration of an environment and workload lies."""
+    """The file that holds the calibration of an environment and workload."""
     return root / "calibrations" / f"{environment.key}-{workload}.json"
 
 

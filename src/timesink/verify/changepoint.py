@@ -74,21 +74,21 @@ def change_point(
 ) -> ChangePoint:
     """The likeliest split of a series of logarithms, with its p-value (k + 1) / (permutations + 1)."""
     values = np.asarray(series, dtype=np.float64)
-    found, index = split_statistic(values)
+    largest_t, index = split_statistic(values)
     rng = np.random.default_rng(_SEED)
     shuffled = values[block_permutations(rng, len(values), block, permutations)]
-    reached = int((split_statistic(shuffled)[0] >= found).sum())
+    as_large = int((split_statistic(shuffled)[0] >= largest_t).sum())
     first = int(index)
     ratio = float(np.exp(values[first:].mean() - values[:first].mean()))
-    return ChangePoint(first, (reached + 1) / (permutations + 1), ratio)
+    return ChangePoint(first, (as_large + 1) / (permutations + 1), ratio)
 
 
 def block_permutations(rng: np.random.Generator, count: int, block: int, permutations: int) -> Int64Array:
     """Index rows in which blocks of neighbours change places; block borders start at a random offset in each row."""
     offset = rng.integers(0, block, size=(permutations, 1))
     block_of = (np.arange(count) + offset) // block
-    place = np.take_along_axis(rng.random((permutations, count // block + 2)), block_of, axis=1)
-    return np.argsort(place, axis=1, kind="stable")
+    rank = np.take_along_axis(rng.random((permutations, count // block + 2)), block_of, axis=1)
+    return np.argsort(rank, axis=1, kind="stable")
 
 
 def judge_history(
@@ -111,33 +111,33 @@ def judge_history(
         why = f"neighbouring points correlate by {correlation:.2f} (limit {HISTORY_LAG1_UNSTABLE.default:g})"
         remedy = "find what wanders: clocks, neighbours, the machine itself"
         return inconclusive(threshold_ratio, Reason.UNSTABLE_HISTORY, why, remedy, tagged=True), None
-    found = change_point(logs, _BLOCK if correlation >= HISTORY_LAG1_FREE.default else 1)
-    after = len(values) - found.index
-    if found.p > HISTORY_ALPHA.default or abs(np.log(found.ratio)) < np.log1p(threshold_ratio):
+    change = change_point(logs, _BLOCK if correlation >= HISTORY_LAG1_FREE.default else 1)
+    points_after = len(values) - change.index
+    if change.p > HISTORY_ALPHA.default or abs(np.log(change.ratio)) < np.log1p(threshold_ratio):
         return ChangeVerdict(
             Outcome.NO_DIFFERENCE,
             threshold_ratio,
             explanation=f"no lasting change in {len(values)} points",
             tagged=True,
         ), None
-    if after < HISTORY_AFTER.default:
-        why = f"a change of {100 * (found.ratio - 1):+.1f} % is seen in the last {after} points only"
+    if points_after < HISTORY_AFTER.default:
+        why = f"a change of {100 * (change.ratio - 1):+.1f} % is seen in the last {points_after} points only"
         remedy = f"wait for {HISTORY_AFTER.default:.0f} points after it"
         return inconclusive(threshold_ratio, Reason.UNCONFIRMED, why, remedy, tagged=True), None
-    return _lasting(logs, found, threshold_ratio), found
+    return _lasting(logs, change, threshold_ratio), change
 
 
-def _lasting(logs: Float64Array, found: ChangePoint, threshold_ratio: float) -> ChangeVerdict:
-    outcome = Outcome.SLOWER if found.ratio > 1 else Outcome.FASTER
-    before, after = logs[: found.index], logs[found.index :]
+def _lasting(logs: Float64Array, change: ChangePoint, threshold_ratio: float) -> ChangeVerdict:
+    outcome = Outcome.SLOWER if change.ratio > 1 else Outcome.FASTER
+    before, after = logs[: change.index], logs[change.index :]
     error = float(np.sqrt(before.var(ddof=1) / len(before) + after.var(ddof=1) / len(after)))
     level = 1 - HISTORY_ALPHA.default
     half = float(stats.t.ppf(0.5 + level / 2, min(len(before), len(after)) - 1)) * error
-    low, high = found.ratio * float(np.exp(-half)), found.ratio * float(np.exp(half))
-    explanation = f"lasting change {len(after)} points ago, p = {found.p:.3f} by permutation"
-    effect = Effect(found.ratio, low, high, level)
+    low, high = change.ratio * float(np.exp(-half)), change.ratio * float(np.exp(half))
+    explanation = f"lasting change {len(after)} points ago, p = {change.p:.3f} by permutation"
+    effect = Effect(change.ratio, low, high, level)
     return ChangeVerdict(
-        outcome, threshold_ratio, effect, explanation=explanation, false_alarm_ratio=found.p, tagged=True
+        outcome, threshold_ratio, effect, explanation=explanation, false_alarm_ratio=change.p, tagged=True
     )
 
 

@@ -46,14 +46,14 @@ def gate_counters(
     rows = []
     for name in sorted({*stored, *measured}):
         before, after = stored.get(name), measured.get(name)
-        known = after or before
-        assert known is not None
-        tolerance = share_tolerance if known.how is How.SHARE else exact_tolerance_ratio
+        either = after or before
+        assert either is not None
+        tolerance = share_tolerance if either.how is How.SHARE else exact_tolerance_ratio
         verdict = _missing(before, after, tolerance)
         if before is not None and after is not None:
             verdict = compare_counter(before, after, tolerance)
         old, new = (None if side is None else side.value for side in (before, after))
-        rows.append(GateRow(name, known.unit, old, new, verdict, known.better, known.how))
+        rows.append(GateRow(name, either.unit, old, new, verdict, either.better, either.how))
     return rows
 
 
@@ -111,7 +111,7 @@ def _counter_of(path: Path, name: str, entry: Any) -> Counter:
     return Counter(_finite(value, f"{path}: {name!r}"), str(fields.get("unit", "")), how, better)
 
 
-# Counts of what a kernel was told to do: the same on every replay, whatever the clock. Sums over threads or sectors.
+# Counts of the work that a kernel was given, the same on every replay, whatever the clock: sums over threads, sectors.
 _DETERMINISTIC = (
     "smsp__inst_executed.sum",
     "sm__inst_executed.sum",
@@ -136,17 +136,17 @@ def step_metrics(trace: Trace) -> dict[str, Counter]:
     from timesink.measures.steps.per_step import step_budgets
     from timesink.measures.timeline.launches import launches
 
-    found: dict[str, Counter] = {}
+    counters: dict[str, Counter] = {}
     frame = step_budgets(trace)
     if frame.height:
         sums = frame.group_by("rank", "device").sum().sort("rank", "device")
         for name, column in _SHARES.items():
-            worst = max(part / whole for part, whole in zip(sums[column], sums["period_ns"], strict=True) if whole)
-            found[f"{name} share"] = Counter(float(worst), "share", How.SHARE)
-    per_step = [part.launches_per_step for part in launches(trace).values() if part.launches_per_step is not None]
+            worst = max(part / period for part, period in zip(sums[column], sums["period_ns"], strict=True) if period)
+            counters[f"{name} share"] = Counter(float(worst), "share", How.SHARE)
+    per_step = [device.launches_per_step for device in launches(trace).values() if device.launches_per_step is not None]
     if per_step:
-        found["launches per step"] = Counter(max(per_step), "launches")
-    return found
+        counters["launches per step"] = Counter(max(per_step), "launches")
+    return counters
 
 
 def compile_metrics(trace: Trace) -> dict[str, Counter]:
@@ -163,7 +163,7 @@ def compile_metrics(trace: Trace) -> dict[str, Counter]:
     return {
         name.replace("_", " "): Counter(value, "")
         for name, value in counts.items()
-        if name != "launches_per_step"  # told by `step_metrics`
+        if name != "launches_per_step"  # which `step_metrics` reports
     }
 
 

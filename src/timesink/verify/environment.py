@@ -114,8 +114,8 @@ def parse_gpus(text: str) -> tuple[dict[str, str], str]:
     if not rows:
         return {"gpu": "none"}, ""
     facts = {"gpu": 0, "gpu memory MiB": 1, "gpu MIG": 2, "gpu power limit W": 3, "gpu compute capability": 5}
-    found = {name: " + ".join(sorted({row[column] for row in rows})) for name, column in facts.items()}
-    return {**found, "gpu count": str(len(rows))}, rows[0][4]
+    hard = {name: " + ".join(sorted({row[column] for row in rows})) for name, column in facts.items()}
+    return {**hard, "gpu count": str(len(rows))}, rows[0][4]
 
 
 def _packages(command: Command | None) -> dict[str, str]:
@@ -127,10 +127,10 @@ def _packages(command: Command | None) -> dict[str, str]:
         answer = subprocess.run(
             [interpreter, "-c", _ASK_PACKAGES], capture_output=True, text=True, timeout=_ANSWER_S, check=False
         )
-        found = parsed(answer.stdout)
+        versions = parsed(answer.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return {}
-    return {name: str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+    return {name: str(version) for name, version in versions.items()} if isinstance(versions, dict) else {}
 
 
 def _interpreter(program: str) -> str:
@@ -158,7 +158,7 @@ HARD = ("trace format", "ranks", "gpus", "gpu")
 
 
 def find_manifest(capture: Path) -> Path | None:
-    """The manifest beside a capture: ``<capture>.manifest.json``, or ``manifest.json`` in its folder."""
+    """The manifest of a capture: ``<capture>.manifest.json``, or ``manifest.json`` in its folder."""
     near = [capture.with_name(f"{capture.name}.manifest.json"), capture.with_suffix(".manifest.json")]
     near.append((capture if capture.is_dir() else capture.parent) / "manifest.json")
     return next((path for path in near if path.is_file()), None)

@@ -142,7 +142,7 @@ def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> 
 
 
 def to_result(verification: Verification, suite: str) -> GateResult:
-    """The verification as reporters take it: the mean is gated; median and tail stand beside it."""
+    """The verification as renderers take it: the mean is gated, the median and the tail are only shown."""
     pairs, plan = verification.pairs, verification.plan
     before = [pair[0] for pair in pairs]
     after = [pair[1] for pair in pairs]

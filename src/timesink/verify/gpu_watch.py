@@ -164,11 +164,11 @@ class GpuWatch:
         with self.log.open("rb") as file:
             file.seek(self._read_bytes)
             fresh = file.read()
-        whole = fresh[: fresh.rfind(b"\n") + 1]
-        self._read_bytes += len(whole)
+        complete_lines = fresh[: fresh.rfind(b"\n") + 1]
+        self._read_bytes += len(complete_lines)
         inside = [
             sample
-            for sample in parse_samples(whole.decode("utf-8", "replace"))
+            for sample in parse_samples(complete_lines.decode("utf-8", "replace"))
             if started_s <= sample.time_s <= ended_s
         ]
         self._gpus.update(sample.index for sample in inside)

@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def within(self) -> bool | None:
-        """Whether the measured gain lies in the predicted interval."""
+        """Whether the measured gain is in the predicted interval."""
         if self.predicted is None or self.measured is None:
             return None
         return self.predicted.low_ms <= self.measured.value_ms <= self.predicted.high_ms
@@ -64,7 +64,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """How good predictions are here, over closed entries that have both gains; None where there is none."""
+    """How good predictions are here, over closed entries that have both gains; None where no entry has."""
 
     compared: int
     within: int

@@ -1,7 +1,8 @@
 """The vocabulary of a comparison: five outcomes, an effect with its interval, the reason where nothing can be said.
 
 Every effect is a ratio after / before of a quantity of which less is better (a rate is inverted before it comes here),
-so a ratio above 1 is worse. It computes no statistics and runs nothing; `experiments` fills it, `reporters` render it.
+so a ratio above 1 is worse. Nothing is computed here: the other files of `verify` fill these classes, and `render.gate`
+renders them.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class How(StrEnum):
 class GateRow:
     """One gated metric: its values on both sides in `unit`, and the verdict. `name` may come from a trace: untrusted.
 
-    A row that is not `gated` is shown beside the others and decides nothing: medians and tails.
+    A row that is not `gated` (a median, a tail) is shown with the others and decides nothing.
     """
 
     name: str

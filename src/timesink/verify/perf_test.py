@@ -26,7 +26,7 @@ _NAME_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class PerfTest:
-    """A test by its id, the command that runs it once in a fresh process, and where its baseline lies."""
+    """A test by its id, the command that runs it once in a fresh process, and the folder of its baseline."""
 
     test_id: str
     command: Command

@@ -54,7 +54,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A process that ended with status 0: wall-clock bounds (seconds since the epoch) and where its output lies."""
+    """A process that ended with status 0: wall-clock bounds (seconds since the epoch), and its output."""
 
     started_s: float
     ended_s: float

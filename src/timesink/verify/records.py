@@ -53,8 +53,8 @@ def load(path: Path, version: int, needed: Mapping[str, type]) -> dict[str, Any]
     if not isinstance(record, dict):
         raise BrokenRecord(f"{path} holds no object", remedy=remedy)
     if record.get("schema_version") != version:
-        found = record.get("schema_version")
-        raise BrokenRecord(f"{path} has schema version {found!r}, this timesink reads {version}", remedy=remedy)
+        version_found = record.get("schema_version")
+        raise BrokenRecord(f"{path} has schema version {version_found!r}, this timesink reads {version}", remedy=remedy)
     for name, kind in needed.items():
         if not isinstance(record.get(name), kind):
             raise BrokenRecord(f"{path} has no {kind.__name__} {name!r}", remedy=remedy)

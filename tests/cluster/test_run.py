@@ -214,6 +214,7 @@ def test_credentials_are_never_shown() -> None:
 
 def test_whoever_watches_sees_how_far_the_reading_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from timesink.cli import ranks as command
+    from timesink.cli.options import PageOutput
 
     shown: list[str] = []
 
@@ -224,7 +225,7 @@ def test_whoever_watches_sees_how_far_the_reading_is(folder: Path, monkeypatch: 
 
     monkeypatch.setattr(command, "working", working)
     (folder / "rank1.json.gz").write_bytes(b"\x1f\x8b" + b"\0" * 50)
-    command.command([str(folder)], engine="serial", output=folder / "page.txt")
+    command.command([str(folder)], engine="serial", writing=PageOutput(output=folder / "page.txt"))
     assert shown[:2] == ["looking for traces", "reading 4 files"]
     assert shown[2:6] == [
         "1 of 4 files read",

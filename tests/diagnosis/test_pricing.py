@@ -8,7 +8,7 @@ import pytest
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.tables import trace_of
 
-from timesink.diagnosis.pricing import bound_price, price, share_claims
+from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
@@ -22,36 +22,42 @@ def finding(claim: Intervals, **more: object) -> Finding:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def claimed(found: Finding, trace: Trace) -> Quantity:
+    """The price of a finding, held to what it claims."""
+    return within_claim(price(found, trace), found, trace)
+
+
 @pytest.fixture
 def trace() -> Trace:
     return trace_of(STEPPED)
 
 
 def test_without_a_change_the_price_is_the_bound_of_the_claim(trace: Trace) -> None:
-    claimed = finding(Intervals.one(0, 54 * MS))
-    assert price(claimed, trace) == bound_price(claimed, trace)
-    assert bound_price(claimed, trace) == Quantity(9.0, "ms", low=0.0, high=9.0)
+    bounded = finding(Intervals.one(0, 54 * MS))
+    assert price(bounded, trace) == Priced(bound_price(bounded, trace), "bound")
+    assert bound_price(bounded, trace) == Quantity(9.0, "ms", low=0.0, high=9.0)
 
 
 def test_what_a_rule_states_itself_stands(trace: Trace) -> None:
     stated = Quantity(1.5, "ms", low=1.0, high=2.0)
-    assert price(finding(Intervals.none(), stated=stated), trace) is stated
+    assert price(finding(Intervals.none(), stated=stated), trace) == Priced(stated, "stated")
 
 
 def test_a_change_is_replayed_and_held_to_the_claim(trace: Trace) -> None:
-    whole = price(finding(Intervals.one(0, 54 * MS), change=RemoveSyncs()), trace)
+    change = RemoveSyncs()
+    whole = claimed(finding(Intervals.one(0, 54 * MS), change=change), trace)
     assert whole.low is not None
     assert whole.high is not None
     assert 0.2 < whole.value < 0.4
     assert whole.low <= whole.value <= whole.high
-    part = price(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=RemoveSyncs()), trace)
+    part = claimed(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=change), trace)
     assert part.value == pytest.approx(bound_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000)), trace).value)
 
 
 def test_a_shorter_unprofiled_step_lowers_what_host_work_can_win(trace: Trace) -> None:
     change = finding(Intervals.one(0, 54 * MS), change=RemoveSyncs())
     told = trace.with_unprofiled_step(8.9 * MS)
-    profiled, true = price(change, trace), price(change, told)
+    profiled, true = claimed(change, trace), claimed(change, told)
     assert true.value < profiled.value
     assert true.value <= 8.9
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from timesink.diagnosis import headline
-from timesink.diagnosis.pricing import price, share_claims
+from timesink.diagnosis.pricing import price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Limit, Quantity, Ruling
@@ -66,10 +66,12 @@ def _ranked_findings(
     """
     period = period_name(trace)
     priced = [
-        (ruling.card, replace(finding, recoverable=price(finding, trace), period=period))
+        (ruling.card, replace(finding, recoverable=gain, priced_by=worth.by, period=period))
         for ruling in rulings
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
+        for worth in (price(finding, trace),)
+        for gain in (within_claim(worth, finding, trace),)
     ]
     roots_first = sorted(priced, key=lambda entry: (entry[0].symptom, _rank(entry)))
     return tuple(sorted(share_claims(roots_first, trace, step_ms), key=_rank))

@@ -1,48 +1,103 @@
 """What a finding is worth: milliseconds per step, as low / value / high.
 
-A rule that knows what its fix wins states it. Any other finding is priced by replaying the trace's dependency graph
-with its `change` made (`whatif`). Without a change, or where the trace cannot be replayed, the price is the bound of
-its claim: the union of device intervals that the fix could at most remove.
+A rule that knows what its fix wins states it. Any other finding names a `change`, which is priced here for
+`timesink what-if` too: by the kernel time that goes, or by replaying the trace's dependency graph (`whatif`). Without a
+change, or where the trace cannot be replayed, the price is the bound of the finding's claim: the union of device
+intervals that the fix could at most remove.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
+from typing import Final, NamedTuple, cast
 
-from timesink.diagnosis.verdicts import Card, Claim, Finding, Quantity
-from timesink.measures.steps.per_step import largest_per_step_ns
+from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
+from timesink.measures.kernels.facts import saved_per_step_ns
+from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Change, Touches
-from timesink.whatif.pricing import Pricer
+from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.pricing import MODEL_ERROR_RATIO, STEP_ERROR_RATIO, Pricer
+
+_TO_P90: Final = 1.28  # standard deviations
+_SLOWEST_CLOCK: Final = 1.15  # healthy programs of benchmarks/faults ran up to that much faster in a capture
+_NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
-def price(finding: Finding, trace: Trace) -> Quantity:
-    """The price of a finding, in ms per step: what the rule states, else a replay of its change, else its bound.
+class Priced(NamedTuple):
+    """A gain per step and how it was found."""
+
+    gain: Quantity
+    by: PricedBy
+
+
+def price(finding: Finding, trace: Trace) -> Priced:
+    """The price of a finding, in ms per step: what the rule states, else that of its change, else its bound.
 
     Where the step without a profiler is known, the price is a part of that step.
     """
     if finding.stated is not None:
-        return finding.stated
-    rank = finding.where.rank or 0
-    pricer, bound = pricers(trace).get(rank), bound_price(finding, trace)
-    if pricer is None:
-        return bound
-    bound = _scaled(bound, _unprofiled_ratio(pricer, trace))
-    if finding.change is None:
-        return bound
-    change = cast("Change", finding.change)
+        return Priced(finding.stated, "stated")
+    bound = _bound(finding, trace)
+    change = cast("Change | None", finding.change)
+    priced = None if change is None else price_change(change, finding.where.rank or 0, trace, bound)
+    return priced or Priced(bound, "bound")
+
+
+def price_change(change: Change, rank: int, trace: Trace, bound: Quantity = _NOTHING) -> Priced | None:
+    """What a change wins on a rank, in ms per step, whoever asks; None where the trace cannot be replayed.
+
+    A profiler slows the host, not kernels: where the device bounds the step, the slowed host often seems to leave no
+    room for a shorter device step. So where nothing but kernels gets shorter, the gain is their time, and no replay is
+    asked. `bound` is what is known of a gain that is mostly the profiler's.
+    """
+    if isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE:
+        return Priced(_price_by_kernels(change, trace), "kernel_time")
+    if rank not in pricers(trace):
+        return None
     if trace.unprofiled_step_ns is None:
         replayed = _price_as_profiled(change, rank, trace)
     else:
         replayed = _price_without_profiler(change, rank, bound, trace)
-    if replayed is None:
-        return bound
-    return _at_most(replayed, bound) if finding.claim.total_ns else replayed
+    return None if replayed is None else Priced(replayed, "replay")
+
+
+def _price_by_kernels(change: ShortenKernels, trace: Trace) -> Quantity:
+    """The kernel time that goes: its cases, and apart from them (in quadrature) an error as large as that of a replay.
+
+    Where steps take longer without a profiler than with one, the device was slower then, its kernels too: a capture of
+    a few steps ends before the power cap lowers the clocks.
+    """
+    step_ns = trace.unprofiled_step_ns or period_ns(trace, change.device)
+    ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), _SLOWEST_CLOCK)
+    low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
+    error_ns = _TO_P90 * math.hypot(MODEL_ERROR_RATIO * gain_ns, STEP_ERROR_RATIO * step_ns)
+    high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
+    return _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
+
+
+def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
+    """The part of a replayed gain that is the finding's.
+
+    A change may win more than the finding claims, such as time of another finding: that part is not this one's. `high`
+    stays as it is: the replay says that as much is possible.
+    """
+    if priced.by != "replay" or not finding.claim.total_ns:
+        return priced.gain
+    bound = _bound(finding, trace)
+    most = bound.high if bound.high is not None else bound.value
+    return replace(priced.gain, value=min(priced.gain.value, most), low=min(priced.gain.low or 0.0, most))
+
+
+def _bound(finding: Finding, trace: Trace) -> Quantity:
+    """The bound of the claim, as a part of the step without a profiler where that is known."""
+    pricer, bound = pricers(trace).get(finding.where.rank or 0), bound_price(finding, trace)
+    return bound if pricer is None else _scaled(bound, _unprofiled_ratio(pricer, trace))
 
 
 def bound_price(finding: Finding, trace: Trace) -> Quantity:
@@ -115,15 +170,6 @@ def _unprofiled_ratio(pricer: Pricer, trace: Trace) -> float:
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
     value_ms, low_ms, high_ms = (max(time_ns, 0.0) / NS_PER_MS for time_ns in (gain_ns, low_ns, high_ns))
     return Quantity(value_ms, "ms", low=low_ms, high=high_ms)
-
-
-def _at_most(worth: Quantity, bound: Quantity) -> Quantity:
-    """A change may win more than the finding claims, such as time of another finding: that part is not this one's.
-
-    `high` stays as it is: the replay says that as much is possible.
-    """
-    most = bound.high if bound.high is not None else bound.value
-    return replace(worth, value=min(worth.value, most), low=min(worth.low or 0.0, most))
 
 
 def _scaled(worth: Quantity, ratio: float) -> Quantity:

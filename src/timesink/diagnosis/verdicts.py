@@ -119,16 +119,21 @@ class Claim:
         return sum(part.total_ns for part in self.intervals.values())
 
 
+PricedBy = Literal["replay", "kernel_time", "bound", "stated"]
+"""How a price was found: by a replay of the dependency graph, from the recorded time of kernels that get shorter, as
+the most that the claimed time allows, or by the rule itself."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
     """One bottleneck, its place, its evidence, and what to do.
 
     `message` is one sentence an engineer can paste into a ticket. A rule gives the engine one of three things to price,
     the first of which that is there counts: `stated`, what the fix wins in milliseconds per step; `change`, which the
-    what-if engine replays; `claim`, which bounds it. The claim also decides which findings share time.
+    what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
-    window where the trace has no steps.
+    window where the trace has no steps; and `priced_by`.
     """
 
     message: str
@@ -141,6 +146,7 @@ class Finding:
     change: ProposedChange | None = None
     stated: Quantity | None = None
     recoverable: Quantity | None = None
+    priced_by: PricedBy | None = None
     period: Literal["step", "window"] = "step"
 
 

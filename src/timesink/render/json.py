@@ -113,6 +113,7 @@ def _finding(card: Card, finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "where": finding.where.known(),
         "recoverable_ms_per_step": _recoverable(finding.recoverable),
+        "priced_by": finding.priced_by,
         "evidence": [_evidence(fact) for fact in finding.evidence],
         "advice": finding.advice,
         "verify": finding.verify,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from timesink.diagnosis.pricing import price_change
 from timesink.errors import UsageError
-from timesink.measures.timeline.replay import calibrated_pricers, pricers
+from timesink.measures.kernels.fixes import changes_of
+from timesink.measures.timeline.replay import calibrated_pricers
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, sheet_of
-from timesink.whatif.changes import GRAMMAR, Change, Together
+from timesink.whatif.changes import GRAMMAR, Change, KernelFix, Together
 from timesink.whatif.critical_path import PathShare
-from timesink.whatif.pricing import Price, Pricer
+from timesink.whatif.pricing import Pricer
 
 _PATH = (
     RANK,
@@ -19,6 +21,7 @@ _PATH = (
     Field("kind", "on the path", is_name=True),
     Field("name", "name", is_name=True),
 )
+_NOTHING: tuple[float, ...] = (0.0, 0.0, 0.0)
 _NEXT_ROWS, _PATH_ROWS = 5, 20
 
 
@@ -29,28 +32,34 @@ def grammar_page() -> Page:
     return Page("Changes that can be priced", (Sheet("changes", "Changes", columns, rows),))
 
 
-def what_if_page(trace: Trace, changes: Sequence[Change], unprofiled_step_ms: float | None, explain_cost: bool) -> Page:
+def what_if_page(
+    trace: Trace, changes: Sequence[Change | KernelFix], unprofiled_step_ms: float | None, explain_cost: bool
+) -> Page:
     """Prices per rank, of each change and of all together. `UsageError` where no step was found."""
-    if unprofiled_step_ms is None:
-        by_rank = pricers(trace)
-    else:
-        by_rank = calibrated_pricers(trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS))
-    if not by_rank:
+    if unprofiled_step_ms is not None:
+        trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
+    ranks = calibrated_pricers(trace)
+    if not ranks:
         raise UsageError(
             f"no complete step was found in {trace.source}, and a price is per step",
             remedy="mark steps with prof.step() or an NVTX range, and record at least three",
         )
-    together = changes[0] if len(changes) == 1 else Together(tuple(changes))
-    priced = [*changes, together] if len(changes) > 1 else list(changes)
-    sheets = [_prices(by_rank, priced), _paths(by_rank, together, "next", "What limits the step then", _NEXT_ROWS)]
+    made = {rank: [(change.label, _made(trace, change, rank)) for change in changes] for rank in ranks}
+    together = {rank: Together(tuple(part for _, parts in named for part in parts)) for rank, named in made.items()}
+    sheets = [_prices(trace, made), _paths(ranks, together, "next", "What limits the step then", _NEXT_ROWS)]
     if explain_cost:
-        sheets.append(_paths(by_rank, None, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
-        sheets.append(_paths(by_rank, together, "path_after", "The path after the change", _PATH_ROWS))
-        sheets.append(_trust(by_rank))
+        sheets.append(_paths(ranks, {}, "path_before", "The path that bounds the step as it is", _PATH_ROWS))
+        sheets.append(_paths(ranks, together, "path_after", "The path after the change", _PATH_ROWS))
+        sheets.append(_trust(ranks))
     return Page(f"What if, in {trace.source}", tuple(sheets))
 
 
-def _prices(by_rank: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
+def _made(trace: Trace, change: Change | KernelFix, rank: int) -> tuple[Change, ...]:
+    """The change itself, or what a fix named in words changes on each device of the rank."""
+    return changes_of(trace, change, rank) if isinstance(change, KernelFix) else (change,)
+
+
+def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change]]]]) -> Sheet:
     columns = (
         RANK,
         Field("change", "change", is_name=True),
@@ -59,31 +68,47 @@ def _prices(by_rank: Mapping[int, Pricer], changes: Sequence[Change]) -> Sheet:
         Field("gain_ns", "gain", unit="ns"),
         Field("low_ns", "low", unit="ns"),
         Field("high_ns", "high", unit="ns"),
+        Field("priced_by", "priced by"),
         Field("remark", "remark"),
     )
     rows = []
-    for rank, pricer in sorted(by_rank.items()):
-        for change in changes:
-            price = pricer.price(change)
-            figures = (price.new_step_ns, price.gain_ns, price.low_ns, price.high_ns)
-            shown = (None,) * 4 if price.refused else figures
-            rows.append((rank, price.label, price.step_ns, *shown, _remark(price)))
-    note = "a replay of the dependency graph; gains of several changes overlap, so only the last row adds them up"
-    return Sheet("prices", "What each change wins per step", columns, tuple(rows), note if len(changes) > 1 else "")
+    for rank, named in sorted(made.items()):
+        pricer = calibrated_pricers(trace)[rank]
+        step_ns, best = trace.unprofiled_step_ns or pricer.step_ns, _NOTHING
+        every = Together(tuple(change for _, changes in named for change in changes))
+        for label, changes in [*named, (every.label, (every,))] if len(named) > 1 else named:
+            gain, by, remark = _gain(trace, pricer, rank, changes)
+            if changes == (every,):  # no less than the best of them, which may have been priced without a replay
+                gain = gain and tuple(map(max, gain, best))
+            best = tuple(map(max, gain or _NOTHING, best))
+            figures = (step_ns - gain[0], *gain) if gain else (None,) * 4
+            rows.append((rank, label, step_ns, *figures, by, remark))
+    note = "gains of several changes overlap, so only the last row adds them up"
+    several = any(len(named) > 1 for named in made.values())
+    return Sheet("prices", "What each change wins per step", columns, tuple(rows), note if several else "")
 
 
-def _remark(price: Price) -> str:
-    if price.refused:
-        return f"refused: {price.refused}"
-    if not price.matched:
-        return "nothing in these steps matches"
-    return f"bounded: {price.bounded}" if price.bounded else ""
+def _gain(
+    trace: Trace, pricer: Pricer, rank: int, changes: Sequence[Change]
+) -> tuple[tuple[float, ...] | None, str, str]:
+    """What a change wins (gain, low and high in ns, None where the trace cannot be replayed), how that was found, and a
+    remark. Of a fix on several devices, what it wins on the one where that is most."""
+    priced = [worth for change in changes if (worth := price_change(change, rank, trace)) is not None]
+    replays = [pricer.price(change) for change in changes]
+    if not any(replay.matched for replay in replays):
+        return _NOTHING, "", "nothing in these steps matches"
+    if not priced:
+        return None, "", f"refused: {replays[0].refused}"
+    most, replay = max(priced, key=lambda worth: worth.gain.value), replays[0]
+    gain = most.gain.value, most.gain.low or 0.0, most.gain.high or most.gain.value
+    doubt = f"doubtful: {replay.refused}" if replay.refused else f"bounded: {replay.bounded}" if replay.bounded else ""
+    return tuple(ms * NS_PER_MS for ms in gain), most.by, doubt if most.by == "replay" else ""
 
 
-def _paths(by_rank: Mapping[int, Pricer], change: Change | None, key: str, title: str, count: int) -> Sheet:
+def _paths(ranks: Mapping[int, Pricer], changes: Mapping[int, Change], key: str, title: str, count: int) -> Sheet:
     rows = []
-    for rank, pricer in sorted(by_rank.items()):
-        shares: tuple[PathShare, ...] = pricer.path() if change is None else pricer.next_path(change)
+    for rank, pricer in sorted(ranks.items()):
+        shares: tuple[PathShare, ...] = pricer.next_path(changes[rank]) if changes else pricer.path()
         rows += [(rank, share.ns, share.kind, share.name or None) for share in shares[:count]]
     return Sheet(key, title, _PATH, tuple(rows), "critical path: shares of the chain of events that sets the pace")
 

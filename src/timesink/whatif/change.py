@@ -14,7 +14,7 @@ from polars.exceptions import ComputeError
 
 from timesink.errors import UsageError
 from timesink.knowledge.kernels import COMMUNICATION
-from timesink.model.arrays import BoolArray
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
@@ -52,6 +52,27 @@ class Range:
     def at(self, case: Case) -> float:
         """The figure at a case."""
         return (self.cautious, self.expected, self.hopeful)[case.value]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Kernels of one (rank, device) that a measure found: rows of `device_ops`, ascending, by their role in a fix.
+
+    `usual` and `best` are there for some: per row of `rows`, the share of its time that it would take as such kernels
+    usually run, and at best; NaN where that is not known. They are facts of shapes, grids and machines, not of a fix.
+    `beside` are kernels that were not looked for, and may get shorter with the others.
+    """
+
+    device: tuple[int, int]
+    groups: Mapping[str, Int64Array]
+    usual: Float64Array = field(default_factory=lambda: np.empty(0))
+    best: Float64Array = field(default_factory=lambda: np.empty(0))
+    beside: Int64Array | None = None
+
+    @property
+    def rows(self) -> Int64Array:
+        """The rows of all roles, ascending."""
+        return np.unique(np.concatenate([np.empty(0, np.int64), *self.groups.values()]))
 
 
 class Touches(Enum):

@@ -14,15 +14,15 @@ from tests.tables import trace_of
 from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs, layout_kernels
-from timesink.measures.kernels.facts import Shortened
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
-from timesink.measures.kernels.precision import wide_kernels
+from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, RANGES
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case, Range
-from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.change import Case, Range, Selection
+from timesink.whatif.changes import kernels as fixes
+from timesink.whatif.changes.kernels import ShortenKernels, shorten
 from timesink.whatif.graph import Graph
 
 NAMES = (
@@ -42,20 +42,23 @@ NAMES = (
     "void at::native::reduce_kernel<512, 1, ReduceOp<float, MeanOps<float>>>",
     "triton_poi_fused_add_cos_mul_sigmoid_0",
 )
-MEASURES: dict[str, Callable[[Trace], Iterable[Shortened]]] = {
-    "casts": cast_kernels,
-    "layouts": layout_kernels,
-    "attention": unfused_attention,
-    "chains": pointwise_chains,
-    "alignment": misaligned_products,
-    "grids": small_grids,
-    "fp32": lambda trace: [part.fp32 for part in wide_kernels(trace)],
-    "tf32": lambda trace: [part.tf32 for part in wide_kernels(trace)],
-    "fp64": lambda trace: [part.fp64 for part in wide_kernels(trace)],
-    "streams": lambda trace: [part.serial for part in serialized_streams(trace)],
-    "optimizer": lambda trace: [part.unfused for part in optimizer_kernels(trace)],
-    "far": lambda trace: [part.kernels for part in far_operators(trace)],
-    "graphs": lambda trace: [part.kernels for part in broken_graphs(trace)],
+MEASURES: dict[str, Callable[[Trace], Iterable[ShortenKernels]]] = {
+    "casts": lambda trace: map(fixes.drop_casts, cast_kernels(trace)),
+    "layouts": lambda trace: map(fixes.keep_layout, layout_kernels(trace)),
+    "attention": lambda trace: map(fixes.fuse_attention, unfused_attention(trace)),
+    "chains": lambda trace: map(fixes.fuse_pointwise, pointwise_chains(trace)),
+    "alignment": lambda trace: map(fixes.align_products, misaligned_products(trace)),
+    "grids": lambda trace: map(fixes.spread_grids, small_grids(trace)),
+    "fp32": lambda trace: map(fixes.to_tf32, wide_kernels(trace)["fp32"]),
+    "tf32": lambda trace: map(fixes.to_bf16, wide_kernels(trace)["tf32"]),
+    "bf16": lambda trace: map(fixes.to_bf16, four_byte_kernels(trace)),
+    "fp64": lambda trace: map(fixes.from_fp64, wide_kernels(trace)["fp64"]),
+    "streams": lambda trace: [fixes.overlap_streams(part.serial) for part in serialized_streams(trace)],
+    "optimizer": lambda trace: [fixes.FuseOptimizer.of(part.unfused).kernels for part in optimizer_kernels(trace)],
+    "far": lambda trace: [fixes.reach_bound(part.kernels) for part in far_operators(trace)],
+    "graphs": lambda trace: [
+        fixes.join_graphs(part.kernels, part.entries, part.beyond) for part in broken_graphs(trace)
+    ],
 }
 
 
@@ -104,6 +107,8 @@ def test_what_goes_and_what_stays_make_up_the_kernels(name: str, trace: Trace) -
             gone = part.saved(trace, case).total_ns
             assert before <= gone <= whole
             if name != "streams" and ops["stream"].n_unique() == 1:
+                if part.floored:
+                    keep = np.where(keep > 0, np.maximum(keep, np.minimum(2_000 / np.maximum(lengths, 1), 1.0)), 0.0)
                 assert gone + int(np.ceil(lengths * keep).sum()) == int(lengths.sum())
             before = gone
 
@@ -143,11 +148,12 @@ def test_a_cast_is_named_by_two_recorded_types_and_by_nothing_else(
         | copy     | aten::copy_ |        5 |     18 | {recorded}   |
         """
     )
-    assert cast_pairs(trace, Shortened.of((0, 0), [0], ([0], Range.exact(0.5)))) == pairs
+    assert cast_pairs(trace, np.array([0])) == pairs
 
 
 def test_a_row_of_two_groups_keeps_the_smaller_share() -> None:
-    part = Shortened.of((0, 0), [5, 3], ([3], Range.exact(0.5)), ([3, 5], Range(1.0, 0.8, 0.2)))
+    kernels = Selection((0, 0), {"one": np.array([3]), "both": np.array([3, 5])})
+    part = shorten("fix", kernels, one=Range.exact(0.5), both=Range(1.0, 0.8, 0.2))
     assert part.rows.tolist() == [3, 5]
     assert [share.tolist() for share in part.keep] == [[0.5, 1.0], [0.5, 0.8], [0.2, 0.2]]
 
@@ -161,8 +167,8 @@ def test_a_kernel_that_stays_takes_two_microseconds_at_least() -> None:
         | gone       | c    |       44 |     48 |
         """
     )
-    part = Shortened.of((0, 0), [0, 1, 2], ([0, 1], Range.exact(0.1)), ([2], Range.exact(0.0))).floored(trace)
-    assert part.keep[1].tolist() == [0.5, 0.1, 0.0]
+    kernels = Selection((0, 0), {"stays": np.array([0, 1]), "goes": np.array([2])})
+    part = shorten("fix", kernels, floored=True, stays=Range.exact(0.1), goes=Range.exact(0.0))
     assert part.saved(trace, Case.EXPECTED).total_ns == 2_000 + 36_000 + 4_000
 
 
@@ -183,7 +189,7 @@ QUEUED = """
 def test_shorter_kernels_let_queued_ones_start_sooner(keep: float, ends_us: list[int]) -> None:
     graph = Graph.from_trace(trace_of(QUEUED))
     share = np.array([keep])
-    replay = ShortenKernels("b", np.array([1]), (share, share, share)).rewrite(graph).replay()
+    replay = ShortenKernels("b", (0, 0), np.array([1]), (share, share, share)).rewrite(graph).replay()
     program = graph.program
     ends = replay.time_ns[program.end_node(program.ops.block)]
     assert sorted((ends // 1_000).tolist()) == ends_us
@@ -205,8 +211,32 @@ LATE = """
 def test_launches_that_go_with_their_kernels_save_host_time() -> None:
     graph = Graph.from_trace(trace_of(LATE))
     stays = np.array([1.0])
-    change = ShortenKernels("b", np.array([1]), (stays, stays, stays), Range.exact(0.5))
+    change = ShortenKernels("b", (0, 0), np.array([1]), (stays, stays, stays), launches_saved=Range.exact(0.5))
     block = graph.program.end_node(graph.program.ops.block)
     moved = graph.replay().time_ns[block] - change.rewrite(graph).replay().time_ns[block]
     # A kernel follows the start of its launch: from the end of the first (85 us) to that (230 us), half of 145 us.
     assert sorted(moved.tolist()) == [0, 72_500, 72_500]
+
+
+def kept(change: ShortenKernels) -> list[list[float]]:
+    """What each kernel keeps, per case."""
+    return [share.round(6).tolist() for share in change.keep]
+
+
+def test_what_a_fix_leaves_worked_by_hand() -> None:
+    """Products whose bound is 45 % of their time reach nine tenths of it: 50 %; cautiously half of the way, 75 %."""
+    two = np.array([3, 8])
+    known = Selection((0, 0), {"named": two}, best=np.array([0.45, np.nan]))
+    assert kept(fixes.align_products(known)) == [[0.75, 0.8], [0.5, 0.45], [0.45, 0.3]]
+    ratio = Selection((0, 0), {"fp32": two}, best=np.array([0.2, np.nan]))
+    assert kept(fixes.to_tf32(ratio)) == [[0.6, 0.45], [0.23, 0.1725], [0.12, 0.09]]
+    filled = Selection((0, 0), {"small": two}, best=np.array([0.1, 0.6]))
+    assert kept(fixes.spread_grids(filled)) == [[0.6, 1.0], [0.2, 1.0], [0.1, 0.6]]
+    turns = Selection((0, 0), {"second": two}, np.array([0.5, 1.0]), np.array([0.25, 0.75]))
+    assert kept(fixes.overlap_streams(turns)) == [[0.8, 1.0], [0.5, 1.0], [0.25, 0.75]]
+    far = Selection((0, 0), {"kernel": two}, best=np.array([0.35, 1.2]))
+    assert kept(fixes.reach_bound(far)) == [[0.75, 1.0], [0.5, 1.0], [0.35, 1.0]]
+    pieces = Selection((0, 0), {"piece": two}, np.array([0.6, 1.0]), np.array([0.4, 1.0]))
+    joined = fixes.join_graphs(pieces, two, beyond=0.5)
+    assert kept(joined) == [[0.8, 1.0], [0.6, 1.0], [0.5, 1.0]]
+    assert joined.launches_saved == Range(0.25, 0.5, 0.5)

@@ -29,8 +29,7 @@ from timesink.knowledge.gpus import DRAM_SHARE
 from timesink.knowledge.kernels import op_class
 from timesink.knowledge.operators import Operator
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.kernels.facts import Shortened, device_peaks, in_ranges, kernel_facts, rows_of, within
-from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.kernels.facts import device_peaks, in_ranges, kernel_facts, rows_of, within
 from timesink.measures.steps.steps import KEPT, steps
 from timesink.measures.timeline.attribution import host_nesting, host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_gaps
@@ -40,7 +39,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.change import Case, Range
+from timesink.whatif.change import Selection
 
 REGION: Final = r"^Torch-Compiled Region"
 _FRAME: Final = pl.col("name").str.extract(r"(\d+)/", 1).cast(pl.Int64, strict=False)
@@ -220,10 +219,10 @@ _UNKNOWN_KEPT: Final = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedChains:
-    """Runs of generated pointwise kernels on one device: their kernels and what these keep in one graph, the `idle`
+    """Runs of generated pointwise kernels on one device: their kernels and what these take in one graph, the `idle`
     time that one of them ended, and how many kernels a run has on average (`pieces`)."""
 
-    shortened: Shortened
+    kernels: Selection
     idle: Intervals
     pieces: float
 
@@ -257,13 +256,13 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
         if runs.height:
             gpu = gpus.get(device)
             rate = gpu.dram_bytes_per_s * DRAM_SHARE if gpu else None
-            short = _shortened(device, runs, _memory_ns(trace, runs, rate))
-            devices.append(GeneratedChains(short, _idle(trace, device, short), runs.height / runs["run"].n_unique()))
+            fused = _fused(device, runs, _memory_ns(trace, runs, rate))
+            devices.append(GeneratedChains(fused, _idle(trace, device, fused), runs.height / runs["run"].n_unique()))
     return tuple(devices)
 
 
-def _idle(trace: Trace, device: Device, short: Shortened) -> Intervals:
-    rows = pl.Series(short.rows).implode()
+def _idle(trace: Trace, device: Device, kernels: Selection) -> Intervals:
+    rows = pl.Series(kernels.rows).implode()
     here = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
     ended = [gaps.filter(here & pl.col("op").is_in(rows)) for gaps in device_gaps(trace).slices()]
     return Intervals.union_all(Intervals.of(gaps) for gaps in ended if gaps.height)
@@ -287,8 +286,8 @@ def _bytes(name: str, shapes: str | None, dtypes: str | None) -> int | None:
     return sum(tensor.bytes for tensor in tensors) or None
 
 
-def _shortened(device: Device, runs: pl.DataFrame, memory_ns: Float64Array) -> Shortened:
-    """Every kernel of a run keeps the same share of its time: that of the fused kernel in the run's total.
+def _fused(device: Device, runs: pl.DataFrame, memory_ns: Float64Array) -> Selection:
+    """Every kernel of a run takes the same share of its time: that of the fused kernel in the run's total.
 
     Two runs, `memory_ns` being the time of a kernel's bytes (lengths in us):
 
@@ -310,67 +309,57 @@ def _shortened(device: Device, runs: pl.DataFrame, memory_ns: Float64Array) -> S
     fused = np.maximum(np.hypot(most_moving, np.bincount(run, np.sqrt(length**2 - memory**2))), longest)
     unknown = np.bincount(run, np.isnan(memory_ns) & (length > _SHORT_NS)) > 0
     fused = np.where(unknown, longest + _UNKNOWN_KEPT * (total - longest), fused)
-    expected = np.minimum(fused / np.maximum(total, 1.0), 1.0)[run]
-    best = (longest / np.maximum(total, 1.0))[run]
+    usual, best = (np.minimum(time / np.maximum(total, 1.0), 1.0)[run] for time in (fused, longest))
     order = np.argsort(runs["row"].to_numpy())
-    keep = ((1.0 + expected) / 2.0, expected, np.minimum((expected + best) / 2.0, expected))
-    return Shortened(device, runs["row"].to_numpy()[order], tuple(share[order] for share in keep))
-
-
-_GONE: Final = Range(0.5, 1.0, 1.0)  # of the host time at entries after a break
+    return Selection(device, {"piece": runs["row"].to_numpy()[order]}, usual[order], best[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BrokenGraphs:
-    """What one device would gain if its graphs were one.
+    """The pieces of one device that could be one graph.
 
-    `kernels` are those of the graphs and what they keep, `idle` is the idle time that one of them ended. Of the host's
-    time up to the launches of `entries`, the share `launches_saved` goes; `entry_idle` is the idle time that one of
-    these ended. A step runs `regions` of `graphs` different graphs; both are None where regions are not recorded: then
-    generated kernels in a row are taken for graphs, all of them entries, and of n in a row the first stays.
+    `kernels` are those of the graphs and what they take in one, `idle` is the idle time that one of them ended. Of the
+    host's time up to the launches of `entries`, the share `beyond` comes after a break; `entry_idle` is the idle time
+    that one of these ended. A step runs `regions` of `graphs` different graphs; both are None where regions are not
+    recorded: then generated kernels in a row are taken for graphs, all of them entries, and of n in a row the first
+    stays.
     """
 
     device: Device
-    kernels: Shortened
+    kernels: Selection
     idle: Intervals
     entries: Int64Array
     entry_idle: Intervals
-    launches_saved: Range
+    beyond: float
     graphs: int | None
     regions: float | None
-
-    def saved_per_step_ns(self, trace: Trace, case: Case) -> float:
-        """Device time and idle time that goes, per steady step: a bound for a device that waits for this host."""
-        idle_ns = per_step_ns(trace, self.device, self.entry_idle)
-        return self.kernels.saved_per_step_ns(trace, case) + self.launches_saved.at(case) * idle_ns
 
 
 @remembered
 def broken_graphs(trace: Trace) -> tuple[BrokenGraphs, ...]:
     """Per device with compiled regions, or with generated kernels in a row where no regions are recorded."""
     regions = {part.device: part for part in compiled_regions(trace)}
-    chains = {part.shortened.device: part for part in generated_chains(trace)}
+    chains = {part.kernels.device: part for part in generated_chains(trace)}
     devices = []
     for device in sorted(regions.keys() | chains.keys()):
         chain, region = chains.get(device), regions.get(device)
-        short = chain.shortened if chain else None
+        fused = chain.kernels if chain else None
         if region is not None:
-            kernels = _with_others(device, short, region.kernels)
-            entries = (region.entries, region.entry_idle, _GONE)
+            kernels = _with_others(device, fused, region.kernels)
+            entries = (region.entries, region.entry_idle, 1.0)
             devices.append(BrokenGraphs(device, kernels, region.idle, *entries, region.graphs, region.per_step))
         elif chain is not None:
             beyond = 1.0 - 1.0 / chain.pieces
-            saved = Range(beyond * _GONE.cautious, beyond * _GONE.expected, beyond * _GONE.hopeful)
-            rows = chain.shortened.rows
-            devices.append(BrokenGraphs(device, chain.shortened, chain.idle, rows, chain.idle, saved, None, None))
+            rows = chain.kernels.rows
+            devices.append(BrokenGraphs(device, chain.kernels, chain.idle, rows, chain.idle, beyond, None, None))
     return tuple(devices)
 
 
-def _with_others(device: Device, short: Shortened | None, rows: Int64Array) -> Shortened:
-    """The same with other kernels, which keep all of their time."""
-    if short is None:
-        return Shortened.of(device, rows)
-    every = np.union1d(short.rows, rows)
-    keep = np.ones((len(short.keep), every.size))
-    keep[:, np.searchsorted(every, short.rows)] = short.keep
-    return Shortened(device, every, tuple(keep))
+def _with_others(device: Device, fused: Selection | None, rows: Int64Array) -> Selection:
+    """The same with other kernels, which take as long as they do."""
+    if fused is None:
+        return Selection(device, {"piece": rows}, *np.ones((2, rows.size)))
+    every = np.union1d(fused.rows, rows)
+    shares = np.ones((2, every.size))
+    shares[:, np.searchsorted(every, fused.rows)] = fused.usual, fused.best
+    return Selection(device, {"piece": every}, *shares)

@@ -22,7 +22,7 @@ from timesink.knowledge.gpus import DRAM_SHARE, KERNEL_FLOOR_NS, TENSOR_SHARE, G
 from timesink.knowledge.operators import OperatorWork
 from timesink.knowledge.work import recorded_work
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
-from timesink.measures.kernels.facts import Shortened, all_rows, device_peaks, kernel_facts
+from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, unfused_attention
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
@@ -30,6 +30,7 @@ from timesink.measures.kernels.small_grids import serialized_streams, small_grid
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Selection
 
 _SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 _TENSOR = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})
@@ -156,28 +157,24 @@ def _compute_ns(work: OperatorWork, math: str, gpu: GpuPeaks) -> float:
     return work.flops / (rate * (TENSOR_SHARE if path in _TENSOR else 1.0)) * 1e9
 
 
-USUAL_RATIO: Final = 0.7  # of the attainable bound: what a well-written kernel of everyday shapes reaches
 _KEY: Final = ["rank", "device", "op", "input_shapes", "math"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FarOperator:
     """Equal calls of an operator: what bounds them (memory, compute, latency), the share of that bound they reach, and
-    their kernels with what these would keep of their time at `USUAL_RATIO` of it."""
+    their kernels."""
 
     name: str
     shapes: str
     limiter: str
     attained_ratio: float
-    kernels: Shortened
+    kernels: Selection
 
 
 @remembered
 def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
-    """Every operator whose bound is known and whose time no pattern explains, longest first.
-
-    Those that reach the usual share keep all of their time.
-    """
+    """Every operator whose bound is known and whose time no pattern explains, longest first."""
     operators = attainable(trace).operators
     host = trace.get(HOST_OPS)
     if not operators.height or not host.height:
@@ -196,31 +193,28 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
         )
     )  # calls of one shape and several strides are one operator here
     joined = frame.join(bound, on=_KEY, how="inner", maintain_order="left")
-    far = [_operator(key, kernels) for key, kernels in joined.group_by(_KEY, maintain_order=True)]
-    return tuple(
-        sorted(far, key=lambda operator: (-operator.kernels.whole(trace).total_ns, operator.name, operator.shapes))
-    )
+    groups = joined.group_by(_KEY, maintain_order=True)
+    longest_first = sorted(groups, key=lambda group: (-int(group[1]["length"].sum()), *map(str, group[0][2:])))
+    return tuple(_operator(key, kernels) for key, kernels in longest_first)
 
 
 def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     rank, device, name, shapes, _ = key
     reached = float(kernels["bound_ns"][0]) * kernels["host_op"].n_unique() / max(int(kernels["length"].sum()), 1)
-    expected = min(reached / USUAL_RATIO, 1.0)
-    keep = tuple(np.full(kernels.height, share) for share in ((1.0 + expected) / 2.0, expected, min(reached, expected)))
-    shortened = Shortened((int(str(rank)), int(str(device))), kernels["row"].to_numpy(), keep)
-    return FarOperator(str(name), str(shapes), str(kernels["limiter"][0]), reached, shortened)
+    best = np.full(kernels.height, reached)
+    selection = Selection((int(str(rank)), int(str(device))), {"kernel": kernels["row"].to_numpy()}, best=best)
+    return FarOperator(str(name), str(shapes), str(kernels["limiter"][0]), reached, selection)
 
 
 def _explained(trace: Trace) -> Int64Array:
     """Rows of `device_ops` of the kernels that the measures of known patterns found."""
-    wide = [kind for found in wide_kernels(trace) for kind in (found.fp32, found.tf32, found.fp64)]
     return all_rows(
         [
             *cast_kernels(trace),
             *layout_kernels(trace),
             *unfused_attention(trace),
             *pointwise_chains(trace),
-            *wide,
+            *(kernels for kind in wide_kernels(trace).values() for kernels in kind),
             *misaligned_products(trace),
             *small_grids(trace),
             *(found.serial for found in serialized_streams(trace)),

@@ -14,25 +14,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.kernels.facts import Shortened, kernel_facts, rows_of
+from timesink.measures.kernels.facts import kernel_facts, rows_of
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.untrusted.plain_json import parsed
-from timesink.whatif.change import Range
+from timesink.whatif.change import Selection
 
 _FLOAT: Final = re.compile(r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$")
-# A cast that nobody needs goes; of one that somebody needs, half of its bytes usually do (it moves into a neighbour).
-_NEEDLESS: Final = Range(0.5, 0.0, 0.0)
-# Where a sum or mean reads the result, the digits may be wanted: only the hopeful case lets such a cast go.
-_FOR_A_SUM: Final = Range(1.0, 1.0, 0.0)
-# Of a strided copy a tenth stays: some consumer reads strides more slowly than it read the copy.
-_STRIDED_KEPT: Final = Range(0.6, 0.1, 0.0)
-# Kernels that convert for the next kernel go, but a network in the other layout has slower kernels elsewhere.
-_CONVERTER: Final = Range(0.6, 0.3, 0.05)
-# A loss over two-byte logits moves half the bytes of one over four-byte logits.
-_HALF_BYTES: Final = Range(0.9, 0.65, 0.5)
 _COPIES: Final = pl.Enum(["cast", "layout"])
 _RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
 _COPIES_READ: Final = ("casts", "host_op")
@@ -41,8 +31,8 @@ _LOG_SOFTMAX: Final = r"LogSoftMax|log_?softmax"
 
 
 @remembered
-def cast_kernels(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device: kernels that cast between floating types, and the fp32 losses that a cast feeds or drains.
+def cast_kernels(trace: Trace) -> tuple[Selection, ...]:
+    """Per device: kernels that cast between floating types, `needless` or for a sum, and each `loss` next to a cast.
 
     Kernels are read in order of stream and start, so a kernel's neighbours are the rows before and after it. A cast
     whose result a sum or mean reads is kept apart, since its digits may be wanted:
@@ -64,8 +54,7 @@ def cast_kernels(trace: Trace) -> tuple[Shortened, ...]:
         for_sums = rows_of(kernels.filter(cast & summed))
         casts = np.setdiff1d(rows_of(kernels.filter(cast)), for_sums)
         if casts.size + for_sums.size:
-            groups = ((casts, _NEEDLESS), (for_sums, _FOR_A_SUM), (losses, _HALF_BYTES))
-            devices.append(Shortened.of(device, casts, *groups))
+            devices.append(Selection(device, {"needless": casts, "summed": for_sums, "loss": losses}))
     return tuple(devices)
 
 
@@ -76,16 +65,20 @@ def _neighbour(distance: int, condition: pl.Expr) -> pl.Expr:
 
 
 @remembered
-def layout_kernels(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device: kernels that only move a tensor into another layout, by name or by their operator."""
+def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
+    """Per device: kernels that only move a tensor into another layout: each `converter` by name, `strided` copies.
+
+    Beside converters there are the convolutions for which they convert.
+    """
     facts = kernel_facts(trace)
     devices = []
     for device in facts.devices:
         kernels = copies(trace, facts.on(device).select("row", "family", *_COPIES_READ))
         converters = rows_of(kernels.filter(pl.col("family") == "layout"))
         strided = rows_of(kernels.filter(pl.col("copies") == "layout"))
+        convolutions = rows_of(kernels.filter((pl.col("family") == "convolution") & bool(converters.size)))
         if converters.size + strided.size:
-            devices.append(Shortened.of(device, [], (converters, _CONVERTER), (strided, _STRIDED_KEPT)))
+            devices.append(Selection(device, {"converter": converters, "strided": strided}, beside=convolutions))
     return tuple(devices)
 
 
@@ -145,9 +138,9 @@ def _kind(dtypes: str) -> str:
     return "same" if target == source else "cast"
 
 
-def cast_pairs(trace: Trace, casts: Shortened) -> list[tuple[str, int, int]]:
-    """The casts of a device by recorded types: ("bf16 to fp32", how many, ns in all), most time first."""
-    frame = kernel_facts(trace).frame.filter(pl.col("row").is_in(pl.Series(casts.rows).implode()))
+def cast_pairs(trace: Trace, rows: Int64Array) -> list[tuple[str, int, int]]:
+    """The casts at these rows by recorded types: ("bf16 to fp32", how many, ns in all), most time first."""
+    frame = kernel_facts(trace).frame.filter(pl.col("row").is_in(pl.Series(rows).implode()))
     host = trace.get(HOST_OPS)
     frame = frame.filter(pl.col("host_op") >= 0)
     if not host.height or not frame.height:

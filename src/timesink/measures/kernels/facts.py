@@ -4,7 +4,7 @@ Names alone decide the family and the arithmetic; a profile without operators (N
 column but `host_op` and `op`. Kernels of a graph replay have no operator; kernels inside a graph that was traced as a
 whole are not here, since nothing is known of them.
 
-`Shortened` says which kernels a fix would make shorter and by how much: most measures of wasted kernel time return it.
+Most measures of wasted kernel time find a `Selection` of them: what a fix saves is said in `whatif.changes.kernels`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,22 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from timesink.knowledge.gpus import KERNEL_FLOOR_NS, GpuPeaks, peaks
+from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.attribution import attribution, host_places, launch_links, range_nesting
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from timesink.model.intervals import Intervals
+from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting, key_slices, slice_of
 from timesink.model.schema import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.change import Case, Range
+from timesink.whatif.change import Case, Selection
+from timesink.whatif.changes.kernels import OPTIMIZER, ShortenKernels
 
-# PyTorch's own range around an optimizer's step, and the names people give theirs.
-OPTIMIZER_RANGE: Final = r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$"
 # ATen names a copy after its types, or leaves the conversion to a loader or a kernel that casts.
 _CAST: Final = re.compile(
     r"(?:b?float|half)\d*\w*_copy_kernel|float8\w*_copy_kernel|_?(?:to_copy|_to_copy)_\d+$"
@@ -87,7 +84,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
         pl.Series("host_op", host_op, pl.Int64),
         _gathered(host_names, host_op).alias("op"),
-        pl.Series("optimizer", in_ranges(trace, OPTIMIZER_RANGE), pl.Boolean),
+        pl.Series("optimizer", in_ranges(trace, OPTIMIZER.pattern), pl.Boolean),
     )
     kernels = frame.filter(ops["kind"] == "kernel")
     return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))
@@ -159,69 +156,17 @@ def _gathered(names: pl.Series, rows: Int32Array) -> pl.Series:
     return pl.select(pl.when(pl.Series(rows >= 0)).then(held).alias("op")).to_series()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shortened:
-    """Kernels of one device: `rows` of `device_ops`, ascending, and the share of its time that each keeps after a fix.
-
-    `keep` has one array per case (cautious, expected, hopeful) with one share per row, 0 where the kernel would not run
-    at all. Shares are between 0 and 1 and do not grow from case to case.
-    """
-
-    device: Device
-    rows: Int64Array
-    keep: tuple[Float64Array, ...]
-
-    @classmethod
-    def of(cls, device: Device, rows: npt.ArrayLike, *groups: tuple[npt.ArrayLike, Range]) -> Shortened:
-        """From groups of rows that each keep the same share; a row of several groups keeps the smallest."""
-        listed = [np.asarray(part, np.int64) for part in (rows, *(members for members, _ in groups))]
-        every = np.unique(np.concatenate(listed))
-        keep = []
-        for case in Case:
-            share = np.ones(every.size)
-            for members, (_, kept) in zip(listed[1:], groups, strict=True):
-                positions = np.searchsorted(every, members)
-                share[positions] = np.minimum(share[positions], kept.at(case))
-            keep.append(share)
-        return cls(device, every, tuple(keep))
-
-    def floored(self, trace: Trace) -> Shortened:
-        """The same, but no kernel that still runs becomes shorter than `KERNEL_FLOOR_NS`."""
-        start, end = self._times(trace)
-        floor = np.minimum(KERNEL_FLOOR_NS / np.maximum(end - start, 1), 1.0)
-        keep = tuple(np.where(share > 0, np.maximum(share, floor), share) for share in self.keep)
-        return Shortened(self.device, self.rows, keep)
-
-    def saved(self, trace: Trace, case: Case) -> Intervals:
-        """The device time that goes: the last part of each kernel, as long as what it does not keep."""
-        start, end = self._times(trace)
-        left = np.ceil((end - start) * self.keep[case.value]).astype(np.int64)
-        return Intervals.union_of(start + left, end)
-
-    def whole(self, trace: Trace) -> Intervals:
-        """The device time in which any of the kernels runs."""
-        return Intervals.union_of(*self._times(trace))
-
-    def saved_per_step_ns(self, trace: Trace, case: Case) -> float:
-        """Length of `saved` per steady step, in ns."""
-        return per_step_ns(trace, self.device, self.saved(trace, case))
-
-    def longest(self, trace: Trace, count: int = 5) -> tuple[int, ...]:
-        """Rows of the longest kernels, longest first."""
-        start, end = self._times(trace)
-        order = np.lexsort((self.rows, start - end))
-        return tuple(int(row) for row in self.rows[order[:count]])
-
-    def _times(self, trace: Trace) -> tuple[Int64Array, Int64Array]:
-        ops = trace.get(DEVICE_OPS)
-        return ops["start_ns"].to_numpy()[self.rows], ops["end_ns"].to_numpy()[self.rows]
-
-
 def rows_of(frame: pl.DataFrame) -> Int64Array:
     """The rows of `device_ops` that a frame of kernel facts speaks of."""
     return frame["row"].to_numpy()
 
 
-def all_rows(parts: Iterable[Shortened]) -> Int64Array:
+def saved_per_step_ns(trace: Trace, change: ShortenKernels, case: Case) -> float:
+    """Device time that goes with a change, per steady step, in ns."""
+    gone = change.saved(trace, case)
+    return per_step_ns(trace, change.device, gone | change.beside.saved(trace, case) if change.beside else gone)
+
+
+def all_rows(parts: Iterable[Selection]) -> Int64Array:
     """Rows of every part together, ascending."""
     return np.unique(np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)]))

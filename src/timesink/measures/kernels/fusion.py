@@ -6,12 +6,12 @@ FlashAttention, arXiv:2205.14135) never does. A router's softmax is followed by 
 neither is directly between two products.
 
 Neighbouring eager kernels each read and write memory once, where one kernel could do all of it. A fused kernel takes at
-least as long as its external traffic; here the longest member stands for that, since it reads and writes at least what
-the chain has to. Kernels that only cast or change a layout neither break a chain nor count: they have causes of their
+least as long as its external traffic; the longest member stands for that, since it reads and writes at least what the
+chain has to. Kernels that only cast or change a layout neither break a chain nor count: they have causes of their
 own, and so have kernels of an optimizer, kernels in float64, and what belongs to attention.
 
 Fused AdamW reads parameter, gradient and two moments and writes three of them: 7 passes over memory. Operation by
-operation it takes about 20, SGD with momentum 14 instead of 5: a fused step keeps about 35 % of the kernel time.
+operation it takes about 20, SGD with momentum 14 instead of 5.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import polars as pl
 
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
-from timesink.measures.kernels.facts import OPTIMIZER_RANGE, Shortened, all_rows, kernel_facts, rows_of
+from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of
 from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
@@ -34,7 +34,8 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.change import Range
+from timesink.whatif.change import Selection
+from timesink.whatif.changes.kernels import OPTIMIZER
 
 _PRODUCTS: Final = ("gemm", "gemv")
 _BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "layout", "other")
@@ -42,20 +43,18 @@ _REACH: Final = 8  # kernels between a softmax and its product: scale, mask, dro
 _RECAST: Final = ("copy", "layout")  # one may stand between two products of a backward pass
 _MEAN_REACH: Final = 3  # a copy and the output projection come before it
 _BACKWARD: Final = r"(?i)softmax\w*backward"
+_WIDE: Final = ("fp32", "tf32")
 _MEAN: Final = r"MeanOps"
 _LOSS: Final = r"(?i)log_?softmax"
-# Written out, the products of short heads are bound by the scores they write and read; fused they are not.
-_PRODUCT_KEPT: Final = Range(0.8, 0.3, 0.1)
-_BETWEEN_KEPT: Final = Range(0.2, 0.0, 0.0)
 
 
 @remembered
-def unfused_attention(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device with attention written out: its products and the kernels between them."""
+def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
+    """Per device with attention written out: each `product`, and what is `between` them; in fp32 with `_wide` roles."""
     facts = kernel_facts(trace)
     devices = []
     for device in facts.devices:
-        kernels = facts.on(device).select("row", "stream", "start_ns", "family")
+        kernels = facts.on(device).select("row", "stream", "start_ns", "length", "family", "math")
         names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
         kernels = kernels.with_columns(
             matches(names, _BACKWARD).alias("backward"),
@@ -64,8 +63,15 @@ def unfused_attention(trace: Trace) -> tuple[Shortened, ...]:
         ).sort("stream", "start_ns", "row")
         products, between = _attention(kernels)
         if between.size:
-            devices.append(Shortened.of(device, [], (products, _PRODUCT_KEPT), (between, _BETWEEN_KEPT)))
+            suffix = "_wide" if _mostly_wide(kernels, products) else ""
+            devices.append(Selection(device, {f"product{suffix}": products, f"between{suffix}": between}))
     return tuple(devices)
+
+
+def _mostly_wide(kernels: pl.DataFrame, products: Int64Array) -> bool:
+    """Whether most of the products' time is in a four-byte type, by the names of their kernels."""
+    own = kernels.filter(pl.col("row").is_in(pl.Series(products).implode()))
+    return bool(own.filter(pl.col("math").is_in(_WIDE))["length"].sum() * 2 > own["length"].sum())
 
 
 def _attention(kernels: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
@@ -136,30 +142,31 @@ def _neighbour(place: int, step: int, product: BoolArray, recast: BoolArray, str
 _MEMBERS: Final = ("pointwise", "reduction", "fill")
 _JOINS: Final = "concat"  # a compiler writes the pieces where they belong; by itself it makes no chain
 _LEAST: Final = 3  # a run of two is an operation and its activation
-_OTHERS_KEPT: Final = Range(0.5, 0.1, 0.0)
 _READ: Final = ("row", "stream", "start_ns", "length", "name", "family")
 _ONE_SIZE: Final = 8  # members move within this factor of the longest: scalars at the end of a loss are no chain
 
 
 @remembered
-def pointwise_chains(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device: chains of at least three eager kernels. The longest member of a chain is not among the rows."""
+def pointwise_chains(trace: Trace) -> tuple[Selection, ...]:
+    """Per device: chains of at least three eager kernels, of each every `other` member than the longest."""
     facts = kernel_facts(trace)
-    specific = np.union1d(all_rows(unfused_attention(trace)), all_rows(part.fp64 for part in wide_kernels(trace)))
+    specific = np.union1d(all_rows(unfused_attention(trace)), all_rows(wide_kernels(trace)["fp64"]))
     eager = pl.col("family").is_in([*_MEMBERS, _JOINS]) & pl.col("fused").is_null() & ~pl.col("optimizer")
     own = ~pl.col("row").is_in(pl.Series(specific).implode())
     member = (eager & own & pl.col("copies").is_null()).alias("member")
     devices = []
     for device in facts.devices:
         kernels = copies(trace, facts.on(device)).select(*_READ, "copies", member)
-        rows = _shorter_members(kernels.sort("stream", "start_ns", "row"))
+        rows = shorter_members(kernels.sort("stream", "start_ns", "row"))
         if rows.size:
-            devices.append(Shortened.of(device, rows, (rows, _OTHERS_KEPT)))
+            devices.append(Selection(device, {"other": rows}))
     return tuple(devices)
 
 
-def _shorter_members(kernels: pl.DataFrame) -> Int64Array:
+def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
     """Rows of all members of runs but the longest of each, for kernels in order of stream and start.
+
+    A run is a chain if three different kernels of one size work in it; `any_run` is one that somebody else chose.
 
     Every kernel that is no member, and every change of stream, begins a new run number:
 
@@ -172,12 +179,14 @@ def _shorter_members(kernels: pl.DataFrame) -> Int64Array:
     kept = kernels.filter(~skipped)
     breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
     runs = kept.with_columns(breaks.cum_sum().alias("run")).filter("member")
+    first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run")
+    if any_run:
+        return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
     longest = pl.col("length").max().over("run")
     runs = runs.filter(pl.col("length") * _ONE_SIZE >= longest)
     different = pl.col("name").n_unique().over("run") > 1  # one operation over and over need not be a chain
     working = (pl.col("family") != _JOINS).sum().over("run")
     runs = runs.filter((working >= _LEAST) & different)
-    first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run")
     return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
 
 
@@ -185,7 +194,6 @@ FUSED: Final = r"(?i)FusedOptimizer|Fused\w*(?:Adam|Sgd|Lamb|Lion)|fused_(?:adam
 _OPTIMIZER_MEMBERS: Final = ("pointwise", "foreach", "fill", "copy", "reduction")
 # Causes of idle time that fewer launches take away.
 _HOST_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", "untraced", "optimizer")
-_KEPT: Final = Range(0.6, 0.35, 0.2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +206,7 @@ class OptimizerKernels:
     """
 
     device: Device
-    unfused: Shortened
+    unfused: Selection
     idle: Intervals
     per_step: float
     one_by_one: float
@@ -221,15 +229,15 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
         count = max(_steps(trace, device, spans), 1)
         single = unfused.filter(pl.col("family") != "foreach").height
         idle = Intervals.of(idle_blame(trace).ended_by(rows).filter(pl.col("cause").is_in(_HOST_CAUSES)))
-        shortened = Shortened.of(device, rows, (rows, _KEPT))
-        devices.append(OptimizerKernels(device, shortened, idle, rows.size / count, single / count))
+        unfused_rows = Selection(device, {"unfused": rows})
+        devices.append(OptimizerKernels(device, unfused_rows, idle, rows.size / count, single / count))
     return tuple(devices)
 
 
 def _spans(trace: Trace) -> dict[Device, Intervals]:
     """From the first to the last device op launched in each optimizer range."""
     instances = range_projection(trace)
-    optimizers = instances.filter(matches(instances["name"], OPTIMIZER_RANGE))
+    optimizers = instances.filter(matches(instances["name"], OPTIMIZER.pattern))
     spans = optimizers.select("rank", "device", pl.col("first_ns").alias("start_ns"), pl.col("last_ns").alias("end_ns"))
     parts = spans.partition_by("rank", "device", as_dict=True)
     return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items()}

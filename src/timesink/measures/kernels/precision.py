@@ -1,25 +1,25 @@
 """Kernels that compute in a wider type than they need: fp32 products next to idle tensor cores, TF32, float64.
 
 fp32 products on plain multiply-add units run at a seventh of TF32's rate on H100 and H200, an eighth on A100
-(`knowledge.gpus`); TF32 at half of bf16's. What kernels reach of these ratios is less: cautiously they gain half.
+(`knowledge.gpus`); TF32 at half of bf16's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.gpus import GpuPeaks, Precision
-from timesink.measures.kernels.facts import Shortened, device_peaks, kernel_facts, rows_of
+from timesink.measures.kernels.facts import device_peaks, kernel_facts, rows_of
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
-from timesink.whatif.change import Range
+from timesink.whatif.change import Selection
 
 # `double` as the type a kernel works in; ATen also passes scalars as double to kernels of other types.
 _DOUBLE: Final = r"lambda ?\(double|<double\b|dgemm|f64f64|d884gemm|[_<]f64[_>]"
@@ -27,48 +27,51 @@ _PRODUCTS: Final = ("gemm", "convolution")
 _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "concat", "loss", "foreach")
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
 _FIRST_WITH_TF32: Final = 8
-_UNKNOWN_GPU: Final = Range(0.5, 0.25, 0.15)
-_TO_BF16: Final = Range(0.8, 0.55, 0.5)
-_HALF_BYTES: Final = Range(1.0, 0.6, 0.5)
-_FROM_FP64: Final = Range(0.7, 0.45, 0.3)
-_REACHED: Final = 0.65  # of a tensor-core rate, by products of everyday sizes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WideKernels:
-    """One device: `fp32` products without tensor cores, `tf32` products (with the fp32 kernels that stream memory,
-    where most product time is TF32), and `fp64` kernels of any kind. Any may be empty."""
-
-    device: Device
-    fp32: Shortened
-    tf32: Shortened
-    fp64: Shortened
 
 
 @remembered
-def wide_kernels(trace: Trace) -> tuple[WideKernels, ...]:
-    """The kernels in wide types of every device with kernels, and what they keep in a narrower type."""
-    facts, gpus = kernel_facts(trace), device_peaks(trace)
-    devices = []
+def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
+    """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; `tf32` products,
+    with the fp32 kernels around them where most product time is TF32; and `fp64` kernels of any kind."""
+    kinds: dict[str, list[Selection]] = {"fp32": [], "tf32": [], "fp64": []}
+    gpus = device_peaks(trace)
+    for device, kernels in _kernels(trace):
+        fp32, tf32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in kinds)
+        ratio = np.full(fp32.size, _peak_ratio(gpus.get(device)))
+        kinds["fp32"].append(Selection(device, {"fp32": fp32}, best=ratio))
+        kinds["tf32"].append(Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")}))
+        kinds["fp64"].append(Selection(device, {"fp64": doubles}))
+    return {kind: tuple(selections) for kind, selections in kinds.items()}
+
+
+@remembered
+def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
+    """Per device: what would run in 16 bits. The `tf32` kernels where most product time is TF32, else all products of
+    four-byte types, with the fp32 kernels around them where these are most of the product time."""
+    selections = []
+    for tf32, (device, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
+        products = {kind: rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32")}
+        every = Selection(device, {**products, "streaming": _streaming(kernels, "fp32", "tf32")})
+        selections.append(tf32 if tf32.groups["streaming"].size or not products["fp32"].size else every)
+    return tuple(selections)
+
+
+def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:
+    """Each device and its kernels, with `wide`: the type that is wider than it need be, null where it is not."""
+    facts = kernel_facts(trace)
     for device in facts.devices:
         kernels = facts.on(device).select("row", "length", "family", "math")
-        is_double = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), _DOUBLE)
-        kernels = kernels.with_columns(is_double.alias("double") & (pl.col("family") != "random"))
-        product = pl.col("family").is_in(_PRODUCTS) & ~pl.col("double")
-        fp32 = rows_of(kernels.filter(product & (pl.col("math") == "fp32") & _has_tensor_cores(trace, device)))
-        tf32_products = kernels.filter(product & (pl.col("math") == "tf32"))
-        streaming = _around(kernels, tf32_products)
-        fp64 = rows_of(kernels.filter("double"))
-        tf32 = rows_of(tf32_products)
-        devices.append(
-            WideKernels(
-                device,
-                Shortened.of(device, fp32, (fp32, _to_tf32(gpus.get(device)))).floored(trace),
-                Shortened.of(device, tf32, (tf32, _TO_BF16), (streaming, _HALF_BYTES)).floored(trace),
-                Shortened.of(device, fp64, (fp64, _FROM_FP64)).floored(trace),
-            )
+        double = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), _DOUBLE).alias("double")
+        product = pl.col("family").is_in(_PRODUCTS)
+        wide = (
+            pl.when(double & (pl.col("family") != "random"))
+            .then(pl.lit("fp64"))
+            .when(product & (pl.col("math") == "fp32") & _has_tensor_cores(trace, device))
+            .then(pl.lit("fp32"))
+            .when(product & (pl.col("math") == "tf32"))
+            .then(pl.lit("tf32"))
         )
-    return tuple(devices)
+        yield device, kernels.with_columns(wide.alias("wide"))
 
 
 def _has_tensor_cores(trace: Trace, device: Device) -> bool:
@@ -78,20 +81,18 @@ def _has_tensor_cores(trace: Trace, device: Device) -> bool:
     return not len(major) or int(major[0]) >= _FIRST_WITH_TF32
 
 
-def _to_tf32(gpu: GpuPeaks | None) -> Range:
-    """The share of its time that an fp32 product keeps as TF32: the ratio of peaks, over what products reach of it."""
+def _peak_ratio(gpu: GpuPeaks | None) -> float:
+    """The peak rate of fp32 over that of TF32; NaN where they are not known."""
     plain = gpu.flops_of(Precision.FP32) if gpu else None
     tensor = gpu.flops_of(Precision.TF32) if gpu else None
-    if plain is None or tensor is None:
-        return _UNKNOWN_GPU
-    best = plain / tensor
-    return Range(min(2.0 * best / _REACHED, 1.0), min(best / _REACHED, 1.0), best)
+    return np.nan if plain is None or tensor is None else plain / tensor
 
 
-def _around(kernels: pl.DataFrame, tf32_products: pl.DataFrame) -> Int64Array:
-    """fp32 kernels that stream memory, where at least half of the product time is TF32: they are fp32 as it is."""
-    products = kernels.filter(pl.col("family").is_in(_PRODUCTS))["length"].sum()
-    if not tf32_products.height or tf32_products["length"].sum() * 2 < products:
+def _streaming(kernels: pl.DataFrame, *wide: str) -> Int64Array:
+    """fp32 kernels that stream memory, where at least half of the product time is of these types: fp32 as it is."""
+    products, of_types = pl.col("family").is_in(_PRODUCTS), pl.col("wide").is_in(wide)
+    wide_ns, total_ns = (kernels.filter(chosen)["length"].sum() for chosen in (products & of_types, products))
+    if not wide_ns or wide_ns * 2 < total_ns:
         return np.empty(0, np.int64)
-    streaming = pl.col("family").is_in(_STREAMING) & pl.col("math").is_in(_WIDE_MATH) & ~pl.col("double")
+    streaming = pl.col("family").is_in(_STREAMING) & pl.col("math").is_in(_WIDE_MATH) & pl.col("wide").is_null()
     return rows_of(kernels.filter(streaming))

@@ -2,7 +2,7 @@
 
 Hopper's TMA and every tensor-core kernel with wide loads need leading dimensions that are multiples of 16 bytes: 8
 elements of bf16. The kernel's name says what it settled for (`align1`, `ldg4`); recorded shapes and strides say it of
-the operands. With shapes the gain is held against the attainable bound, else against what such kernels usually reach.
+the operands. With shapes the attainable bound of a product is known too.
 """
 
 from __future__ import annotations
@@ -18,27 +18,24 @@ import polars as pl
 from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE, GpuPeaks, Precision
 from timesink.knowledge.operators import Operator, Tensor
 from timesink.knowledge.work import matmul
-from timesink.measures.kernels.facts import Shortened, device_peaks, kernel_facts
+from timesink.measures.kernels.facts import device_peaks, kernel_facts
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Selection
 
 ALIGNED_BYTES: Final = 16
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
 _LOAD: Final = re.compile(r"_ldg(\d+)_|align(?:a)?(\d+)")
 _PRODUCTS: Final = re.compile(r"^aten::(mm|addmm|bmm|baddbmm|linear|_addmm_activation)$")
-# Where nothing but a name is known. On an H200, products of 4095 and of 50257 columns kept 13 to 25 % of their time
-# when padded (benchmarks/faults): only aligned ones use its warp-group instructions. Before Hopper both use the same.
-_BY_NAME: Final = (0.8, 0.45, 0.3)
-_BY_NAME_SINCE_HOPPER: Final = (0.4, 0.18, 0.12)
 _HOPPER: Final = (9, 0)
 _AT_ONCE: Final = 100_000
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 
 
 @remembered
-def misaligned_products(trace: Trace) -> tuple[Shortened, ...]:
-    """Per device with product kernels: those whose operands are not aligned."""
+def misaligned_products(trace: Trace) -> tuple[Selection, ...]:
+    """Per device with product kernels: those whose operands are not aligned; `best` is their bound's share."""
     facts, gpus = kernel_facts(trace), device_peaks(trace)
     devices = []
     for device in facts.devices:
@@ -57,19 +54,20 @@ def alignment_known(trace: Trace) -> bool:
     return bool(named) or (len(shapes) > 0 and shapes.null_count() < len(shapes))
 
 
-def _misaligned(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPeaks | None) -> Shortened:
+def _misaligned(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPeaks | None) -> Selection:
     host = trace.get(HOST_OPS).select(pl.col(name).cast(pl.String) for name in _SIGNATURE)
-    kept: list[tuple[int, tuple[float, float, float]]] = []
+    rows, best = [], []
     for name, text, (row, length, host_op, math) in _signatures(trace, products, host):
         work = _work(*text) if text is not None and host_op >= 0 else None
         by_name = _narrow_loads(name, math)
         if not (by_name or (work and work[0] and math != "fp32")):
             continue
         bound = _bound_ns(work, math, gpu) if work and gpu else None
-        kept.append((row, _by_name(gpu) if bound is None else _shares(bound, length)))
-    keep = np.array([share for _, share in kept], np.float64).reshape(-1, 3)
-    rows = np.array([row for row, _ in kept], np.int64)
-    return Shortened(device, rows, tuple(keep.T))
+        rows.append(row)
+        best.append(np.nan if bound is None else min(bound / max(length, 1), 1.0))
+    since_hopper = gpu is not None and gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
+    role = "named_since_hopper" if since_hopper else "named"
+    return Selection(device, {role: np.array(rows, np.int64)}, best=np.array(best, np.float64))
 
 
 _Signature = tuple[str, tuple[Any, ...] | None, tuple[Any, ...]]
@@ -84,19 +82,6 @@ def _signatures(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Ite
         names = trace.get(DEVICE_OPS)["name"].gather(some["row"]).cast(pl.String).to_list()
         texts = host[np.maximum(some["host_op"].to_numpy(), 0)].rows() if host.height else [None] * some.height
         yield from zip(names, texts, some.rows(), strict=True)
-
-
-def _shares(bound_ns: float, length_ns: int) -> tuple[float, float, float]:
-    """What a product keeps of its time in each case: products usually reach four fifths of the attainable bound, and
-    the cautious case gains half of the way there."""
-    best = min(bound_ns / max(length_ns, 1), 1.0)
-    usual = min(best / 0.8, 1.0)
-    return ((1.0 + usual) / 2.0, usual, best)
-
-
-def _by_name(gpu: GpuPeaks | None) -> tuple[float, float, float]:
-    since = gpu is not None and gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
-    return _BY_NAME_SINCE_HOPPER if since else _BY_NAME
 
 
 @lru_cache(maxsize=65536)

@@ -1,8 +1,7 @@
 """Kernels that leave multiprocessors idle: grids that are too small, and streams that take turns.
 
 A block runs on one multiprocessor (SM). A kernel with fewer blocks than SMs that spread over all of them would take
-blocks / SMs of its time at best; half of that gain is expected, since the same work is cut in more pieces. Kernels that
-run at the same time as others are left out.
+blocks / SMs of its time at best. Kernels that run at the same time as others are left out.
 
 Kernels that follow each other on different streams could have run at once. What that gains depends on the room: kernels
 a and b, which fill shares f_a and f_b of the SMs, take at least max(t_a, t_b, f_a t_a + f_b t_b) together (no kernel
@@ -18,17 +17,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.kernels.facts import Shortened, all_rows, kernel_facts, multiprocessors
+from timesink.measures.kernels.facts import all_rows, kernel_facts, multiprocessors
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Selection
 
 _WAIT_CALL: Final = r"^(cuda|cu|hip)StreamWaitEvent"
 _RESIDENT_THREADS: Final = 2048  # per multiprocessor, on compute capability 8.0 and 9.0
-_CAUTIOUS_GAIN: Final = 0.4  # of the gain, where both kernels then share the memory's bandwidth
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +40,7 @@ class SerializedStreams:
     """
 
     device: Device
-    serial: Shortened
+    serial: Selection
     turns: float
     waits: float
     streams: tuple[int, ...]
@@ -94,11 +93,10 @@ def _turns(kernels: pl.DataFrame) -> tuple[Int64Array, Int64Array]:
     return first, first + 1
 
 
-def _serial(device: Device, kernels: pl.DataFrame, first: Int64Array, second: Int64Array, sms: int | None) -> Shortened:
-    """What the second kernel of each pair would keep if it ran at the same time as the first; `sms` is the number of
-    SMs.
+def _serial(device: Device, kernels: pl.DataFrame, first: Int64Array, second: Int64Array, sms: int | None) -> Selection:
+    """What the second kernel of each pair would keep if it ran at the same time as the first on that many SMs.
 
-    Expected: a block occupies a whole SM. Hopeful: as many blocks as threads allow share an SM.
+    Usually a block occupies a whole SM. At best as many blocks as threads allow share an SM.
     """
     length = kernels["length"].to_numpy().astype(np.float64)
     blocks = kernels["blocks"].fill_null(np.iinfo(np.int32).max).to_numpy()
@@ -112,8 +110,8 @@ def _serial(device: Device, kernels: pl.DataFrame, first: Int64Array, second: In
     expected = _gain(length, fill, first, second) if sms else np.zeros(first.size)
     hopeful = np.maximum(_gain(length, packed, first, second) if sms else expected, expected)
     size = np.maximum(length[second], 1.0)
-    keep = tuple(1.0 - np.minimum(gain / size, 1.0) for gain in (_CAUTIOUS_GAIN * expected, expected, hopeful))
-    return Shortened(device, kernels["row"].to_numpy()[second], keep)
+    usual, best = (1.0 - np.minimum(gain / size, 1.0) for gain in (expected, hopeful))
+    return Selection(device, {"second": kernels["row"].to_numpy()[second]}, usual, best)
 
 
 def _gain(length: Float64Array, fill: Float64Array, first: Int64Array, second: Int64Array) -> Float64Array:
@@ -142,7 +140,7 @@ _NO_GRID_OF_ITS_OWN: Final = ("communication",)
 
 
 @remembered
-def small_grids(trace: Trace) -> tuple[Shortened, ...]:
+def small_grids(trace: Trace) -> tuple[Selection, ...]:
     """Per device whose multiprocessors and grids are known: kernels with less than one block for every second SM."""
     facts, counts = kernel_facts(trace), multiprocessors(trace)
     serial = all_rows(streams.serial for streams in serialized_streams(trace))
@@ -160,9 +158,8 @@ def small_grids(trace: Trace) -> tuple[Shortened, ...]:
             & ~pl.col("row").is_in(pl.Series(serial).implode())
             & ~pl.col("overlapped")
         )
-        best = small["blocks"].to_numpy() / counts[device]
-        expected = np.minimum(2.0 * best, 1.0)
-        devices.append(Shortened(device, small["row"].to_numpy(), ((1.0 + expected) / 2.0, expected, best)))
+        filled = small["blocks"].to_numpy() / counts[device]
+        devices.append(Selection(device, {"small": small["row"].to_numpy()}, best=filled))
     return tuple(devices)
 
 

@@ -31,15 +31,15 @@ from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.compile.graphs import BrokenGraphs, broken_graphs
 from timesink.measures.compile.summary import compile_summary
-from timesink.measures.kernels.facts import kernel_facts
-from timesink.measures.steps.per_step import period_ns
+from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import place_of
 from timesink.units import share_text, time_text
 from timesink.whatif.change import Case
-from timesink.whatif.changes.kernels import ShortenKernels
+from timesink.whatif.changes.kernels import join_graphs
 
 _SHOWN = 3
 
@@ -54,7 +54,9 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> tuple[Finding | None, Evidence]:
     device, step_ns = graphs.device, period_ns(trace, graphs.device)
-    worth_ns = graphs.saved_per_step_ns(trace, Case.EXPECTED)
+    change = join_graphs(graphs.kernels, graphs.entries, graphs.beyond)
+    idle_ns = change.launches_saved.expected * per_step_ns(trace, device, graphs.entry_idle)
+    worth_ns = saved_per_step_ns(trace, change, Case.EXPECTED) + idle_ns
     share = worth_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"time saved between compiled pieces on device {device[1]}",
@@ -63,23 +65,21 @@ def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> tuple[Finding | 
         "steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
-        rows=graphs.kernels.longest(trace),
+        rows=change.longest(trace),
     )
     if share <= limit:
         return None, evidence
-    saved = graphs.kernels.saved(trace, Case.HOPEFUL)
+    saved = change.saved(trace, Case.HOPEFUL)
     finding = Finding(
         message=f"{_pieces(graphs)} on device {device[1]}; one graph wins {time_text(worth_ns)} of the "
         f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)})",
         bottleneck=Bottleneck.GRAPH_BREAKS,
-        where=place_of(trace, graphs.kernels),
+        where=place_of(trace, change),
         evidence=(evidence,),
         advice=_advice(trace),
         verify="Capture again: one compiled region per call, fewer generated kernels, and a step shorter by the gain.",
         claim=Claim({device: saved | graphs.idle}, expected={device: saved | graphs.entry_idle}),
-        change=ShortenKernels(
-            "compiled pieces", graphs.kernels.rows, graphs.kernels.keep, graphs.launches_saved, graphs.entries
-        ),
+        change=change,
     )
     return finding, evidence
 

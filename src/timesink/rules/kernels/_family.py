@@ -24,12 +24,13 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.measures.kernels.facts import Shortened, kernel_facts
+from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 from timesink.whatif.change import Case
+from timesink.whatif.changes.kernels import ShortenKernels
 
 kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(API_CALLS, HOST_OPS, RANGES, DEVICES))
 """Declares a rule on the kernels of a step: the tables that kernel facts and steps read."""
@@ -43,7 +44,7 @@ ONE_PERCENT: Final = Limit(
 """The saving from which on a fix that costs one line is worth making."""
 
 
-Details = Callable[[Shortened], tuple[str, tuple[Evidence, ...]]]
+Details = Callable[[ShortenKernels], tuple[str, tuple[Evidence, ...]]]
 """Words that end the sentence on some kernels, and evidence to follow the common one."""
 
 
@@ -66,15 +67,15 @@ class KernelPattern:
 def kernel_verdict(
     trace: Trace,
     pattern: KernelPattern,
-    devices: Iterable[Shortened],
+    changes: Iterable[ShortenKernels],
     limit: float,
     details: Details = lambda _: ("", ()),
 ) -> Verdict:
-    """Found for each device where the expected saving passes `limit`, a share of the step; else clear."""
+    """Found for each change whose expected saving passes `limit`, a share of the step; else clear."""
     evidences, findings = [], []
-    for kernels in devices:
+    for kernels in changes:
         step_ns = period_ns(trace, kernels.device)
-        saved_ns = kernels.saved_per_step_ns(trace, Case.EXPECTED)
+        saved_ns = saved_per_step_ns(trace, kernels, Case.EXPECTED)
         share = saved_ns / step_ns if step_ns else 0.0
         evidence = Evidence(
             f"time saved in {pattern.subject} of device {kernels.device[1]}",
@@ -92,7 +93,7 @@ def kernel_verdict(
     return Found(tuple(findings)) if findings else Clear(tuple(evidences))
 
 
-def place_of(trace: Trace, kernels: Shortened) -> Where:
+def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
     """The kernel name and the operator with the most of the time that goes."""
     rank, device = kernels.device
     gone = pl.DataFrame({"row": kernels.rows, "gone": 1.0 - kernels.keep[Case.EXPECTED.value]})
@@ -106,9 +107,10 @@ def place_of(trace: Trace, kernels: Shortened) -> Where:
     return Where(rank=rank, device=device, op=op, kernel=str(trace.get(DEVICE_OPS)["name"][int(longest["row"])]))
 
 
-def _finding(trace: Trace, pattern: KernelPattern, kernels: Shortened, evidence: Evidence, details: Details) -> Finding:
+def _finding(
+    trace: Trace, pattern: KernelPattern, kernels: ShortenKernels, evidence: Evidence, details: Details
+) -> Finding:
     step_ns, kernels_ns = period_ns(trace, kernels.device), per_step_ns(trace, kernels.device, kernels.whole(trace))
-    low_ms, saved_ms, high_ms = (kernels.saved_per_step_ns(trace, case) / NS_PER_MS for case in Case)
     words, more = details(kernels)
     limit = evidence.limit.value if evidence.limit else 0.0
     return Finding(
@@ -129,7 +131,5 @@ def _finding(trace: Trace, pattern: KernelPattern, kernels: Shortened, evidence:
         advice=pattern.advice,
         verify=pattern.verify,
         claim=Claim({kernels.device: kernels.saved(trace, Case.HOPEFUL)}),
-        # A profiler slows the host, not kernels: where the device bounds the step, the slowed host often seems to leave
-        # no room for a shorter device step. So the rule states what the device saves, and no replay is asked.
-        stated=Quantity(saved_ms, "ms", low=low_ms, high=high_ms),
+        change=kernels,
     )

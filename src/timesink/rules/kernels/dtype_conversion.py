@@ -28,9 +28,9 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Limit, Quantity, Verdict
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs
-from timesink.measures.kernels.facts import Shortened
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
+from timesink.whatif.changes.kernels import ShortenKernels, drop_casts
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.DTYPE_CONVERSION,
@@ -45,15 +45,15 @@ PATTERN = KernelPattern(
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where the casts pass the limit."""
 
-    def pairs(kernels: Shortened) -> tuple[str, tuple[Evidence, ...]]:
-        pairs_found = cast_pairs(trace, kernels)
+    def pairs(kernels: ShortenKernels) -> tuple[str, tuple[Evidence, ...]]:
+        pairs_found = cast_pairs(trace, kernels.rows)
         words = ", ".join(f"{pair} {count} times" for pair, count, _ in pairs_found[:3])
         kinds = tuple(
             Evidence(pair, Quantity(time / 1e6, "ms"), f"{count} casts in all") for pair, count, time in pairs_found
         )
         return words, kinds
 
-    return kernel_verdict(trace, PATTERN, cast_kernels(trace), limits["saved_ratio"], pairs)
+    return kernel_verdict(trace, PATTERN, map(drop_casts, cast_kernels(trace)), limits["saved_ratio"], pairs)
 
 
 RULE = kernel_rule(

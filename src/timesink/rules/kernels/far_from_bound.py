@@ -37,12 +37,12 @@ from timesink.diagnosis.verdicts import (
     Verdict,
 )
 from timesink.measures.kernels.attainable import FarOperator, far_operators
-from timesink.measures.kernels.facts import Shortened
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
 from timesink.units import share_text
+from timesink.whatif.changes.kernels import ShortenKernels, reach_bound
 
 _BOTTLENECKS = {
     "memory": Bottleneck.MEMORY_BOUND_KERNEL,
@@ -75,11 +75,11 @@ def _verdict(trace: Trace, operator: FarOperator, limits: Limits) -> Verdict:
         verify="Capture again: the operator reaches a larger share of its bound.",
     )
 
-    def reached(_: Shortened) -> tuple[str, tuple[Evidence, ...]]:
+    def reached(_: ShortenKernels) -> tuple[str, tuple[Evidence, ...]]:
         words = f"at {share_text(operator.attained_ratio)} of the {operator.limiter} bound of its shapes"
         return words, (_attained(operator, limits),)
 
-    return kernel_verdict(trace, pattern, [operator.kernels], limits["saved_ratio"], reached)
+    return kernel_verdict(trace, pattern, [reach_bound(operator.kernels)], limits["saved_ratio"], reached)
 
 
 def _attained(operator: FarOperator, limits: Limits) -> Evidence:

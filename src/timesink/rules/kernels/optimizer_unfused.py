@@ -27,17 +27,16 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
+from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import ONE_PERCENT, place_of
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import NS_PER_US, share_text, time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
-
-_FUSED_HOST_NS = 150_000  # what one fused step costs the host: whatif.changes.FuseOptimizer
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -49,19 +48,20 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Finding | None, Evidence]:
-    step_ns, worth = period_ns(trace, kernels.device), _worth(trace, kernels)
-    share = worth.value * NS_PER_MS / step_ns if step_ns else 0.0
+    change = FuseOptimizer.of(kernels.unfused)
+    step_ns, saved_ns = period_ns(trace, kernels.device), _saved_ns(trace, kernels, change)
+    share = saved_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
         f"time saved in the optimizer's step on device {kernels.device[1]}",
         Quantity(share, "ratio"),
         "a fused step keeps 35 % of the kernel time and 0.15 ms of the gaps; over the steady steps",
         limit=Quantity(limit, "ratio"),
         table="device_ops",
-        rows=kernels.unfused.longest(trace),
+        rows=change.kernels.longest(trace),
     )
     if share <= limit:
         return None, evidence
-    kernels_ns = per_step_ns(trace, kernels.device, kernels.unfused.whole(trace))
+    kernels_ns = per_step_ns(trace, kernels.device, change.kernels.whole(trace))
     single = kernels.one_by_one
     kind = f"{single:.0f} of them for one parameter each" if single else "over lists of parameters"
     finding = Finding(
@@ -69,25 +69,24 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
         f"{time_text(step_ns)} step on device {kernels.device[1]}; a fused one wins {share_text(share)} of the step "
         f"(limit {share_text(limit)})",
         bottleneck=Bottleneck.OPTIMIZER_UNFUSED,
-        where=place_of(trace, kernels.unfused),
+        where=place_of(trace, change.kernels),
         evidence=(
             evidence,
             Evidence("unfused kernels per step", Quantity(kernels.per_step, "kernels"), "in its ranges"),
         ),
         advice="Pass fused=True to Adam, AdamW, SGD or Adagrad; compile optimizer.step() of another.",
         verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",
-        claim=Claim({kernels.device: kernels.unfused.saved(trace, Case.HOPEFUL) | kernels.idle}),
-        change=FuseOptimizer(),
+        claim=Claim({kernels.device: change.kernels.saved(trace, Case.HOPEFUL) | kernels.idle}),
+        change=change,
     )
     return finding, evidence
 
 
-def _worth(trace: Trace, kernels: OptimizerKernels) -> Quantity:
-    """What fusing saves per step: kernel time by case, and from the expected case on the gaps between the kernels."""
-    low_ns, value_ns, high_ns = (kernels.unfused.saved_per_step_ns(trace, case) for case in Case)
+def _saved_ns(trace: Trace, kernels: OptimizerKernels, change: FuseOptimizer) -> float:
+    """What fusing saves per step as the device shows it: kernel time, and gaps beyond the time of a fused step."""
     idle_ns = per_step_ns(trace, kernels.device, kernels.idle) if kernels.unfused.rows.size else 0.0
-    value_ns += max(idle_ns - _FUSED_HOST_NS, 0.0)
-    return Quantity(value_ns / NS_PER_MS, "ms", low=low_ns / NS_PER_MS, high=(high_ns + idle_ns) / NS_PER_MS)
+    beyond_ns = idle_ns - change.FIXED_US.expected * NS_PER_US
+    return saved_per_step_ns(trace, change.kernels, Case.EXPECTED) + max(beyond_ns, 0.0)
 
 
 RULE = Rule(

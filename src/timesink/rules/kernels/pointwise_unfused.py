@@ -11,8 +11,8 @@ Each kernel of such a chain is bound by memory. Fused, the chain reads its input
 
 ## How it is measured
 By names and order, so it needs no shapes. The longest member of a run stands for the fused kernel, since it moves at
-least what the run has to move; expected, a tenth of the others' time stays, cautiously half. Members of other causes
-are left out: casts, layout changes, optimizer steps, float64, attention written out.
+least what the run has to move; expected, a twentieth of the others' time stays, cautiously two fifths. Members of
+other causes are left out: casts, layout changes, optimizer steps, float64, attention written out.
 
 ## What to do
 Use the fused operator where there is one (`F.gelu`, `F.layer_norm`, `F.silu`), or `torch.compile` the module.
@@ -29,11 +29,12 @@ from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
 from timesink.measures.kernels.fusion import pointwise_chains
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
+from timesink.whatif.changes.kernels import fuse_pointwise
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.POINTWISE_UNFUSED,
     subject="eager elementwise kernels in chains, the longest of each aside,",
-    how="of each run the longest kernel and a tenth of the others' time stay; over the steady steps",
+    how="of each run the longest kernel and a twentieth of the others' time stay; over the steady steps",
     advice="Use the fused operator where there is one (gelu, layer_norm, silu), or torch.compile the module.",
     verify="Capture again: one kernel stands where the chain stood, and takes about as long as the longest of it.",
 )
@@ -41,7 +42,7 @@ PATTERN = KernelPattern(
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where what fusing saves passes the limit."""
-    return kernel_verdict(trace, PATTERN, pointwise_chains(trace), limits["saved_ratio"])
+    return kernel_verdict(trace, PATTERN, map(fuse_pointwise, pointwise_chains(trace)), limits["saved_ratio"])
 
 
 RULE = kernel_rule(

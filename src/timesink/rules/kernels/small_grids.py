@@ -30,6 +30,7 @@ from timesink.measures.kernels.small_grids import grids_known, small_grids
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
+from timesink.whatif.changes.kernels import spread_grids
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.OCCUPANCY,
@@ -45,7 +46,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device where spreading these kernels wins more than the limit."""
     if not grids_known(trace):
         return Undecided("no grid, or no count of multiprocessors, is recorded", RULE.capture)
-    return kernel_verdict(trace, PATTERN, small_grids(trace), limits["saved_ratio"])
+    return kernel_verdict(trace, PATTERN, map(spread_grids, small_grids(trace)), limits["saved_ratio"])
 
 
 RULE = Rule(

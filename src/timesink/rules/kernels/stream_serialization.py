@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
-from timesink.measures.kernels.facts import Shortened
 from timesink.measures.kernels.small_grids import serialized_streams
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
+from timesink.whatif.changes.kernels import ShortenKernels, overlap_streams
 
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.STREAM_SERIALIZATION,
@@ -48,7 +48,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return NotApplicable("kernels ran on one stream only, or always overlapped")
     waiting = {streams.device: streams for streams in devices if streams.waits > limits["waits"]}
 
-    def turns(kernels: Shortened) -> tuple[str, tuple[Evidence, ...]]:
+    def turns(kernels: ShortenKernels) -> tuple[str, tuple[Evidence, ...]]:
         streams = waiting[kernels.device]
         names = ", ".join(str(stream) for stream in streams.streams)
         words = f"streams {names} take turns {streams.turns:.0f} times per step, with {streams.waits:.0f} event waits"
@@ -61,7 +61,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
                 for streams in devices
             )
         )
-    serial = [streams.serial for streams in waiting.values()]
+    serial = [overlap_streams(streams.serial) for streams in waiting.values()]
     return kernel_verdict(trace, PATTERN, serial, limits["saved_ratio"], turns)
 
 

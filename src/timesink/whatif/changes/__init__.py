@@ -13,7 +13,7 @@ from typing import Final
 from timesink.errors import UsageError
 from timesink.whatif.change import Case, Change, Range, Target, Touches
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
-from timesink.whatif.changes.kernels import ChangePrecision, FuseOptimizer, FusePointwise, ScaleKernels
+from timesink.whatif.changes.kernels import FuseOptimizer, KernelFix, ScaleKernels, ShortenKernels
 from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
 from timesink.whatif.graph import Graph
 
@@ -21,17 +21,17 @@ __all__ = [
     "CaptureGraph",
     "Case",
     "Change",
-    "ChangePrecision",
     "DropOperator",
     "FeedLoader",
     "FuseOptimizer",
-    "FusePointwise",
+    "KernelFix",
     "OverlapCollectives",
     "PinCopies",
     "Range",
     "RemoveSyncs",
     "ScaleHost",
     "ScaleKernels",
+    "ShortenKernels",
     "Together",
     "Touches",
 ]
@@ -70,13 +70,20 @@ GRAMMAR: Final = {
     "fuse-optimizer": "fuse-optimizer [range:REGEX] — one fused optimizer step",
     "fuse-pointwise": "fuse-pointwise [kernel:REGEX] — runs of pointwise kernels as one",
     "capture-graph": "capture-graph [range:REGEX] — host time between waits as graph launches",
-    "precision": "precision bf16|fp16|tf32 [kernel:REGEX] — FP32 matrix products in a narrower type",
+    "precision": "precision bf16|fp16|tf32|fp32 [kernel:REGEX] — FP32 matrix products, or FP64, in a narrower type",
+    "fuse-attention": "fuse-attention — attention written out as one kernel",
+    "drop-casts": "drop-casts — casts between floating types that nobody needs",
+    "keep-layout": "keep-layout — copies and conversions that only change a layout",
+    "align-products": "align-products — products of operands padded to 16 bytes",
+    "spread-grids": "spread-grids — kernels with too few blocks over all multiprocessors",
+    "overlap-streams": "overlap-streams — streams that take turns at once",
+    "join-graphs": "join-graphs — compiled pieces as one graph",
     "overlap": "overlap [collective:REGEX] — collectives beside computation",
     "drop": "drop op:REGEX, or range:, kernel: — what should not happen at all",
 }
 
 
-def parse_change(text: str) -> Change:
+def parse_change(text: str) -> Change | KernelFix:
     """The change that a line of text names; raises `UsageError` with the grammar where it names none."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters, lexer.escape = True, "", ""
@@ -132,12 +139,23 @@ def _feed_loader(words: list[str]) -> Change:
     return FeedLoader(workers=workers) if target is None else FeedLoader(target, workers)
 
 
-def _precision(words: list[str]) -> Change:
-    known = ("bf16", "fp16", "tf32")
+def _precision(words: list[str]) -> KernelFix:
+    known = ("bf16", "fp16", "tf32", "fp32")
     if not words or words[0] not in known:
         raise UsageError("precision needs a type", remedy=f"choose from {', '.join(known)}")
     target = _target(words[1:], "precision")
-    return ChangePrecision(words[0]) if target is None else ChangePrecision(words[0], target)
+    if target is not None and words[0] == "fp32":
+        raise UsageError("precision fp32 takes no target", remedy="leave it out: it is for all kernels in FP64")
+    return KernelFix("precision " + words[0].replace("fp16", "bf16"), target)  # types of 16 bits move and compute alike
+
+
+def _found(verb: str) -> Callable[[list[str]], KernelFix]:
+    def parse(words: list[str]) -> KernelFix:
+        if words:
+            raise UsageError(f"{verb} takes no target, not {' '.join(words)!r}", remedy=f"write {GRAMMAR[verb]}")
+        return KernelFix(verb)
+
+    return parse
 
 
 def _optional(make: Callable[[], Change], made: Callable[[Target], Change], verb: str) -> Callable[[list[str]], Change]:
@@ -148,16 +166,17 @@ def _optional(make: Callable[[], Change], made: Callable[[Target], Change], verb
     return parse
 
 
-_PARSERS: Final[dict[str, Callable[[list[str]], Change]]] = {
+_PARSERS: Final[dict[str, Callable[[list[str]], Change | KernelFix]]] = {
     "scale": _scale,
     "scale-host": _scale_host,
     "remove-sync": _optional(RemoveSyncs, RemoveSyncs, "remove-sync"),
     "pin-copies": _optional(PinCopies, PinCopies, "pin-copies"),
     "feed-loader": _feed_loader,
-    "fuse-optimizer": _optional(FuseOptimizer, FuseOptimizer, "fuse-optimizer"),
-    "fuse-pointwise": _optional(FusePointwise, FusePointwise, "fuse-pointwise"),
+    "fuse-optimizer": lambda words: KernelFix("fuse-optimizer", _target(words, "fuse-optimizer")),
+    "fuse-pointwise": lambda words: KernelFix("fuse-pointwise", _target(words, "fuse-pointwise")),
     "capture-graph": _optional(CaptureGraph, CaptureGraph, "capture-graph"),
     "precision": _precision,
     "overlap": _optional(OverlapCollectives, OverlapCollectives, "overlap"),
     "drop": lambda words: DropOperator(_needed(words, "drop")),
+    **{verb: _found(verb) for verb, form in GRAMMAR.items() if form.startswith(f"{verb} —")},
 }

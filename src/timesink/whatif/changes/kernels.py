@@ -1,38 +1,29 @@
-"""Changes to what the device computes: faster, fused or narrower kernels."""
+"""Changes to what the device computes: faster, fused or narrower kernels, and what each saves. No other place says it.
+
+A measure finds the kernels (`Selection`), a function here makes the change of them: the share of its time that each
+keeps, at three cases. Diagnoses and `timesink what-if` price that same change. "Measured" without more is: on the
+captures of the split `tune` of benchmarks/faults, whose gains were measured on an H200.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
 
+from timesink.knowledge.gpus import KERNEL_FLOOR_NS
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
-from timesink.units import NS_PER_US
-from timesink.whatif.change import Case, Range, Target, TargetedChange, Touches, chosen_ops, host_windows
+from timesink.model.intervals import Intervals
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.whatif.change import Case, Range, Selection, Target, Touches, chosen_ops, host_windows
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
-POINTWISE: Final = Target("kernel", r"elementwise_kernel|reduce_kernel|softmax_warp|CatArrayBatchedCopy")
-FP32_GEMM: Final = Target("kernel", r"(?i)sgemm|f32f32|_s(s|f32)_?gemm|gemm.*fp32|simt.*gemm|nvjet_.*_sss")
-OPTIMIZER: Final = Target("range", r"^Optimizer\.step#|(?i)^optimi[sz]er([._ ]?step)?$")
-# No kernel runs shorter, whatever it does.
-_SHORTEST_US: Final = 2.0
-# Time of a matrix product in a narrower type. Peak rates differ by 8 between FP32 and TF32 on an A100 and by 7 on an
-# H100 (NVIDIA's data sheets), of which half to two thirds is usually reached.
-_PRODUCT_RATIO: Final = Range(0.5, 0.25, 0.15)
-# Time of a pointwise kernel that moves half the bytes.
-_HALF_BYTES_RATIO: Final = Range(0.8, 0.6, 0.5)
-# Of fused kernels: what of all but the longest one's time is still needed, and what of their launches' host time goes.
-_OTHERS_LEFT: Final = Range(0.5, 0.1, 0.0)
-_LAUNCHES_SAVED: Final = Range(0.5, 0.8, 1.0)
+# PyTorch's own range around an optimizer's step, and the names people give theirs.
+OPTIMIZER: Final = Target("range", r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$")
 _NOTHING: Final = Range.exact(0.0)
-# Device time of a fused optimizer: unfused AdamW moves about five times the 28 bytes per parameter that one pass needs
-# (read parameter, gradient and two moments, write three of them, 4 bytes each).
-_OPTIMIZER_RATIO: Final = Range(0.6, 0.35, 0.2)
-# Host time of a fused optimizer step: its own, and for gathering the list of parameters, a part per former launch.
-_OPTIMIZER_FIXED_US: Final = Range(300.0, 150.0, 80.0)
-_OPTIMIZER_PER_LAUNCH_US: Final = Range(1.5, 0.6, 0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,129 +69,28 @@ def _transfer_share(graph: Graph, ops: BoolArray) -> Float64Array:
     return np.where(ops, np.minimum(shortest[name] / length, 1.0), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePrecision:
-    """Matrix products in a narrower type and, where that has 16 bits, half the bytes for pointwise work."""
-
-    touches: ClassVar[Touches] = Touches.DEVICE
-    to: str = "bf16"
-    target: Target = FP32_GEMM
-
-    @property
-    def label(self) -> str:
-        """The change in one line, in the words of the command line."""
-        return f"precision {self.to} {self.target}"
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        edit = Edit(graph)
-        products = chosen_ops(graph, self.target)
-        edit.scale_ops(products, _PRODUCT_RATIO.at(case))
-        if self.to in ("bf16", "fp16"):
-            streaming = chosen_ops(graph, POINTWISE) & ~products
-            length = np.maximum(graph.program.ops.end_ns - graph.program.ops.start_ns, 1)
-            factor = np.maximum(_HALF_BYTES_RATIO.at(case), _SHORTEST_US * NS_PER_US / length)
-            edit.scale_ops(streaming, np.where(streaming, np.minimum(factor, 1.0), 1.0))
-        return edit.done()
-
-
-@dataclass(frozen=True, slots=True)
-class FusePointwise(TargetedChange):
-    """Each run of neighbouring target kernels on a stream becomes one kernel, launched once.
-
-    The fused kernel takes longest + others_left * (total - longest): the longest member's time, since it reads and
-    writes at least what that one does, and a share of what the others take. Of 20 and 50 us with a share of 0.1 that is
-    52 us. `share_saved` is of the host time of the launches that go.
-    """
-
-    verb: ClassVar[str] = "fuse-pointwise"
-    touches: ClassVar[Touches] = Touches.BOTH
-    target: Target = POINTWISE
-    others_left: Range = _OTHERS_LEFT
-    share_saved: Range = _LAUNCHES_SAVED
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        program = graph.program
-        chosen = chosen_ops(graph, self.target) & (program.blocks.size[program.ops.block] == 1)
-        run = _runs(graph, chosen)
-        length = (program.ops.end_ns - program.ops.start_ns).astype(np.float64)
-        longest, total = np.zeros(run.max(initial=0) + 1), np.zeros(run.max(initial=0) + 1)
-        members = np.flatnonzero(run >= 0)
-        np.maximum.at(longest, run[members], length[members])
-        np.add.at(total, run[members], length[members])
-        fused = longest + self.others_left.at(case) * (total - longest)
-        factor = np.ones(length.size)
-        factor[members] = (fused / np.maximum(total, 1))[run[members]]
-        followers = run >= 0
-        followers[members[np.unique(run[members], return_index=True)[1]]] = False
-        edit = Edit(graph)
-        edit.scale_ops(run >= 0, factor)
-        edit.close_gaps(followers, 0)
-        edit.save_launches(followers, self.share_saved.at(case))
-        return edit.done()
-
-
-def _runs(graph: Graph, chosen: BoolArray) -> Int64Array:
-    """Number of each op's run of at least two neighbouring chosen ops on one stream; -1 outside of runs.
-
-    Runs of one op keep the number they would have had. On one stream, ops a to f of which all but c are chosen:
-
-        a b c d e f   ->   0 0 -1 1 1 1        and with b not chosen either:  -1 -1 -1 1 1 1
-    """
-    ops = graph.program.ops
-    order = np.argsort(ops.stream, kind="stable")
-    marked, stream = chosen[order], ops.stream[order]
-    follows = np.zeros(order.size, bool)
-    follows[1:] = marked[1:] & marked[:-1] & (stream[1:] == stream[:-1])
-    run = np.full(order.size, -1, np.int64)
-    run[order] = np.where(marked, np.cumsum(marked & ~follows) - 1, -1)
-    size = np.bincount(run[run >= 0], minlength=1)
-    return np.where((run >= 0) & (size[np.maximum(run, 0)] > 1), run, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class FuseOptimizer(TargetedChange):
-    """Each optimizer step launches a few fused kernels: host time becomes a fixed part and a part per former launch.
-
-    Device time falls by the passes over memory that fusing saves.
-    """
-
-    verb: ClassVar[str] = "fuse-optimizer"
-    touches: ClassVar[Touches] = Touches.BOTH
-    target: Target = OPTIMIZER
-
-    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
-        """The graph as it would be after the change."""
-        ops = chosen_ops(graph, self.target)
-        edit = Edit(graph)
-        edit.scale_ops(ops, _OPTIMIZER_RATIO.at(case))
-        edit.close_gaps(ops, 0)
-        windows, launching = host_windows(graph, self.target), graph.program.launching(ops)
-        edit.replace_launches(windows, launching, _OPTIMIZER_FIXED_US.at(case), _OPTIMIZER_PER_LAUNCH_US.at(case))
-        return edit.done()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ShortenKernels:
-    """Device ops at these `rows` of `device_ops` keep a share of their time; those of share 0 do not run at all.
+    """Kernels of one (rank, device) keep a share of their time; those of share 0 do not run at all.
 
-    `rows` is sorted. `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row. `launches_saved` is
-    the share of the host's time for launches that goes with them. Where `entries` is None that is, for every row, from
-    the end of the thread's call before to the end of the launch; else for the ops at `entries` alone, from the end of
-    the thread's launch before. At 0, launches cost the host what they cost, and the fix wins at least what is replayed.
+    `rows` of `device_ops` is sorted. `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row from
+    0 to 1 that does not grow from case to case. Where `floored`, no kernel that still runs takes less than
+    `KERNEL_FLOOR_NS`.
+
+    `launches_saved` is the share of the host's time for launches that goes with them. Where `entries` is None that is,
+    for every row, from the end of the thread's call before to the end of the launch; else for the ops at `entries`
+    alone, from the end of the thread's launch before. At 0, launches cost the host what they cost, and the gain is
+    the kernels' own time. `beside` says which other kernels may get shorter, which are not what the fix is about.
     """
 
-    what: str
+    label: str
+    device: tuple[int, int]
     rows: Int64Array
     keep: tuple[Float64Array, ...]
+    floored: bool = False
     launches_saved: Range = _NOTHING
     entries: Int64Array | None = None
-
-    @property
-    def label(self) -> str:
-        """The change in one line."""
-        return f"shorten {self.what}"
+    beside: ShortenKernels | None = None
 
     @property
     def touches(self) -> Touches:
@@ -209,15 +99,258 @@ class ShortenKernels:
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
-        ops = graph.program.ops
-        chosen = np.isin(ops.row, self.rows)
+        ops, row = graph.program.ops, graph.rows_of_ops()
+        chosen = np.isin(row, self.rows)
+        place = np.searchsorted(self.rows, row[chosen])
         share = np.ones(len(ops))
-        share[chosen] = self.keep[case.value][np.searchsorted(self.rows, ops.row[chosen])]
+        share[chosen] = self._kept(case, place, (ops.end_ns - ops.start_ns)[chosen])
         gone = chosen & (share <= 0.0)
-        edit = Edit(graph)
+        edit = Edit(self.beside.rewrite(graph, case) if self.beside else graph)
         edit.scale_ops(chosen & ~gone, share)
         edit.drop_ops(gone)
         if saved := self.launches_saved.at(case):
-            entered = chosen if self.entries is None else np.isin(ops.row, self.entries)
+            entered = chosen if self.entries is None else np.isin(row, self.entries)
             edit.save_launches(entered, saved, since_launch=self.entries is not None)
         return edit.done()
+
+    def saved(self, trace: Trace, case: Case) -> Intervals:
+        """The device time that goes: the last part of each kernel, as long as what it does not keep."""
+        start, end = self._times(trace)
+        kept = self._kept(case, np.arange(self.rows.size), end - start)
+        return Intervals.union_of(start + np.ceil((end - start) * kept).astype(np.int64), end)
+
+    def whole(self, trace: Trace) -> Intervals:
+        """The device time in which any of the kernels runs."""
+        return Intervals.union_of(*self._times(trace))
+
+    def longest(self, trace: Trace, count: int = 5) -> tuple[int, ...]:
+        """Rows of the longest kernels, longest first."""
+        start, end = self._times(trace)
+        order = np.lexsort((self.rows, start - end))
+        return tuple(int(row) for row in self.rows[order[:count]])
+
+    def _times(self, trace: Trace) -> tuple[Int64Array, Int64Array]:
+        ops = trace.get(DEVICE_OPS)
+        return ops["start_ns"].to_numpy()[self.rows], ops["end_ns"].to_numpy()[self.rows]
+
+    def _kept(self, case: Case, place: Int64Array, length_ns: Int64Array) -> Float64Array:
+        """The shares at some places of `rows`, whose kernels are as long as `length_ns`."""
+        share = self.keep[case.value][place]
+        if not self.floored:
+            return share
+        floor = np.minimum(KERNEL_FLOOR_NS / np.maximum(length_ns, 1), 1.0)
+        return np.where(share > 0, np.maximum(share, floor), share)
+
+
+def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Range) -> ShortenKernels:
+    """Kernels keep a share by role, other roles all of their time. A row of several roles keeps the smallest share."""
+    rows = kernels.rows
+    keep = np.ones((len(Case), rows.size))
+    for role, share in kept.items():
+        place = np.searchsorted(rows, kernels.groups.get(role, np.empty(0, np.int64)))
+        for case in Case:
+            keep[case.value, place] = np.minimum(keep[case.value, place], share.at(case))
+    return ShortenKernels(label, kernels.device, rows, tuple(keep), floored)
+
+
+def _half_at_least(label: str, kernels: Selection, expected: Float64Array, hopeful: Float64Array) -> ShortenKernels:
+    """Each kernel keeps the shares given (at most all of its time), and cautiously gains half of what is expected."""
+    expected = np.minimum(expected, 1.0)
+    keep = ((1.0 + expected) / 2.0, expected, np.minimum(hopeful, expected))
+    return ShortenKernels(label, kernels.device, kernels.rows, keep)
+
+
+def fuse_attention(kernels: Selection) -> ShortenKernels:
+    """Attention written out becomes one kernel: what is `between` its products goes.
+
+    Written out, the products are bound by the scores that they write and read; fused they are not. Measured in bf16:
+    all of the kernels between and 85 to 100 % of the products' time. In fp32 (roles in `_wide`) no fused kernel is
+    fast: on an H200, `scaled_dot_product_attention` won a tenth of what these kernels took (a program of others).
+    """
+    wide = Range(1.0, 0.9, 0.4)
+    return shorten(
+        "fuse-attention",
+        kernels,
+        product=Range(0.6, 0.15, 0.0),
+        between=Range(0.2, 0.0, 0.0),
+        product_wide=wide,
+        between_wide=wide,
+    )
+
+
+def fuse_pointwise(kernels: Selection) -> ShortenKernels:
+    """Chains become one kernel each, which takes at least as long as its longest member; these are the others.
+
+    A little of the others' time stays for what the longest one does not read (measured: none); cautiously two fifths,
+    as where neighbours do not depend on each other.
+    """
+    return shorten("fuse-pointwise", kernels, other=Range(0.4, 0.05, 0.0))
+
+
+def drop_casts(kernels: Selection) -> ShortenKernels:
+    """Casts go unless a sum reads them.
+
+    A cast that nobody needs goes; of one that somebody needs, half of its bytes usually do (it moves into a neighbour).
+    Where a sum or mean reads the result, the digits may be wanted: only the hopeful case lets such a cast go. A loss
+    over two-byte logits moves half the bytes of one over four-byte logits (measured: it keeps 40 to 70 % of its time).
+    """
+    return shorten(
+        "drop-casts",
+        kernels,
+        needless=Range(0.5, 0.0, 0.0),
+        summed=Range(1.0, 1.0, 0.0),
+        loss=Range(0.9, 0.6, 0.4),
+    )
+
+
+def keep_layout(kernels: Selection) -> ShortenKernels:
+    """Kernels that only change a layout go.
+
+    Of a strided copy a twentieth stays: some consumer reads strides more slowly than it read the copy. Kernels that
+    convert for the next kernel go, but a network in the other layout has slower kernels elsewhere (measured: they keep
+    15 to 55 % of their time). Other convolution kernels are chosen, too: on a program of others that won more than
+    twice the time of the converters, so hopefully a convolution `beside` them gets shorter by a fifth.
+    """
+    change = shorten("keep-layout", kernels, strided=Range(0.6, 0.05, 0.0), converter=Range(0.6, 0.3, 0.05))
+    if kernels.beside is None:
+        return change
+    others = Selection(kernels.device, {"convolution": kernels.beside})
+    return replace(change, beside=shorten("keep-layout", others, convolution=Range(1.0, 1.0, 0.8)))
+
+
+def to_tf32(kernels: Selection) -> ShortenKernels:
+    """fp32 products as TF32: `best` is the ratio of peak rates, 1/8 on an A100 and 1/7 on an H100 (data sheets).
+
+    Products of everyday sizes reach about 65 % of a tensor core's peak and 75 % of a plain unit's, so 1.15 times the
+    ratio is expected, cautiously three times; where fp32 reaches less, as for operands that are read transposed, TF32
+    gains more: hopefully 0.6 times. Where the GPU is not known, its ratio is taken for 0.15.
+    """
+    best = np.where(np.isnan(kernels.best), 0.15, kernels.best)
+    keep = tuple(np.minimum(times * best, 1.0) for times in (3.0, 1.15, 0.6))
+    return ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
+
+
+def to_bf16(kernels: Selection) -> ShortenKernels:
+    """TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels with half the bytes.
+
+    More than half of the time goes, since other kernels are chosen: a program of others won 51 % of its step where half
+    the bytes and twice the rate, less what is not reached of them, said 42 %.
+    """
+    return shorten(
+        "precision bf16",
+        kernels,
+        floored=True,
+        tf32=Range(0.75, 0.45, 0.35),
+        fp32=Range(0.3, 0.12, 0.05),
+        streaming=Range(1.0, 0.5, 0.4),
+    )
+
+
+def from_fp64(kernels: Selection) -> ShortenKernels:
+    """Kernels in float64 as fp32: half the bytes, twice the rate and more (measured: they keep 48 to 51 %)."""
+    return shorten("precision fp32", kernels, floored=True, fp64=Range(0.7, 0.48, 0.3))
+
+
+def align_products(kernels: Selection) -> ShortenKernels:
+    """Products of aligned operands: they usually reach nine tenths of the attainable bound (`best`; measured: all of
+    it), and cautiously gain half of the way there.
+
+    Where nothing but a name is known: on an H200, products of 4095 and of 50257 columns kept 13 to 25 % of their time
+    when padded (benchmarks/faults), as only aligned ones use its warp-group instructions. Before Hopper both use the
+    same.
+    """
+    named = shorten("align-products", kernels, named=Range(0.8, 0.45, 0.3), named_since_hopper=Range(0.4, 0.18, 0.12))
+    known = _half_at_least("align-products", kernels, kernels.best / 0.9, kernels.best)
+    shares = zip(named.keep, known.keep, strict=True)
+    return replace(known, keep=tuple(np.where(np.isnan(share), by_name, share) for by_name, share in shares))
+
+
+def spread_grids(kernels: Selection) -> ShortenKernels:
+    """Kernels spread over all multiprocessors, of which they fill `best`: half of the gain is expected, since the same
+    work is cut in more pieces."""
+    return _half_at_least("spread-grids", kernels, 2.0 * kernels.best, kernels.best)
+
+
+def overlap_streams(kernels: Selection) -> ShortenKernels:
+    """Kernels that run at once with one of another stream; cautiously two fifths of the gain, where both kernels then
+    share the memory's bandwidth."""
+    keep = (1.0 - 0.4 * (1.0 - kernels.usual), kernels.usual, kernels.best)
+    return ShortenKernels("overlap-streams", kernels.device, kernels.rows, keep)
+
+
+def reach_bound(kernels: Selection) -> ShortenKernels:
+    """An operator at 70 % of its attainable bound (`best`): what a well-written kernel of everyday shapes reaches."""
+    return _half_at_least("reach-bound", kernels, kernels.best / 0.7, kernels.best)
+
+
+def join_graphs(kernels: Selection, entries: Int64Array, beyond: float) -> ShortenKernels:
+    """Pieces of a compiled program become one graph, whose fused kernels take `usual` of their time, at best `best`.
+
+    Of the host's time up to the launches of `entries` the share `beyond` comes after a break: Python, guards and
+    dispatch, all of which go; cautiously half.
+    """
+    change = _half_at_least("join-graphs", kernels, kernels.usual, (kernels.usual + kernels.best) / 2.0)
+    return replace(change, launches_saved=Range(0.5 * beyond, beyond, beyond), entries=entries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FuseOptimizer:
+    """Each optimizer step launches a few fused kernels: host time becomes a fixed part and a part per former launch.
+
+    The kernels keep a third of their time: unfused AdamW moves about five times the 28 bytes per parameter that one
+    pass needs (read parameter, gradient and two moments, write three of them, 4 bytes each), SGD with momentum three
+    times. `host` are the ranges of the steps.
+    """
+
+    touches: ClassVar[Touches] = Touches.BOTH
+    FIXED_US: ClassVar[Range] = Range(300.0, 150.0, 80.0)
+    PER_LAUNCH_US: ClassVar[Range] = Range(1.5, 0.6, 0.2)  # gathering the list of parameters
+    kernels: ShortenKernels
+    host: Target = OPTIMIZER
+
+    @classmethod
+    def of(cls, kernels: Selection, host: Target = OPTIMIZER) -> FuseOptimizer:
+        """Fuse the kernels of the selection."""
+        return cls(shorten("fuse-optimizer", kernels, unfused=Range(0.6, 0.35, 0.2)), host)
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return "fuse-optimizer" if self.host is OPTIMIZER else f"fuse-optimizer {self.host}"
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """The (rank, device) of the kernels."""
+        return self.kernels.device
+
+    @property
+    def rows(self) -> Int64Array:
+        """The rows of the kernels."""
+        return self.kernels.rows
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        ops = np.isin(graph.rows_of_ops(), self.kernels.rows)
+        if not ops.any():
+            return graph
+        edit = Edit(self.kernels.rewrite(graph, case))
+        edit.close_gaps(ops, 0)
+        windows, launching = host_windows(graph, self.host), graph.program.launching(ops)
+        edit.replace_launches(windows, launching, self.FIXED_US.at(case), self.PER_LAUNCH_US.at(case))
+        return edit.done()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFix:
+    """A fix as text names it, before its kernels are selected in a trace (`measures.kernels.fixes`).
+
+    Without a target they are those that the rules find; with one, what it names.
+    """
+
+    verb: str
+    target: Target | None = None
+
+    @property
+    def label(self) -> str:
+        """The fix in one line, in the words of the command line."""
+        return f"{self.verb} {self.target}" if self.target else self.verb

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_quick_run_fills_every_row_with_a_positive_figure() -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -143,6 +143,7 @@ def test_a_page_keeps_its_words_and_gets_its_tables() -> None:
     assert page(once, {"toy": RESULT}) == once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("archive", sorted(RESULTS.glob("*.captures.tar")), ids=lambda path: path.name)
 def test_a_kept_capture_names_the_same_change_again(archive: Path, tmp_path: Path) -> None:
     result = json.loads((RESULTS / f"{archive.name.split('.')[0]}.json").read_text())

@@ -14,6 +14,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
 from timesink.render.html import html_report
 
+pytestmark = pytest.mark.slow
 Open = Callable[..., Any]
 WIDE_S = 10.0  # the bar of 2 s is `python -m benchmarks.pages`'; a busy machine must not fail this test
 

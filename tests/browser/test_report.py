@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from importlib.resources import as_file, files
 
@@ -44,12 +43,13 @@ def test_a_real_report_loads_nothing_and_is_accessible(opened: Open, demo: str, 
 
 def test_a_real_report_is_small_and_opens_quickly(opened: Open, demo: str) -> None:
     assert len(demo.encode()) < 400_000
-    taken_s = []
-    for _ in range(3):  # the best of three, since the machine may be busy with other things
-        began = time.perf_counter()
-        opened(demo).page.wait_for_selector("figure.timeline canvas[data-to]")
-        taken_s.append(time.perf_counter() - began)
-    assert min(taken_s) < 2.0
+    page = opened("").page
+    counters = page.context.new_cdp_session(page)
+    counters.send("Performance.enable", {"timeDomain": "threadTicks"})  # processor time: the machine may be busy
+    page.set_content(demo)
+    page.wait_for_selector("figure.timeline canvas[data-to]")
+    taken_s = {metric["name"]: metric["value"] for metric in counters.send("Performance.getMetrics")["metrics"]}
+    assert 0 < taken_s["TaskDuration"] < 2.0
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -1,33 +1,75 @@
-"""Every command that the documentation shows is run as it stands, page by page, in the order of the page."""
+"""Every command that the documentation shows is run as it stands, page by page, in the order of the page.
+
+Those of the README, and those that serve or start programs, are typed into a shell; the others are called.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import typer
 from tests.docs.commands import NEEDS_MORE, PAGES, VERDICTS, fenced, inline, needs_more, workplace
 
-from timesink.cli.app import COMMANDS, loaded
+from timesink.cli.app import COMMANDS, loaded, run
 
 RUN = {page: [line for line in fenced(page) if not needs_more(line)] for page in PAGES}
+HERE = {
+    "which", "diagnose", "report", "export", "query", "summary", "idle", "compile", "what-if", "kernels", "roofline",
+    "metrics", "next", "rules", "explain", "tables", "compare", "ledger", "memory",
+}  # fmt: skip
 CHECKED = [(page, line) for page in PAGES for line in [*fenced(page), *inline(page)]]
 
 
+class Ran(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Typist = Callable[[str, Path, dict[str, str]], Ran]
+OF_A_SHELL = re.compile(r"[|&;<>$`*?~{}#()]")
+
+
+@pytest.fixture
+def called(capfd: pytest.CaptureFixture[str]) -> Typist:
+    """Runs a line in this process, which spares an interpreter its start; for lines that need no shell."""
+
+    def call(line: str, folder: Path, environment: dict[str, str]) -> Ran:
+        capfd.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            code = run(shlex.split(line)[1:])
+        return Ran(code, *capfd.readouterr())
+
+    return call
+
+
+def shelled(line: str, folder: Path, environment: dict[str, str]) -> Ran:
+    ran = subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL, timeout=300,
+    )  # fmt: skip
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if RUN[page]], ids=lambda page: page.stem)
-def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist) -> None:
     environment = workplace(tmp_path)
     for line in RUN[page]:
         name = line.split()[1]
         if name in ("open", "export", "query"):
             pytest.importorskip("duckdb" if name == "query" else "perfetto")
         typed = f"{line} --no-browser --timeout 1" if name == "open" else line
-        ran = subprocess.run(
-            ["bash", "-c", typed], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-            stdin=subprocess.DEVNULL, timeout=300,
-        )  # fmt: skip
+        here = name in HERE and page.name != "README.md" and not OF_A_SHELL.search(line)
+        ran = (called if here else shelled)(typed, tmp_path, environment)
         if name == "open":
             assert "no page took the trace" in ran.stderr
             assert ran.stdout.startswith("https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1%3A9001")

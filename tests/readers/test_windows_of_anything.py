@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.readers.nsys_exports import write_sqlite
@@ -96,6 +97,7 @@ def export(calls: list[Launch], turns: list[tuple[int, int, int]]) -> str:
     return "\n\n".join(f"{head}\n" + "\n".join(rows) for head, rows in blocks.items() if rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(launches(), moments, windows)
 def test_an_export_through_a_window_is_the_export_cut(

@@ -48,6 +48,7 @@ def test_a_change_is_not_taken_for_correlation() -> None:
     assert lag1(np.cumsum(rng.standard_normal(60))) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ar", "most"), [(0.0, 0.01), (0.3, 0.03)])
 def test_a_quiet_history_raises_an_alert_as_rarely_as_stated(ar: float, most: float) -> None:
     """Nominal 1 %; correlated histories are allowed 3 %. With noise of 3 % the threshold of 2 % holds nothing back."""
@@ -56,6 +57,7 @@ def test_a_quiet_history_raises_an_alert_as_rarely_as_stated(ar: float, most: fl
     assert np.mean(alarms) <= most + 3 * np.sqrt(most * (1 - most) / 2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "after", "power"), [(1.03, 5, 0.75), (1.03, 10, 0.95), (1.05, 5, 0.97)])
 def test_a_lasting_change_in_a_history_with_one_percent_noise_is_found(change: float, after: int, power: float) -> None:
     rng = np.random.default_rng(6)

@@ -124,6 +124,7 @@ def test_an_assumed_deviation_gives_a_tagged_verdict() -> None:
     assert (verdict.outcome, verdict.tagged) == (Outcome.SLOWER, True)
 
 
+@pytest.mark.slow
 def test_calibrated_comparisons_leave_out_no_change_at_most_one_time_in_twenty() -> None:
     rng = np.random.default_rng(1)
     wrong = said = slower = 0
@@ -140,6 +141,7 @@ def test_calibrated_comparisons_leave_out_no_change_at_most_one_time_in_twenty()
     assert slower / said <= 0.005
 
 
+@pytest.mark.slow
 def test_a_five_percent_slow_down_is_found_with_a_calibration() -> None:
     rng = np.random.default_rng(2)
     found = 0

@@ -21,6 +21,7 @@ TRACES = 40  # of each kind
 LEAST_RIGHT = 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_planted_spikes_are_named_with_their_step(kind: str) -> None:
     right = 0
@@ -31,6 +32,7 @@ def test_planted_spikes_are_named_with_their_step(kind: str) -> None:
     assert right >= LEAST_RIGHT * TRACES, f"{right} of {TRACES}"
 
 
+@pytest.mark.slow
 def test_kernels_slower_by_one_factor_are_a_matter_of_clocks() -> None:
     right = 0
     for seed in range(TRACES):
@@ -39,6 +41,7 @@ def test_kernels_slower_by_one_factor_are_a_matter_of_clocks() -> None:
     assert right >= LEAST_RIGHT * TRACES, f"{right} of {TRACES}"
 
 
+@pytest.mark.slow
 def test_steps_that_are_alike_have_no_spike() -> None:
     for seed in range(TRACES):
         trace, _ = simulated(seed, None)

@@ -60,7 +60,12 @@ def shelled(line: str, folder: Path, environment: dict[str, str]) -> Ran:
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if RUN[page]], ids=lambda page: page.stem)
+LONG = {"verify", "ci-gate", "many-ranks", "perfetto"}
+"""Pages whose commands run programs or wait, for five seconds and more."""
+TYPED = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES if RUN[page]]
+
+
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, called: Typist) -> None:
     environment = workplace(tmp_path)
     for line in RUN[page]:

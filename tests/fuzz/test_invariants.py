@@ -35,6 +35,7 @@ def test_every_reader_has_inputs_to_mutate() -> None:
     assert formats == set(OF_FORMAT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", groups())
 def test_mutations_of_real_files_break_no_invariant(name: str) -> None:
     rng = random.Random(SEED)

@@ -9,7 +9,7 @@ import pytest
 from timesink.memory_plan.config import configuration
 from timesink.memory_plan.plan import moments_of
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 
 SMALL = {"layers": 3, "hidden": 256, "heads": 4, "feedforward": 1024, "vocab": 5000}
 GPT = {

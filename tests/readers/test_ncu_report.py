@@ -245,7 +245,7 @@ def kernels_of(path: Path) -> Iterator[dict[str, float | str | None]]:
 @pytest.mark.parametrize("name", ["a10g_sgemm_ladder", "a10g_nan_kernel", "a100_cutlass"])
 def test_values_are_those_of_the_vendors_own_reader(shared_data: Path, name: str) -> None:
     """Where NVIDIA's `ncu_report` is installed. An instanced metric without aggregate is 0 there and null here."""
-    vendor = pytest.importorskip("ncu_report")
+    vendor = pytest.importorskip("ncu_report", reason="no ncu_report (extras/python of Nsight Compute on PYTHONPATH)")
     path = shared_data / "public" / "ncu" / f"{name}.ncu-rep"
     actions = [action for part in vendor.load_report(str(path)) for action in part]
     for mine, action in zip(kernels_of(path), actions, strict=True):

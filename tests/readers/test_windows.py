@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.profiles import ABSENT, PROFILES
 
 from timesink.measures.steps.per_step import step_budgets
 from timesink.model.trace import Trace
@@ -15,7 +16,6 @@ from timesink.readers import ReadLimits, WindowReader, read, reader_of
 
 HERE = Path(__file__).parents[1]
 DATA = HERE / "data"
-SHARED = HERE.parents[1] / "shared" / "data"
 LIMITS = ReadLimits()
 
 
@@ -65,8 +65,8 @@ def test_steps_of_a_window_are_timed_as_in_the_whole_trace(path: Path) -> None:
 THEIRS = sorted(
     path
     for pattern in ("own/nsys/*.sqlite", "public/nsys/*.sqlite", "own/kineto/*.gz", "public/kineto/*.json*")
-    for path in SHARED.glob(pattern)
-)
+    for path in PROFILES.glob(pattern)
+) or [pytest.param(Path(), marks=pytest.mark.skip(ABSENT))]
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

@@ -63,6 +63,7 @@ def run_pytest(project: Path, *arguments: str, **variables: str) -> subprocess.C
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_baselines_are_made_on_request_kept_and_compared_with(project: Path) -> None:
     missing = run_pytest(project, "-k", "called")
     assert (missing.returncode, "missing baseline" in missing.stdout) == (1, True), missing.stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "timesink"
 
-SHARED = {"Decoded", "Run", "Session", "Survey"}
+SHARED: set[str] = set()
 """Names that still have two meanings. The list may only shrink."""
 
 

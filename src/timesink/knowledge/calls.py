@@ -88,7 +88,7 @@ BUS_FACTORS: Final[Mapping[str, Callable[[int], float]]] = {
 
 
 def kind_of_kernel(name: str) -> str:
-    """The collective that a communication kernel's name stands for; `unknown` where it says none."""
+    """The collective that a communication kernel runs, by its name; `unknown` where the name does not say."""
     head = name.split("(", maxsplit=1)[0].removeprefix("void ")
     compact = re.sub(r"[^a-z]", "", _KERNEL.sub("", head).lower()) or re.sub(r"[^a-z]", "", head.lower())
     if any(word in compact for word in _CUSTOM_ALL_REDUCE):

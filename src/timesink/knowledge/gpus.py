@@ -1,8 +1,8 @@
 """Datasheet peaks of GPUs by product name: dense rates, DRAM bandwidth, caches. What is unknown is None, not guessed.
 
 A profile's own counters give better peaks (they see export cuts and lowered clocks); this table is the fallback, and
-its `source` is printed beside every figure taken from it. Tensor rates are *dense*: vendors like to quote twice that,
-with structured sparsity. Where sources disagree the higher figure stands here: a time bound made from it still holds.
+its `source` is printed with every figure taken from it. Tensor rates are *dense*: vendors like to quote twice that,
+with structured sparsity. Where sources disagree the higher figure is given: a time bound made from it still holds.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _HOPPER = _rates(33.5, 66.9, 66.9, 494.7, 989.4, 989.4, 1978.9, None, 1978.9)
 _HOPPER_PCIE = _rates(25.6, 51.2, 51.2, 378, 756, 756, 1513, None, 1513)
 _AMPERE = _rates(9.7, 19.5, 19.5, 156, 312, 312, None, None, 624)
 
-# Patterns of product names. The first that matches decides, so a narrower one stands before a wider one.
+# Patterns of product names. The first that matches decides, so a narrower one comes before a wider one.
 ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
     _nvidia(r"\bV100 SXM", "V100 SXM2", ((7, 0), 80, 900, 6), _rates(7.8, None, 15.7, None, 125), _VOLTA),
     _nvidia(r"\bT4$", "T4", ((7, 5), 40, 320, 4), _rates(0.25, None, 8.1, None, 65, None, None, None, 130), _TURING),

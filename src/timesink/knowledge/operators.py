@@ -47,7 +47,7 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Storage the elements lie in: a dimension of stride 0 is stored once."""
+        """Storage of the elements: a dimension of stride 0 is stored once."""
         if len(self.strides) != len(self.shape):
             return self.elements * self.itemsize
         return prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride) * self.itemsize
@@ -81,7 +81,7 @@ class Operator:
         return cls(name, arguments, tuple(map(str, scalars)))
 
     def tensor(self, index: int) -> Tensor | None:
-        """The tensor at that position, or None where something else stands there."""
+        """The tensor at that position, or None where the argument is something else."""
         argument = self.arguments[index] if index < len(self.arguments) else None
         return argument if isinstance(argument, Tensor) else None
 

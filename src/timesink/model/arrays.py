@@ -1,4 +1,4 @@
-"""Types of NumPy arrays by what an element is. What a dimension means stands in the docstring of each function."""
+"""Types of NumPy arrays by what an element is. The docstring of each function says what a dimension means."""
 
 from __future__ import annotations
 

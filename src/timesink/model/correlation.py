@@ -18,7 +18,10 @@ _DENSE = 8  # a look-up table may be this many times longer than what it serves;
 
 
 def first_places(wanted: Int64Array, known: Int64Array) -> Int64Array:
-    """For each wanted id, the first place in `known` that holds it; -1 where none does, and for negative ids."""
+    """For each wanted id, the first place in `known` that holds it; -1 where none does, and for negative ids.
+
+    Both are int64 arrays of one dimension, in any order; so wanted = [7, 5, -1] and known = [5, 7, 7] give [1, 0, -1].
+    """
     valid = known >= 0
     if not valid.any() or not wanted.size:
         return np.full(wanted.size, -1, np.int64)
@@ -32,7 +35,7 @@ def first_places(wanted: Int64Array, known: Int64Array) -> Int64Array:
 
 
 def _looked_up(wanted: Int64Array, known: Int64Array, low: int, high: int) -> Int64Array:
-    """By a table of the first place of each id; slice by slice, so that little is needed beside it and the result."""
+    """By a table of the first place of each id, slice by slice: it and the result are all the memory that is needed."""
     first_of_id = np.full(high - low + 1, -1, np.int32)
     for begin in reversed(range(0, known.size, _AT_ONCE)):
         ids = known[begin : begin + _AT_ONCE][::-1]  # the last to be written is the first there is

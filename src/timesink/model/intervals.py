@@ -18,7 +18,7 @@ import polars as pl
 from timesink.model.arrays import Int64Array
 
 AT_ONCE: Final = 1 << 18
-"""Longer sets are worked through in slices of so many, which bounds what an operation needs beside its result."""
+"""Longer sets are worked through in slices of so many, which bounds the memory that an operation takes."""
 _LEAST: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max
 
@@ -107,11 +107,11 @@ class Intervals:
         return Intervals(np.maximum(start[owner], self.start_ns[index]), np.minimum(end[owner], self.end_ns[index]))
 
     def gaps(self, start_ns: int, end_ns: int) -> Intervals:
-        """What these intervals leave free of the window."""
+        """The parts of the window [start_ns, end_ns) that these intervals leave free."""
         return Intervals.one(start_ns, end_ns) - self
 
     def clip(self, start_ns: int, end_ns: int) -> Intervals:
-        """What lies inside the window."""
+        """The parts of these intervals inside the window [start_ns, end_ns)."""
         return self & Intervals.one(start_ns, end_ns)
 
     def covered_ns(self, start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Int64Array:

@@ -11,6 +11,8 @@ import polars as pl
 from timesink.errors import SchemaViolation
 
 DType = type[pl.DataType] | pl.DataType
+ColumnValues = dict[str, Any]
+"""What `Table.build` takes: by the name of a column its values, one value for all rows, or None for null."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

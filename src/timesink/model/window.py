@@ -66,7 +66,7 @@ class Span:
 class Window:
     """The half-open stretch a trace was cut to, and the first and last moment of the trace before that, in ns.
 
-    `start_ns` and `end_ns` are as asked, so they may lie outside of what was recorded.
+    `start_ns` and `end_ns` are as asked, so they may be outside of what was recorded.
     """
 
     start_ns: int
@@ -76,7 +76,7 @@ class Window:
 
     @classmethod
     def of(cls, span: Span, first_ns: int, last_ns: int) -> Window:
-        """What was asked for, in a trace that goes from the one moment to the other. `UsageError` if it lies behind."""
+        """The span in a trace that lasts from `first_ns` to `last_ns`; `UsageError` if it begins after that."""
         if span.start_ns > last_ns - first_ns:
             length, start = time_text(last_ns - first_ns), time_text(span.start_ns)
             raise UsageError(
@@ -117,8 +117,8 @@ _ON_DEVICE = frozenset((DEVICE_OPS, GPU_METRICS))
 
 
 def extent_ns(tables: Frames) -> tuple[int, int] | None:
-    """First start and last end of operators, frames, calls and GPU work, of ranges where there are none of these; None
-    where nothing was recorded that has a time.
+    """First start and last end of operators, frames, calls and GPU work, or of ranges where none of these was recorded;
+    None where nothing was recorded that has a time.
     """
     for group in _FIRST_OF:
         frames = [tables[table] for table in group if table in tables and tables[table].height]
@@ -129,7 +129,7 @@ def extent_ns(tables: Frames) -> tuple[int, int] | None:
 
 
 def touching(start_ns: pl.Expr | int, end_ns: int, names: tuple[str, str] = ("start_ns", "end_ns")) -> pl.Expr:
-    """Whether a row's half-open interval touches the window; one of no length does where it lies in the window."""
+    """Whether a row's half-open interval touches the window; one of no length does if it is in the window."""
     start, end = (pl.col(name) for name in names)
     return (start < end_ns) & ((end > start_ns) | (start >= start_ns))
 

@@ -1,7 +1,7 @@
 """Several traces as one: which rank each file is of, and the companions that are read with them.
 
-A companion (a compile log, a memory snapshot, a kernel report) speaks of a rank and claims none. The memory events of a
-snapshot take the place of those the profiler recorded for the same rank, which carry no stacks.
+A companion (a compile log, a memory snapshot, a kernel report) belongs to a rank and claims none. The memory events of
+a snapshot take the place of those the profiler recorded for the same rank, which carry no stacks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_companion(trace: Trace) -> bool:
 def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     """One trace of several, each read from the file at its place; `UnreadableTrace` where there is none.
 
-    Where two traces claim a rank, ranks are taken from the file names or from the order given. Companions come under
-    the ranks they speak of; companions alone claim ranks as traces do. Rows keep each table's order, because every
+    Where two traces claim a rank, ranks are taken from the file names or from the order given. Companions get
+    the ranks they belong to; companions alone claim ranks as traces do. Rows keep each table's order, because every
     order begins with the rank.
     """
     if not traces:
@@ -93,7 +93,7 @@ def _under_distinct_ranks(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list
 
 
 def _under_their_ranks(companions: Sequence[_RankFile], parts: Sequence[Trace]) -> list[Trace]:
-    """Companions under the ranks they speak of, snapshots last.
+    """Companions under the ranks they belong to, snapshots last.
 
     A snapshot says no rank in its file: its name states one, else it is the snapshot of the rank at its position where
     there are as many snapshots as ranks, else its position is its rank.

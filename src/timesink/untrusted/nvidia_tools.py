@@ -1,4 +1,4 @@
-"""Where NVIDIA's profilers lie on a machine: readers export with nsys, capture runs both. Standard library only."""
+"""Where NVIDIA's profilers are on a machine: readers export with nsys, capture runs both. Standard library only."""
 
 from __future__ import annotations
 

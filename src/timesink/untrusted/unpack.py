@@ -25,7 +25,7 @@ _HEAD_STEP = 64  # bytes of a packed head that are lost with the first damaged o
 _PIECE_BYTES = 4 << 20
 _PACKED_BYTES = 256 << 10  # read at once; what a damaged stream may take with it
 _WINDOW_BYTES = 128 << 20  # the largest dictionary allowed to a stream: what zstd itself takes without being asked to
-_BOMB_FROM_BYTES = 64 << 20  # only now can a bomb be told from a repetitive trace
+_BOMB_FROM_BYTES = 64 << 20  # less may be a repetitive trace
 _TRUSTED = "raise the limit if you trust the file"
 
 

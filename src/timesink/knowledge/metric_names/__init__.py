@@ -146,7 +146,7 @@ def _table() -> dict[str, tuple[str, str]]:
     return table
 
 
-# What a counter counts, told by the last word of its base name (before the first point).
+# What a counter counts, by the last word of its base name (before the first point).
 _COUNTED = (
     (r"bytes(_|$|\.)", "bytes"),
     (r"sectors?(_|$|\.)", "sector"),

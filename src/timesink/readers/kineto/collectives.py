@@ -1,24 +1,21 @@
 """Collectives of one rank: NCCL and RCCL kernels, with what PyTorch says of the call that launched them.
 
 PyTorch writes a `record_param_comms` operator for every call; since 2.4 the kernels carry the same arguments. An older
-kernel is joined to its call by external id, else by the launch that lies inside the call on the same thread.
+kernel is joined to its call by external id, else by its launch, which is inside the call on the same thread.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import polars as pl
 
 from timesink.knowledge.calls import COLLECTIVE_WORDS
 from timesink.model.names import matches
-from timesink.model.schema import Table
+from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.readers.kineto.decoded import DecodedRows, DecodedTrace
-
-Columns = dict[str, Any]
 
 _KERNEL = r"^(?:void )?(?:nccl|rccl|oneccl)(?:Dev|Sym)?Kernel"
 # Calls that PyTorch reports the same way and that move nothing.
@@ -38,13 +35,13 @@ _DESCRIBED = ("collective", "dtype", "group", "ranks", "in_elements", "out_eleme
 
 
 def collective_kind(name: str) -> str:
-    """The operation a PyTorch collective name or an NCCL kernel name stands for, or the name where it says none."""
+    """The operation a PyTorch collective name or an NCCL kernel name stands for, or the name itself."""
     head = re.sub(r"^.*?Kernel_?", "", name.split("(", maxsplit=1)[0]) if re.match(_KERNEL, name) else name
     compact = re.sub(r"[^a-z]", "", head.lower())
     return next((kind for kind in COLLECTIVE_WORDS if kind in compact), compact or "unknown")
 
 
-def collectives(decoded: DecodedTrace, process: int, tables: Mapping[Table, pl.DataFrame]) -> Columns | None:
+def collectives(decoded: DecodedTrace, process: int, tables: Mapping[Table, pl.DataFrame]) -> ColumnValues | None:
     """One row per collective. None where neither operators nor device work were recorded."""
     if DEVICE_OPS not in tables and HOST_OPS not in tables:
         return None
@@ -62,7 +59,7 @@ def collectives(decoded: DecodedTrace, process: int, tables: Mapping[Table, pl.D
     return _columns(rows_of_both, process)
 
 
-def _columns(rows_of_both: pl.DataFrame, process: int) -> Columns:
+def _columns(rows_of_both: pl.DataFrame, process: int) -> ColumnValues:
     """What was said, in the units and words of the table."""
     names = rows_of_both["collective"].cast(pl.String)
     kinds = {name: collective_kind(name) for name in names.unique().drop_nulls()}
@@ -138,7 +135,7 @@ def _with_calls(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFra
 
 
 def _call_around(kernels: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.Series:
-    """For each kernel the innermost collective call that its launch lies in, or null."""
+    """For each kernel the innermost collective call that holds its launch, or null."""
     starts = launches.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)
     starts = starts.select("correlation", "thread", pl.col("start_ns").alias("launch_ns"))
     launched = kernels.select("correlation").with_row_index("row")

@@ -13,7 +13,7 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
-from timesink.model.schema import Table
+from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.untrusted.plain_json import parsed
@@ -145,7 +145,7 @@ _EXPECTED = "give the JSON that torch.profiler's export_chrome_trace writes"
 
 
 def _refuse(path: Path, decoder: _native.KinetoDecoder, properties: Mapping[str, Any], gzip_problem: str) -> None:
-    """Raise where the file holds no events to speak of."""
+    """`UnreadableTrace` where the file holds no events."""
     place = f"byte {decoder.ending_byte:,}"
     after = f" ({gzip_problem})" if gzip_problem else ""
     match decoder.ending:
@@ -170,8 +170,6 @@ def _refuse(path: Path, decoder: _native.KinetoDecoder, properties: Mapping[str,
         raise UnreadableTrace(path, message, remedy=_EXPECTED)
 
 
-Columns = dict[str, Any]
-
 _OPTIONS = {
     "record_shapes": "profiler records shapes",
     "with_stack": "profiler records stacks",
@@ -188,7 +186,7 @@ def stated_rank(decoded: DecodedTrace) -> int:
     return _count(_distributed(decoded).get("rank")) or 0
 
 
-def source_row(decoded: DecodedTrace, reader_format: str) -> Columns:
+def source_row(decoded: DecodedTrace, reader_format: str) -> ColumnValues:
     """The row of `sources`. The window is that of the profiler's own spans, which enclose what they recorded."""
     spans = decoded.tables["spans"]
     start, end = spans.take("start_ns"), spans.take("end_ns")
@@ -205,7 +203,7 @@ def source_row(decoded: DecodedTrace, reader_format: str) -> Columns:
     }
 
 
-def settings(decoded: DecodedTrace) -> Columns | None:
+def settings(decoded: DecodedTrace) -> ColumnValues | None:
     """Versions and options that the file states; None where it states none."""
     stated_values: dict[str, Any] = {name: decoded.properties.get(key) for key, name in _OPTIONS.items()}
     stated_values |= {name: _distributed(decoded).get(key) for key, name in _LIBRARIES.items()}

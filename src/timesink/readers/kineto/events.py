@@ -5,7 +5,7 @@ recorded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,9 @@ import numpy as np
 import polars as pl
 
 from timesink import _native
+from timesink.model.schema import ColumnValues
 from timesink.model.tables import CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace
-
-Columns = dict[str, Any]
 
 # c10::DeviceType of the host; every other type is a GPU with its own ordinal.
 CPU_DEVICE_TYPE = 0
@@ -24,27 +23,33 @@ CPU_DEVICE_TYPE = 0
 _PLACE = r"^(.+?)\((\d+)\): "
 
 
-def host_ops(decoded: DecodedTrace) -> Columns | None:
+def host_ops(decoded: DecodedTrace) -> ColumnValues | None:
     """Framework operators; None where none was recorded."""
-    rows = decoded.tables["host_ops"]
-    if not decoded.seen["host_ops"]:
-        return None
-    plain = ("process", "thread", "start_ns", "end_ns", "external_id", "sequence_number", "forward_thread")
+    numbers = ("process", "thread", "start_ns", "end_ns", "external_id", "sequence_number", "forward_thread")
     texts = ("name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs", "call_stack")
-    columns: Columns = {name: rows.take(name) for name in plain}
+    return _taken(decoded, "host_ops", numbers, texts)
+
+
+def api_calls(decoded: DecodedTrace) -> ColumnValues | None:
+    """CUDA and HIP calls; None where none was recorded."""
+    return _taken(decoded, "api_calls", ("process", "thread", "start_ns", "end_ns", "correlation"), ("name",))
+
+
+def overheads(decoded: DecodedTrace) -> ColumnValues | None:
+    """Time the profiler spent on itself; None where it did not say."""
+    return _taken(decoded, "profiler_overhead", ("process", "thread", "start_ns", "end_ns", "correlation"), ("name",))
+
+
+def _taken(decoded: DecodedTrace, table: str, numbers: Sequence[str], texts: Sequence[str]) -> ColumnValues | None:
+    """The columns of a table as the file has them; None where the file has no such event."""
+    if not decoded.seen[table]:
+        return None
+    rows = decoded.tables[table]
+    columns: ColumnValues = {name: rows.take(name) for name in numbers}
     return columns | {name: decoded.named(rows.take(name)) for name in texts}
 
 
-def api_calls(decoded: DecodedTrace) -> Columns | None:
-    """CUDA and HIP calls; None where none was recorded."""
-    rows = decoded.tables["api_calls"]
-    if not decoded.seen["api_calls"]:
-        return None
-    columns: Columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "correlation")}
-    return columns | {"name": decoded.named(rows.take("name"))}
-
-
-def ranges(decoded: DecodedTrace, *, recorded: bool) -> Columns | None:
+def ranges(decoded: DecodedTrace, *, recorded: bool) -> ColumnValues | None:
     """User annotations. They are recorded whenever operators are, so that none may mean that none happened."""
     rows = decoded.tables["ranges"]
     if not decoded.seen["ranges"] and not recorded:
@@ -52,18 +57,18 @@ def ranges(decoded: DecodedTrace, *, recorded: bool) -> Columns | None:
     names = ("process", "thread", "start_ns", "end_ns")
     if not rows.height:
         return {name: [] for name in (*names, "name", "kind", "depth")}
-    columns: Columns = {name: rows.take(name) for name in names}
+    columns: ColumnValues = {name: rows.take(name) for name in names}
     depth = _depths(*(columns[name].to_numpy() for name in names))
     return columns | {"name": decoded.named(rows.take("name")), "kind": "push_pop", "depth": pl.Series(depth)}
 
 
-def frames(decoded: DecodedTrace) -> Columns | None:
+def frames(decoded: DecodedTrace) -> ColumnValues | None:
     """Python calls; None where the profiler took no stacks."""
     rows = decoded.tables["frames"]
     if not rows.height:
         recorded = decoded.seen["frames"] or decoded.properties.get("with_stack") == 1
         return {name: [] for name in _FRAME_COLUMNS} if recorded else None
-    columns: Columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "frame_id")}
+    columns: ColumnValues = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "frame_id")}
     columns["parent_id"] = rows.take("parent_id")
     codes = rows.take("name")
     assert codes is not None
@@ -79,7 +84,7 @@ def frames(decoded: DecodedTrace) -> Columns | None:
 _FRAME_COLUMNS = ("process", "thread", "name", "start_ns", "end_ns")
 
 
-def threads(decoded: DecodedTrace, processes: set[int]) -> Columns | None:
+def threads(decoded: DecodedTrace, processes: set[int]) -> ColumnValues | None:
     """Names of host threads; the streams of a GPU are named the same way and are not threads."""
     rows = decoded.tables["threads"]
     if not rows.height or "name" not in rows:
@@ -94,16 +99,7 @@ def threads(decoded: DecodedTrace, processes: set[int]) -> Columns | None:
     }
 
 
-def overheads(decoded: DecodedTrace) -> Columns | None:
-    """Time the profiler spent on itself; None where it did not say."""
-    rows = decoded.tables["profiler_overhead"]
-    if not decoded.seen["profiler_overhead"]:
-        return None
-    columns: Columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", "end_ns", "correlation")}
-    return columns | {"name": decoded.named(rows.take("name"))}
-
-
-def memory_events(decoded: DecodedTrace) -> Columns | None:
+def memory_events(decoded: DecodedTrace) -> ColumnValues | None:
     """Allocations and releases; None where the profiler did not watch memory."""
     rows = decoded.tables["memory_events"]
     if not rows.height:
@@ -184,7 +180,7 @@ def target_memory(text: str) -> str | None:
     return _MEMORIES.get(match[2] or match[1], "unknown") if match else None
 
 
-def device_ops(decoded: DecodedTrace, process: int) -> Columns | None:
+def device_ops(decoded: DecodedTrace, process: int) -> ColumnValues | None:
     """Kernels, copies and memsets; None where the file holds none, for it cannot tell whether GPUs were watched."""
     rows = decoded.tables["device_ops"]
     if not decoded.seen["device_ops"]:
@@ -193,7 +189,7 @@ def device_ops(decoded: DecodedTrace, process: int) -> Columns | None:
     names = rows.take("name")
     written = rows.take("copy_kind")
     assert kind is not None and names is not None
-    columns: Columns = {name: rows.take(name) for name in list(rows.columns)}
+    columns: ColumnValues = {name: rows.take(name) for name in list(rows.columns)}
     columns |= {"process": process, "kind": _KINDS.gather(kind.cast(pl.UInt32)), "name": decoded.named(names)}
     if not (kind > 0).any():
         return columns
@@ -209,7 +205,7 @@ def device_ops(decoded: DecodedTrace, process: int) -> Columns | None:
     return columns
 
 
-def devices(decoded: DecodedTrace, worked: Iterable[int]) -> Columns | None:
+def devices(decoded: DecodedTrace, worked: Iterable[int]) -> ColumnValues | None:
     """The GPUs the file describes, and those that did work though it does not."""
     described = decoded.properties.get("deviceProperties") or decoded.properties.get("computeProperties") or []
     if not isinstance(described, list):
@@ -235,10 +231,10 @@ def devices(decoded: DecodedTrace, worked: Iterable[int]) -> Columns | None:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Columns of both tables that synchronisation events fill."""
+    """ColumnValues of both tables that synchronisation events fill."""
 
-    syncs: Columns
-    event_waits: Columns
+    syncs: ColumnValues
+    event_waits: ColumnValues
 
 
 def syncs(decoded: DecodedTrace, process: int, calls: pl.DataFrame | None) -> tuple[Waits | None, int]:

@@ -230,7 +230,7 @@ def _host_processes(draft: Draft) -> set[int]:
 
 
 def _process(draft: Draft) -> int:
-    """The process GPU events belong to: device events carry the GPU's number where a process id would stand."""
+    """The process GPU events belong to: device events carry the GPU's number in place of a process id."""
     for table in (API_CALLS, HOST_OPS, RANGES):
         counts = _counts(draft, table).sort(["count", "process"], descending=[True, False])
         if not counts.height:

@@ -180,7 +180,7 @@ def _launch(header: Sequence[str], row: Sequence[str], pages: _Pages) -> Launch:
 
 
 def _add_fixed(header: Sequence[str], row: Sequence[str], pages: _Pages, profile: int) -> None:
-    """Device and compute capability stand in columns of their own; a report has them as metrics."""
+    """Device and compute capability have columns of their own here; a report has them as metrics."""
     cells = dict(zip(header[:_FIXED], row, strict=False))
     if (device := whole(cells.get("Device", ""))) is not None:
         pages.add_metric(profile, "launch__device_id", None, float(device), "")

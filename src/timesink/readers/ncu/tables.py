@@ -34,7 +34,7 @@ class RuleMessage:
 
 @dataclass(slots=True)
 class Launch:
-    """What the report says of a launch beside its metrics."""
+    """What the report says of a launch, its metrics apart."""
 
     process: int = 0
     mangled: str = ""

@@ -38,7 +38,7 @@ class WireField:
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number that starts at `at`, and where the next byte stands."""
+    """The number that starts at byte `at`, and the offset of the byte after it."""
     value = shift = 0
     for position in range(at, min(end, at + _LONGEST_VARINT)):
         byte = data[position]
@@ -50,7 +50,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[WireField]:
-    """The fields of the message that lies in ``data[start:end]``, in the order written."""
+    """The fields of the message in ``data[start:end]``, in the order written."""
     at = start
     while at < end:
         tag, at = varint(data, at, end)
@@ -99,7 +99,7 @@ MAGIC = b"NVR\0"
 
 @dataclass(slots=True)
 class Block:
-    """One block: where its session details and its results lie in the file's bytes."""
+    """One block: the offsets of its session details and its results in the file."""
 
     at: int
     session: WireField | None = None
@@ -117,7 +117,7 @@ class Ending:
 
 
 def blocks(data: bytes, ending: Ending) -> Iterator[Block]:
-    """The whole blocks of a report, in order. A block that does not fit ends the walk and is told in `ending`."""
+    """The whole blocks of a report, in order. A block that does not fit ends the walk, and `ending` says so."""
     at = len(MAGIC)
     try:
         at = _after_sized(data, at)  # file header
@@ -182,7 +182,7 @@ DAMAGED = -1  # the name of a metric that could not be decoded
 
 @dataclass(slots=True)
 class MetricSpans:
-    """Where each metric lies, and how many each profile has."""
+    """Offsets of the bytes of each metric, and how many metrics each profile has."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)

@@ -46,7 +46,7 @@ class NsysSqlite(Reader):
         return open_for_window(self.export(path, limits), path, self.format)
 
     def export(self, path: Path, limits: ReadLimits) -> Database | Folder:
-        """The export that the path names, opened; `UnreadableTrace` where it is none."""
+        """The export that the path names, opened; `UnreadableTrace` where it is no export."""
         from timesink.readers.nsys.sqlite import open_database
 
         return open_database(path)
@@ -73,7 +73,7 @@ class NsysReport(NsysSqlite):
 
 
 class NsysArrow(NsysSqlite):
-    """Reader of export folders. For a window, every batch is looked at, and what lies outside is let go at once."""
+    """Reader of export folders. For a window, every batch is looked at, and what is outside is dropped at once."""
 
     format = "nsys_arrow"
     version = 1

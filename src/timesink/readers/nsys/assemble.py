@@ -171,9 +171,9 @@ def _worked(session: ExportReading, tables: Tables, seen: ExportSurvey | None) -
     owners = device.with_process(session.export, seen.worked).values()
     return sorted(
         {
-            place
+            rank_and_device
             for frame in owners
-            for place in zip(session.ranks.of(frame["process"]), frame["deviceId"].fill_null(0), strict=True)
+            for rank_and_device in zip(session.ranks.of(frame["process"]), frame["deviceId"].fill_null(0), strict=True)
         }
     )
 
@@ -215,8 +215,8 @@ def _sources(session: ExportReading, path: Path, format_name: str) -> pl.DataFra
 
 def _settings(session: ExportReading) -> pl.DataFrame:
     """The same for every rank: nsys records them once per host."""
-    said, ranks = session.capture.settings, session.ranks.all
-    rows = [(rank, name, value) for rank in sorted(ranks) for name, value in sorted(said.items())]
+    settings, ranks = session.capture.settings, session.ranks.all
+    rows = [(rank, name, value) for rank in sorted(ranks) for name, value in sorted(settings.items())]
     rank, name, value = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
     return SETTINGS.build({"rank": pl.Series(rank, dtype=pl.Int32), "name": name, "value": value})
 
@@ -323,10 +323,10 @@ def _lead(export: Database | Folder, held: Mapping[ExportTable, pl.DataFrame], s
             begun, on=["process", "correlationId"], how="semi"
         ).select(batch.columns)  # fmt: skip
 
-    behind = f'typeof("start") = \'integer\' AND "start" >= {start}'
+    late = f'typeof("start") = \'integer\' AND "start" >= {start}'
     other = f'typeof("correlationId") = \'integer\' AND "correlationId" NOT BETWEEN {low} AND {high}'
     quiet = replace(export, notes=[])  # the calls are read again, and their losses noted then
-    first = quiet.read(_LAUNCHES, Keep(rows, f"({behind}) OR ({other})"))["start"].min()
+    first = quiet.read(_LAUNCHES, Keep(rows, f"({late}) OR ({other})"))["start"].min()
     return first if isinstance(first, int) else start
 
 

@@ -36,7 +36,7 @@ FrameByTable = dict[str, pl.DataFrame]
 
 
 def device_rows(export: Export) -> FrameByTable:
-    """The four tables of device work, as they stand in the export, with the process of each row."""
+    """The four tables of device work, as the export has them, with the process of each row."""
     return with_process(export, {source.name: export.read(source) for source in DEVICE_WORK})
 
 
@@ -222,7 +222,7 @@ def _gpu_of_ordinal(session: ExportReading, described: dict[int, dict[str, objec
 
 
 def gpu_metrics(session: ExportReading) -> pl.DataFrame:
-    """`gpu_metrics`: every sample under the rank and ordinal of its GPU; a GPU no rank saw stands under the lowest."""
+    """`gpu_metrics`: each sample with the rank and ordinal of its GPU; one that no rank saw is the lowest rank's."""
     frame = session.rows(METRICS)
     names = session.export.read(METRIC_NAMES).unique(["typeId", "metricId"], keep="first", maintain_order=True)
     frame = frame.join(names, on=["typeId", "metricId"], how="left", maintain_order="left")

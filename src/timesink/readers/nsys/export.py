@@ -217,7 +217,7 @@ ENUMS = (
 )
 KNOWN = frozenset((*(source.name for source in (*EVENT_SOURCES, *OTHER_SOURCES)), *ENUMS))
 
-# Tables of events by their names; descriptions of the machine, call stacks and enumerations are none.
+# Tables of events by their names; descriptions of the machine, call stacks and enumerations are not events.
 EVENT_TABLE = re.compile(r"(?!ENUM_|TARGET_INFO_|META_)[A-Za-z0-9_]*(?:_EVENTS?|_API|_METRICS?|_WORKLOAD|_TRACE|_JIT)")
 
 
@@ -256,7 +256,7 @@ def within(source: ExportTable, start: int, end: int) -> Keep:
 
 
 def outside(start: int, end: int) -> str:
-    """SQL that is true for rows whose interval surely lies outside. SQLite orders text behind all numbers, so types
+    """SQL that is true for rows whose interval is surely outside. SQLite sorts text after all numbers, so types
     are asked for first.
     """
     integers = "typeof(\"start\") = 'integer' AND typeof(\"end\") = 'integer'"
@@ -276,7 +276,7 @@ def _moment(column: str, start: int, end: int) -> pl.Expr:
 
 
 def turns(start: int, end: int) -> Keep:
-    """The scheduling events of the window, and of each thread those around it: an interval lies between two events.
+    """The scheduling events of the window, and of each thread those around it: an interval is between two events.
 
     Every batch keeps its own last before and first after, so some more than needed stay.
     """

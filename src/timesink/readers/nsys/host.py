@@ -114,7 +114,7 @@ def _profiler_types(session: ExportReading) -> list[int]:
 def scheduled(session: ExportReading) -> pl.DataFrame:
     """Part of `thread_states`: when each thread was on a processor, and what it did between two such intervals.
 
-    An interval whose other end lies outside the capture is left out. In file order, unsorted.
+    An interval whose other end is outside the capture is left out. Rows are in the order of the file.
     """
     events = session.rows(SCHEDULING).sort("globalTid", "start", maintain_order=True)
     same = pl.col("globalTid") == pl.col("globalTid").shift(-1)

@@ -106,7 +106,7 @@ def _numbers(ids: pl.Series) -> Int64Array:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The rank of each process that used a GPU. Other processes stand under the lowest rank."""
+    """The rank of each process that used a GPU. Other processes count as the lowest rank."""
 
     of_process: Mapping[int, int]
 

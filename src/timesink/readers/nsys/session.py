@@ -153,7 +153,7 @@ class ExportReading:
 
 
 def part_of(table: Table, columns: Mapping[str, Any]) -> pl.DataFrame:
-    """A checked frame of the table, in the order given: a part that `joined` will put in its place."""
+    """A checked frame of the table, in the order given: `combined` puts such parts in the table's order."""
     return replace(table, sorted_by=()).build(columns)
 
 

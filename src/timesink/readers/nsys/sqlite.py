@@ -76,7 +76,7 @@ def size_of(path: Path) -> tuple[int, int]:
 
 
 def most_rows_in(path: Path) -> int:
-    """More rows than this cannot lie in the file; a table that yields more has pages that refer to one another."""
+    """The file cannot hold more rows than this; a table that yields more has pages that refer to one another."""
     return path.stat().st_size // _SMALLEST_ROW_BYTES + 1
 
 
@@ -380,7 +380,7 @@ def _authorize(action: int, first: str | None, _second: str | None, _database: s
 
 
 def _plain_tables(connection: sqlite3.Connection, path: Path) -> tuple[set[str], list[str]]:
-    """Tables that have pages of their own, and the known names that stand for something else: a view, say."""
+    """Tables that have pages of their own, and the known names that are something else, such as a view."""
     rows = connection.execute("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master").fetchall()
     if not rows:
         raise UnreadableTrace(path, "a SQLite database without a single table", remedy=EXPORT_AGAIN)

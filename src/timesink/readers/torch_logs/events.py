@@ -38,7 +38,7 @@ class Events:
         return row
 
     def tell_clock(self, since_1970_ns: int, logged_ns: int) -> None:
-        """A record states both times. One that lies centuries off says nothing."""
+        """A record states both times. A difference of centuries says nothing."""
         offset_ns = since_1970_ns - logged_ns
         if abs(offset_ns) < _CENTURY_NS:
             self.offsets_ns.append(offset_ns)
@@ -55,7 +55,7 @@ class Events:
         self._place_breaks()
 
     def _place_breaks(self) -> None:
-        """Old versions tell the line of a break only by the name of the function that goes on behind it."""
+        """Old versions state the line of a break only in the name of the function that resumes after it."""
         for number, row in enumerate(self.rows):
             if row["event"] != "graph_break" or not row.pop("unplaced", False):
                 continue
@@ -105,7 +105,7 @@ def graph_break(lines: Sequence[str]) -> Place:
             file, line = found["file"], int(found["line"])
         elif (found := _WHY.match(text)) is not None and reason is None:
             reason = found["why"].strip() or None
-            if reason and reason.startswith(_GENERAL):  # the particular reason stands below the general one
+            if reason and reason.startswith(_GENERAL):  # the particular reason comes below the general one
                 reason = next((later.strip() for later in lines[number + 1 :] if later.strip()), reason)
         elif reason is None and (found := _OLD.match(text)) is not None and found["why"].strip():
             reason = found["why"].strip()
@@ -126,7 +126,7 @@ def recompilation(lines: Sequence[str]) -> Place:
 
 
 def failed_guard(text: str) -> str | None:
-    """The guard in one line, without the number of the cache entry and the source line behind it."""
+    """The guard in one line, without the number of the cache entry and the source line after it."""
     found = _GUARD.match(text.rstrip())
     guard = found["guard"].strip() if found else ""
     return guard if guard and not guard.lower().startswith(_NO_GUARD) else None

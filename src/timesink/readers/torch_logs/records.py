@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -47,7 +47,6 @@ class LogRecord:
 
     time_ns: int
     rank: int | None
-    where: str
     text: str
     envelope: dict[str, Any] | None = None
     payload: str | None = None
@@ -64,8 +63,8 @@ def records(lines: Iterable[str], losses: Losses) -> Iterator[LogRecord]:
     """Every record in order of the file."""
     opened: _Open | None = None
     for line in lines:
-        found = PREFIX.match(line)
-        if found is None:
+        prefix = PREFIX.match(line)
+        if prefix is None:
             if line.startswith("\t") and opened is not None and opened.digest:
                 opened.lines.append(line[1:])
             elif line.strip():
@@ -73,20 +72,20 @@ def records(lines: Iterable[str], losses: Losses) -> Iterator[LogRecord]:
             continue
         if opened is not None:
             yield _closed(opened, losses)
-        opened = _opened(found, losses)
+        opened = _opened(prefix, losses)
     if opened is not None:
         yield _closed(opened, losses)
 
 
-def _opened(found: re.Match[str], losses: Losses) -> _Open | None:
-    rest = found["rest"]
-    rank = int(found["rank"]) if found["rank"] else None
-    time_ns = _time_ns(found)
+def _opened(prefix: re.Match[str], losses: Losses) -> _Open | None:
+    rest = prefix["rest"]
+    rank = int(prefix["rank"]) if prefix["rank"] else None
+    time_ns = _time_ns(prefix)
     if time_ns is None:
         losses.records += 1
         return None
     if not rest.startswith('{"'):
-        return _Open(LogRecord(time_ns, rank, found["where"], rest), None)
+        return _Open(LogRecord(time_ns, rank, rest), None)
     try:
         envelope = parsed(rest)
     except ValueError:
@@ -95,19 +94,19 @@ def _opened(found: re.Match[str], losses: Losses) -> _Open | None:
         losses.records += 1
         return None
     digest = envelope.get("has_payload")
-    told = envelope.get("rank")
-    rank = told if isinstance(told, int) and 0 <= told < 1 << 31 else rank
-    record = LogRecord(time_ns, rank, found["where"], "", envelope)
+    stated = envelope.get("rank")
+    rank = stated if isinstance(stated, int) and 0 <= stated < 1 << 31 else rank
+    record = LogRecord(time_ns, rank, "", envelope)
     return _Open(record, digest if isinstance(digest, str) else None)
 
 
-def _time_ns(found: re.Match[str]) -> int | None:
-    text = f"{_YEAR}-{found['month']}-{found['day']} {found['clock']}"
+def _time_ns(prefix: re.Match[str]) -> int | None:
+    text = f"{_YEAR}-{prefix['month']}-{prefix['day']} {prefix['clock']}"
     try:
         moment = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     except ValueError:
         return None
-    return int(moment.timestamp()) * 1_000_000_000 + int(found["micros"]) * 1_000
+    return int(moment.timestamp()) * 1_000_000_000 + int(prefix["micros"]) * 1_000
 
 
 def _closed(opened: _Open, losses: Losses) -> LogRecord:
@@ -117,8 +116,7 @@ def _closed(opened: _Open, losses: Losses) -> LogRecord:
     if hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest() != opened.digest:
         losses.payloads += 1
         return opened.record
-    record = opened.record
-    return LogRecord(record.time_ns, record.rank, record.where, "", record.envelope, payload)
+    return replace(opened.record, payload=payload)
 
 
 _CACHES = {"hit": "cache_hit", "miss": "cache_miss", "bypass": "cache_bypass"}
@@ -260,7 +258,6 @@ _LEAF: Final = re.compile(r"\+- (?![A-Za-z]*Manager\b)[A-Z_]+")
 
 @dataclass(slots=True)
 class _Block:
-    channel: str
     id: str
     time_ns: int
     lines: list[str] = field(default_factory=list)
@@ -282,7 +279,7 @@ class Text:
         if channel in _BEGINS:
             if said.startswith(_BEGINS[channel]):
                 self._close(channel)
-                self._open[channel] = _Block(channel, id_, record.time_ns)
+                self._open[channel] = _Block(id_, record.time_ns)
             if channel in self._open:
                 self._open[channel].lines.append(said)
         elif channel == "perf_hints" and said.strip():

@@ -1,7 +1,7 @@
 """Unpickle one memory snapshot under hard limits and write its columns to stdout. Runs as a process of its own.
 
 Standard library only, started by path with ``-I -S``: nothing of timesink is imported, the pickle arrives as stdin, and
-no other file can be opened once the limits stand. The unpickler allows nothing: a snapshot is dicts, lists, tuples,
+no other file can be opened once the limits are set. The unpickler allows nothing: a snapshot is dicts, lists, tuples,
 text and numbers, so every global, class, reduction, extension and persistent id is refused by name. Shared nodes make
 a small pickle a large tree; rows are therefore counted, and a list of frames that occurs again is known by identity.
 
@@ -103,7 +103,7 @@ def _whole(value: object, absent: int = -1) -> int:
 
 
 def _moment(value: object) -> int:
-    """Microseconds since the epoch; -1, as where none was written, for what lies centuries away."""
+    """Microseconds since the epoch; -1 where none was written, and for one centuries away."""
     time_us = _whole(value)
     return time_us if 0 <= time_us < 1 << 53 else -1
 

@@ -14,13 +14,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.model.arrays import Int64Array
+from timesink.model.schema import ColumnValues
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.units import NS_PER_US
@@ -117,8 +117,6 @@ def _decoded(data: bytes) -> SnapshotColumns:
     return SnapshotColumns(numbers, tuple(head["texts"]))
 
 
-Columns = dict[str, Any]
-
 ACTIVE, FREE = 0, 2  # and 1, awaiting to be freed
 MAPS, UNMAPS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
@@ -139,7 +137,7 @@ def trace_of(path: Path, decoded: SnapshotColumns) -> Trace:
     return Trace(str(path), tables, tuple(notes))
 
 
-def _source(path: Path, decoded: SnapshotColumns) -> Columns:
+def _source(path: Path, decoded: SnapshotColumns) -> ColumnValues:
     times = decoded["event.time_us"]
     recorded = times[times > 0]
     return {
@@ -159,7 +157,7 @@ def _named(decoded: SnapshotColumns, codes: Int64Array) -> pl.Series:
     return pl.Series(texts, dtype=pl.String).cast(pl.Categorical()).gather(inverse.astype(np.uint32))
 
 
-def _events(decoded: SnapshotColumns, notes: list[ImportNote]) -> Columns:
+def _events(decoded: SnapshotColumns, notes: list[ImportNote]) -> ColumnValues:
     device, size = decoded["event.device"], np.maximum(decoded["event.size"], 0)
     action = np.asarray(decoded.texts, dtype=object)[decoded["event.action"]] if device.size else np.empty(0, object)
     time_ns = _times(decoded, notes)
@@ -232,7 +230,7 @@ def _totals(device: Int64Array, change: Int64Array, last: Mapping[int, int]) -> 
     return totals
 
 
-def _segments(decoded: SnapshotColumns) -> Columns:
+def _segments(decoded: SnapshotColumns) -> ColumnValues:
     count = decoded["segment.address"].size
     free = decoded["block.state"] == FREE
     largest = np.zeros(count, np.int64)
@@ -254,7 +252,7 @@ def _segments(decoded: SnapshotColumns) -> Columns:
     }
 
 
-def _blocks(decoded: SnapshotColumns) -> Columns:
+def _blocks(decoded: SnapshotColumns) -> ColumnValues:
     segment, state = decoded["block.segment"], decoded["block.state"]
     return {
         "rank": np.zeros(segment.size, np.int32),
@@ -268,7 +266,7 @@ def _blocks(decoded: SnapshotColumns) -> Columns:
     }
 
 
-def _marks(decoded: SnapshotColumns, notes: list[ImportNote]) -> Columns:
+def _marks(decoded: SnapshotColumns, notes: list[ImportNote]) -> ColumnValues:
     """Stretches from START and END. Those of one name and device pair up innermost first; the rest is left out."""
     opened: dict[tuple[int, int], list[int]] = {}
     rows: list[tuple[int, int, int, int]] = []

@@ -15,13 +15,11 @@ FOLDERS = [score.CAPTURES / name for name in ("two", "four")]
 ARCHIVES = [archive for folder in FOLDERS for archive in score.captures(folder)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.name.split('.tar')[0]}")
 def test_the_planted_fault_is_among_the_first_two_findings(archive: Path) -> None:
     assert score.score(archive).named
 
 
-@pytest.mark.slow
 # Unprofiled gain of the fix against the price, as a factor: replays across ranks know nothing of smaller micro-batches
 # (pipeline) nor of what the profiler itself costs the host (straggler_host).
 @pytest.mark.parametrize(

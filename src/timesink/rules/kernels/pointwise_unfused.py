@@ -50,10 +50,10 @@ RULE = kernel_rule(
     check,
     limits={
         "saved_ratio": Limit(
-            0.03,
+            0.032,
             "ratio",
             "a step of well-written eager code has that much to fuse around its products",
-            "benchmarks/faults: healthy programs stay under 2.1 %",
+            "benchmarks/faults, benchmarks/ranks: healthy programs stay under 2.1 % and 3.1 %",
         )
     },
     references=("https://docs.pytorch.org/docs/stable/torch.compiler.html",),

@@ -22,6 +22,7 @@ from timesink.measures.steps.per_step import period_ns, share_of_step, step_wind
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import serving_phases
+from timesink.measures.timeline.replay import estimated_step_ns, step_without_profiler_ns
 from timesink.measures.timeline.synchronisations import synchronised_ranges
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICES, SOURCES
 from timesink.model.trace import Trace
@@ -34,6 +35,7 @@ QUIET: Final = Limit(
     source="science: launch-bound where host-late gaps pass 10 % of the step",
 )
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
+_TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _DIFFERENCES_SHOWN: Final = 6
 _PARTS_SHOWN: Final = 3
 _DROPPED: Final = {
@@ -76,9 +78,9 @@ def step_figures(trace: Trace) -> StepFigures:
 
 
 def step_ms(trace: Trace) -> float | None:
-    """The step without a profiler where it is known, else the median step as profiled; the longest device span where
-    the trace has no steps; None where it has no device work."""
-    return _ms(trace.unprofiled_step_ns) or _ms(_profiled_step_ns(trace))
+    """The step without a profiler, as told or estimated; the longest device span where the trace has no steps to
+    replay; None where it has no device work."""
+    return _ms(step_without_profiler_ns(trace)) or _ms(_profiled_step_ns(trace))
 
 
 def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:
@@ -111,7 +113,21 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     if step_ns and profiled_ns:
         ratio = profiled_ns / step_ns
         collected.append(Note(f"the profiled step takes {ratio:.2f} times the unprofiled {time_text(step_ns)}"))
+    elif estimate := _estimated_step(trace):
+        collected.append(Note(estimate))
     return tuple(collected)
+
+
+def _estimated_step(trace: Trace) -> str:
+    """What recording costs a step, where it is worth a word and nobody told the step without a profiler."""
+    estimated, profiled_ns = estimated_step_ns(trace), steps(trace).times.p50_ns
+    if estimated is None or not profiled_ns or estimated[0] > (1 - _TAKEN_OFF) * profiled_ns:
+        return ""
+    low, expected, high = map(time_text, estimated)
+    return (
+        f"recording slows the host: without the profiler a step of {time_text(profiled_ns)} takes an estimated "
+        f"{expected} ({low} to {high}), of which gains of host time are parts; --unprofiled-step-ms makes them exact"
+    )
 
 
 def no_bottleneck(trace: Trace, has_findings: bool) -> str:

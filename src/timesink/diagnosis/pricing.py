@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
-from timesink.measures.timeline.replay import calibrated_pricers, pricers
+from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers, step_without_profiler_ns
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
@@ -61,7 +61,7 @@ def price_change(change: Change, rank: int, trace: Trace, bound: Quantity = _NOT
     if rank not in pricers(trace):
         return None
     if trace.unprofiled_step_ns is None:
-        replayed = _price_as_profiled(change, rank, trace)
+        replayed = _price_by_estimate(change, rank, trace)
     else:
         replayed = _price_without_profiler(change, rank, bound, trace)
     return None if replayed is None else Priced(replayed, "replay")
@@ -139,10 +139,21 @@ def share_claims(
     return shared
 
 
-def _price_as_profiled(change: Change, rank: int, trace: Trace) -> Quantity | None:
-    """The gain in a replay of the trace as it is; None where it cannot be replayed."""
-    replay = pricers(trace)[rank].price(change)
-    return _quantity(replay.gain_ns, replay.low_ns, replay.high_ns) if replay.replayed else None
+def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | None:
+    """The gain in replays with the profiler's cost taken off by estimate; None where the trace cannot be replayed.
+
+    The expected cost gives the value. The interval holds the intervals at little and at much cost, and no gain exceeds
+    the step it is a part of.
+    """
+    if change.touches is Touches.DEVICE:  # the device is not slowed
+        replay = pricers(trace)[rank].price(change)
+        return _quantity(replay.gain_ns, replay.low_ns, replay.high_ns) if replay.replayed else None
+    replays = [pricer.price(change) for pricer in deflated_pricers(trace)[rank]]
+    if not all(replay.replayed for replay in replays):
+        return None
+    low_ns, high_ns = min(replay.low_ns for replay in replays), max(replay.high_ns for replay in replays)
+    gain_ns, step_ns = replays[Case.EXPECTED.value].gain_ns, replays[Case.EXPECTED.value].step_ns
+    return _quantity(*(min(time_ns, step_ns) for time_ns in (gain_ns, min(low_ns, gain_ns), max(high_ns, gain_ns))))
 
 
 def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: Trace) -> Quantity | None:
@@ -162,8 +173,8 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
 
 
 def _unprofiled_ratio(pricer: Pricer, trace: Trace) -> float:
-    """The step without a profiler over the one that is replayed; 1 where it is not known."""
-    step_ns = trace.unprofiled_step_ns
+    """The step without a profiler, as told or else as estimated, over the one that is replayed."""
+    step_ns = step_without_profiler_ns(trace)
     return 1.0 if step_ns is None or not pricer.step_ns else step_ns / pricer.step_ns
 
 

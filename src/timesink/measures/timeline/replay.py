@@ -18,9 +18,10 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES, SYNCS
 from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Case
 from timesink.whatif.critical_path import PathPieces, path_pieces
 from timesink.whatif.graph import Graph, Program, RankWork, ranks_of
-from timesink.whatif.periods import Anchors, StepWindows, calibrate
+from timesink.whatif.periods import Anchors, StepWindows, calibrate, deflate
 from timesink.whatif.pricing import Pricer
 
 # A trace with more device ops than this is only ever replayed in excerpts: its program as a graph is not kept.
@@ -76,6 +77,38 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
         )
         for rank, pricer in pricers(trace).items()
     }
+
+
+@remembered
+def deflated_pricers(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
+    """The same with what recording costs the host taken off by estimate: one pricer per
+    `Case`, for little, the expected and much cost."""
+    return {
+        rank: tuple(
+            Pricer(deflate(pricer.graph, pricer.anchors.windows, case), pricer.anchors.windows, pricer.residual_ratio)
+            for case in Case
+        )
+        for rank, pricer in pricers(trace).items()
+    }
+
+
+@remembered
+def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
+    """The mean step without a profiler as estimated from the trace: low, expected and high, in ns, of the slowest rank.
+
+    None where no rank has steady steps to replay.
+    """
+    by_rank = [[pricer.step_ns for pricer in cases] for cases in deflated_pricers(trace).values()]
+    if not by_rank:
+        return None
+    high_ns, expected_ns, low_ns = np.max(by_rank, axis=0).tolist()
+    return low_ns, expected_ns, high_ns
+
+
+def step_without_profiler_ns(trace: Trace) -> float | None:
+    """The mean step without a profiler, in ns: as told, else as estimated; None where there are no steps to replay."""
+    estimated = estimated_step_ns(trace) if trace.unprofiled_step_ns is None else None
+    return estimated[1] if estimated else trace.unprofiled_step_ns
 
 
 def step_windows(trace: Trace) -> Mapping[int, StepWindows]:

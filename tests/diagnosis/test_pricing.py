@@ -10,6 +10,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
+from timesink.measures.timeline.replay import estimated_step_ns, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.whatif.changes.host import RemoveSyncs
@@ -34,8 +35,17 @@ def trace() -> Trace:
 
 def test_without_a_change_the_price_is_the_bound_of_the_claim(trace: Trace) -> None:
     bounded = finding(Intervals.one(0, 54 * MS))
-    assert price(bounded, trace) == Priced(bound_price(bounded, trace), "bound")
     assert bound_price(bounded, trace) == Quantity(9.0, "ms", low=0.0, high=9.0)
+    priced = price(bounded, trace.with_unprofiled_step(9.0 * MS))
+    assert priced.by == "bound"
+    assert priced.gain.value == pytest.approx(9.0, rel=0.01)
+
+
+def test_of_a_bound_the_estimated_cost_of_recording_is_taken_off(trace: Trace) -> None:
+    low_ns, expected_ns, high_ns = estimated_step_ns(trace) or (0.0, 0.0, 0.0)
+    assert low_ns <= expected_ns <= high_ns <= 9.01 * MS
+    ratio = expected_ns / pricers(trace)[0].step_ns
+    assert price(finding(Intervals.one(0, 54 * MS)), trace).gain.value == pytest.approx(9.0 * ratio)
 
 
 def test_what_a_rule_states_itself_stands(trace: Trace) -> None:
@@ -51,7 +61,8 @@ def test_a_change_is_replayed_and_held_to_the_claim(trace: Trace) -> None:
     assert 0.2 < whole.value < 0.4
     assert whole.low <= whole.value <= whole.high
     part = claimed(finding(Intervals.one(9 * MS, 9 * MS + 60_000), change=change), trace)
-    assert part.value == pytest.approx(bound_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000)), trace).value)
+    bound = bound_price(finding(Intervals.one(9 * MS, 9 * MS + 60_000)), trace)
+    assert part.value == pytest.approx(bound.value, rel=0.01)
 
 
 def test_a_shorter_unprofiled_step_lowers_what_host_work_can_win(trace: Trace) -> None:

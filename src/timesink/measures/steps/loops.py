@@ -28,6 +28,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 
 ROUNDS_NEEDED: Final = 3  # two occurrences show one period, and no second one to check it by
 _KINDS_AT_HOME: Final = 0.85  # of the kinds that come back, below which nothing is called a loop
+_EXACT: Final = 0.7  # of the rounds of kinds at home in which they must occur exactly as often as usual
 _ALIKE: Final = 0.02  # paces whose shares of kinds at home differ by less are equally good: the faster one is the loop
 _ROUNDS_AT_HOME: Final = 0.75  # of the rounds must have a kind as often as usual: a cut or odd round is allowed
 _COUNT_TOLERANCE: Final = 0.15  # by which a kind's count in a round may differ from its usual one
@@ -64,7 +65,7 @@ def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> Oper
     with `gaps_ns`, the time before each operation in which nothing was launched, it begins with the operation that
     waits longest of those that occur once in a round: programs pause between steps, to fetch a batch or to read a loss.
     """
-    found = loops(kinds)
+    found = [loop for loop in loops(kinds) if loop.exact_share >= _EXACT]
     best = max((loop.home_share for loop in found), default=0.0)
     if best < _KINDS_AT_HOME:
         return None
@@ -169,7 +170,7 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
     usual[seen] = held[first[seen] + present[seen] // 2]
     is_usual = np.abs(held - usual[kind_of_cell]) <= _COUNT_TOLERANCE * usual[kind_of_cell]
     alike = np.bincount(kind_of_cell[is_usual], minlength=recurring.size)
-    comes_back = present >= ROUNDS_NEEDED
+    comes_back = _rounds_with(kinds, starts)[recurring] >= ROUNDS_NEEDED
     at_home = comes_back & (alike >= _ROUNDS_AT_HOME * rounds)
     if not at_home.any():
         return 0.0, 0.0
@@ -180,3 +181,10 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
         return 0.0, 0.0
     exact = np.bincount(kind_of_cell[held == usual[kind_of_cell]], minlength=recurring.size)
     return float(at_home.sum() / comes_back.sum()), float(exact[at_home].mean() / rounds)
+
+
+def _rounds_with(kinds: Int64Array, starts: Int64Array) -> Int64Array:
+    """Per kind, in how many rounds it occurs, the pieces before the first and after the last whole one included."""
+    rounds = starts.size + 1
+    round_of = np.searchsorted(starts, np.arange(kinds.size), side="right")
+    return np.bincount(np.unique(kinds * rounds + round_of) // rounds, minlength=int(kinds.max()) + 1)

@@ -28,7 +28,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 
 ROUNDS_NEEDED: Final = 3  # two occurrences show one period, and no second one to check it by
 _KINDS_AT_HOME: Final = 0.85  # of the kinds that come back, below which nothing is called a loop
-_EXACT: Final = 0.7  # of the rounds of kinds at home in which they must occur exactly as often as usual
+_EXACT: Final = 0.85  # of the rounds of kinds at home in which they must occur exactly as often as usual
 _ALIKE: Final = 0.02  # paces whose shares of kinds at home differ by less are equally good: the faster one is the loop
 _ROUNDS_AT_HOME: Final = 0.75  # of the rounds must have a kind as often as usual: a cut or odd round is allowed
 _COUNT_TOLERANCE: Final = 0.15  # by which a kind's count in a round may differ from its usual one

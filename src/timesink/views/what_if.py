@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from timesink.diagnosis.pricing import price_change
 from timesink.errors import UsageError
 from timesink.measures.kernels.fixes import changes_of
-from timesink.measures.timeline.replay import calibrated_pricers
+from timesink.measures.timeline.replay import calibrated_pricers, step_without_profiler_ns
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, sheet_of
@@ -74,7 +74,7 @@ def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change
     rows = []
     for rank, named in sorted(made.items()):
         pricer = calibrated_pricers(trace)[rank]
-        step_ns, best = trace.unprofiled_step_ns or pricer.step_ns, _NOTHING
+        step_ns, best = step_without_profiler_ns(trace) or pricer.step_ns, _NOTHING
         every = Together(tuple(change for _, changes in named for change in changes))
         for label, changes in [*named, (every.label, (every,))] if len(named) > 1 else named:
             gain, by, remark = _gain(trace, pricer, rank, changes)

@@ -20,6 +20,7 @@ import polars as pl
 
 from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.attribution import attribution, host_places, launch_links, range_nesting
 from timesink.measures.timeline.device_timeline import Device
@@ -30,7 +31,7 @@ from timesink.model.schema import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case, Selection
-from timesink.whatif.changes.kernels import OPTIMIZER, ShortenKernels
+from timesink.whatif.changes.kernels import ShortenKernels
 
 # ATen names a copy after its types, or leaves the conversion to a loader or a kernel that casts.
 _CAST: Final = re.compile(
@@ -84,7 +85,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
         pl.Series("host_op", host_op, pl.Int64),
         _gathered(host_names, host_op).alias("op"),
-        pl.Series("optimizer", in_ranges(trace, OPTIMIZER.pattern), pl.Boolean),
+        pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP), pl.Boolean),
     )
     kernels = frame.filter(ops["kind"] == "kernel")
     return KernelFacts(pl.DataFrame([lean(column) for column in kernels]))

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
 from timesink.measures.kernels.facts import all_rows, kernel_facts, rows_of
@@ -35,7 +36,6 @@ from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
-from timesink.whatif.changes.kernels import OPTIMIZER
 
 _PRODUCTS: Final = ("gemm", "gemv")
 _BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "layout", "other")
@@ -237,7 +237,7 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
 def _spans(trace: Trace) -> dict[Device, Intervals]:
     """From the first to the last device op launched in each optimizer range."""
     instances = range_projection(trace)
-    optimizers = instances.filter(matches(instances["name"], OPTIMIZER.pattern))
+    optimizers = instances.filter(matches(instances["name"], OPTIMIZER_STEP))
     spans = optimizers.select("rank", "device", pl.col("first_ns").alias("start_ns"), pl.col("last_ns").alias("end_ns"))
     parts = spans.partition_by("rank", "device", as_dict=True)
     return {(int(rank), int(device)): Intervals.of(part) for (rank, device), part in parts.items()}

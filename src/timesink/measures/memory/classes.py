@@ -18,6 +18,7 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.ranges import TORCH_OPTIMIZER_STEP, TORCH_ZERO_GRAD
 from timesink.measures.memory.allocator import BEFORE, Lifetimes, lifetimes
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
@@ -67,7 +68,6 @@ def user_frame(stack: str | None) -> str:
 
 FORWARD, BACKWARD, OPTIMIZER, RELEASE = 0, 1, 2, 3
 PHASE_NAMES = ("forward", "backward", "optimizer", "gradient release")
-_OPTIMIZER_RANGE, _RELEASE_RANGE = r"^Optimizer\.step#", r"^Optimizer\.zero_grad#"
 _RELEASE_FRAME = r": zero_grad\b"
 
 
@@ -101,10 +101,10 @@ def phases_of(trace: Trace, rank: int, lives: Lifetimes) -> Phases:
     phase[is_alloc & shown["known"]] = FORWARD
     phase[is_alloc & (shown["backward"] | silent)] = BACKWARD
     phase[is_alloc & shown["optimizer"]] = OPTIMIZER
-    stepped = _ranges(trace, rank, _OPTIMIZER_RANGE)
+    stepped = _ranges(trace, rank, TORCH_OPTIMIZER_STEP)
     phase[_inside(events, stepped)] = OPTIMIZER
     frees = (events["bytes"] < 0).to_numpy()
-    released = _inside(events, _ranges(trace, rank, _RELEASE_RANGE))
+    released = _inside(events, _ranges(trace, rank, TORCH_ZERO_GRAD))
     released |= matches(events["stack"], _RELEASE_FRAME).to_numpy()
     phase[frees & released] = RELEASE
     filled = _filled(phase)

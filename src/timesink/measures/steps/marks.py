@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import communicates
+from timesink.knowledge.ranges import OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
 from timesink.measures.steps.loops import outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array
@@ -21,11 +22,7 @@ from timesink.model.names import mapped, matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
-PROFILER_STEP: Final = r"^ProfilerStep#\d+$"
-STEP_NAME: Final = r"(?i)(^|[^a-z])(step|iter|iteration|batch|micro_?batch|execute_model)[^a-z]*$"
-NO_STEP_NAME: Final = r"(?i)optim|sched|load|fetch|next|zero|copy|log"
 # aten::, FSDP:: and the ranges of emit_nvtx are operators, not steps.
-FRAMEWORK_NAME: Final = r"^[A-Za-z_]\w*::|, (seq|op_id) = "
 # Two occurrences show one period, and no second one to check it by.
 REPEATS: Final = 3
 # This share of the distances between unnamed marks must be within a factor of two of their median: a loop keeps its
@@ -151,7 +148,7 @@ def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     ranges = trace.get(RANGES)
     stems = mapped(ranges["name"], lambda names: names.str.replace_all(r"\d+", "#"), pl.String).alias("stem")
     rows = ranges.select(*_THREAD, "depth", "name", "start_ns", "end_ns").with_columns(stems)
-    rows = _top_repeats(rows.filter(~pl.col("stem").str.contains(FRAMEWORK_NAME)))
+    rows = _top_repeats(rows.filter(~pl.col("stem").str.contains(OPERATOR)))
     launches = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")
     marks = {}
     for (rank, process), of_process in _by_process(rows):
@@ -190,7 +187,7 @@ def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str] 
             (pl.col("end_ns") - pl.col("start_ns")).sum().alias("covered"),
             (near_median.mean() >= STEADY_SHARE).alias("steady"),
         )
-        .with_columns((plain_stem.str.contains(STEP_NAME) & ~plain_stem.str.contains(NO_STEP_NAME)).alias("hinted"))
+        .with_columns((plain_stem.str.contains(STEP) & ~plain_stem.str.contains(PART_OF_STEP)).alias("hinted"))
         .filter(pl.col("hinted") | pl.col("steady"))
         .sort(["hinted", "covered", "thread", "stem"], descending=[True, True, False, False])
     )

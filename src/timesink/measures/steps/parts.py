@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import op_class
+from timesink.knowledge.ranges import TORCH_OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.marks import step_marks
 from timesink.measures.steps.steps import steps
@@ -34,7 +35,6 @@ COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "expose
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEY: Final = ("name", "grid", "block", "range")
 _OPS_AT_ONCE: Final = 100_000
-OPTIMIZER: Final = r"^Optimizer\.step#"
 BACKWARD: Final = r"(?i)(^|[^a-z])backward([^a-z]|$)"
 NO_BACKWARD: Final = r"::|Backward\d|autograd"
 _STEP_MARK: Final = r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$"
@@ -219,7 +219,7 @@ class Accumulation:
 @remembered
 def accumulation(trace: Trace) -> tuple[Accumulation, ...]:
     """Per rank with steps, in order."""
-    updates, passes = _starts(trace, OPTIMIZER, None), _starts(trace, BACKWARD, NO_BACKWARD)
+    updates, passes = _starts(trace, TORCH_OPTIMIZER_STEP, None), _starts(trace, BACKWARD, NO_BACKWARD)
     per_rank = []
     for (rank,), marks in sorted(step_marks(trace).frame.partition_by("rank", as_dict=True).items()):
         step_start = np.sort(marks["host_start_ns"].to_numpy())

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
@@ -31,7 +32,7 @@ _VALUE_BYTES: Final = 4_096
 _READS_A_VALUE: Final = Target("op", r"^aten::(item|_local_scalar_dense|is_nonzero)$")
 # Launches further apart than this have something between them that is no launching.
 _CAPTURED_WITHIN_US: Final = 500
-LOADER: Final = Target("range", r"(?i)enumerate\(DataLoader\)#.*__next__|^data(loading|_time)?$|data_?load")
+LOADER: Final = Target("range", NEXT_BATCH)
 # What the program still pays for a batch that workers load, as a share of loading it itself. Workers compete with the
 # program for cores: on a public pair of captures (ResNet-50, 0 and 4 workers) a quarter of the loading time came back
 # as slower host work.

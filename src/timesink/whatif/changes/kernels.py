@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from timesink.knowledge.gpus import KERNEL_FLOOR_NS
+from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
@@ -22,7 +23,7 @@ from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
 # PyTorch's own range around an optimizer's step, and the names people give theirs.
-OPTIMIZER: Final = Target("range", r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$")
+OPTIMIZER: Final = Target("range", OPTIMIZER_STEP)
 _NOTHING: Final = Range.exact(0.0)
 
 

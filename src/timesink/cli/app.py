@@ -64,7 +64,12 @@ PLACES = {
     "next": ("kernels", "next_command"),
     "open": ("export", "open_command"),
     "explain": ("rules", "explain"),
-    "calibrate": ("verify", "calibrate"),
+    "calibrate": ("verify.verify", "calibrate"),
+    "verify": ("verify.verify", "command"),
+    "compare": ("verify.compare", "command"),
+    "gate": ("verify.gate", "command"),
+    "baseline": ("verify.baseline", "command"),
+    "ledger": ("verify.ledger", "command"),
 }
 
 EXIT_CODES = (

@@ -18,14 +18,7 @@ import numpy as np
 
 from timesink.model.arrays import Float64Array
 from timesink.verify.environment import Environment
-from timesink.verify.limits import (
-    ALPHA,
-    ASSUMED_DF,
-    BATCH_LAG1,
-    BATCHES,
-    MSER_BATCH,
-    MSER_MIN_STEPS,
-)
+from timesink.verify.limits import ALPHA, ASSUMED_DF, BATCH_LAG1, BATCHES, MSER_BATCH, MSER_MIN_STEPS
 from timesink.verify.outcomes import ChangeVerdict, Outcome, Reason, RunRow, inconclusive
 from timesink.verify.records import BrokenRecord, load, write
 from timesink.verify.statistics import interval_verdict, lag1_correlation, steady_part, t_interval, trend

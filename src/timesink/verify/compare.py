@@ -20,10 +20,7 @@ from timesink.units import time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics
 from timesink.verify.environment import HARD, differences, trace_facts
-from timesink.verify.limits import (
-    KERNEL_THRESHOLD,
-    STEP_THRESHOLD,
-)
+from timesink.verify.limits import KERNEL_THRESHOLD, STEP_THRESHOLD
 from timesink.verify.outcomes import (
     ChangeVerdict,
     Contribution,

@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
 from timesink.untrusted.plain_json import parsed
-from timesink.verify.limits import (
-    EXACT_TOLERANCE,
-    SHARE_TOLERANCE,
-)
+from timesink.verify.limits import EXACT_TOLERANCE, SHARE_TOLERANCE
 from timesink.verify.outcomes import Better, ChangeVerdict, GateRow, How, Outcome, Reason, inconclusive, invalid
 from timesink.verify.records import rounded
 

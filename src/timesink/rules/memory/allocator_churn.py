@@ -21,16 +21,7 @@ The first steps warm up: a record of three steps can show what the tenth no long
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
 from timesink.measures.timeline.device_timeline import Device

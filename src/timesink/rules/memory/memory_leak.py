@@ -21,16 +21,7 @@ A cache that fills up during a few steps and then stays looks the same until it 
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, found_or_clear
-from timesink.diagnosis.verdicts import (
-    Bottleneck,
-    Evidence,
-    Finding,
-    Limit,
-    NotApplicable,
-    Quantity,
-    Verdict,
-    Where,
-)
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_EVENTS

@@ -31,13 +31,7 @@ from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
-from timesink.rules.ncu._family import (
-    CausePattern,
-    Explanation,
-    cause_rule,
-    cause_verdict,
-    counter_evidence,
-)
+from timesink.rules.ncu._family import CausePattern, Explanation, cause_rule, cause_verdict, counter_evidence
 
 FP64_RATIO = Limit(
     default=0.25,

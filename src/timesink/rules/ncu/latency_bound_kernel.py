@@ -28,13 +28,7 @@ from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
-from timesink.rules.ncu._family import (
-    CausePattern,
-    Explanation,
-    cause_rule,
-    cause_verdict,
-    counter_evidence,
-)
+from timesink.rules.ncu._family import CausePattern, Explanation, cause_rule, cause_verdict, counter_evidence
 
 _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "

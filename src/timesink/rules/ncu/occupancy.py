@@ -29,13 +29,7 @@ from timesink.diagnosis.verdicts import Limit, Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
-from timesink.rules.ncu._family import (
-    CausePattern,
-    Explanation,
-    cause_rule,
-    cause_verdict,
-    counter_evidence,
-)
+from timesink.rules.ncu._family import CausePattern, Explanation, cause_rule, cause_verdict, counter_evidence
 
 
 def explain(limits: KernelLimits) -> Explanation:

@@ -10,7 +10,7 @@ import typer
 from timesink.cli import memory
 from timesink.cli.options import Commands, PageOutput
 from timesink.cli.output import sink
-from timesink.cli.runs import Root
+from timesink.cli.verify.runs import Root
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 from timesink import __version__
 from timesink.cli.options import Commands, OutputFile, PageOutput
 from timesink.cli.output import sink, tell
-from timesink.cli.runs import Program, Root, RunSession, StepTimeOptions, Suite, WorkFacts, counters, one_command
+from timesink.cli.verify.runs import Program, Root, RunSession, StepTimeOptions, Suite, WorkFacts, counters, one_command
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:

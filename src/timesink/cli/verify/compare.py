@@ -10,7 +10,7 @@ import typer
 from timesink.cli.options import NoCache
 from timesink.cli.output import working
 from timesink.cli.reading import read_traces
-from timesink.cli.runs import CodeQuality, GateOutput, Threshold, share
+from timesink.cli.verify.runs import CodeQuality, GateOutput, Threshold, share
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli.output import tell
-from timesink.cli.runs import (
+from timesink.cli.verify.runs import (
     CodeQuality,
     GateOutput,
     Looks,

@@ -10,7 +10,7 @@ import typer
 
 from timesink.cli.options import PageOutput
 from timesink.cli.output import tell
-from timesink.cli.runs import (
+from timesink.cli.verify.runs import (
     GateOutput,
     Looks,
     OpenMetrics,

@@ -1,0 +1,1 @@
+"""Commands that compare runs or captures: verify, calibrate, compare, gate, baseline, ledger."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
-from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers, step_without_profiler_ns
+from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
@@ -96,8 +96,14 @@ def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
 
 def _bound(finding: Finding, trace: Trace) -> Quantity:
     """The bound of the claim, as a part of the step without a profiler where that is known."""
-    pricer, bound = pricers(trace).get(finding.where.rank or 0), bound_price(finding, trace)
-    return bound if pricer is None else _scaled(bound, _unprofiled_ratio(pricer, trace))
+    rank, bound = finding.where.rank or 0, bound_price(finding, trace)
+    pricer = pricers(trace).get(rank)
+    if pricer is None:
+        return bound
+    if trace.unprofiled_step_ns is None:  # each rank's own estimate: the slowest rank's may be another's step
+        step_ns = deflated_pricers(trace)[rank][Case.EXPECTED.value].step_ns
+        return _scaled(bound, min(step_ns / pricer.step_ns, 1.0) if pricer.step_ns else 1.0)
+    return _scaled(bound, _unprofiled_ratio(pricer, trace.unprofiled_step_ns))
 
 
 def bound_price(finding: Finding, trace: Trace) -> Quantity:
@@ -162,7 +168,7 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
     replay = pricer.price(change)
     if not replay.replayed:
         return None
-    ratio = _unprofiled_ratio(pricer, trace)
+    ratio = _unprofiled_ratio(pricer, step_ns)
     low_ns, high_ns = replay.low_ns * ratio, replay.high_ns * ratio
     if change.touches is Touches.DEVICE:  # the device is not slowed, but a slowed host may hide what it gains
         profiled = pricers(trace)[rank].price(change)
@@ -172,10 +178,9 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
     return _quantity(*(min(gain_ns, step_ns) for gain_ns in (replay.gain_ns * ratio, low_ns, high_ns)))
 
 
-def _unprofiled_ratio(pricer: Pricer, trace: Trace) -> float:
-    """The step without a profiler, as told or else as estimated, over the one that is replayed."""
-    step_ns = step_without_profiler_ns(trace)
-    return 1.0 if step_ns is None or not pricer.step_ns else step_ns / pricer.step_ns
+def _unprofiled_ratio(pricer: Pricer, step_ns: float) -> float:
+    """The step without a profiler over the one that is replayed."""
+    return step_ns / pricer.step_ns if pricer.step_ns else 1.0
 
 
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:

@@ -35,6 +35,7 @@ _COUNT_TOLERANCE: Final = 0.15  # by which a kind's count in a round may differ 
 _SPAN: Final = 0.85  # of the recording that the rounds must span, one round more than was seen whole included
 _DISTANCE_TOLERANCE: Final = 0.25  # by which distances between rounds may differ from their median
 _CLOSE: Final = 1.5  # numbers of rounds within this factor are no multiples of one another: the more exact is the loop
+_CELLS_PER_OPERATION: Final = 4  # up to which counting in a table is quicker than sorting, and takes little memory
 _PACES_TRIED: Final = 48
 _KINDS_TRIED: Final = 8
 
@@ -153,14 +154,15 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
         E            1  1  1  1         1   4 of 4   yes
         O            1  0  0  1         1   2 of 4   no
     """
-    rounds = starts.size - 1
+    rounds, pieces = starts.size - 1, starts.size + 1  # the pieces before the first and after the last round included
     index = np.full(int(kinds.max()) + 1, -1, np.int64)
     index[recurring] = np.arange(recurring.size)
-    kind = index[kinds[starts[0] : starts[-1]]]
-    cells, held = np.unique(
-        (kind * rounds + np.repeat(np.arange(rounds), np.diff(starts)))[kind >= 0], return_counts=True
-    )
-    kind_of_cell = cells // rounds
+    kind, piece = index[kinds], np.repeat(np.arange(pieces), np.diff(starts, prepend=0, append=kinds.size))
+    cells, held = _counted((kind * pieces + piece)[kind >= 0], recurring.size * pieces)
+    comes_back = np.bincount(cells // pieces, minlength=recurring.size) >= ROUNDS_NEEDED
+    whole = (cells % pieces > 0) & (cells % pieces <= rounds)
+    cells, held = cells[whole], held[whole]
+    kind_of_cell = cells // pieces
     order = np.lexsort((held, kind_of_cell))
     kind_of_cell, held = kind_of_cell[order], held[order]
     present = np.bincount(kind_of_cell, minlength=recurring.size)
@@ -170,21 +172,23 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
     usual[seen] = held[first[seen] + present[seen] // 2]
     is_usual = np.abs(held - usual[kind_of_cell]) <= _COUNT_TOLERANCE * usual[kind_of_cell]
     alike = np.bincount(kind_of_cell[is_usual], minlength=recurring.size)
-    comes_back = _rounds_with(kinds, starts)[recurring] >= ROUNDS_NEEDED
     at_home = comes_back & (alike >= _ROUNDS_AT_HOME * rounds)
     if not at_home.any():
         return 0.0, 0.0
     rarest = at_home & (usual == usual[at_home].min())
     doubled = rarest[kind_of_cell] & (held >= 2 * usual[kind_of_cell])
-    in_round = np.bincount((cells % rounds)[order][doubled], minlength=rounds)
+    in_round = np.bincount((cells % pieces)[order][doubled], minlength=pieces)
     if (2 * in_round > rarest.sum()).any():  # a round of two steps: this kind is not in every step
         return 0.0, 0.0
     exact = np.bincount(kind_of_cell[held == usual[kind_of_cell]], minlength=recurring.size)
     return float(at_home.sum() / comes_back.sum()), float(exact[at_home].mean() / rounds)
 
 
-def _rounds_with(kinds: Int64Array, starts: Int64Array) -> Int64Array:
-    """Per kind, in how many rounds it occurs, the pieces before the first and after the last whole one included."""
-    rounds = starts.size + 1
-    round_of = np.searchsorted(starts, np.arange(kinds.size), side="right")
-    return np.bincount(np.unique(kinds * rounds + round_of) // rounds, minlength=int(kinds.max()) + 1)
+def _counted(cells: Int64Array, cell_count: int) -> tuple[Int64Array, Int64Array]:
+    """The distinct cells in order, and how often each occurs: by counting where a table of all cells is no larger than
+    a few times the sequence, else by sorting."""
+    if cell_count > _CELLS_PER_OPERATION * cells.size:
+        return np.unique(cells, return_counts=True)
+    held = np.bincount(cells, minlength=cell_count)
+    occupied = np.flatnonzero(held)
+    return occupied, held[occupied]

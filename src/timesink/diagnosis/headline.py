@@ -22,7 +22,7 @@ from timesink.measures.steps.per_step import period_ns, share_of_step, step_wind
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import serving_phases
-from timesink.measures.timeline.replay import estimated_step_ns, step_without_profiler_ns
+from timesink.measures.timeline.replay import estimated_step_ns
 from timesink.measures.timeline.synchronisations import synchronised_ranges
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICES, SOURCES
 from timesink.model.trace import Trace
@@ -80,7 +80,8 @@ def step_figures(trace: Trace) -> StepFigures:
 def step_ms(trace: Trace) -> float | None:
     """The step without a profiler, as told or estimated; the longest device span where the trace has no steps to
     replay; None where it has no device work."""
-    return _ms(step_without_profiler_ns(trace)) or _ms(_profiled_step_ns(trace))
+    estimated = estimated_step_ns(trace) if trace.unprofiled_step_ns is None else None
+    return _ms(estimated[1] if estimated else trace.unprofiled_step_ns) or _ms(_profiled_step_ns(trace))
 
 
 def device_figures(trace: Trace) -> tuple[DeviceFigures, ...]:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
-from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
+from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers, step_without_profiler_ns
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
@@ -98,12 +98,7 @@ def _bound(finding: Finding, trace: Trace) -> Quantity:
     """The bound of the claim, as a part of the step without a profiler where that is known."""
     rank, bound = finding.where.rank or 0, bound_price(finding, trace)
     pricer = pricers(trace).get(rank)
-    if pricer is None:
-        return bound
-    if trace.unprofiled_step_ns is None:  # each rank's own estimate: the slowest rank's may be another's step
-        step_ns = deflated_pricers(trace)[rank][Case.EXPECTED.value].step_ns
-        return _scaled(bound, min(step_ns / pricer.step_ns, 1.0) if pricer.step_ns else 1.0)
-    return _scaled(bound, _unprofiled_ratio(pricer, trace.unprofiled_step_ns))
+    return bound if pricer is None else _scaled(bound, _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)))
 
 
 def bound_price(finding: Finding, trace: Trace) -> Quantity:

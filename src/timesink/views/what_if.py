@@ -74,7 +74,7 @@ def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change
     rows = []
     for rank, named in sorted(made.items()):
         pricer = calibrated_pricers(trace)[rank]
-        step_ns, best = step_without_profiler_ns(trace) or pricer.step_ns, _NOTHING
+        step_ns, best = step_without_profiler_ns(trace, rank), _NOTHING
         every = Together(tuple(change for _, changes in named for change in changes))
         for label, changes in [*named, (every.label, (every,))] if len(named) > 1 else named:
             gain, by, remark = _gain(trace, pricer, rank, changes)

@@ -212,25 +212,25 @@ _PYTHON_RANGE_COST_US: Final = Range(5.0, 12.0, 25.0)
 _KEPT_AT_LEAST: Final = Range(0.5, 0.35, 0.1)
 
 
-def deflate(graph: Graph, windows: StepWindows, case: Case) -> Graph:
+def deflate(graph: Graph) -> tuple[Graph, ...]:
     """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
 
-    Every recorded call, operator, range and frame costs `EVENT_COST_US`, out of the time inside recorded events where
-    there are operators; else, for calls that cost before and after themselves too, out of all host time. In the
-    cautious case little is taken off, in the hopeful case much. `slowdown` says how much longer the profiled step is.
+    One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every recorded call,
+    operator, range and frame costs `EVENT_COST_US`, out of the time inside recorded events where there are operators;
+    else, for calls that cost before and after themselves too, out of all host time.
     """
-    if not len(windows):
-        return graph
     has_operators = graph.table(HOST_OPS).height > 0
-    range_cost_us = (_PYTHON_RANGE_COST_US if has_operators else EVENT_COST_US).at(case)
+    range_cost = _PYTHON_RANGE_COST_US if has_operators else EVENT_COST_US
     events = sum(graph.table(table).height for table in (API_CALLS, HOST_OPS, FRAMES))
-    recording_ns = (events * EVENT_COST_US.at(case) + graph.table(RANGES).height * range_cost_us) * NS_PER_US
     host, _ = graph.host_edges()
     shares = _recorded_shares(graph) if has_operators else np.ones(host.size)
-    inflated_ns = float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum())
-    kappa = max(1.0 - recording_ns / max(inflated_ns, 1.0), _KEPT_AT_LEAST.at(case))
-    anchors, scaled = Anchors(graph, windows), _scaled(graph, kappa, shares)
-    return replace(scaled, kappa=kappa, slowdown=_typical(graph, anchors) / max(_typical(scaled, anchors), 1.0))
+    inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
+    deflated = []
+    for case in Case:
+        recording_us = events * EVENT_COST_US.at(case) + graph.table(RANGES).height * range_cost.at(case)
+        kappa = max(1.0 - recording_us * NS_PER_US / inflated_ns, _KEPT_AT_LEAST.at(case))
+        deflated.append(_scaled(graph, kappa, shares))
+    return tuple(deflated)
 
 
 def _usual_kappa(graph: Graph) -> float | None:

@@ -127,7 +127,7 @@ def command(
     """
     target = writing.sink()
     source = times.source()
-    new = counters(measured.metrics, measured.capture)
+    new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
     if history is not None:
         from timesink.verify.changepoint import gate_history
 
@@ -140,12 +140,10 @@ def command(
         with session.launcher(sides.commands(), source) as launcher:
             result = two_sides(looks.plan(), launcher, stored.suite)
         old = counters(measured.metrics_before, measured.capture_before)
-        rows = gate_counters(old, new, share_tolerance=share(measured.share_tolerance))
-        result = replace(result, rows=(*result.rows, *rows))
+        result = replace(result, rows=(*result.rows, *gate_counters(old, new, share_tolerance=tolerance)))
     else:
         from timesink.verify.gate import StoredGate
 
-        tolerance = share(measured.share_tolerance)
         gate = StoredGate(stored.root, stored.suite, share(looks.threshold), tolerance, stored.canary)
         program = one_command(sides.program)
         with session.launcher({"before": program, "after": program}, source) as launcher:

@@ -81,13 +81,10 @@ def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
 
 @remembered
 def deflated_pricers(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
-    """The same with what recording costs the host taken off by estimate: one pricer per
-    `Case`, for little, the expected and much cost."""
+    """The same with what recording costs the host taken off by estimate: one pricer per `Case`, for little, the
+    expected and much cost."""
     return {
-        rank: tuple(
-            Pricer(deflate(pricer.graph, pricer.anchors.windows, case), pricer.anchors.windows, pricer.residual_ratio)
-            for case in Case
-        )
+        rank: tuple(Pricer(graph, pricer.anchors.windows, pricer.residual_ratio) for graph in deflate(pricer.graph))
         for rank, pricer in pricers(trace).items()
     }
 
@@ -105,10 +102,10 @@ def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
     return low_ns, expected_ns, high_ns
 
 
-def step_without_profiler_ns(trace: Trace) -> float | None:
-    """The mean step without a profiler, in ns: as told, else as estimated; None where there are no steps to replay."""
-    estimated = estimated_step_ns(trace) if trace.unprofiled_step_ns is None else None
-    return estimated[1] if estimated else trace.unprofiled_step_ns
+def step_without_profiler_ns(trace: Trace, rank: int) -> float:
+    """The mean step of a rank without a profiler, in ns: as told, else as estimated. `KeyError` for a rank without
+    steps to replay."""
+    return trace.unprofiled_step_ns or deflated_pricers(trace)[rank][Case.EXPECTED.value].step_ns
 
 
 def step_windows(trace: Trace) -> Mapping[int, StepWindows]:

@@ -17,7 +17,7 @@ GROUPS = {
     "How to": (
         "how-to",
         "which-tool capture diagnose-a-trace report perfetto query read-a-kernel-report memory compile-and-spikes "
-        "many-ranks verify ci-gate agents write-a-rule",
+        "many-ranks verify ci-gate agents python write-a-rule",
     ),
     "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say accuracy other-tools"),
     "Rules": ("rules", "index"),

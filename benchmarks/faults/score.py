@@ -82,9 +82,9 @@ def captures_in(folder: Path) -> dict[str, list[Path]]:
 def diagnosed(paths: Sequence[Path], unprofiled_ms: float | None) -> tuple[Any, Any, bool]:
     """Trace of all ranks, diagnosis, and whether the diagnosis was told the unprofiled step time, unless it is None."""
     import timesink
-    from timesink.readers import read_all
+    from timesink.readers import read
 
-    trace = timesink.read(paths[0]) if len(paths) == 1 else read_all(paths)
+    trace = timesink.read(paths[0]) if len(paths) == 1 else read(paths)
     told = unprofiled_ms is not None and "unprofiled_step_ms" in inspect.signature(timesink.diagnose).parameters
     return trace, timesink.diagnose(trace, **({"unprofiled_step_ms": unprofiled_ms} if told else {})), told
 

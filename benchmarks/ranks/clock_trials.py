@@ -17,7 +17,7 @@ import polars as pl
 from timesink.measures.communication.clocks import align_clocks
 from timesink.measures.communication.matching import match_collectives
 from timesink.measures.ranks.job import job
-from timesink.readers import read_all
+from timesink.readers import read
 
 # Clocks run at most 500 ppm apart: each drifts by at most half of that.
 LARGEST_OFFSET_NS, LARGEST_DRIFT = 5_000_000_000, 240e-6
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--copies", type=int, default=100)
     options = parser.parse_args()
-    calls = grown(match_collectives(job(read_all(options.run)).calls).calls, options.copies)
+    calls = grown(match_collectives(job(read(options.run)).calls).calls, options.copies)
     begin = time.perf_counter()
     outcomes = [one_trial(calls, np.random.default_rng(seed)) for seed in range(options.trials)]
     worst = max(outcome.worst_estimate_ns for outcome in outcomes)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis
-from timesink.readers import read_all
+from timesink.readers import read
 
 CAPTURES = Path(__file__).parent / "captures"
 # Rules that name the planted fault; none for a control. The first two findings are looked at.
@@ -65,7 +65,7 @@ def unpacked(archive: Path, into: Path) -> list[Path]:
 def diagnosed(archive: Path) -> Diagnosis:
     """The diagnosis of all ranks of a capture."""
     with tempfile.TemporaryDirectory() as folder:
-        return diagnose(read_all(unpacked(archive, Path(folder)), cache=False))
+        return diagnose(read(unpacked(archive, Path(folder)), cache=False))
 
 
 def score(archive: Path) -> Score:

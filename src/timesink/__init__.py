@@ -10,11 +10,28 @@ import sys
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "__version__", "annotate", "compare", "diagnose", "profile", "read", "step"]
+__all__ = [
+    "Trace",
+    "__version__",
+    "annotate",
+    "compare",
+    "diagnose",
+    "idle",
+    "kernels",
+    "profile",
+    "read",
+    "step",
+    "summary",
+    "what_if",
+]
 
 _HOMES = {
     "read": "timesink.readers",
-    "diagnose": "timesink.diagnosis.engine",
+    "diagnose": "timesink.notebook",
+    "summary": "timesink.notebook",
+    "idle": "timesink.notebook",
+    "kernels": "timesink.notebook",
+    "what_if": "timesink.notebook",
     "compare": "timesink.notebook",
     "Trace": "timesink.model.trace",
     "step": "timesink.capture.in_program",

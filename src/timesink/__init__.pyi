@@ -3,10 +3,27 @@
 from timesink.capture.in_program import annotate as annotate
 from timesink.capture.in_program import profile as profile
 from timesink.capture.in_program import step as step
-from timesink.diagnosis.engine import diagnose as diagnose
 from timesink.model.trace import Trace as Trace
 from timesink.notebook import compare as compare
+from timesink.notebook import diagnose as diagnose
+from timesink.notebook import idle as idle
+from timesink.notebook import kernels as kernels
+from timesink.notebook import summary as summary
+from timesink.notebook import what_if as what_if
 from timesink.readers import read as read
 
 __version__: str
-__all__ = ["Trace", "__version__", "annotate", "compare", "diagnose", "profile", "read", "step"]
+__all__ = [
+    "Trace",
+    "__version__",
+    "annotate",
+    "compare",
+    "diagnose",
+    "idle",
+    "kernels",
+    "profile",
+    "read",
+    "step",
+    "summary",
+    "what_if",
+]

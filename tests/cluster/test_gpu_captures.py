@@ -9,7 +9,7 @@ from benchmarks.ranks import score
 
 from timesink.measures.communication.pipelines import read_stage_logs
 from timesink.measures.communication.waits import collective_waits
-from timesink.readers import read_all
+from timesink.readers import read
 
 FOLDERS = [score.CAPTURES / name for name in ("two", "four")]
 ARCHIVES = [archive for folder in FOLDERS for archive in score.captures(folder)]
@@ -43,7 +43,7 @@ def test_prices_are_near_what_the_fix_won(capture: str, factor: float) -> None:
 @pytest.mark.parametrize("tool", ["torch", "nsys"])
 def test_ranks_of_one_host_are_seen_to_share_its_clock(tool: str, tmp_path: Path) -> None:
     archive = score.CAPTURES / f"two/healthy_ddp.fault.{tool}.tar.xz"
-    clocks = collective_waits(read_all(score.unpacked(archive, tmp_path), cache=False)).clocks
+    clocks = collective_waits(read(score.unpacked(archive, tmp_path), cache=False)).clocks
     assert len(clocks.clocks) == 1
     assert clocks.assumed_shared is (tool == "torch")
     assert clocks.shared_clock_ok

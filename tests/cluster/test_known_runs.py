@@ -11,12 +11,12 @@ from timesink.measures.communication.communication import communication
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.lateness import lateness
 from timesink.model.trace import Trace
-from timesink.readers import read, read_all
+from timesink.readers import read
 
 
 @pytest.fixture(scope="module")
 def dlrm(shared_data: Path) -> Trace:
-    return read_all([shared_data / "public/kineto/dlrm_8rank"], cache=False)
+    return read([shared_data / "public/kineto/dlrm_8rank"], cache=False)
 
 
 def test_rank_7_comes_last_to_the_first_exchange_of_dlrm(dlrm: Trace) -> None:

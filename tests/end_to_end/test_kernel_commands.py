@@ -110,9 +110,9 @@ def test_beside_a_timeline_the_gain_is_of_the_step(tmp_path: Path) -> None:
         events.append(_event("other", "kernel", start + 4, 5, args={**shape, **other}))
     timeline = tmp_path / "trace.json"
     timeline.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}), encoding="utf-8")
-    from timesink.readers import read_all
+    from timesink.readers import read
 
-    diagnosis = diagnose(read_all([timeline, profile], cache=False))
+    diagnosis = diagnose(read([timeline, profile], cache=False))
     (finding,) = [finding for card, finding in diagnosis.findings if card.name == "memory-bound-kernel"]
     assert finding.recoverable is not None
     assert finding.recoverable.high == pytest.approx(0.002 * 0.9, rel=0.01)

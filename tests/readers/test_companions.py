@@ -19,7 +19,7 @@ from timesink.model.tables import (
     RANGES,
     SOURCES,
 )
-from timesink.readers import read, read_all, trace_files
+from timesink.readers import read, trace_files
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 SNAPSHOT = DATA / "memory" / "gpt_bf16_adamw.pickle.xz"
@@ -27,7 +27,7 @@ TRACE = DATA / "nsys" / "gpt_before_5_steps.sqlite"
 
 
 def test_a_snapshot_beside_a_trace_speaks_of_its_rank() -> None:
-    alone, both = read(TRACE, cache=False), read_all([TRACE, SNAPSHOT], cache=False)
+    alone, both = read(TRACE, cache=False), read([TRACE, SNAPSHOT], cache=False)
     assert both.ranks == alone.ranks == (0,)
     assert both[SOURCES].height == 2
     assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
@@ -38,7 +38,7 @@ def test_a_snapshot_beside_a_trace_speaks_of_its_rank() -> None:
 def test_a_kernel_report_beside_a_trace_is_of_the_same_rank_and_device(tmp_path: Path) -> None:
     report = tmp_path / "report.ncu-rep"
     report.write_bytes(WHOLE)
-    alone, both = read(TRACE, cache=False), read_all([TRACE, report], cache=False)
+    alone, both = read(TRACE, cache=False), read([TRACE, report], cache=False)
     assert both.ranks == alone.ranks == (0,)
     assert both[DEVICES].equals(alone[DEVICES])
     assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
@@ -50,18 +50,18 @@ def test_two_kernel_reports_without_a_trace_are_of_two_ranks(tmp_path: Path) -> 
     files = [tmp_path / f"{name}.ncu-rep" for name in "ab"]
     for file in files:
         file.write_bytes(WHOLE)
-    assert read_all(files, cache=False).ranks == (0, 1)
+    assert read(files, cache=False).ranks == (0, 1)
 
 
 def test_a_snapshot_adds_no_step() -> None:
-    alone, both = read(TRACE, cache=False), read_all([TRACE, SNAPSHOT], cache=False)
+    alone, both = read(TRACE, cache=False), read([TRACE, SNAPSHOT], cache=False)
     assert steps(both).kept.equals(steps(alone).kept)
     assert both[RANGES].equals(alone[RANGES])
     assert both[MEMORY_MARKS].height > 0
 
 
 def test_rules_on_time_and_on_memory_are_both_answered() -> None:
-    codes = {card.code for card, _ in diagnose(read_all([TRACE, SNAPSHOT], cache=False)).findings}
+    codes = {card.code for card, _ in diagnose(read([TRACE, SNAPSHOT], cache=False)).findings}
     alone = {card.code for card, _ in diagnose(read(TRACE, cache=False)).findings}
     assert codes - alone == {"MEM103"}
     assert alone <= codes
@@ -71,7 +71,7 @@ def test_snapshots_of_two_ranks_keep_the_ranks_in_their_names(tmp_path: Path) ->
     files = [tmp_path / f"snapshot_rank{rank}.pickle.xz" for rank in (0, 1)]
     for file in files:
         shutil.copy(SNAPSHOT, file)
-    both = read_all(files, cache=False)
+    both = read(files, cache=False)
     assert both.ranks == (0, 1)
     assert both[MEMORY_SEGMENTS]["rank"].n_unique() == 2
 

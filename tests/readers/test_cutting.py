@@ -13,7 +13,7 @@ from timesink.errors import UsageError
 from timesink.model.tables import HOST_OPS, SOURCES
 from timesink.model.trace import Trace
 from timesink.model.window import Span
-from timesink.readers import cache, read, read_all
+from timesink.readers import cache, read
 from timesink.readers.kineto import KinetoJson
 
 
@@ -78,7 +78,7 @@ def test_ranks_are_cut_at_one_moment_of_their_clock(tmp_path: Path) -> None:
     for rank, first in ((0, 100), (1, 105)):
         text = events(*(op(first + 10 * at) for at in range(10)), distributedInfo={"rank": rank})
         (tmp_path / f"rank{rank}.json").write_text(text)
-    trace = read_all([tmp_path], window="20us:40us")
+    trace = read([tmp_path], window="20us:40us")
     assert trace[HOST_OPS].select("rank", "start_ns").rows() == [(0, 120_000), (0, 130_000), (1, 125_000), (1, 135_000)]
     assert [note.message for note in trace.notes if "only the window" in note.message] == [
         "only the window 20.0 us to 40.0 us of 96.0 us was read, counted from the first event"
@@ -89,14 +89,14 @@ def test_a_rank_on_another_clock_is_named(tmp_path: Path) -> None:
     for rank, first in ((0, 100), (1, 5_000_000)):
         (tmp_path / f"rank{rank}.json").write_text(events(op(first), op(first + 50), distributedInfo={"rank": rank}))
     with pytest.raises(UsageError, match=r"rank1\.json has nothing in the window") as refused:
-        read_all([tmp_path], window="20us:40us")
+        read([tmp_path], window="20us:40us")
     assert "one by one" in refused.value.remedy
 
 
 def test_what_lies_beside_a_trace_and_has_no_timeline_is_read_whole(ten: Path, tmp_path: Path) -> None:
     log = tmp_path / "compile.log"
     log.write_text("V0101 00:00:00.000000 1 torch/_dynamo/guards.py:1] [0/0] [__guards] GUARDS:\n")
-    trace = read_all([ten, log], window="20us:40us")
+    trace = read([ten, log], window="20us:40us")
     assert len(starts(trace)) == 2 and trace[SOURCES]["format"].to_list() == ["kineto_json", "torch_logs"]
     assert "read whole, not the window: compile.log" in [note.message for note in trace.notes]
 

@@ -9,7 +9,7 @@ from tests.readers.kineto_texts import KERNEL, OP, events, messages, op
 
 from timesink.model.tables import DEVICES, EVENT_WAITS, FRAMES, HOST_OPS, MEMORY_EVENTS, SOURCES, SYNCS, THREADS
 from timesink.model.trace import NoteKind
-from timesink.readers import read, read_all
+from timesink.readers import read
 
 
 def test_frames_have_file_and_line_where_the_name_has(written: Any) -> None:
@@ -93,9 +93,9 @@ def test_ranks_come_from_the_file_the_caller_or_the_file_names(tmp_path: Path) -
         (tmp_path / f"own_{rank}.json").write_text(events(OP, distributedInfo={"rank": rank, "world_size": 4}))
         (tmp_path / f"rank{rank}_silent.json").write_text(events(OP))
     own = [tmp_path / "own_3.json", tmp_path / "own_1.json"]
-    assert read_all(own, cache=False)[HOST_OPS]["rank"].to_list() == [1, 3]
+    assert read(own, cache=False)[HOST_OPS]["rank"].to_list() == [1, 3]
     assert read(own[0], rank=9, cache=False)[SOURCES].select("rank", "world_size").rows() == [(9, 4)]
-    silent = read_all([tmp_path / "rank3_silent.json", tmp_path / "rank1_silent.json"], cache=False)
+    silent = read([tmp_path / "rank3_silent.json", tmp_path / "rank1_silent.json"], cache=False)
     assert silent[HOST_OPS]["rank"].to_list() == [1, 3]
     assert ("several files claim rank 0; ranks taken from the file names", 2) in messages(silent, NoteKind.ASSUMED)
-    assert read_all([tmp_path], cache=False)[SOURCES].height == 4
+    assert read([tmp_path], cache=False)[SOURCES].height == 4

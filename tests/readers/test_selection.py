@@ -9,7 +9,7 @@ import pytest
 
 from timesink.errors import UsageError
 from timesink.model.tables import API_CALLS, DEVICE_OPS
-from timesink.readers import read, read_all
+from timesink.readers import read
 
 
 def _file(folder: Path, rank: int) -> Path:
@@ -30,11 +30,11 @@ def _event(category: str, name: str, start_us: int, *, tid: int, **args: int) ->
 
 def test_only_the_ranks_asked_for_are_kept(tmp_path: Path) -> None:
     files = [_file(tmp_path, 0), _file(tmp_path, 1)]
-    trace = read_all(files, ranks=[1], cache=False)
+    trace = read(files, ranks=[1], cache=False)
     assert trace.ranks == (1,)
     assert {rank for frame in trace.tables.values() for rank in frame["rank"].unique()} == {1}
     with pytest.raises(UsageError, match="no rank 2, 3; choose from 0, 1"):
-        read_all(files, ranks=[1, 3, 2], cache=False)
+        read(files, ranks=[1, 3, 2], cache=False)
 
 
 def test_work_without_its_launch_is_left_out_and_counted(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from timesink.errors import UnreadableTrace
 from timesink.model.tables import COMPILE_EVENTS
-from timesink.readers import read, read_all, reader_of
+from timesink.readers import read, reader_of
 from timesink.readers.torch_logs.events import graph_break, recompilation
 from timesink.readers.torch_logs.records import Losses, records
 
@@ -154,7 +154,7 @@ def test_logs_of_two_ranks_keep_their_ranks(tmp_path: Path) -> None:
         (tmp_path / f"dedicated_log_torch_trace_rank_{rank}_ab.log").write_text(
             structured("00.000000", compilation_metrics={"co_name": "f", "guard_count": 1}, frame_id=0) + "\n"
         )
-    assert sorted(read_all([tmp_path])[COMPILE_EVENTS]["rank"].unique()) == [0, 1]
+    assert sorted(read([tmp_path])[COMPILE_EVENTS]["rank"].unique()) == [0, 1]
 
 
 def test_a_log_beside_a_trace_claims_no_rank_of_its_own(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_log_beside_a_trace_claims_no_rank_of_its_own(tmp_path: Path) -> None:
     beside.write_text(
         structured("00.000000", compilation_metrics={"co_name": "f", "guard_count": 1}, frame_id=0) + "\n"
     )
-    both = read_all([trace, beside])
+    both = read([trace, beside])
     assert both[COMPILE_EVENTS]["rank"].to_list() == [0]
     assert not [note for note in both.notes if "claim rank" in note.message]
 

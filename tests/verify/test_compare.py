@@ -181,9 +181,9 @@ def test_captures_of_different_gpus_formats_or_rank_counts_are_invalid_unless_al
 
 
 def test_more_than_one_difference_is_not_one_change(shared_data: Path) -> None:
-    from timesink.readers import read_all
+    from timesink.readers import read
 
-    trace = read_all([shared_data / "own" / "kineto" / "gpt_after.json.gz"])
+    trace = read([shared_data / "own" / "kineto" / "gpt_after.json.gz"])
     two = compare_captures((trace, trace), facts=({"torch": "2.10", "batch": "8"}, {"torch": "2.11", "batch": "16"}))
     assert any(note.startswith("not one change: 2 facts differ") for note in two.notes)
     one = compare_captures((trace, trace), facts=({"batch": "8"}, {"batch": "16"}))
@@ -199,9 +199,9 @@ def test_more_than_one_difference_is_not_one_change(shared_data: Path) -> None:
 def test_real_captures_show_the_known_change_and_sum_to_it(
     shared_data: Path, before: str, after: str, moved: str
 ) -> None:
-    from timesink.readers import read_all
+    from timesink.readers import read
 
-    sides = [read_all([next(shared_data.glob(pattern))]) for pattern in (before, after)]
+    sides = [read([next(shared_data.glob(pattern))]) for pattern in (before, after)]
     result = compare_captures((sides[0], sides[1]))
     largest = sorted(result.contributions, key=lambda part: -abs(part.delta_ns))[:3]
     means = next(row for row in result.rows if row.gated)

@@ -73,7 +73,7 @@ class Capture:
         """The capture as one trace. Needs the readers, which profiled programs do without: loaded here."""
         from importlib import import_module
 
-        return import_module("timesink.readers").read_all(self.files)
+        return import_module("timesink.readers").read(self.files)
 
     @classmethod
     def load(cls, folder: Path) -> Capture:

@@ -29,9 +29,9 @@ def read_traces(
     span = None if window is None else Span.parse(window)
     names = scrub(paths[0].name) if len(paths) == 1 else f"{len(paths)} files"
     with working(f"reading {names}"):
-        from timesink.readers import read_all
+        from timesink.readers import read
 
-        return read_all(paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span)
+        return read(paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span)
 
 
 def unprofiled_step_ms(given: float | None, paths: Sequence[Path]) -> float | None:

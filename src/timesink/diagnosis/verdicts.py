@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from timesink.model.presentable import Presentable
+
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.model.intervals import Intervals
 
@@ -262,8 +264,8 @@ class Note:
         return f"{self.kind and self.kind + ': '}{self.message}" + (f" ({self.count} rows)" if self.count else "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Diagnosis(Presentable):
     """Everything a report shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine."""
 
     sources: tuple[Mapping[str, str | int | None], ...]
@@ -275,3 +277,6 @@ class Diagnosis:
     statement: str
     notes: tuple[Note, ...] = ()
     statements: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis {self.bottleneck.value}: {len(self.findings)} findings, {len(self.rulings)} rules>"

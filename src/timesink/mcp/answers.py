@@ -144,9 +144,9 @@ class Captures:
 
 def _read(handle: str, files: tuple[Path, ...]) -> OpenCapture:
     from timesink.diagnosis.engine import diagnose
-    from timesink.readers import read_all
+    from timesink.readers import read
 
-    trace = read_all(files)
+    trace = read(files)
     return OpenCapture(handle, files, trace, diagnose(trace))
 
 

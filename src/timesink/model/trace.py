@@ -16,6 +16,7 @@ import polars as pl
 
 from timesink.errors import UsageError
 from timesink.model.correlation import launching_calls
+from timesink.model.presentable import Presentable
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.window import Window, cut, extent_ns
@@ -39,8 +40,8 @@ class ImportNote:
     table: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Trace:
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Trace(Presentable):
     """Tables of one or more ranks. An absent table was not recorded; an empty table recorded that nothing happened.
 
     `source` names the file or files for people; times in every table are int64 nanoseconds on one clock. `window` is
@@ -55,11 +56,21 @@ class Trace:
     window: Window | None = None
     unprofiled_step_ns: float | None = None
 
-    def __contains__(self, table: Table) -> bool:
-        return table in self.tables
+    def __contains__(self, table: Table | str) -> bool:
+        return any(own.name == table for own in self.tables) if isinstance(table, str) else table in self.tables
 
-    def __getitem__(self, table: Table) -> pl.DataFrame:
-        return self.tables[table]
+    def __getitem__(self, table: Table | str) -> pl.DataFrame:
+        """The rows of a table, given by its declaration or its name; `KeyError` names those that were recorded."""
+        if not isinstance(table, str):
+            return self.tables[table]
+        for own, frame in self.tables.items():
+            if own.name == table:
+                return frame
+        raise KeyError(f"{table!r} is not recorded; the trace holds {', '.join(own.name for own in self.tables)}")
+
+    def __repr__(self) -> str:
+        rows = sum(frame.height for frame in self.tables.values())
+        return f"<Trace {self.source}: {len(self.ranks)} ranks, {len(self.tables)} tables, {rows:,} rows>"
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)

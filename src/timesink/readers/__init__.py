@@ -1,4 +1,4 @@
-"""Readers turn files into traces: `read` takes one file, `read_all` several as one trace.
+"""Readers turn files into traces: `read` takes one file, or several as one trace.
 
 A damaged record is an `ImportNote`; a damaged file is `UnreadableTrace`; a truncated file yields its readable prefix
 with a DATA_LOSS note. `formats` says what a reader is and which there are.
@@ -23,7 +23,6 @@ __all__ = [
     "WindowReader",
     "head_of",
     "read",
-    "read_all",
     "reader_of",
     "readers",
     "trace_files",
@@ -31,7 +30,7 @@ __all__ = [
 
 
 def read(  # noqa: PLR0913  # every way to read a file is one keyword of the public function
-    path: str | Path,
+    path: str | Path | Iterable[str | Path],
     *,
     rank: int | None = None,
     ranks: Collection[int] | None = None,
@@ -40,7 +39,10 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     limits: ReadLimits | None = None,
     window: str | Span | None = None,
 ) -> Trace:
-    """One file (or one export folder) as a trace.
+    """One file, one export folder, or the files of several ranks (a list, or the folder that holds them) as a trace.
+
+    Of several files each gets its own rank: what it says itself; where two say the same, the rank in their file names
+    (``rank3``, ``worker3``), else their position, and a note says so. Clocks of machines are not aligned here.
 
     Parameters
     ----------
@@ -65,27 +67,9 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     UsageError
         The window makes no sense, begins after the trace's end, or the format cannot be cut; a rank is not there.
     """
-    trace = _read([Path(path)], cache, limits, window)
+    paths = [path] if isinstance(path, (str, Path)) else list(path)
+    trace = _read([file for given in paths for file in trace_files(Path(given))], cache, limits, window)
     return _selected(trace if rank is None else trace.with_rank(rank), ranks, linked_only)
-
-
-def read_all(
-    paths: Iterable[str | Path],
-    *,
-    ranks: Collection[int] | None = None,
-    linked_only: bool = False,
-    cache: bool = True,
-    limits: ReadLimits | None = None,
-    window: str | Span | None = None,
-) -> Trace:
-    """Several files as one trace, each under its own rank. A folder stands for the trace files in it.
-
-    Two files that claim the same rank get the rank in their file names (``rank3``, ``worker3``), else their position in
-    the order given; a note says so. Clocks of different machines are not aligned here. The other arguments are those of
-    `read`; a `window` counts from the first event of all files.
-    """
-    files = [file for path in paths for file in trace_files(Path(path))]
-    return _selected(_read(files, cache, limits, window), ranks, linked_only)
 
 
 def _read(files: Sequence[Path], cache: bool, limits: ReadLimits | None, window: str | Span | None) -> Trace:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from timesink.model.presentable import Presentable
+
 
 class Outcome(StrEnum):
     """What may be said of a change. There is no sixth: "probably" is a label for people, never an outcome."""
@@ -202,8 +204,8 @@ class FindingChange:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GateResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class GateResult(Presentable):
     """Everything a gate has to say; every renderer works from this and nothing else.
 
     `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures". `differences` maps an
@@ -220,6 +222,9 @@ class GateResult:
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()
     artefact: str = ""
+
+    def __repr__(self) -> str:
+        return f"<GateResult {self.suite or self.procedure}: {self.outcome.value}, {len(self.rows)} rows>"
 
     @property
     def outcome(self) -> Outcome:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from timesink.model.presentable import Presentable
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -45,13 +47,16 @@ class Sheet:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+@dataclass(frozen=True, slots=True, repr=False)
+class Page(Presentable):
     """What a listing command shows: a title, tables, and notes."""
 
     title: str
     sheets: tuple[Sheet, ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Page {self.title!r}: {', '.join(sheet.key for sheet in self.sheets)}>"
 
 
 RANK = Field("rank", "rank", unit="1")

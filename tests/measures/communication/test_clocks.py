@@ -16,7 +16,7 @@ from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset
 from timesink.measures.communication.clocks import align_clocks
 from timesink.measures.communication.matching import match_collectives
 from timesink.measures.ranks.job import job
-from timesink.readers import read_all
+from timesink.readers import read
 
 TRIALS = 40  # benchmarks/ranks/clock_trials.py runs a thousand
 
@@ -71,7 +71,7 @@ def test_a_short_collective_tightens_the_limits_of_all_others() -> None:
 @pytest.fixture(scope="module")
 def hundredfold(shared_data: Path) -> pl.DataFrame:
     """The collectives of a real run of eight ranks, a hundred times over."""
-    return grown(match_collectives(job(read_all([shared_data / "public/kineto/dlrm_8rank"])).calls).calls, 100)
+    return grown(match_collectives(job(read([shared_data / "public/kineto/dlrm_8rank"])).calls).calls, 100)
 
 
 @pytest.mark.parametrize("seed", range(TRIALS))

@@ -19,7 +19,7 @@ from timesink.measures.communication.waits import channels, waits_of
 from timesink.measures.ranks.job import Job, job
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.readers import read_all
+from timesink.readers import read
 
 HOST = dict.fromkeys(range(4), "node")
 
@@ -176,7 +176,7 @@ def test_a_batch_is_told_into_its_messages(tmp_path: Path) -> None:
     """Three ranks in a ring come at 10, 20 and 40 us and leave at 110: each message waits for the later of its two."""
     for rank, begin_us in enumerate((0, 10, 30)):
         (tmp_path / f"rank{rank}.json").write_text(batched(rank, begin_us))
-    waits = waits_of(job(read_all([tmp_path], cache=False)))
+    waits = waits_of(job(read([tmp_path], cache=False)))
     assert (waits.paired.call_count, waits.paired.unmatched_count) == (6, 0)
     assert waits.pairs.select("kind", "rank", "peer", "wait_ns", "transfer_ns").sort("kind", "rank").rows() == [
         ("recv", 0, 2, 30_000, 70_000), ("recv", 1, 0, 0, 90_000), ("recv", 2, 1, 0, 70_000),

@@ -14,7 +14,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.measures.compile.summary import compile_counters, compile_summary
 from timesink.measures.steps.spikes import Spike, spikes
 from timesink.model.trace import Trace
-from timesink.readers import read, read_all
+from timesink.readers import read
 from timesink.verify.counters import captured_metrics, gate_counters
 from timesink.verify.outcomes import How, Outcome
 
@@ -96,7 +96,7 @@ def counted(trace: Trace) -> dict[str, float]:
 
 
 def test_counters_join_the_log_and_the_trace(unpacked: Unpacked) -> None:
-    trace = read_all([unpacked("layer_breaks.broken.json"), DATA / "layer_breaks.trace.log"])
+    trace = read([unpacked("layer_breaks.broken.json"), DATA / "layer_breaks.trace.log"])
     known = counted(trace)
     assert known["regions_per_step"] == 25
     assert (known["graph_breaks"], known["recompilations"], known["steady_compilations"]) == (2, 0, 0)
@@ -136,7 +136,7 @@ def test_breaks_are_the_verdict_where_the_host_sets_the_pace(unpacked: Unpacked,
 
 def test_counts_of_the_compiler_are_gated_exactly(unpacked: Unpacked) -> None:
     both = [unpacked("layer_breaks.broken.json"), DATA / "layer_breaks.trace.log"]
-    counters = captured_metrics(read_all(both))
+    counters = captured_metrics(read(both))
     gated = {name: counter.value for name, counter in counters.items() if counter.how is How.EXACT}
     assert gated["regions per step"] == 25
     assert (gated["graph breaks"], gated["recompilations"], gated["launches per step"]) == (2, 0, 121)

@@ -17,7 +17,7 @@ from timesink.diagnosis.engine import diagnose
 from timesink.measures.communication.waits import waits_of
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.model.tables import SETTINGS
-from timesink.readers import read, read_all
+from timesink.readers import read
 from timesink.untrusted.masking import kept_variables
 from timesink.views.ranks import notes_of
 
@@ -85,12 +85,10 @@ def test_a_difference_is_said_before_anything_else(tmp_path: Path) -> None:
 def test_a_diagnosis_of_several_ranks_says_it_first_too(tmp_path: Path) -> None:
     for number, text in enumerate((rank(0), rank(1, nccl="2.27.1"), rank(2))):
         (tmp_path / f"rank{number}.json").write_text(text)
-    notes = diagnose(read_all([tmp_path], cache=False), rules=()).notes
+    notes = diagnose(read([tmp_path], cache=False), rules=()).notes
     assert notes[0].message == "ranks differ: NCCL is 2.28.9, but 2.27.1 on rank 1"
     (tmp_path / "rank1.json").unlink()
-    assert not [
-        note for note in diagnose(read_all([tmp_path], cache=False), rules=()).notes if "differ" in note.message
-    ]
+    assert not [note for note in diagnose(read([tmp_path], cache=False), rules=()).notes if "differ" in note.message]
 
 
 def manifest(folder: Path, clock: str, **variables: str) -> None:

@@ -1,0 +1,47 @@
+"""What a person asked for and may want written: as text, JSON, Markdown or HTML.
+
+The floor that writes is above the floors that answer, so it registers itself here when the public API is first used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+
+class Presentable:
+    """Gives a diagnosis, a page or a comparison its ways out. `writer` takes the result and the name of a format."""
+
+    __slots__ = ()
+    writer: ClassVar[Callable[[Any, str], str] | None] = None
+
+    def to_text(self) -> str:
+        """As the command line shows it, without colour."""
+        return self._written("text")
+
+    def to_json(self) -> str:
+        """The documented JSON, indented; times in milliseconds where the key says so."""
+        return self._written("json")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `to_json` writes, as plain values."""
+        document: dict[str, Any] = json.loads(self.to_json())
+        return document
+
+    def to_markdown(self) -> str:
+        """For a ticket or a pull request."""
+        return self._written("md")
+
+    def to_html(self) -> str:
+        """One whole page that loads nothing."""
+        return self._written("html")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return self._written("notebook")
+
+    def _written(self, form: str) -> str:
+        if Presentable.writer is None:
+            raise RuntimeError("nothing can be written yet; use a name of the package first, such as timesink.read")
+        return Presentable.writer(self, form)

@@ -1,0 +1,276 @@
+"""Kernel names for people: short, and saying what the kernel does.
+
+`void at::native::vectorized_elementwise_kernel<8, at::native::AUnaryFunctor<c10::BFloat16, ...>` is an
+`elementwise Mul bf16`, `cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1` a `gemm bf16 align1 128×128
+(cutlass)`. A short name says the work, the arithmetic type, the tile and the library, as far as the full name does;
+names that nobody knows keep their function's name. `short_names` keeps the kernels of one table apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final
+
+from timesink.knowledge.kernels import KernelFamily, decode, function_name
+
+_MOST_READ: Final = 2_000  # characters of a name: what tells kernels apart for people stands before that
+_MOST_SHOWN: Final = 80
+_WORDS_APART = 3
+_LONGEST_WORD = 24
+
+_LIBRARIES: Final = (
+    ("nvjet", re.compile(r"^nvjet_")),
+    ("xmma", re.compile(r"^sm\d+_xmma_")),
+    ("cutlass", re.compile(r"cutlass")),
+    ("Tensile", re.compile(r"^Cijk_")),
+    ("MIOpen", re.compile(r"^igemm_|^miopen")),
+    ("cudnn", re.compile(r"scudnn|^cudnn|cudnn::")),
+    ("cublas", re.compile(r"^(?:volta|turing|ampere|maxwell|hopper|sm\d+)_\w*gemm|cublas")),
+)
+_ALIGNED: Final = re.compile(r"_align(\d+)")
+_TILES: Final = (
+    re.compile(r"(?:GemmShape|MatrixShape)<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)"),
+    re.compile(r"Shape<cute::C<(?:\(int\))?(\d+)>, ?cute::C<(?:\(int\))?(\d+)>"),
+    re.compile(r"_bt(\d+)x(\d+)x"),
+    re.compile(r"_(\d{2,4})x(\d{1,4})_"),
+)
+_DIRECTIONS: Final = (
+    ("conv fprop", re.compile(r"xmma_fprop|\dfprop|igemm_fwd")),
+    ("conv dgrad", re.compile(r"xmma_dgrad|\ddgrad|igemm_bwd")),
+    ("conv wgrad", re.compile(r"xmma_wgrad|\dwgrad|igemm_wrw")),
+    ("conv winograd", re.compile(r"scudnn_winograd")),
+    ("conv", re.compile(r"scudnn_\d")),
+)
+_BACKWARD: Final = re.compile(r"bprop|bwd|backward|cutlassB|do_o|convert_dq", re.IGNORECASE)
+_ATTENTION: Final = (
+    ("flash", re.compile(r"(?:^|[^a-z])flash(?:::|_fwd|_bwd)|FlashAttn")),
+    ("cudnn", re.compile(r"cudnn")),
+    ("cutlass", re.compile(r"fmha_cutlass|AttentionKernel")),
+)
+# What an element-wise kernel applies, in the ways that ATen names it; the wrappers around it are passed over.
+_APPLIED: Final = re.compile(
+    r"CUDAFunctor(?:OnSelf)?_(?P<c>\w+)|(?P<a>\w+?)CUDAKernelImpl\b|(?P<b>[a-z]\w*?)(?:_cuda)?_kernel(?:_(?:cuda|impl))*\b"
+    r"|(?P<d>[A-Z]\w*?)Functor\b|launch_(?P<e>\w+)|(?P<f>arange)_cuda_out|(?P<g>copy)_device_to_device"
+)
+_WRAPPERS: Final = re.compile(
+    r"elementwise|^gpu|^(?:[AB]Unary|Binary|Opaque|Scalar|Math)$|^reduce$|^multi_tensor_apply$|multi_outputs"
+)
+_REDUCED: Final = re.compile(r"(\w+?)Ops<|(\w+?)_functor<|::(\w+?)_kernel(?:_cuda|_impl)\b")
+_FOREACH: Final = re.compile(
+    r"(Fused\w+?)(?:Math)?Functor|Functor<[^>]*>, ?(?:at::native::|std::)?(\w+?)(?:Functor)?[<>]"
+)
+_LOG_SOFTMAX: Final = re.compile(
+    r"LogSoftMax|softmax_warp_\w+<[^,]+,[^,]+,[^,]+, ?(?:\(int\))?\d+, ?(?:\(bool\)1|true)"
+)
+_TRITON: Final = re.compile(r"^triton_(?P<kind>poi|red|per|tem)_fused_*(?P<rest>\w*)$")
+_TRITON_WORK: Final = {"poi": "fused", "red": "fused reduce", "per": "fused reduce", "tem": "fused gemm"}
+_MANGLED: Final = re.compile(r"^_ZN?[KVr]*((?:\d+[A-Za-z_]\w*)+)")
+_ENDS: Final = re.compile(r"(?:_?cuda)?_?kernel(?:_?(?:template|impl|cuda))*$", re.IGNORECASE)
+_ELEMENTS: Final = re.compile(r"(?:lambda\(|Functor<|(?:kernel|contig|vectorized|Copy|_add)<)(?:\w+::)*(\w+)\b(?!::)")
+_TYPES: Final = {
+    "float": "fp32",
+    "double": "fp64",
+    "BFloat16": "bf16",
+    "Half": "fp16",
+    "__nv_bfloat16": "bf16",
+    **{name: name for name in ("long", "bool", "int", "short", "unsigned", "signed", "char")},
+}
+_OPAQUE: Final = re.compile(r"OpaqueType<(?:\(unsigned int\))?(\d+)")
+_WORD: Final = re.compile(r"\w+")
+_PART: Final = re.compile(r"[A-Za-z0-9]+")
+_SCALAR: Final = re.compile(r"[AB]UnaryFunctor|FunctorOnSelf|Scalar")
+_LAYOUT: Final = re.compile(r"_([nt]{2})(?:_|$|>)|_([NT]{3})(?:_|$)")
+
+
+@lru_cache(maxsize=65536)
+def short_name(name: str) -> str:
+    """The work of a kernel in a few words: `gemm bf16 128×128 (nvjet)`. Two kernels may share it: `short_names`."""
+    read = name[:_MOST_READ]
+    form = _gemm if read.startswith("void cutlass::") else _FORMS.get(decode(read).family)
+    short = (form(read) if form else "") or _triton(read) or _by_function(read)
+    return short if len(short) <= _MOST_SHOWN else f"{short[: _MOST_SHOWN - 1]}…"
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """The short name of each kernel of a table. Different kernels get different ones: where two would share one, the
+    words that only one of them has are added, and a number where there is no such word."""
+    named: dict[str, str] = {}
+    for short, group in _by_text((short_name(name), name) for name in sorted(set(names))):
+        named.update(_told_apart(short, group, _WORDS_APART))
+    for text, group in _by_text((text, name) for name, text in named.items()):
+        if len(group) > 1:
+            named.update((name, f"{text} #{number}") for number, name in enumerate(group, start=1))
+    return named
+
+
+def _told_apart(short: str, group: list[str], words_left: int) -> dict[str, str]:
+    """The short name with the first word that not all of the group have, and so on while some still share theirs."""
+    if len(group) == 1 or not words_left:
+        return dict.fromkeys(group, short)
+    words = {name: list(dict.fromkeys((*_details(name), *_words(name[:_MOST_READ])))) for name in group}
+    common = set.intersection(*map(set, words.values()))
+    own = ((next((word for word in words[name] if word not in common), ""), name) for name in group)
+    named: dict[str, str] = {}
+    for word, alike in _by_text(own):
+        named.update(_told_apart(_joined(short, word[:_LONGEST_WORD]), alike, words_left - 1))
+    return named
+
+
+def _by_text(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """The second of each pair by the first, both in order."""
+    groups: dict[str, list[str]] = {}
+    for text, name in pairs:
+        groups.setdefault(text, []).append(name)
+    return list(groups.items())
+
+
+def _words(name: str) -> list[str]:
+    """The identifiers of a declaration; of a bare name its parts."""
+    words = (_WORD if "<" in name or "::" in name else _PART).findall(name)
+    return [word for word in words if not word.endswith("elementwise_kernel")]
+
+
+def _details(name: str) -> list[str]:
+    """What people would name first to tell two kernels of the same work apart."""
+    details = ["scalar"] if _SCALAR.search(name) else []
+    if layout := _LAYOUT.search(name):
+        details.append((layout[1] or layout[2]).lower())
+    if "elementwise_kernel" in name:
+        details.append(next((word for word in ("unrolled", "vectorized") if f"{word}_elementwise" in name), "strided"))
+    return details
+
+
+def _joined(*words: str | None) -> str:
+    return " ".join(word for word in words if word)
+
+
+def _library(name: str) -> str:
+    return next((library for library, pattern in _LIBRARIES if pattern.search(name)), "")
+
+
+def _tile(name: str) -> str:
+    tile = decode(name).tile or next(((m[1], m[2]) for pattern in _TILES if (m := pattern.search(name))), None)
+    return f"{tile[0]}×{tile[1]}" if tile else ""
+
+
+def _product(name: str, work: str) -> str:
+    """A matrix product or convolution of a library; '' where no library is known."""
+    if not (library := _library(name)):
+        return ""
+    aligned = _ALIGNED.search(name)
+    return _joined(work, decode(name).math, aligned and f"align{aligned[1]}", _tile(name), f"({library})")
+
+
+def _gemm(name: str) -> str:
+    if "splitkreduce" in name.lower():
+        return _joined("gemm split-k reduce", decode(name).math)
+    return _product(name, "gemm") if "gemm" in name.lower() or name.startswith(("nvjet", "Cijk")) else ""
+
+
+def _convolution(name: str) -> str:
+    work = next((word for word, pattern in _DIRECTIONS if pattern.search(name)), "")
+    return _product(name, work) if work else ""
+
+
+def _attention(name: str) -> str:
+    library = next((word for word, pattern in _ATTENTION if pattern.search(name)), "")
+    if not library or "fusion::" in name:
+        return ""
+    direction = "backward" if _BACKWARD.search(name) else "forward"
+    return _joined("attention", direction, decode(name).math, _tile(name), f"({library})")
+
+
+def _elementwise(name: str) -> str:
+    if "elementwise" not in name or "::" not in name:
+        return ""
+    applied = (next(filter(None, match.groups())) for match in _APPLIED.finditer(name))
+    work = next((word for word in applied if not _WRAPPERS.search(word)), "")
+    return _joined("elementwise", work.removeprefix("direct_"), _type(name)) if work else ""
+
+
+def _filled(name: str) -> str:
+    return _joined("fill", _type(name)) if "FillFunctor" in name else ""
+
+
+def _reduced(name: str) -> str:
+    if "reduce_kernel<" not in name:
+        return ""
+    match = _REDUCED.search(name, name.index("reduce_kernel<"))
+    return _joined("reduce", match and next(filter(None, match.groups())), _type(name))
+
+
+def _foreach(name: str) -> str:
+    match = _FOREACH.search(name)
+    return _joined("foreach", match and next(filter(None, match.groups())), _type(name))
+
+
+def _softmax(name: str) -> str:
+    if "softmax" not in name.lower() or "triton" in name:
+        return ""
+    work = "log_softmax" if _LOG_SOFTMAX.search(name) else "softmax"
+    return _joined(work, "backward" if _BACKWARD.search(function_name(name)) else "forward", decode(name).math)
+
+
+def _concat(name: str) -> str:
+    if "CatArray" not in name:
+        return ""
+    opaque = _OPAQUE.search(name)
+    return _joined("concat", f"{opaque[1]}-byte" if opaque else _type(name))
+
+
+def _communication(name: str) -> str:
+    function = function_name(name)
+    return f"nccl {function.split('_', 1)[1]}" if re.match(r"nccl(?:Dev)?Kernel_\w", function) else ""
+
+
+def _triton(name: str) -> str:
+    """Names of TorchInductor's kernels keep their operators: they stand in the generated code."""
+    match = _TRITON.match(name)
+    return f"{_TRITON_WORK[match['kind']]} {match['rest']} (triton)" if match else ""
+
+
+def _by_function(name: str) -> str:
+    """The function without what every kernel's name ends in, and the arithmetic type where it does not say it."""
+    function = _demangled(name) or function_name(name).split("[")[0]
+    bare = _ENDS.sub("", function) or function
+    math = decode(name).math
+    return _joined(bare, None if math is None or math in bare else math)
+
+
+def _demangled(name: str) -> str:
+    """The function of a mangled name, which is the last identifier of its path: `_ZN5aiter3addE` is `add`."""
+    match = _MANGLED.match(name)
+    left, last = match[1] if match else "", ""
+    while length := re.match(r"\d+", left):
+        begin, size = length.end(), int(length[0][:4])
+        last, left = left[begin : begin + size], left[begin + size :]
+    return last
+
+
+def _type(name: str) -> str:
+    """The type of the elements, else the arithmetic type that the name speaks of anywhere."""
+    for match in _ELEMENTS.finditer(name):
+        if match[1] in _TYPES:
+            return _TYPES[match[1]]
+    return decode(name).math or ""
+
+
+_FORMS: Final[dict[KernelFamily, Callable[[str], str]]] = {
+    KernelFamily.GEMM: _gemm,
+    KernelFamily.CONVOLUTION: _convolution,
+    KernelFamily.ATTENTION: _attention,
+    KernelFamily.POINTWISE: _elementwise,
+    KernelFamily.COPY: _elementwise,
+    KernelFamily.LOSS: _elementwise,
+    KernelFamily.INDEX: _elementwise,
+    KernelFamily.RANDOM: _elementwise,
+    KernelFamily.NORM: _elementwise,
+    KernelFamily.FILL: _filled,
+    KernelFamily.REDUCTION: _reduced,
+    KernelFamily.FOREACH: _foreach,
+    KernelFamily.SOFTMAX: _softmax,
+    KernelFamily.CONCAT: _concat,
+    KernelFamily.COMMUNICATION: _communication,
+}

@@ -50,11 +50,23 @@ class ToolFailed(TimesinkError):
 
 
 def extra(module: str, name: str) -> ModuleType:
-    """The module, or `UsageError` that says which extra of timesink holds it."""
+    """The module, or `UsageError` with the `pip` line for the libraries of that extra, which works from any install."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         missing = error.name or module
         raise UsageError(
-            f"this needs the library {missing}, which is not installed", remedy=f"pip install 'timesink[{name}]'"
+            f"this needs the library {missing}, which is not installed", remedy=f"pip install {_libraries(name)}"
         ) from error
+
+
+def _libraries(extra_name: str) -> str:
+    """What the installed package's extra of that name lists, quoted for a shell."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        listed = requires("timesink") or []
+    except PackageNotFoundError:
+        listed = []
+    wanted = [line.partition(";")[0].strip() for line in listed if f'extra == "{extra_name}"' in line.replace("'", '"')]
+    return " ".join(f"'{line}'" for line in wanted) or f"'timesink[{extra_name}]'"

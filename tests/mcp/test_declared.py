@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp.client", reason="mcp is not installed (pip install 'timesink[mcp]')")
-pytest.importorskip("duckdb", reason="duckdb is not installed (pip install 'timesink[mcp]')")
+pytest.importorskip("mcp.client", reason="mcp is not installed (pip install mcp)")
+pytest.importorskip("duckdb", reason="duckdb is not installed (pip install duckdb)")
 
 from tests.mcp.test_server import Call, spoken
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE

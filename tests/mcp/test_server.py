@@ -17,8 +17,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-sdk = pytest.importorskip("mcp.client", reason="mcp is not installed (pip install 'timesink[mcp]')")
-pytest.importorskip("duckdb", reason="duckdb is not installed (pip install 'timesink[mcp]')")
+sdk = pytest.importorskip("mcp.client", reason="mcp is not installed (pip install mcp)")
+pytest.importorskip("duckdb", reason="duckdb is not installed (pip install duckdb)")
 
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
@@ -91,7 +91,7 @@ def test_why_is_this_step_slow_takes_three_calls(root: Path) -> None:
 def test_a_whole_exchange(root: Path) -> None:
     async def talk(client: Any, call: Call) -> None:
         tools = (await client.list_tools()).tools
-        assert len(tools) <= 12
+        assert len(tools) <= 16
         assert all(tool.description and tool.annotations for tool in tools)
         assert [tool.name for tool in tools if not tool.annotations.read_only_hint] == ["export"]
         before = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
@@ -105,6 +105,14 @@ def test_a_whole_exchange(root: Path) -> None:
         assert around["claimed_ns"] > 0
         rows = await call("query", handle=before, sql="SELECT count(*) AS n FROM steps")
         assert rows["rows" + MARK] == [[11]]
+        listed = await call("list_captures", contains="gpt")
+        assert {Path(one["path" + MARK]).name for one in listed["captures"]} == {p.name for p in root.iterdir()}
+        waits = await call("idle", handle=before)
+        assert waits["causes"]
+        assert waits["places"]
+        (price,) = (await call("what_if", handle=before, change="remove-sync"))["prices"]
+        assert price["low_ns"] <= price["gain_ns"] <= price["high_ns"]
+        assert "no counters" in (await call("kernel_limits", handle=before))["error"]
         moved = await call("compare", before=before, after=after)
         assert moved["outcome"] == "inconclusive"
         assert moved["parts_sum_to_change_ns"] < 0
@@ -209,7 +217,7 @@ def test_without_the_sdk_one_line_says_what_to_install(
 
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     assert run(["mcp"]) == 2
-    assert "pip install 'timesink[mcp]'" in capsys.readouterr().err
+    assert "pip install 'mcp" in capsys.readouterr().err
 
 
 def test_the_skill_and_the_page_name_the_tools_there_are(root: Path) -> None:

@@ -232,7 +232,7 @@ def _distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise MissingTool("Dask is not installed", remedy="install timesink[dask]") from error
+        raise MissingTool("Dask is not installed", remedy="pip install distributed fsspec") from error
     return distributed
 
 

@@ -188,7 +188,7 @@ def filesystem(url: str) -> tuple[AbstractFileSystem, Any]:
     except ImportError as error:
         scheme = urlsplit(url).scheme
         raise MissingTool(
-            f"nothing here reads {scheme}:// ({error})", remedy="install timesink[remote] and what it names"
+            f"nothing here reads {scheme}:// ({error})", remedy="pip install fsspec, and what the message names"
         ) from error
     except ValueError as error:
         raise UsageError(f"{without_credentials(url)}: {error}", remedy="give a path or a known URL") from error

@@ -36,7 +36,14 @@ def write_speedscope(trace: Trace, file: IO[str]) -> int:
         {key: value for key, value in (("name", name), ("file", path), ("line", line)) if value is not None}
         for name, path, line in shared
     ]
-    document = {"$schema": SCHEMA, "shared": {"frames": listed}, "profiles": profiles, "exporter": "timesink"}
+    busiest = max(range(len(profiles)), key=lambda number: len(profiles[number]["events"]))
+    document = {
+        "$schema": SCHEMA,
+        "shared": {"frames": listed},
+        "profiles": profiles,
+        "activeProfileIndex": busiest,  # a progress bar's thread may come first
+        "exporter": "timesink",
+    }
     json.dump(document, file, separators=(",", ":"))
     return len(profiles)
 

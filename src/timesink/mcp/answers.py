@@ -87,6 +87,7 @@ def text(document: dict[str, Any]) -> str:
 
 
 KEPT = 4
+MOST_FILES = 2_000  # whose beginnings are looked at to list captures
 _HANDLE_DIGITS = 12
 _CHUNK = 1 << 20
 
@@ -131,6 +132,16 @@ class Captures:
             raise UsageError(f"no capture is open as {handle[:40]!r}", remedy="call open_capture(path) first")
         return capture
 
+    def files(self) -> list[Path]:
+        """Every file below the roots, the newest first, hidden folders and links left out."""
+        found = {
+            path
+            for root in self.roots
+            for path in root.rglob("*")
+            if path.is_file() and not path.is_symlink() and not _hidden(path.relative_to(root))
+        }
+        return sorted(found, key=lambda path: (-path.stat().st_mtime_ns, path))[:MOST_FILES]
+
     def allowed(self, path: str) -> Path:
         """The file, links followed, if it lies under a root. `UsageError` otherwise."""
         resolved = (self.roots[0] / Path(path).expanduser()).resolve()
@@ -148,6 +159,10 @@ def _read(handle: str, files: tuple[Path, ...]) -> OpenCapture:
 
     trace = read(files)
     return OpenCapture(handle, files, trace, diagnose(trace))
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _digest(files: Sequence[Path]) -> str:

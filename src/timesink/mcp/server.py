@@ -1,4 +1,4 @@
-"""The server: eleven tools, a twelfth where programs may be run; the rules and tables as resources, one prompt."""
+"""The server: fifteen tools, one more where programs may be run; the rules and tables as resources, one prompt."""
 
 from __future__ import annotations
 
@@ -69,6 +69,10 @@ def answering(tool: Callable[Given, dict[str, Any]]) -> Callable[Given, CallTool
 
 
 def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
+    def list_captures(contains: str = "", cursor: int = 0) -> dict[str, Any]:
+        """The profiles under the folders this server may read, newest first. contains: part of a path."""
+        return tools.listed_captures(captures, contains, max(cursor, 0))
+
     def open_capture(path: str) -> dict[str, Any]:
         """Open a profile: PyTorch profiler JSON, Nsight Systems or Nsight Compute report, or a folder of ranks."""
         return tools.open_document(captures.open(path))
@@ -89,11 +93,21 @@ def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
         """Kernels by cost. sort: total_ns, count, mean_ns or max_ns; contains: part of a name."""
         return tools.kernel_rows(captures.get(handle), sort, contains, max(cursor, 0))
 
+    def idle(handle: str) -> dict[str, Any]:
+        """What each GPU waited for while it was idle: every gap blamed whole and once, then the costliest places."""
+        return tools.idle_document(captures.get(handle))
+
+    def kernel_limits(handle: str) -> dict[str, Any]:
+        """What limits each kernel of a Nsight Compute report, and the most that could be gained."""
+        return tools.limits_document(captures.get(handle))
+
     def window(handle: str, finding: int) -> dict[str, Any]:
         """What the host and the GPU did around a finding, in the step where it is most typical."""
         return tools.window_around(captures.get(handle), finding)
 
-    for tool in (open_capture, summary, diagnose, explain_finding, list_kernels, window):
+    for tool in (
+        list_captures, open_capture, summary, diagnose, explain_finding, list_kernels, idle, kernel_limits, window,
+    ):  # fmt: skip
         server.tool(annotations=_READS)(answering(tool))
 
 
@@ -105,6 +119,10 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
     def compare(before: str, after: str) -> dict[str, Any]:
         """What moved between two open captures, in parts that sum to the change. No verdict: that is verify's."""
         return tools.compare_captures_of(captures.get(before), captures.get(after))
+
+    def what_if(handle: str, change: str) -> dict[str, Any]:
+        """What one change would win per step, such as 'remove-sync' or 'scale kernel:.*gemm.* 0.5'. Changes nothing."""
+        return tools.priced_change(captures.get(handle), change)
 
     def capture_plan(question: str, program: str) -> dict[str, Any]:
         """Which profiler answers a question, what it costs, and the exact command. Runs nothing."""
@@ -118,7 +136,7 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
         """Write a new file for people: kind html (report) or perfetto (timeline)."""
         return tools.export_file(captures, captures.get(handle), kind, path)
 
-    for tool in (query, compare, capture_plan, verify_plan):
+    for tool in (query, compare, what_if, capture_plan, verify_plan):
         server.tool(annotations=_READS)(answering(tool))
     server.tool(annotations=_WRITES)(answering(export))
 

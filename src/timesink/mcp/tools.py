@@ -7,7 +7,7 @@ comparison, the exact commands to capture and to verify, a file for people.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from timesink.diagnosis.verdicts import Card, Finding, Undecided
@@ -18,6 +18,7 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.render.html.sections import section
 from timesink.untrusted.whole_file import whole_file, write_whole
 from timesink.views.figures import KernelTime, TimelineWindow
+from timesink.views.page import Cell, Page, Sheet
 from timesink.views.report import kernel_times, step_budget_parts
 from timesink.views.timeline import window_of
 
@@ -71,6 +72,69 @@ def summary_document(capture: OpenCapture) -> dict[str, Any]:
         },
         "devices",
     )
+
+
+def listed_captures(captures: Captures, contains: str, cursor: int) -> dict[str, Any]:
+    """The files under the roots that a reader takes, newest first, by the beginning of each file."""
+    from timesink.readers import head_of, readers
+
+    found = []
+    for path in captures.files():
+        head = head_of(path)
+        reader = next((one for one in readers() if one.recognises(path, head)), None)
+        if reader is not None and contains in str(path):
+            found.append({"path" + MARK: named(str(path)), "format": reader.format, "bytes": path.stat().st_size})
+    shown = found[cursor : cursor + PAGE]
+    document: dict[str, Any] = {"of": len(found), "captures": shown, "next": "open_capture(path)"}
+    if len(found) > cursor + len(shown):
+        document |= {"truncated": True, "next_cursor": cursor + len(shown)}
+    return fitted(document, "captures", cursor)
+
+
+def idle_document(capture: OpenCapture) -> dict[str, Any]:
+    """What each device waited for while it was idle, and where."""
+    from timesink.views.idle import idle_page
+
+    return page_document(capture, idle_page(capture.trace, PAGE), "places")
+
+
+def limits_document(capture: OpenCapture) -> dict[str, Any]:
+    """What limits each kernel of a Nsight Compute report."""
+    from timesink.model.tables import KERNEL_METRICS
+    from timesink.views.kernels import kernels_page
+
+    if KERNEL_METRICS not in capture.trace:
+        remedy = "list_kernels says what they cost; capture_plan('why is this kernel slow', program) records counters"
+        raise UsageError("the capture holds no counters of kernels", remedy=remedy)
+    return page_document(capture, kernels_page(capture.trace), "kernels")
+
+
+def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
+    """What one change would win per step, before it is made."""
+    from timesink.views.what_if import what_if_page
+    from timesink.whatif.changes import parse_change
+
+    page = what_if_page(capture.trace, (parse_change(change),), None, False)
+    return page_document(capture, page, "prices")
+
+
+def page_document(capture: OpenCapture, page: Page, rows: str) -> dict[str, Any]:
+    """The tables of a page, values in the unit that ends each key; of the table `rows` as many as fit."""
+    return fitted(
+        {
+            "handle": capture.handle,
+            **{sheet.key: [_plain_row(sheet, row) for row in sheet.rows] for sheet in page.sheets},
+        },
+        rows,
+    )
+
+
+def _plain_row(sheet: Sheet, row: Sequence[Cell]) -> dict[str, Any]:
+    return {
+        field.key + MARK if isinstance(cell, str) else field.key: named(cell) if isinstance(cell, str) else cell
+        for field, cell in zip(sheet.columns, row, strict=True)
+        if cell is not None
+    }
 
 
 def diagnosis_document(capture: OpenCapture, limit: int, cursor: int) -> dict[str, Any]:

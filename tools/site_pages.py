@@ -19,7 +19,7 @@ GROUPS = {
         "which-tool capture diagnose-a-trace report perfetto query read-a-kernel-report memory compile-and-spikes "
         "many-ranks verify ci-gate agents python write-a-rule",
     ),
-    "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say accuracy other-tools"),
+    "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say science accuracy other-tools"),
     "Rules": ("rules", "index"),
     "Tables": ("tables", "index"),
     "Decisions": ("decisions", ""),
@@ -40,6 +40,7 @@ def with_navigation(text: str) -> str:
         ordered = [name for name in first.split() if name in names]
         ordered += [name for name in names if name not in ordered]
         lines += [f"  - {group}:", *(f"      - {TITLES.get(name, '')}{folder}/{name}.md" for name in ordered)]
+    lines.append("  - assumptions.md")
     return _NAVIGATION.sub("\n".join(lines) + "\n", text)
 
 

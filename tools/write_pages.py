@@ -1,5 +1,6 @@
 """Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases, the
-page of `timesink which` from its rules, and the order of all pages in mkdocs.yml.
+page of `timesink which` from its rules, docs/assumptions.md from the assumptions, and the order of all pages in
+mkdocs.yml.
 
 python tools/write_pages.py            write them
 python tools/write_pages.py --check    fail where a page is not what would be written
@@ -18,10 +19,12 @@ import polars as pl
 from site_pages import DOCS, SITE, which_page, with_navigation
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
+from timesink.knowledge.assumption import VARIABLE
 from timesink.model.schema import Column, Table
 from timesink.model.tables import ALL
-from timesink.render.markdown import code, escaped
+from timesink.render.markdown import code, escaped, markdown_table
 from timesink.render.rule_page import rule_markdown
+from timesink.views.assumptions import assumptions
 
 MARK = "<!-- Written by tools/write_pages.py: change the source, not this page. -->"
 
@@ -52,6 +55,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for table in ALL:
         yield f"tables/{table.name}.md", table_page(table)
     yield "how-to/which-tool.md", which_page()
+    yield "assumptions.md", assumptions_page()
     yield "rules/index.md", rules_index()
     for rule in all_rules():
         yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))
@@ -64,6 +68,33 @@ def tables_index() -> str:
         "table recorded that nothing happened. Times are int64 nanoseconds on one clock, intervals are half-open."
     )
     return "\n".join(["# Tables", "", intro, "", "| table | holds |", "|---|---|", *rows])
+
+
+def assumptions_page() -> str:
+    intro = f"""# Assumptions
+
+The figures that nobody can read off a trace: what a fix leaves of a kernel's time, what recording an event costs, where
+a line is drawn. *Low* is the figure that wins least and *high* the one that wins most; a price takes all three. For a
+threshold they are the least and the greatest figure that could be defended. *Set on* names the split of planted faults
+on which a figure was set ([accuracy](explanation/accuracy.md)); [the science](explanation/science.md) tells what the
+figures are for.
+
+`{VARIABLE}=fixes.loading_left=0.2,replay.event_cost_us=1:2:4` replaces some for one run, and the diagnosis says
+so. `timesink explain --assumptions CODE` shows those of one rule."""
+    lines = [intro]
+    sheets = assumptions().sheets
+    for figures, reasons in zip(sheets[::2], sheets[1::2], strict=True):
+        lines += [
+            "",
+            f"## {figures.key}",
+            "",
+            figures.title,
+            "",
+            *markdown_table(figures),
+            "",
+            *markdown_table(reasons),
+        ]
+    return "\n".join(lines)
 
 
 def table_page(table: Table) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from timesink.cli.options import PageOutput, format_option, rule_called
+from timesink.errors import UsageError
 from timesink.render.formats import Format
 
 
@@ -51,10 +52,20 @@ class RuleOutput(PageOutput):
 
 
 def explain(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="A rule's code or name.", show_default=False)],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="A rule's code or name.", show_default=False)] = "",
     *,
+    assumptions: Annotated[
+        bool, typer.Option("--assumptions", help="The figures that are assumed: by this rule, without a CODE by any.")
+    ] = False,
     writing: RuleOutput,
 ) -> int:
     """Explain one rule: what it finds, how, what to do."""
-    writing.sink().show(rule_called(code))
+    if assumptions:
+        from timesink.views.assumptions import assumptions as assumed
+
+        writing.sink().show(assumed(rule_called(code).code if code else ""))
+    elif code:
+        writing.sink().show(rule_called(code))
+    else:
+        raise UsageError("no rule is named", remedy="timesink explain CODE; timesink rules lists them")
     return 0

@@ -11,8 +11,9 @@ from timesink.diagnosis import headline
 from timesink.diagnosis.pricing import price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
-from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Limit, Quantity, Ruling
+from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Limit, Note, Quantity, Ruling
 from timesink.errors import UsageError
+from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
@@ -52,7 +53,7 @@ def diagnose(
         findings=findings,
         bottleneck=bottleneck,
         statement=statement,
-        notes=headline.notes(trace),
+        notes=(*headline.notes(trace), *(Note(sentence) for sentence in changed())),
         statements=headline.statements(trace),
     )
 

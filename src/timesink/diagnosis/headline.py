@@ -32,7 +32,7 @@ QUIET: Final = Limit(
     default=0.10,
     unit="ratio",
     why="a device that idles less is busy whatever its host does; one that idles more wants a cause",
-    source="science: launch-bound where host-late gaps pass 10 % of the step",
+    source="docs/explanation/science.md, whose fault an idle GPU is",
 )
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word

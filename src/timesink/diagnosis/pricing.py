@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
+from timesink.knowledge.assumptions import replay
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers, step_without_profiler_ns
@@ -22,10 +23,9 @@ from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels
-from timesink.whatif.pricing import MODEL_ERROR_RATIO, STEP_ERROR_RATIO, Pricer
+from timesink.whatif.pricing import Pricer
 
 _TO_P90: Final = 1.28  # standard deviations
-_SLOWEST_CLOCK: Final = 1.15  # healthy programs of benchmarks/faults ran up to that much faster in a capture
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
@@ -74,9 +74,9 @@ def _price_by_kernels(change: ShortenKernels, trace: Trace) -> Quantity:
     a few steps ends before the power cap lowers the clocks.
     """
     step_ns = trace.unprofiled_step_ns or period_ns(trace, change.device)
-    ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), _SLOWEST_CLOCK)
+    ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), replay.SLOWEST_CLOCK.value)
     low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
-    error_ns = _TO_P90 * math.hypot(MODEL_ERROR_RATIO * gain_ns, STEP_ERROR_RATIO * step_ns)
+    error_ns = _TO_P90 * math.hypot(replay.MODEL_ERROR.value * gain_ns, replay.STEP_ERROR.value * step_ns)
     high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
     return _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
 

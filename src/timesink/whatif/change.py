@@ -13,6 +13,7 @@ import polars as pl
 from polars.exceptions import ComputeError
 
 from timesink.errors import UsageError
+from timesink.knowledge.assumption import Assumption
 from timesink.knowledge.kernels import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
@@ -52,6 +53,10 @@ class Range:
     def at(self, case: Case) -> float:
         """The figure at a case."""
         return (self.cautious, self.expected, self.hopeful)[case.value]
+
+
+Figure = Range | Assumption
+"""What a change takes for a figure: one that its caller gives, or one that is declared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

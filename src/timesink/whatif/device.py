@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.knowledge.assumptions import replay
 from timesink.knowledge.kernels import COPY, op_class
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
 from timesink.model.correlation import first_places
@@ -17,16 +18,6 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.host import Calls
 
-# The intrinsic part of a launch or a gap is its low quantile: what lies above is jitter, and stays as a residual.
-_INTRINSIC_QUANTILE: Final = 0.10
-_USUAL_QUANTILE: Final = 0.50
-_LATE_QUANTILE: Final = 0.99
-# The first launch of a kernel loads its module: many times the usual latency is something else than latency.
-_LATE_AT_MOST: Final = 4
-_ENOUGH: Final = 5
-_GAP_IF_UNSEEN_NS: Final = 1_000
-_LATENCY_IF_UNSEEN_NS: Final = 4_000
-_LATENCY_AT_MOST_NS: Final = 20_000
 _ROWS_AT_ONCE: Final = 1 << 18
 
 
@@ -248,13 +239,18 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
     latency = ops.start_ns - launch
     lone = (ops.call >= 0) & (latency >= 0)
     lone[later] &= launch[later] >= ops.end_ns[earlier]
-    low, usual, late = _quantiles_by(group, latency, lone, (_INTRINSIC_QUANTILE, _USUAL_QUANTILE, _LATE_QUANTILE))
+    low, usual, late = _quantiles_by(group, latency, lone, _quantiles())
     queued = (ops.call[later] >= 0) & (launch[later] + low[group[later]] < ops.end_ns[earlier])
     gaps = np.maximum(ops.start_ns[later[queued]] - ops.end_ns[earlier[queued]], 0)
-    if gaps.size < _ENOUGH:
-        gaps = np.array([_GAP_IF_UNSEEN_NS], np.int64)
-    quantiles = np.quantile(gaps, [_INTRINSIC_QUANTILE, _USUAL_QUANTILE, _LATE_QUANTILE])
-    return Costs(group, (low, usual, np.minimum(late, _LATE_AT_MOST * usual)), *(int(q) for q in quantiles))
+    if gaps.size < replay.ENOUGH.value:
+        gaps = np.array([replay.GAP_IF_UNSEEN_US.ns], np.int64)
+    quantiles = np.quantile(gaps, _quantiles())
+    return Costs(group, (low, usual, np.minimum(late, replay.LATE_AT_MOST.whole * usual)), *(int(q) for q in quantiles))
+
+
+def _quantiles() -> tuple[float, ...]:
+    """Which quantiles are an intrinsic, a usual and a late cost."""
+    return replay.INTRINSIC_QUANTILE.value, replay.USUAL_QUANTILE.value, replay.LATE_QUANTILE.value
 
 
 def _quantiles_by(
@@ -265,11 +261,11 @@ def _quantiles_by(
     sizes = np.bincount(group, minlength=group_count)
     values_of = []
     for quantile in quantiles:
-        overall = float(np.quantile(values, quantile)) if values.size else float(_LATENCY_IF_UNSEEN_NS)
-        if values.size < _ENOUGH:  # one slow launch is no intrinsic cost: the excess is left unexplained
-            overall = min(overall, float(_LATENCY_AT_MOST_NS))
+        overall = float(np.quantile(values, quantile)) if values.size else float(replay.LATENCY_IF_UNSEEN_US.ns)
+        if values.size < replay.ENOUGH.value:  # one slow launch is no intrinsic cost: the excess is left unexplained
+            overall = min(overall, float(replay.LATENCY_AT_MOST_US.ns))
         answer = np.full(group_count, overall)
-        for number in np.flatnonzero(sizes >= _ENOUGH).tolist():
+        for number in np.flatnonzero(sizes >= replay.ENOUGH.value).tolist():
             answer[number] = pl.Series(values[group == number]).quantile(quantile, "linear")
         values_of.append(answer.astype(np.int64))
     return values_of

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final
 
 import numpy as np
 import polars as pl
 
 from timesink.errors import UsageError
+from timesink.knowledge.assumptions import replay
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS
@@ -30,13 +30,6 @@ from timesink.whatif.device import Blocks, Costs, Ops, measure_costs, read_ops, 
 from timesink.whatif.host import Bursts, Calls, HostPoints, burst_points, find_bursts, host_points, read_calls
 from timesink.whatif.network import EdgeKind, Edges, Network, Replay
 from timesink.whatif.waits import EventEdges, Releases, find_event_edges, find_releases
-
-# What a call that waits costs once it may go on, where the trace shows none that did not wait.
-_RETURN_IF_UNSEEN_NS: Final = 5_000
-# A context holds 1024 outstanding launches, as Holistic Trace Analysis documents; a launch near that may block until
-# one completes, and is taken to have blocked where it lasts several times the usual.
-_QUEUE_NEARLY_FULL: Final = 900
-_BLOCKED_FACTOR: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,8 +149,8 @@ class Program(RankWork):
         for kind in np.unique(calls.kind[releases.blocking]):
             of_kind = releases.blocking & (calls.kind == kind)
             free = calls.lengths_ns[of_kind & has_release & ~waited]
-            cost[of_kind] = int(np.median(free)) if free.size else _RETURN_IF_UNSEEN_NS
-        lost = releases.blocking & ~has_release & (calls.lengths_ns > 2 * _RETURN_IF_UNSEEN_NS)
+            cost[of_kind] = int(np.median(free)) if free.size else replay.RETURN_IF_UNSEEN_US.ns
+        lost = releases.blocking & ~has_release & (calls.lengths_ns > 2 * replay.RETURN_IF_UNSEEN_US.ns)
         chosen = np.flatnonzero(waited | lost)
         return chosen, cost[chosen]
 
@@ -225,7 +218,7 @@ class Program(RankWork):
         last = self._released_ns()
         waited = np.flatnonzero(last > calls.start_ns)
         tail, kind = calls.end_ns[waited] - last[waited], calls.kind[waited]
-        weight = np.full(releases.call.size, _RETURN_IF_UNSEEN_NS, np.int64)
+        weight = np.full(releases.call.size, replay.RETURN_IF_UNSEEN_US.ns, np.int64)
         for number in np.unique(kind):
             weight[calls.kind[releases.call] == number] = max(0, int(np.median(tail[kind == number])))
         return Edges.of(EdgeKind.RELEASE, self.end_node(releases.block), self.points.end_of[releases.call], weight)
@@ -256,7 +249,7 @@ class Program(RankWork):
         outstanding = np.arange(call.size) - np.searchsorted(ended, self.calls.start_ns[call], side="right")
         lengths = self.calls.lengths_ns[call]
         usual = int(np.median(lengths))
-        full = call[(outstanding >= _QUEUE_NEARLY_FULL) & (lengths > _BLOCKED_FACTOR * usual)]
+        full = call[(outstanding >= replay.QUEUE_NEARLY_FULL.whole) & (lengths > replay.BLOCKED_FACTOR.value * usual)]
         full = full[~self.releases.blocking[full]]
         last_end = np.searchsorted(ended, self.calls.end_ns[full], side="right") - 1
         return full[last_end >= 0], by_end[last_end[last_end >= 0]], usual

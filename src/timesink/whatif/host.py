@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import call_kinds
 from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
@@ -22,12 +23,6 @@ from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
 AUTOGRAD: Final = r"^autograd::engine::evaluate_function|^CompiledFunctionBackward"
-# A worker's activity falls into the owner's silences; the odd hundredth allows for clock jitter at their edges.
-_INSIDE_SHARE: Final = 0.98
-# Of three bursts, the first and the last may be cut.
-_KNOWN_SHARE: Final = 0.25
-# Without autograd's own events two alternating threads could be a coincidence; three bursts in a row hardly are.
-_BURSTS_WITHOUT_PROOF: Final = 3
 _BUSIEST: Final = 24  # threads that are looked at
 
 
@@ -180,10 +175,13 @@ def _best_owner(
         known_ns = work.total_ns
         if proven:  # a recording may begin or end within a burst: beyond all that the owner did, nothing is known
             known_ns = work.lengths_ns[(work.end_ns > other.start_ns[0]) & (work.start_ns < other.end_ns[-1])].sum()
-        if known_ns < _KNOWN_SHARE * work.total_ns or work.lengths_ns[inside].sum() < _INSIDE_SHARE * known_ns:
+        if (
+            known_ns < replay.KNOWN_SHARE.value * work.total_ns
+            or work.lengths_ns[inside].sum() < replay.INSIDE_SHARE.value * known_ns
+        ):
             continue
         silences = np.unique(at[inside])
-        if silences.size >= (1 if proven else _BURSTS_WITHOUT_PROOF):
+        if silences.size >= (1 if proven else replay.BURSTS_WITHOUT_PROOF.value):
             candidates.append((-int(silences.size), owner, silence_start[silences], silence_end[silences]))
     if not candidates:
         return None

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
+from timesink.knowledge.assumptions import replay
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.units import NS_PER_US
-from timesink.whatif.change import Case, Range
+from timesink.whatif.change import Case
 from timesink.whatif.device import launched_ns
 from timesink.whatif.graph import Graph, Program
 from timesink.whatif.host import recorded_time
@@ -157,18 +157,6 @@ def _in_flight(program: Program) -> BoolArray:
     return np.asarray(~linked & (blocks.start_ns < first[stream]), np.bool_)
 
 
-_LEAST: Final = 0.05
-_TRIED: Final = np.linspace(_LEAST, 1.0, 20)
-_FINE: Final = np.linspace(_LEAST, 1.0, 951)
-# Two runs of one program differ by so much of the step (clocks, temperature): a step that the device fills says no more
-# about the host than this lets through.
-_STEP_NOISE_RATIO: Final = 0.015
-# torch.profiler with shapes: recorded operators and calls take two and a half times as long. Kappa of the programs of
-# the tuning split whose host sets the pace: 0.30 to 0.45 (docs/decisions/0005-refusal-by-slow-down.md).
-_USUAL_KAPPA: Final = 0.40
-_KAPPA_DEVIATION: Final = 0.10
-
-
 def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     """The graph with host time scaled by kappa, so that its median step is the unprofiled `step_ns`.
 
@@ -189,46 +177,34 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     if usual is None and _typical(graph, anchors) <= step_ns:
         return graph
     inflated = _recorded_shares(graph)
-    noise = 0.0 if usual is None else 2 * _STEP_NOISE_RATIO
-    if _typical(_scaled(graph, _LEAST, inflated), anchors) > (1 + noise) * step_ns:
+    noise = 0.0 if usual is None else 2 * replay.STEP_NOISE.value
+    if _typical(_scaled(graph, replay.KAPPA_LEAST.value, inflated), anchors) > (1 + noise) * step_ns:
         inflated, usual = np.ones_like(inflated), None
-    tried = [_typical(_scaled(graph, float(kappa), inflated), anchors) for kappa in _TRIED]
-    off = (np.interp(_FINE, _TRIED, tried) / step_ns - 1) / _STEP_NOISE_RATIO
-    unlikely = off**2 + (0.0 if usual is None else ((_FINE - usual) / _KAPPA_DEVIATION) ** 2)
-    kappa = float(_FINE[int(np.argmin(unlikely))])
+    coarse, fine = np.linspace(replay.KAPPA_LEAST.value, 1.0, 20), np.linspace(replay.KAPPA_LEAST.value, 1.0, 951)
+    tried = [_typical(_scaled(graph, float(kappa), inflated), anchors) for kappa in coarse]
+    off = (np.interp(fine, coarse, tried) / step_ns - 1) / replay.STEP_NOISE.value
+    unlikely = off**2 + (0.0 if usual is None else ((fine - usual) / replay.KAPPA_DEVIATION.value) ** 2)
+    kappa = float(fine[int(np.argmin(unlikely))])
     return replace(_scaled(graph, kappa, inflated), kappa=kappa, slowdown=_typical(graph, anchors) / step_ns)
-
-
-# What recording one event costs the host: operators and calls for torch.profiler, calls and ranges for Nsight Systems.
-# Of 42 captures of the tuning split whose host sets the pace (H200 hosts, torch 2.11, nsys 2025.3) the costs that give
-# the measured step lie between 1.6 and 2.9 us (quartiles) with the one and 1.7 and 2.6 us with the other, both with a
-# median of 2.0. Slower hosts pay more, so the dearest case is wider.
-EVENT_COST_US: Final = Range(1.0, 1.8, 3.0)
-# A range of torch.profiler is entered and left in Python: compiled regions, optimizer steps, what people annotate.
-# On the same captures non-negative least squares give 23 us a range beside 1.1 us an operator and 1.8 us a call.
-_PYTHON_RANGE_COST_US: Final = Range(5.0, 12.0, 25.0)
-# An event that holds little but its own recording keeps this share of its time at least. Kappa, which was measured
-# where steps without a profiler are known, is 0.30 to 0.45 for torch.profiler with shapes.
-_KEPT_AT_LEAST: Final = Range(0.5, 0.35, 0.1)
 
 
 def deflate(graph: Graph) -> tuple[Graph, ...]:
     """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
 
     One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every recorded call,
-    operator, range and frame costs `EVENT_COST_US`, out of the time inside recorded events where there are operators;
-    else, for calls that cost before and after themselves too, out of all host time.
+    operator, range and frame costs `replay.EVENT_COST_US`, out of the time inside recorded events where there are
+    operators; else, for calls that cost before and after themselves too, out of all host time.
     """
     has_operators = graph.table(HOST_OPS).height > 0
-    range_cost = _PYTHON_RANGE_COST_US if has_operators else EVENT_COST_US
+    range_cost = replay.RANGE_COST_US if has_operators else replay.EVENT_COST_US
     events = sum(graph.table(table).height for table in (API_CALLS, HOST_OPS, FRAMES))
     host, _ = graph.host_edges()
     shares = _recorded_shares(graph) if has_operators else np.ones(host.size)
     inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
     deflated = []
     for case in Case:
-        recording_us = events * EVENT_COST_US.at(case) + graph.table(RANGES).height * range_cost.at(case)
-        kappa = max(1.0 - recording_us * NS_PER_US / inflated_ns, _KEPT_AT_LEAST.at(case))
+        recording_us = events * replay.EVENT_COST_US.at(case) + graph.table(RANGES).height * range_cost.at(case)
+        kappa = max(1.0 - recording_us * NS_PER_US / inflated_ns, replay.KEPT_AT_LEAST.at(case))
         deflated.append(_scaled(graph, kappa, shares))
     return tuple(deflated)
 
@@ -237,7 +213,7 @@ def _usual_kappa(graph: Graph) -> float | None:
     """What kappa usually is for the profiler that recorded this; None where it was not measured."""
     operators = graph.table(HOST_OPS)
     with_shapes = operators["input_shapes"].null_count() < operators.height
-    return _USUAL_KAPPA if with_shapes and not graph.table(FRAMES).height else None
+    return replay.USUAL_KAPPA.value if with_shapes and not graph.table(FRAMES).height else None
 
 
 def _typical(graph: Graph, anchors: Anchors) -> float:

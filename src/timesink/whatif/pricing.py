@@ -14,6 +14,7 @@ from typing import Final, assert_never
 
 import numpy as np
 
+from timesink.knowledge.assumptions import replay
 from timesink.model.arrays import Float64Array
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.critical_path import PathShare, path_shares
@@ -21,18 +22,9 @@ from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Replay
 from timesink.whatif.periods import Anchors, StepWindows
 
-# Above this share of the step that no edge explains, a replay is not to be trusted.
-RESIDUAL_LIMIT_RATIO: Final = 0.05
-# A step that the profiler makes more than twice as long is mostly profiling: a gain in host time may be a gain in that.
-# Kappa itself refuses nothing (docs/decisions/0005-refusal-by-slow-down.md).
-SLOWDOWN_LIMIT: Final = 2.0
 _RESAMPLES: Final = 400
 _SEED: Final = 20_260_401
 _LOW, _HIGH = 0.10, 0.90
-# Replays are off by this much of what they predict, and by this much of the step, whatever they predict (standard
-# deviations). With them four fifths of the gains measured on the tuning faults lie within the interval.
-MODEL_ERROR_RATIO: Final = 0.08
-STEP_ERROR_RATIO: Final = 0.015
 # How often each replay is drawn: (case, whether at usual instead of intrinsic launch costs, weight).
 _DRAWS: Final = (
     (Case.EXPECTED, False, 0.4),
@@ -158,17 +150,18 @@ class Pricer:
     def _unreplayable(self) -> str | None:
         if not len(self.anchors.windows):
             return "the trace has no complete step to replay"
-        if self.residual_ratio > RESIDUAL_LIMIT_RATIO:
+        if self.residual_ratio > replay.RESIDUAL_LIMIT.value:
             return (
                 f"{100 * self.residual_ratio:.1f} % of the step is waiting that the trace does not explain "
-                f"(limit {100 * RESIDUAL_LIMIT_RATIO:.0f} %)"
+                f"(limit {100 * replay.RESIDUAL_LIMIT.value:.0f} %)"
             )
         return None
 
     def _slowed(self, change: Change) -> str | None:
-        if self.graph.slowdown > SLOWDOWN_LIMIT and change.touches in (Touches.HOST, Touches.BOTH):
+        limit = replay.SLOWDOWN_LIMIT.value
+        if self.graph.slowdown > limit and change.touches in (Touches.HOST, Touches.BOTH):
             return (
-                f"the profiler makes the step {self.graph.slowdown:.2f} times as long (limit {SLOWDOWN_LIMIT:g}): "
+                f"the profiler makes the step {self.graph.slowdown:.2f} times as long (limit {limit:g}): "
                 "capture again without stacks and shapes"
             )
         return None
@@ -201,8 +194,8 @@ def _interval(gains: list[Float64Array], step_ns: float) -> tuple[float, float]:
     which = rng.choice(len(gains), size=_RESAMPLES, p=weights / weights.sum())
     steps = rng.integers(0, gains[0].size, size=(_RESAMPLES, gains[0].size))
     means = np.stack(gains)[which[:, None], steps].mean(axis=1)
-    means *= rng.normal(1.0, MODEL_ERROR_RATIO, size=_RESAMPLES)
-    means += rng.normal(0.0, STEP_ERROR_RATIO * step_ns, size=_RESAMPLES)
+    means *= rng.normal(1.0, replay.MODEL_ERROR.value, size=_RESAMPLES)
+    means += rng.normal(0.0, replay.STEP_ERROR.value * step_ns, size=_RESAMPLES)
     low, high = np.quantile(means, [_LOW, _HIGH])
     return float(low), float(high)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import fixes, replay
 from timesink.knowledge.calls import CallKind
 from timesink.knowledge.kernels import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
@@ -21,15 +21,6 @@ from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Ops, launched_ns
 from timesink.whatif.host import Calls
 
-# Device and host stamps of one instant differ by this much at most; a release may seem to follow the return it caused.
-_CLOCK_SLACK_NS: Final = 20_000
-# A call returns this soon after its release. An inferred release further back is not taken for the cause.
-_RETURN_WITHIN_NS: Final = 100_000
-# Below this a pageable copy is staged and the call returns at once (CUDA: API synchronization behavior).
-_STAGED_BYTES: Final = 65_536
-# A source that ended this long after its sink started cannot have been waited for: the inference was wrong. Both are
-# stamps of one device.
-_DEVICE_SLACK_NS: Final = 1_000
 _UNNAMED, _NO_WORK = -1, -2
 
 Pairs = tuple[IntArray, IntArray, BoolArray]
@@ -142,7 +133,7 @@ def _device_syncs(chosen: IntArray, calls: Calls, blocks: Blocks, launches: Laun
     for at, block in launches.on_stream.values():
         place = np.searchsorted(at, start, side="left") - 1
         fresh = (place >= 0) & (at[np.maximum(place, 0)] >= since)
-        fresh &= blocks.end_ns[block[np.maximum(place, 0)]] <= calls.end_ns[chosen] + _CLOCK_SLACK_NS
+        fresh &= blocks.end_ns[block[np.maximum(place, 0)]] <= calls.end_ns[chosen] + replay.CLOCK_SLACK_US.ns
         parts.append(_pairs(chosen[fresh], block[place[fresh]]))
     return _concat(parts)
 
@@ -168,9 +159,9 @@ def _stream_syncs(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Block
         on_it = stream == number
         block[on_it] = launches.last_on(int(number), calls.start_ns[chosen[on_it]])
     end = np.where(block >= 0, blocks.end_ns[np.maximum(block, 0)], np.iinfo(np.int64).max) if len(blocks) else block
-    ended = (block >= 0) & (end <= calls.end_ns[chosen] + _CLOCK_SLACK_NS)
-    long_wait = calls.lengths_ns[chosen] > _RETURN_WITHIN_NS
-    explained = ended & (~long_wait | (calls.end_ns[chosen] - end <= _RETURN_WITHIN_NS))
+    ended = (block >= 0) & (end <= calls.end_ns[chosen] + replay.CLOCK_SLACK_US.ns)
+    long_wait = calls.lengths_ns[chosen] > replay.RETURN_WITHIN_US.ns
+    explained = ended & (~long_wait | (calls.end_ns[chosen] - end <= replay.RETURN_WITHIN_US.ns))
     refuted = ~explained & (block >= 0) & ~ended
     unexplained = named & ended & ~explained
     return _concat(
@@ -231,7 +222,7 @@ def _nearest(chosen: IntArray, calls: Calls, blocks: Blocks, launches: LaunchOrd
     order = np.argsort(end, kind="stable")
     place = np.searchsorted(end[order], calls.end_ns[chosen], side="right") - 1
     candidate = order[np.maximum(place, 0)]
-    near = (place >= 0) & (calls.end_ns[chosen] - end[candidate] <= _RETURN_WITHIN_NS)
+    near = (place >= 0) & (calls.end_ns[chosen] - end[candidate] <= replay.RETURN_WITHIN_US.ns)
     near &= (launches.at_ns[candidate] < calls.start_ns[chosen]) & (end[candidate] > calls.start_ns[chosen])
     return _pairs(chosen[near], launches.block[candidate[near]], True)
 
@@ -242,9 +233,10 @@ def _blocking_copies(trace: Trace, calls: Calls, ops: Ops, blocks: Blocks) -> Pa
     call = blocks.call[copies]
     frame = trace.get(DEVICE_OPS)[ops.row[blocks.op[copies]]].select("copy_kind", "src_memory", "dst_memory", "bytes")
     pageable_out = ((frame["copy_kind"] == "d2h") & (frame["dst_memory"] == "pageable")).fill_null(False).to_numpy()
-    pageable_in = (frame["copy_kind"] == "h2d") & (frame["src_memory"] == "pageable") & (frame["bytes"] > _STAGED_BYTES)
+    beyond = frame["bytes"] > fixes.STAGED_BYTES.whole
+    pageable_in = (frame["copy_kind"] == "h2d") & (frame["src_memory"] == "pageable") & beyond
     waits = (calls.kind[call] == CallKind.COPY_BLOCKING) | pageable_out | pageable_in.fill_null(False).to_numpy()
-    waits &= blocks.end_ns[copies] <= calls.end_ns[call] + _CLOCK_SLACK_NS
+    waits &= blocks.end_ns[copies] <= calls.end_ns[call] + replay.CLOCK_SLACK_US.ns
     return _pairs(call[waits], copies[waits])
 
 
@@ -266,7 +258,7 @@ def find_event_edges(trace: Trace, rank: int, calls: Calls, ops: Ops, blocks: Bl
     guess_source, guess_sink = _by_pattern(unnamed, calls, ops, blocks, launches)
     inferred = np.repeat([False, True], [source.size, guess_source.size])
     source, sink = np.concatenate((source, guess_source)), np.concatenate((sink, guess_sink))
-    possible = (blocks.end_ns[source] <= blocks.start_ns[sink] + _DEVICE_SLACK_NS) & (source != sink)
+    possible = (blocks.end_ns[source] <= blocks.start_ns[sink] + replay.DEVICE_SLACK_US.ns) & (source != sink)
     return EventEdges(source[possible], sink[possible], inferred[possible])
 
 

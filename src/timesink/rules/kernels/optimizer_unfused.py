@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
+from timesink.knowledge.assumptions import fixes
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
 from timesink.measures.steps.per_step import per_step_ns, period_ns
@@ -34,7 +35,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import ONE_PERCENT, place_of
-from timesink.units import NS_PER_US, share_text, time_text
+from timesink.units import share_text, time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
 
@@ -85,7 +86,7 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
 def _saved_ns(trace: Trace, kernels: OptimizerKernels, change: FuseOptimizer) -> float:
     """What fusing saves per step as the device shows it: kernel time, and gaps beyond the time of a fused step."""
     idle_ns = per_step_ns(trace, kernels.device, kernels.idle) if kernels.unfused.rows.size else 0.0
-    beyond_ns = idle_ns - change.FIXED_US.expected * NS_PER_US
+    beyond_ns = idle_ns - fixes.OPTIMIZER_FIXED_US.ns
     return saved_per_step_ns(trace, change.kernels, Case.EXPECTED) + max(beyond_ns, 0.0)
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -15,8 +16,8 @@ from timesink.units import NS_PER_US
 from timesink.whatif.change import (
     EVERYTHING,
     Case,
+    Figure,
     HostWindows,
-    Range,
     Target,
     TargetedChange,
     Touches,
@@ -27,21 +28,8 @@ from timesink.whatif.change import (
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
-# An operator that exists to hand a value to the host goes with its wait.
-_VALUE_BYTES: Final = 4_096
 _READS_A_VALUE: Final = Target("op", r"^aten::(item|_local_scalar_dense|is_nonzero)$")
-# Launches further apart than this have something between them that is no launching.
-_CAPTURED_WITHIN_US: Final = 500
 LOADER: Final = Target("range", NEXT_BATCH)
-# What the program still pays for a batch that workers load, as a share of loading it itself. Workers compete with the
-# program for cores: on a public pair of captures (ResNet-50, 0 and 4 workers) a quarter of the loading time came back
-# as slower host work.
-_LOADING_LEFT: Final = Range(0.30, 0.05, 0.0)
-# What the replay of a CUDA graph costs the host, and each of its kernels the device. 10 to 15 us and 0.6 us per kernel,
-# against 6.4 us per eager launch, were published for one laptop GPU (RTX 5070 Ti).
-_REPLAY_FIXED_US: Final = Range(20.0, 12.0, 8.0)
-_REPLAY_PER_KERNEL_US: Final = Range(1.0, 0.6, 0.2)
-_REPLAY_GAP_US: Final = Range(1.5, 1.0, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ def _values_read(graph: Graph, waits: BoolArray) -> BoolArray:
     """Copies of a few bytes to the host that the marked calls waited for; one flag per op."""
     program = graph.program
     frame = graph.tables[DEVICE_OPS][program.ops.row].select("copy_kind", "bytes")
-    small = ((frame["copy_kind"] == "d2h") & (frame["bytes"] <= _VALUE_BYTES)).fill_null(False).to_numpy()
+    small = ((frame["copy_kind"] == "d2h") & (frame["bytes"] <= fixes.VALUE_BYTES.whole)).fill_null(False).to_numpy()
     awaited = np.zeros(len(program.blocks), bool)
     awaited[program.releases.block[waits[program.releases.call]]] = True
     return np.asarray(small & awaited[program.ops.block], np.bool_)
@@ -132,7 +120,7 @@ class FeedLoader(TargetedChange):
         edit = Edit(graph)
         for thread, part in host_windows(graph, self.target).items():
             length = np.maximum(part.lengths_ns, 1)
-            keep = np.full(length.size, _LOADING_LEFT.at(case))
+            keep = np.full(length.size, fixes.LOADING_LEFT.at(case))
             if self.workers:
                 since = np.concatenate(([0], part.start_ns[1:] - part.end_ns[:-1]))
                 keep = np.maximum(keep, np.clip((length / self.workers - since) / length, 0.0, 1.0))
@@ -168,9 +156,9 @@ class CaptureGraph(TargetedChange):
     verb: ClassVar[str] = "capture-graph"
     touches: ClassVar[Touches] = Touches.BOTH
     target: Target = EVERYTHING
-    fixed_us: Range = _REPLAY_FIXED_US
-    per_kernel_us: Range = _REPLAY_PER_KERNEL_US
-    gap_us: Range = _REPLAY_GAP_US
+    fixed_us: Figure = fixes.GRAPH_REPLAY_US
+    per_kernel_us: Figure = fixes.GRAPH_KERNEL_US
+    gap_us: Figure = fixes.GRAPH_GAP_US
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
@@ -199,7 +187,7 @@ def _launching_windows(graph: Graph, windows: HostWindows, launching: BoolArray)
         launches = launches[np.argsort(calls.start_ns[launches], kind="stable")]
         start, end = calls.start_ns[launches[:-1]], calls.end_ns[launches[1:]]
         apart = calls.start_ns[launches[1:]] - calls.end_ns[launches[:-1]]
-        close = apart <= _CAPTURED_WITHIN_US * NS_PER_US
+        close = apart <= fixes.CAPTURED_WITHIN_US.ns
         waits = np.flatnonzero(graph.program.releases.blocking & together)
         waiting = Intervals.union_of(calls.start_ns[waits], calls.end_ns[waits])
         captured[thread] = (part & Intervals.union_of(start[close], end[close])) - waiting

@@ -12,13 +12,14 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.gpus import KERNEL_FLOOR_NS
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.whatif.change import Case, Range, Selection, Target, Touches, chosen_ops, host_windows
+from timesink.whatif.change import Case, Figure, Range, Selection, Target, Touches, chosen_ops, host_windows
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
@@ -143,7 +144,7 @@ class ShortenKernels:
         return np.where(share > 0, np.maximum(share, floor), share)
 
 
-def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Range) -> ShortenKernels:
+def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Figure) -> ShortenKernels:
     """Kernels keep a share by role, other roles all of their time. A row of several roles keeps the smallest share."""
     rows = kernels.rows
     keep = np.ones((len(Case), rows.size))
@@ -157,7 +158,8 @@ def shorten(label: str, kernels: Selection, floored: bool = False, **kept: Range
 def _half_at_least(label: str, kernels: Selection, expected: Float64Array, hopeful: Float64Array) -> ShortenKernels:
     """Each kernel keeps the shares given (at most all of its time), and cautiously gains half of what is expected."""
     expected = np.minimum(expected, 1.0)
-    keep = ((1.0 + expected) / 2.0, expected, np.minimum(hopeful, expected))
+    cautious = fixes.CAUTIOUS_SHARE.value
+    keep = ((1.0 - cautious) + cautious * expected, expected, np.minimum(hopeful, expected))
     return ShortenKernels(label, kernels.device, kernels.rows, keep)
 
 
@@ -168,14 +170,13 @@ def fuse_attention(kernels: Selection) -> ShortenKernels:
     all of the kernels between and 85 to 100 % of the products' time. In fp32 (roles in `_wide`) no fused kernel is
     fast: on an H200, `scaled_dot_product_attention` won a tenth of what these kernels took (a program of others).
     """
-    wide = Range(1.0, 0.9, 0.4)
     return shorten(
         "fuse-attention",
         kernels,
-        product=Range(0.6, 0.15, 0.0),
-        between=Range(0.2, 0.0, 0.0),
-        product_wide=wide,
-        between_wide=wide,
+        product=fixes.ATTENTION_PRODUCTS,
+        between=fixes.ATTENTION_BETWEEN,
+        product_wide=fixes.ATTENTION_WIDE,
+        between_wide=fixes.ATTENTION_WIDE,
     )
 
 
@@ -185,7 +186,7 @@ def fuse_pointwise(kernels: Selection) -> ShortenKernels:
     A little of the others' time stays for what the longest one does not read (measured: none); cautiously two fifths,
     as where neighbours do not depend on each other.
     """
-    return shorten("fuse-pointwise", kernels, other=Range(0.4, 0.05, 0.0))
+    return shorten("fuse-pointwise", kernels, other=fixes.POINTWISE_OTHERS)
 
 
 def drop_casts(kernels: Selection) -> ShortenKernels:
@@ -198,9 +199,9 @@ def drop_casts(kernels: Selection) -> ShortenKernels:
     return shorten(
         "drop-casts",
         kernels,
-        needless=Range(0.5, 0.0, 0.0),
-        summed=Range(1.0, 1.0, 0.0),
-        loss=Range(0.9, 0.6, 0.4),
+        needless=fixes.CASTS_NEEDLESS,
+        summed=fixes.CASTS_SUMMED,
+        loss=fixes.LOSS_NARROWED,
     )
 
 
@@ -212,11 +213,11 @@ def keep_layout(kernels: Selection) -> ShortenKernels:
     15 to 55 % of their time). Other convolution kernels are chosen, too: on a program of others that won more than
     twice the time of the converters, so hopefully a convolution `beside` them gets shorter by a fifth.
     """
-    change = shorten("keep-layout", kernels, strided=Range(0.6, 0.05, 0.0), converter=Range(0.6, 0.3, 0.05))
+    change = shorten("keep-layout", kernels, strided=fixes.LAYOUT_STRIDED, converter=fixes.LAYOUT_CONVERTERS)
     if kernels.beside is None:
         return change
     others = Selection(kernels.device, {"convolution": kernels.beside})
-    return replace(change, beside=shorten("keep-layout", others, convolution=Range(1.0, 1.0, 0.8)))
+    return replace(change, beside=shorten("keep-layout", others, convolution=fixes.CONVOLUTIONS_BESIDE))
 
 
 def to_tf32(kernels: Selection) -> ShortenKernels:
@@ -226,8 +227,8 @@ def to_tf32(kernels: Selection) -> ShortenKernels:
     ratio is expected, cautiously three times; where fp32 reaches less, as for operands that are read transposed, TF32
     gains more: hopefully 0.6 times. Where the GPU is not known, its ratio is taken for 0.15.
     """
-    best = np.where(np.isnan(kernels.best), 0.15, kernels.best)
-    keep = tuple(np.minimum(times * best, 1.0) for times in (3.0, 1.15, 0.6))
+    best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
+    keep = tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
     return ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
 
 
@@ -241,15 +242,15 @@ def to_bf16(kernels: Selection) -> ShortenKernels:
         "precision bf16",
         kernels,
         floored=True,
-        tf32=Range(0.75, 0.45, 0.35),
-        fp32=Range(0.3, 0.12, 0.05),
-        streaming=Range(1.0, 0.5, 0.4),
+        tf32=fixes.BF16_OF_TF32,
+        fp32=fixes.BF16_OF_FP32,
+        streaming=fixes.BF16_STREAMING,
     )
 
 
 def from_fp64(kernels: Selection) -> ShortenKernels:
     """Kernels in float64 as fp32: half the bytes, twice the rate and more (measured: they keep 48 to 51 %)."""
-    return shorten("precision fp32", kernels, floored=True, fp64=Range(0.7, 0.48, 0.3))
+    return shorten("precision fp32", kernels, floored=True, fp64=fixes.FP64_AS_FP32)
 
 
 def align_products(kernels: Selection) -> ShortenKernels:
@@ -260,8 +261,10 @@ def align_products(kernels: Selection) -> ShortenKernels:
     when padded (benchmarks/faults), as only aligned ones use its warp-group instructions. Before Hopper both use the
     same.
     """
-    named = shorten("align-products", kernels, named=Range(0.8, 0.45, 0.3), named_since_hopper=Range(0.4, 0.18, 0.12))
-    known = _half_at_least("align-products", kernels, kernels.best / 0.9, kernels.best)
+    named = shorten(
+        "align-products", kernels, named=fixes.ALIGNED_BY_NAME, named_since_hopper=fixes.ALIGNED_SINCE_HOPPER
+    )
+    known = _half_at_least("align-products", kernels, kernels.best / fixes.ALIGNED_REACH.value, kernels.best)
     shares = zip(named.keep, known.keep, strict=True)
     return replace(known, keep=tuple(np.where(np.isnan(share), by_name, share) for by_name, share in shares))
 
@@ -269,19 +272,19 @@ def align_products(kernels: Selection) -> ShortenKernels:
 def spread_grids(kernels: Selection) -> ShortenKernels:
     """Kernels spread over all multiprocessors, of which they fill `best`: half of the gain is expected, since the same
     work is cut in more pieces."""
-    return _half_at_least("spread-grids", kernels, 2.0 * kernels.best, kernels.best)
+    return _half_at_least("spread-grids", kernels, fixes.GRIDS_SPREAD.value * kernels.best, kernels.best)
 
 
 def overlap_streams(kernels: Selection) -> ShortenKernels:
     """Kernels that run at once with one of another stream; cautiously two fifths of the gain, where both kernels then
     share the memory's bandwidth."""
-    keep = (1.0 - 0.4 * (1.0 - kernels.usual), kernels.usual, kernels.best)
+    keep = (1.0 - fixes.STREAMS_CAUTIOUS.value * (1.0 - kernels.usual), kernels.usual, kernels.best)
     return ShortenKernels("overlap-streams", kernels.device, kernels.rows, keep)
 
 
 def reach_bound(kernels: Selection) -> ShortenKernels:
     """An operator at 70 % of its attainable bound (`best`): what a well-written kernel of everyday shapes reaches."""
-    return _half_at_least("reach-bound", kernels, kernels.best / 0.7, kernels.best)
+    return _half_at_least("reach-bound", kernels, kernels.best / fixes.BOUND_REACHED.value, kernels.best)
 
 
 def join_graphs(kernels: Selection, entries: Int64Array, beyond: float) -> ShortenKernels:
@@ -291,7 +294,7 @@ def join_graphs(kernels: Selection, entries: Int64Array, beyond: float) -> Short
     dispatch, all of which go; cautiously half.
     """
     change = _half_at_least("join-graphs", kernels, kernels.usual, (kernels.usual + kernels.best) / 2.0)
-    return replace(change, launches_saved=Range(0.5 * beyond, beyond, beyond), entries=entries)
+    return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value * beyond, beyond, beyond), entries=entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,15 +307,13 @@ class FuseOptimizer:
     """
 
     touches: ClassVar[Touches] = Touches.BOTH
-    FIXED_US: ClassVar[Range] = Range(300.0, 150.0, 80.0)
-    PER_LAUNCH_US: ClassVar[Range] = Range(1.5, 0.6, 0.2)  # gathering the list of parameters
     kernels: ShortenKernels
     host: Target = OPTIMIZER
 
     @classmethod
     def of(cls, kernels: Selection, host: Target = OPTIMIZER) -> FuseOptimizer:
         """Fuse the kernels of the selection."""
-        return cls(shorten("fuse-optimizer", kernels, unfused=Range(0.6, 0.35, 0.2)), host)
+        return cls(shorten("fuse-optimizer", kernels, unfused=fixes.OPTIMIZER_KERNELS), host)
 
     @property
     def label(self) -> str:
@@ -337,7 +338,8 @@ class FuseOptimizer:
         edit = Edit(self.kernels.rewrite(graph, case))
         edit.close_gaps(ops, 0)
         windows, launching = host_windows(graph, self.host), graph.program.launching(ops)
-        edit.replace_launches(windows, launching, self.FIXED_US.at(case), self.PER_LAUNCH_US.at(case))
+        fixed_us, per_launch_us = fixes.OPTIMIZER_FIXED_US.at(case), fixes.OPTIMIZER_LAUNCH_US.at(case)
+        edit.replace_launches(windows, launching, fixed_us, per_launch_us)
         return edit.done()
 
 

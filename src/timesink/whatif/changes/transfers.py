@@ -7,25 +7,17 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
+from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.kernels import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS
-from timesink.whatif.change import EVERYTHING, Case, Range, Target, TargetedChange, Touches, chosen_ops
+from timesink.whatif.change import EVERYTHING, Case, Figure, Target, TargetedChange, Touches, chosen_ops
 from timesink.whatif.device import stream_neighbours
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind
 
-# Below this a pageable copy is staged, and pinning does not make it shorter (CUDA: API synchronization behavior).
-_STAGED_BYTES: Final = 65_536
-# Copies of so many bytes show the rate of the link; smaller ones show latency.
-_RATED_BYTES: Final = 16 * _STAGED_BYTES
-# Time of a pinned copy over that of the pageable one, where no pinned copy of the trace says it.
-_PINNED_RATIO: Final = Range(0.8, 0.5, 0.25)
 COLLECTIVES: Final = Target("collective", "")
-# By how much of its own time a collective slows the computation it runs next to. Overlap was measured to slow
-# computation by 19 % on average and 40 % at most (arXiv:2507.03114).
-_SLOWDOWN: Final = Range(0.4, 0.2, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ class PinCopies(TargetedChange):
     touches: ClassVar[Touches] = Touches.BOTH
     target: Target = EVERYTHING
     direction: Literal["h2d", "d2h"] = "h2d"
-    ratio: Range = _PINNED_RATIO
+    ratio: Figure = fixes.PINNED_TIME
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
@@ -75,13 +67,13 @@ class PinCopies(TargetedChange):
         pinned = (towards & (memory == "pinned").fill_null(False)).to_numpy()
         size = frame["bytes"].fill_null(0).to_numpy()
         length = np.maximum(ops.end_ns - ops.start_ns, 1)
-        rated = pinned & (size > _RATED_BYTES)
+        rated = pinned & (size > fixes.RATED_BYTES.whole)
         if rated.any():
-            rate = float(np.quantile(size[rated] / length[rated], 0.9))
+            rate = float(np.quantile(size[rated] / length[rated], fixes.RATE_QUANTILE.value))
             factor = np.minimum(size / rate / length, 1.0)
         else:
             factor = np.full(length.size, self.ratio.at(case))
-        return pageable & chosen_ops(graph, self.target), np.where(size > _STAGED_BYTES, factor, 1.0)
+        return pageable & chosen_ops(graph, self.target), np.where(size > fixes.STAGED_BYTES.whole, factor, 1.0)
 
 
 def _free_the_host(edit: Edit, graph: Graph, copies: Int64Array) -> None:
@@ -130,7 +122,7 @@ class OverlapCollectives(TargetedChange):
     verb: ClassVar[str] = "overlap"
     touches: ClassVar[Touches] = Touches.COMMUNICATION
     target: Target = COLLECTIVES
-    slowdown: Range = _SLOWDOWN
+    slowdown: Figure = fixes.COLLECTIVE_SLOWDOWN
 
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""

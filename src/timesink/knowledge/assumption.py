@@ -1,0 +1,96 @@
+"""The figures that nobody can read off a trace: what a fix leaves, what recording costs, where a line is drawn.
+
+`Assumption` is the sibling of a rule's `Limit`. All are declared in `timesink.knowledge.assumptions`, one file per
+subject, and printed as docs/assumptions.md. The environment variable `TIMESINK_ASSUMPTIONS` replaces some for one run:
+``fixes.loading_left=0.2,replay.event_cost_us=1:2:4``, one figure or all three.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from timesink.errors import UsageError
+
+VARIABLE = "TIMESINK_ASSUMPTIONS"
+
+
+@dataclass(slots=True, eq=False)
+class Assumption:
+    """One assumed figure with the range it may lie in.
+
+    `value` is what is expected. For a share or a cost that a price uses, `low` is the figure that wins least and `high`
+    the one that wins most, whichever is larger; a price takes all three. For a threshold they are the least and the
+    greatest figure that could be defended. `source` says where the figures are from, `set_on` which split of
+    benchmarks/faults they were set on, if any, and `rules` the codes of the rules that use them: none where many do.
+    """
+
+    low: float
+    value: float
+    high: float
+    unit: str
+    why: str
+    source: str
+    set_on: str = ""
+    rules: str = ""
+    name: str = ""
+    changed: bool = False
+
+    def at(self, case: Enum) -> float:
+        """The figure at a case: 0 wins least, 1 is expected, 2 wins most."""
+        return (self.low, self.value, self.high)[case.value]
+
+    @property
+    def whole(self) -> int:
+        """The value of a count."""
+        return round(self.value)
+
+    @property
+    def ns(self) -> int:
+        """The value of a time in whole nanoseconds; the unit must be us."""
+        return round(self.value * 1000)  # ns per us
+
+    def replaced(self, figures: tuple[float, ...]) -> None:
+        """Take these instead: all three, or the value alone, which widens the range where it is outside."""
+        if len(figures) == 1:
+            (value,) = figures
+            least, most = sorted((self.low, self.high))
+            below, above = min(least, value), max(most, value)
+            figures = (below, value, above) if self.low <= self.high else (above, value, below)
+        self.low, self.value, self.high = figures
+        self.changed = True
+
+
+def replacements(text: str) -> dict[str, tuple[float, ...]]:
+    """The figures by name that the environment variable gives; `UsageError` where it cannot be read."""
+    replaced = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, figures = part.partition("=")
+        try:
+            numbers = tuple(float(figure) for figure in figures.split(":"))
+        except ValueError:
+            numbers = ()
+        if not equals or len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
+            raise UsageError(
+                f"{VARIABLE}: {part!r} is no assumption",
+                remedy="write name=value or name=low:value:high, such as fixes.loading_left=0.2",
+            )
+        replaced[name.strip().lower()] = numbers
+    return replaced
+
+
+def named(subjects: Mapping[str, Mapping[str, object]], text: str) -> dict[str, Assumption]:
+    """The assumptions of all subjects by name, `subject.variable`, with the replacements of `text` applied."""
+    every: dict[str, Assumption] = {}
+    for subject, variables in subjects.items():
+        for variable, found in variables.items():
+            if isinstance(found, Assumption):
+                found.name = f"{subject}.{variable.lower()}"
+                every[found.name] = found
+    for name, figures in replacements(text).items():
+        if name not in every:
+            raise UsageError(f"{VARIABLE}: no assumption {name!r}", remedy="timesink explain --assumptions lists them")
+        every[name].replaced(figures)
+    return every

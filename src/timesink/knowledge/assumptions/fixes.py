@@ -1,0 +1,169 @@
+"""What a fix leaves of the time of the kernels, copies, launches and loading that it touches.
+
+Shares are of the time that a kernel took, at three cases: what wins least, what is expected, what wins most.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.assumption import Assumption
+
+_KEPT = "of its time kept"
+_MEASURED = "measured gains of benchmarks/faults on an H200"
+_OTHERS = "a program of others, whose gain was measured"
+
+ATTENTION_PRODUCTS: Final = Assumption(
+    0.6, 0.15, 0.0, _KEPT,
+    "written out, products are bound by the scores that they write and read; fused they are not: 85 to 100 % goes",
+    f"{_MEASURED}, bf16", "tune", "KRN103",
+)  # fmt: skip
+ATTENTION_BETWEEN: Final = Assumption(
+    0.2, 0.0, 0.0, _KEPT, "what stands between the products goes", f"{_MEASURED}, bf16", "tune", "KRN103"
+)
+ATTENTION_WIDE: Final = Assumption(
+    1.0, 0.9, 0.4, _KEPT, "in fp32 no fused kernel is fast: it won a tenth of what these kernels took",
+    f"scaled_dot_product_attention in {_OTHERS} on an H200", "", "KRN103",
+)  # fmt: skip
+POINTWISE_OTHERS: Final = Assumption(
+    0.4, 0.05, 0.0, _KEPT,
+    "a chain takes as long as its longest member; a little of the others stays for what that one does not read",
+    f"{_MEASURED}: none of it stays", "tune", "KRN104",
+)  # fmt: skip
+CASTS_NEEDLESS: Final = Assumption(
+    0.5, 0.0, 0.0, _KEPT,
+    "a cast that nobody needs goes; of one that somebody needs, half of its bytes move into a neighbour",
+    f"bytes moved; {_MEASURED}", "tune", "KRN101",
+)  # fmt: skip
+CASTS_SUMMED: Final = Assumption(
+    1.0, 1.0, 0.0, _KEPT, "where a sum or mean reads the result, the digits may be wanted",
+    "numerics: a sum of n two-byte figures loses about log2(n) of 8 bits", "", "KRN101",
+)  # fmt: skip
+LOSS_NARROWED: Final = Assumption(
+    0.9, 0.6, 0.4, _KEPT, "a loss over two-byte logits moves half the bytes of one over four-byte logits",
+    f"{_MEASURED}: 40 to 70 % stays", "tune", "KRN101",
+)  # fmt: skip
+LAYOUT_STRIDED: Final = Assumption(
+    0.6, 0.05, 0.0, _KEPT, "without the copy some consumer reads strides more slowly than it read the copy",
+    _MEASURED, "tune", "KRN102",
+)  # fmt: skip
+LAYOUT_CONVERTERS: Final = Assumption(
+    0.6, 0.3, 0.05, _KEPT, "a network in the other layout has slower kernels elsewhere",
+    f"{_MEASURED}: 15 to 55 % stays", "tune", "KRN102",
+)  # fmt: skip
+CONVOLUTIONS_BESIDE: Final = Assumption(
+    1.0, 1.0, 0.8, _KEPT, "in another layout other convolution kernels are chosen",
+    f"{_OTHERS}: more than twice the time of the converters was won", "", "KRN102",
+)  # fmt: skip
+TF32_PEAKS: Final = Assumption(
+    0.2, 0.15, 0.1, "of its time kept at the peak", "the ratio of peak rates of a GPU that is not known",
+    "data sheets: 1/8 on an A100, 1/7 on an H100", "", "KRN106",
+)  # fmt: skip
+TF32_OF_PEAKS: Final = Assumption(
+    3.0, 1.15, 0.6, "times the ratio of peaks",
+    "products of everyday sizes reach about 65 % of a tensor core's peak and 75 % of a plain unit's; fp32 reaches less "
+    "where operands are read transposed, so that TF32 wins more",
+    _MEASURED, "tune", "KRN106",
+)  # fmt: skip
+BF16_OF_TF32: Final = Assumption(
+    0.75, 0.45, 0.35, _KEPT, "twice the rate, and other kernels are chosen",
+    f"data sheets; {_OTHERS}: 51 % of its step where rates and bytes said 42 %", "", "KRN106",
+)  # fmt: skip
+BF16_OF_FP32: Final = Assumption(
+    0.3, 0.12, 0.05, _KEPT, "the ratio of peaks of a tensor core in bf16 to a plain unit in fp32", "data sheets", "",
+    "KRN106",
+)  # fmt: skip
+BF16_STREAMING: Final = Assumption(
+    1.0, 0.5, 0.4, _KEPT, "kernels bound by memory move half the bytes", f"bytes moved; {_OTHERS}", "", "KRN106"
+)
+FP64_AS_FP32: Final = Assumption(
+    0.7, 0.48, 0.3, _KEPT, "half the bytes, twice the rate and more", f"{_MEASURED}: 48 to 51 % stays", "tune", "KRN106"
+)
+ALIGNED_BY_NAME: Final = Assumption(
+    0.8, 0.45, 0.3, _KEPT, "padded products before Hopper, where nothing but a name is known",
+    "cuBLAS's advice on alignment: misaligned operands are loaded in halves and quarters", "", "KRN105",
+)  # fmt: skip
+ALIGNED_SINCE_HOPPER: Final = Assumption(
+    0.4, 0.18, 0.12, _KEPT, "only aligned products use the warp-group instructions of an H100",
+    f"{_MEASURED}, 4095 and 50257 columns: 13 to 25 % stays", "tune", "KRN105",
+)  # fmt: skip
+ALIGNED_REACH: Final = Assumption(
+    0.7, 0.9, 1.0, "of the attainable bound", "what aligned products usually reach", f"{_MEASURED}: all of it", "tune",
+    "KRN105",
+)  # fmt: skip
+BOUND_REACHED: Final = Assumption(
+    0.5, 0.7, 0.9, "of the attainable bound", "what a well-written kernel of everyday shapes reaches",
+    "GEMM reaches 70 to 85 % of peak rates in published tables; benchmarks/kernels", "", "KRN109",
+)  # fmt: skip
+GRIDS_SPREAD: Final = Assumption(
+    1.5, 2.0, 3.0, "times the share of the GPU it fills",
+    "the same work is cut in more pieces: half of the gain is expected", "a work-distribution bound, halved", "",
+    "KRN107",
+)  # fmt: skip
+CAUTIOUS_SHARE: Final = Assumption(
+    0.25, 0.5, 0.75, "of the expected gain", "what a fix wins at least, where only its best case is known",
+    "benchmarks/faults: four fifths of the measured gains lie within the intervals", "tune",
+    "KRN107 KRN105 KRN109 CMP101 CMP104",
+)  # fmt: skip
+STREAMS_CAUTIOUS: Final = Assumption(
+    0.2, 0.4, 0.6, "of the expected gain", "two kernels at once may share the memory's bandwidth",
+    "arXiv:2507.03114: work beside other work is slowed by 19 % on average and 40 % at most", "", "STR101",
+)  # fmt: skip
+OPTIMIZER_KERNELS: Final = Assumption(
+    0.6, 0.35, 0.2, _KEPT,
+    "unfused AdamW moves about five times the 28 bytes per parameter that one pass needs, SGD with momentum three "
+    "times",
+    f"bytes moved; {_MEASURED}", "tune", "KRN108",
+)  # fmt: skip
+OPTIMIZER_FIXED_US: Final = Assumption(
+    300.0, 150.0, 80.0, "us a step", "a fused step still checks and groups its parameters", _MEASURED, "tune", "KRN108"
+)
+OPTIMIZER_LAUNCH_US: Final = Assumption(
+    1.5, 0.6, 0.2, "us a former launch", "gathering the list of parameters", _MEASURED, "tune", "KRN108"
+)
+LOADING_LEFT: Final = Assumption(
+    0.30, 0.05, 0.0, "of the loading time kept",
+    "workers compete with the program for cores, and the program takes each batch from them",
+    "a public pair of captures, ResNet-50 with 0 and 4 workers: a quarter came back as slower host work", "", "IDL101",
+)  # fmt: skip
+GRAPH_REPLAY_US: Final = Assumption(
+    20.0, 12.0, 8.0, "us a replay", "what the launch of a CUDA graph costs the host",
+    "published for one laptop GPU (RTX 5070 Ti): 10 to 15 us, against 6.4 us for one eager launch", "", "IDL103",
+)  # fmt: skip
+GRAPH_KERNEL_US: Final = Assumption(
+    1.0, 0.6, 0.2, "us a kernel", "what each kernel of a CUDA graph adds to its launch",
+    "published for one laptop GPU (RTX 5070 Ti): 0.6 us", "", "IDL103",
+)  # fmt: skip
+GRAPH_GAP_US: Final = Assumption(
+    1.5, 1.0, 0.5, "us a kernel", "the gap between two kernels of a CUDA graph",
+    "the same publication; gaps between queued kernels are 1 to 2 us", "", "IDL103",
+)  # fmt: skip
+VALUE_BYTES: Final = Assumption(
+    64, 4096, 65536, "bytes",
+    "a copy of so few bytes to the host hands over a value, such as a loss, and goes with its wait",
+    "CUDA stages copies of up to 64 KiB; values that programs read are one page at most", "", "IDL102",
+)  # fmt: skip
+CAPTURED_WITHIN_US: Final = Assumption(
+    200.0, 500.0, 2000.0, "us", "launches further apart have something between them that is no launching",
+    "an eager operator costs the host 5 to 20 us; loading a batch or a checkpoint takes milliseconds", "", "IDL103",
+)  # fmt: skip
+STAGED_BYTES: Final = Assumption(
+    65536, 65536, 65536, "bytes", "a pageable copy up to this is staged: its call returns at once",
+    "CUDA runtime API, API synchronization behavior",
+)  # fmt: skip
+RATED_BYTES: Final = Assumption(
+    262144, 1048576, 4194304, "bytes", "copies of so many bytes show the rate of the link; smaller ones show latency",
+    "at 25 GB/s a megabyte takes 40 us, ten times the latency of a copy", "", "CPY102",
+)  # fmt: skip
+RATE_QUANTILE: Final = Assumption(
+    0.5, 0.9, 1.0, "quantile of pinned copies", "the rate of the link is what its best copies reach, but for a fluke",
+    "convention", "", "CPY102",
+)  # fmt: skip
+PINNED_TIME: Final = Assumption(
+    0.8, 0.5, 0.25, "of its time kept", "a pinned copy over the pageable one, where the trace has no pinned copy",
+    "PyTorch's tutorial on pinned memory; benchmarks/faults", "tune", "CPY102",
+)  # fmt: skip
+COLLECTIVE_SLOWDOWN: Final = Assumption(
+    0.4, 0.2, 0.1, "of the collective's time", "a collective slows the computation it runs beside",
+    "arXiv:2507.03114: 19 % on average and 40 % at most", "", "COM101",
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""What the replay of a trace assumes where the trace does not say: costs of launches, of waiting and of recording, and
+how far a replay may be off."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.assumption import Assumption
+
+_DELAYS = "delays only ever add to a cost: what lies above its low quantile is jitter"
+_SEEN = "34 captures of benchmarks/faults, tenth to ninetieth percentile: "
+_HOST_SET = "42 captures whose host sets the pace (H200 hosts, torch 2.11, nsys 2025.3)"
+
+INTRINSIC_QUANTILE: Final = Assumption(0.05, 0.10, 0.25, "quantile", f"the intrinsic cost: {_DELAYS}", "definition")
+USUAL_QUANTILE: Final = Assumption(0.4, 0.5, 0.6, "quantile", "the usual cost is the median", "definition")
+LATE_QUANTILE: Final = Assumption(0.95, 0.99, 0.999, "quantile", "a cost that is seldom exceeded", "definition")
+LATE_AT_MOST: Final = Assumption(
+    2.0, 4.0, 10.0, "times the usual", "the first launch of a kernel loads its module, which is no latency",
+    "CUDA, lazy loading: the first launch takes milliseconds",
+)  # fmt: skip
+ENOUGH: Final = Assumption(
+    3, 5, 20, "launches", "with fewer a low quantile is one of the slow ones", "a tenth of 5 is the smallest of them"
+)
+GAP_IF_UNSEEN_US: Final = Assumption(
+    0.5, 1.0, 2.0, "us", "between two queued kernels, where the trace shows too few", _SEEN + "medians of 0.9 to 1.2 us"
+)
+LATENCY_IF_UNSEEN_US: Final = Assumption(
+    2.0, 4.0, 10.0, "us", "from a launch to its kernel, where no kernel started on an idle stream",
+    _SEEN + "intrinsic latencies of 4 to 12 us, median 7",
+)  # fmt: skip
+LATENCY_AT_MOST_US: Final = Assumption(
+    10.0, 20.0, 50.0, "us", "one slow launch alone is no intrinsic cost: the excess is left unexplained",
+    _SEEN + "intrinsic latencies of 4 to 12 us, median 7",
+)  # fmt: skip
+RETURN_IF_UNSEEN_US: Final = Assumption(
+    2.0, 5.0, 10.0, "us", "a call that waits returns so long after what it waited for, where no call shows it",
+    _SEEN + "medians of 4.5 to 24 us, median 5.3",
+)  # fmt: skip
+QUEUE_NEARLY_FULL: Final = Assumption(
+    800, 900, 1024, "outstanding launches", "a launch near the 1024 of a context may block until one completes",
+    "documentation of Holistic Trace Analysis",
+)  # fmt: skip
+BLOCKED_FACTOR: Final = Assumption(
+    3.0, 5.0, 10.0, "times the usual launch", "a launch near a full queue that took so long was blocked",
+    "documentation of Holistic Trace Analysis; the usual launch is the median",
+)  # fmt: skip
+INSIDE_SHARE: Final = Assumption(
+    0.9, 0.98, 1.0, "of a worker's time",
+    "a worker acts in its owner's silences, but for jitter of clocks at the edges",
+    "autograd: the caller of backward() sleeps until the worker is done",
+)  # fmt: skip
+KNOWN_SHARE: Final = Assumption(
+    0.1, 0.25, 0.5, "of a worker's time", "of three bursts the first and the last may be cut by the window", "counting"
+)
+BURSTS_WITHOUT_PROOF: Final = Assumption(
+    2, 3, 5, "bursts", "two alternating threads may be a coincidence, three bursts in a row hardly are", "counting"
+)
+CLOCK_SLACK_US: Final = Assumption(
+    5.0, 20.0, 50.0, "us", "stamps of device and host of one instant differ by this at most",
+    "kineto issue 1380: kernels that begin before their launch",
+)  # fmt: skip
+RETURN_WITHIN_US: Final = Assumption(
+    50.0, 100.0, 500.0, "us", "a call returns this soon after its release; work that ended earlier was not its cause",
+    _SEEN + "medians of 4.5 to 24 us; a busy host adds tens",
+)  # fmt: skip
+DEVICE_SLACK_US: Final = Assumption(
+    0.0, 1.0, 2.0, "us", "two stamps of one device are this exact: a source that ends later was not waited for",
+    "CUPTI: stamps come from the timer of the device, whose resolution is up to 1 us",
+)  # fmt: skip
+STEP_NOISE: Final = Assumption(
+    0.005, 0.015, 0.05, "of the step", "two runs of one program differ by this much (clocks, temperature)",
+    "run-to-run deviation of the programs of benchmarks/faults; arXiv:2510.15596 has up to 9 % at scale", "tune",
+)  # fmt: skip
+USUAL_KAPPA: Final = Assumption(
+    0.30, 0.40, 0.45, "of the host's time left",
+    "torch.profiler with shapes makes operators and calls take 2.5 times as long",
+    f"docs/decisions/0005-refusal-by-slow-down.md: {_HOST_SET}", "tune",
+)  # fmt: skip
+KAPPA_DEVIATION: Final = Assumption(
+    0.05, 0.10, 0.20, "of the host's time", "how far the share that is left is off that",
+    "docs/decisions/0005-refusal-by-slow-down.md: 0.30 to 0.45", "tune",
+)  # fmt: skip
+KAPPA_LEAST: Final = Assumption(
+    0.02, 0.05, 0.10, "of the host's time left", "the least that is tried", "recording never takes all of the time"
+)
+EVENT_COST_US: Final = Assumption(
+    1.0, 1.8, 3.0, "us an event", "what recording an operator, a call or a range costs the host; slower hosts pay more",
+    f"{_HOST_SET}: quartiles 1.6 and 2.9 us (torch.profiler), 1.7 and 2.6 us (Nsight Systems)", "tune",
+)  # fmt: skip
+RANGE_COST_US: Final = Assumption(
+    5.0, 12.0, 25.0, "us a range", "a range of torch.profiler is entered and left in Python",
+    f"{_HOST_SET}: least squares give 23 us a range beside 1.1 us an operator", "tune",
+)  # fmt: skip
+KEPT_AT_LEAST: Final = Assumption(
+    0.5, 0.35, 0.1, "of the host's time left", "an event that holds little but its own recording keeps this",
+    "docs/decisions/0005-refusal-by-slow-down.md: kappa is 0.30 to 0.45", "tune",
+)  # fmt: skip
+RESIDUAL_LIMIT: Final = Assumption(
+    0.03, 0.05, 0.10, "of the step", "of a step that no edge explains for more than this no replay is to be trusted",
+    "docs/explanation/science.md, replay; captures of benchmarks/faults replay to well below it",
+)  # fmt: skip
+SLOWDOWN_LIMIT: Final = Assumption(
+    1.5, 2.0, 3.0, "times the step", "a step that is more than half profiling: a gain of the host may be one in that",
+    "docs/decisions/0005-refusal-by-slow-down.md", "tune",
+)  # fmt: skip
+MODEL_ERROR: Final = Assumption(
+    0.05, 0.08, 0.15, "of the gain, one standard deviation", "replays are off by this of what they predict",
+    "benchmarks/faults: with it four fifths of the measured gains lie within the interval", "tune",
+)  # fmt: skip
+STEP_ERROR: Final = Assumption(
+    0.005, 0.015, 0.03, "of the step, one standard deviation", "replays are off by this whatever they predict",
+    "benchmarks/faults: with it four fifths of the measured gains lie within the interval", "tune",
+)  # fmt: skip
+SLOWEST_CLOCK: Final = Assumption(
+    1.05, 1.15, 1.3, "times", "a program runs up to this much faster in a capture, by a higher clock",
+    "healthy programs of benchmarks/faults", "tune",
+)  # fmt: skip

@@ -1,0 +1,46 @@
+"""Every assumed figure with its range, its reason and its source: for `timesink explain` and docs/assumptions.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from timesink.errors import UsageError
+from timesink.knowledge.assumption import VARIABLE, Assumption
+from timesink.knowledge.assumptions import ALL, SUBJECTS
+from timesink.views.page import Field, Page, Sheet
+
+_FIGURES = (
+    Field("assumption", "assumption", is_name=True),
+    Field("low", "low"),
+    Field("value", "value"),
+    Field("high", "high"),
+    Field("unit", "unit"),
+    Field("rules", "used by"),
+    Field("set_on", "set on"),
+)
+_REASONS = (Field("assumption", "assumption", is_name=True), Field("why", "why"), Field("source", "source"))
+
+
+def assumptions(code: str = "") -> Page:
+    """All assumptions, two sheets per subject (figures, reasons); or those that one rule alone uses."""
+    if not code:
+        subjects = (
+            (key, title, [a for name, a in ALL.items() if name.startswith(f"{key}.")])
+            for key, title in SUBJECTS.items()
+        )
+        return Page("Assumptions of timesink", tuple(sheet for subject in subjects for sheet in _sheets(*subject)))
+    own = [assumption for assumption in ALL.values() if code in assumption.rules.split()]
+    if not own:
+        raise UsageError(
+            f"{code} has no assumption of its own", remedy="timesink explain --assumptions lists those of every price"
+        )
+    return Page(f"Assumptions of {code}", _sheets("assumptions", f"{len(own)} assumed figures", own))
+
+
+def _sheets(key: str, title: str, listed: Sequence[Assumption]) -> tuple[Sheet, Sheet]:
+    figures = tuple(
+        (a.name, *(f"{figure:g}" for figure in (a.low, a.value, a.high)), a.unit, a.rules, a.set_on) for a in listed
+    )
+    reasons = tuple((a.name, a.why, a.source) for a in listed)
+    note = f"{VARIABLE}=name=value replaces one for one run"
+    return Sheet(key, title, _FIGURES, figures, note), Sheet(f"{key}_reasons", "Why, and from where", _REASONS, reasons)

@@ -1,0 +1,65 @@
+"""Every assumption lies in its range, says why and whence, and can be replaced for one run."""
+
+from __future__ import annotations
+
+import pytest
+
+from timesink.diagnosis.registry import all_rules
+from timesink.errors import UsageError
+from timesink.knowledge.assumption import Assumption, named, replacements
+from timesink.knowledge.assumptions import ALL
+from timesink.views.assumptions import assumptions
+from timesink.whatif.change import Case
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_assumption_lies_in_its_range_and_says_why_and_whence(name: str) -> None:
+    assumption = ALL[name]
+    low, high = sorted((assumption.low, assumption.high))
+    assert low <= assumption.value <= high
+    assert assumption.unit and assumption.why and assumption.source
+    assert "chosen" not in assumption.source
+    assert assumption.set_on in ("", "tune")
+
+
+def test_the_rules_that_assumptions_name_exist() -> None:
+    named_rules = {code for assumption in ALL.values() for code in assumption.rules.split()}
+    assert named_rules <= {rule.code for rule in all_rules()}
+
+
+def share() -> Assumption:
+    return Assumption(0.6, 0.35, 0.2, "of its time kept", "why", "source")
+
+
+def test_the_three_cases_are_the_three_figures() -> None:
+    assert [share().at(case) for case in Case] == [0.6, 0.35, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("text", "figures"),
+    [("a.kept=0.5:0.4:0.1", (0.5, 0.4, 0.1)), ("a.kept=0.3", (0.6, 0.3, 0.2)), ("a.kept=0.1", (0.6, 0.1, 0.1))],
+)
+def test_an_assumption_is_replaced_by_name(text: str, figures: tuple[float, float, float]) -> None:
+    kept = named({"a": {"KEPT": share()}}, text)["a.kept"]
+    assert (kept.low, kept.value, kept.high) == figures
+    assert kept.changed
+
+
+@pytest.mark.parametrize("text", ["a.kept", "a.kept=", "a.kept=x", "a.kept=1:2", "a.kept=nan"])
+def test_what_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no assumption"):
+        replacements(text)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no assumption 'a\.lost'"):
+        named({"a": {"KEPT": share()}}, "a.lost=1")
+
+
+def test_a_rule_shows_its_own_assumptions_and_without_a_rule_all_are_shown() -> None:
+    own, reasons = assumptions("KRN103").sheets
+    assert len(own.rows) == len(reasons.rows)
+    assert [row[0] for row in own.rows] == [
+        "fixes.attention_products", "fixes.attention_between", "fixes.attention_wide"
+    ]  # fmt: skip
+    assert sum(len(sheet.rows) for sheet in assumptions().sheets) == 2 * len(ALL)

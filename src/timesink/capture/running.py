@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -146,9 +146,12 @@ def is_python(program: Sequence[str]) -> bool:
     return line.startswith(b"#!") and b"python" in line
 
 
-def agent_environment(plan: AgentPlan) -> dict[str, str]:
-    """The variables that wake the agent in the program and in all Python processes it starts."""
-    places = [str(INJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+def agent_environment(plan: AgentPlan, given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that wake the agent in the program and in all Python processes it starts.
+
+    `given` are those that the program would have without it.
+    """
+    places = [str(INJECT), *filter(None, [given.get("PYTHONPATH", "")])]
     return {VARIABLE: plan.to_json(), "PYTHONPATH": os.pathsep.join(places)}
 
 

@@ -20,6 +20,8 @@ class Mode(Enum):
     """surrounds them with cudaProfilerStart and cudaProfilerStop, for nsys and ncu"""
     TIME = "time"
     """times the program without a profiler and ends it"""
+    STEPS = "steps"
+    """times every step of the program, which runs as it is: `timesink verify` compares them"""
 
 
 @dataclass(frozen=True, slots=True)

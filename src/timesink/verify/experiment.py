@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -23,13 +23,14 @@ from timesink.verify.limits import (
     MOST_PAIRS,
     ONE_SIDED_RUNS,
     SD_WARNING,
+    STEP_COUNTS,
     STEP_THRESHOLD,
     TAIL_RUNS,
     UNSTEADY_RUNS,
     WANTED_STEPS,
 )
 from timesink.verify.outcomes import ChangeVerdict, GateResult, GateRow, Outcome, Reason, RunRow, inconclusive, invalid
-from timesink.verify.runs import SIDES, Side, pair_order, same_receipt
+from timesink.verify.runs import SIDES, WHOLE, Side, pair_order, same_receipt
 from timesink.verify.statistics import (
     detectable,
     geometric_mean,
@@ -50,20 +51,33 @@ class Hindrance(NamedTuple):
     to_resolve: str
 
 
+Statistic = Literal["mean", "median"]
+
+
 @dataclass(frozen=True, slots=True)
 class ExperimentPlan:
-    """How a change is verified, fixed before the first run: pairs at each look, error rate, practical threshold."""
+    """How a change is verified, fixed before the first run: pairs at each look, error rate, practical threshold.
+
+    `statistic` condenses a run to one time: the mean, which is what throughput is made of, or the median, which is
+    blind to rare slow steps. `least_speed_up`: pairs are made until this speed-up is shown, or shown to be missed.
+    """
 
     threshold_ratio: float = STEP_THRESHOLD.default
     alpha: float = ALPHA.default
     looks: tuple[int, ...] = LOOKS
     warm_up_pairs: int = 1
     receipt_tolerance_ratio: float = 0.0
+    statistic: Statistic = "mean"
+    least_speed_up: float | None = None
 
     @property
     def interval_level(self) -> float:
         """The level of the interval at each look."""
         return look_level(self.alpha, len(self.looks))
+
+    def time_s(self, run: RunRow) -> float:
+        """The one time that a run is condensed to."""
+        return run.mean_s if self.statistic == "mean" else run.median_s
 
 
 Launch = Callable[[Side, int], RunRow]
@@ -71,7 +85,7 @@ Launch = Callable[[Side, int], RunRow]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """All counted pairs (before, after), in order, and the verdict on the mean step time."""
+    """All counted pairs (before, after), in order, and the verdict on the step time."""
 
     plan: ExperimentPlan
     pairs: tuple[Pair, ...]
@@ -90,13 +104,9 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
         for side in pair_order(max(pair, 0)):
             row = launch(side, number)
             number += 1
-            progress(
-                f"run {row.number}: {side} {row.mean_s * 1e3:.4g} ms per step over {row.steps - row.dropped} steps"
-            )
+            progress(_told(row))
             reference = reference or row
-            if wrong := receipt_mismatch(reference, row, plan.receipt_tolerance_ratio):
-                remedy = "fix the program, or state --receipt-tolerance if the difference is acceptable"
-                verdict = invalid(plan.threshold_ratio, Reason.WRONG_RESULT, wrong, remedy)
+            if verdict := _other_work(reference, row, plan):
                 return Verification(plan, tuple(pairs), verdict)
             made[side] = row
         if pair < 0:
@@ -105,10 +115,57 @@ def verify(plan: ExperimentPlan, launch: Launch, progress: Callable[[str], None]
         if len(pairs) in plan.looks:
             verdict = judge(pairs, plan)
             progress(f"{len(pairs)} pairs: {verdict.label}")
-            if verdict.outcome is not Outcome.INCONCLUSIVE or len(pairs) == plan.looks[-1]:
-                unchecked = ("no receipt: that both sides compute the same was not checked",)
-                return Verification(plan, tuple(pairs), verdict, () if row.receipt is not None else unchecked)
+            if verdict.is_final or len(pairs) == plan.looks[-1]:
+                return Verification(plan, tuple(pairs), verdict, _provenance(pairs[-1]))
     raise AssertionError("the last look always returns")
+
+
+def _told(row: RunRow) -> str:
+    if row.mark == WHOLE:
+        return f"run {row.number}: {row.side} {row.mean_s:.4g} s"
+    kept = row.steps - row.dropped
+    return f"run {row.number}: {row.side} {row.mean_s * 1e3:.4g} ms per step over {kept} steps"
+
+
+def _other_work(reference: RunRow, row: RunRow, plan: ExperimentPlan) -> ChangeVerdict | None:
+    """An invalid verdict where two runs compute different results or their steps are hardly the same work, or None."""
+    if wrong := receipt_mismatch(reference, row, plan.receipt_tolerance_ratio):
+        remedy = "fix the program, or state --receipt-tolerance if the difference is acceptable"
+        return invalid(plan.threshold_ratio, Reason.WRONG_RESULT, wrong, remedy)
+    were_found = reference.mark or row.mark
+    if were_found and abs(row.steps - reference.steps) > STEP_COUNTS.default * max(row.steps, reference.steps):
+        why = ", ".join(
+            f"run {run.number} ({run.side}) makes {run.steps} steps{_ending(run)}" for run in (reference, row)
+        )
+        remedy = "compare whole runs with --whole, as many steps of both with --steps N, or call timesink.step()"
+        return invalid(plan.threshold_ratio, Reason.OTHER_WORK, why, remedy)
+    return None
+
+
+_ENDINGS = {
+    "loader": "at each batch of the DataLoader",
+    "forward": "at each call of the outermost module",
+    "optimizer": "at each step of the first optimizer",
+    "profiler": "at each step of the program's profiler",
+}
+
+
+def _ending(run: RunRow) -> str:
+    """Where its steps were found to end."""
+    return f", {_ENDINGS[run.mark]}" if run.mark in _ENDINGS else ""
+
+
+def _provenance(pair: Pair) -> tuple[str, ...]:
+    """How steps were found, and whether results were compared."""
+    notes = []
+    if pair[0].mark == WHOLE:
+        notes.append("whole runs are compared, from start to end: imports and set-up are part of them")
+    marked = [f"{run.side} {run.steps}{_ending(run)}" for run in pair if run.mark in _ENDINGS]
+    if marked:
+        notes.append(f"steps found in a run: {'; '.join(marked)}")
+    if pair[0].receipt is None:
+        notes.append("no receipt: that both sides compute the same was not checked")
+    return tuple(notes)
 
 
 def check_plan(plan: ExperimentPlan) -> None:
@@ -122,6 +179,11 @@ def check_plan(plan: ExperimentPlan) -> None:
         raise UsageError(
             f"alpha {plan.alpha} and threshold {plan.threshold_ratio} are out of range",
             remedy="give an alpha between 0 and 1 and a threshold above 0",
+        )
+    if plan.least_speed_up is not None and not 1 < plan.least_speed_up < math.inf:
+        raise UsageError(
+            f"{plan.least_speed_up:g} is no speed-up",
+            remedy="give a number above 1: 1.1 is ten steps in the time of nine",
         )
 
 
@@ -142,59 +204,66 @@ def receipt_mismatch(reference: RunRow, row: RunRow, tolerance_ratio: float) -> 
 
 
 def to_result(verification: Verification, suite: str) -> GateResult:
-    """The verification as renderers take it: the mean is gated, the median and the tail are only shown."""
+    """The verification as renderers take it: one statistic is gated, the others are only shown."""
     pairs, plan = verification.pairs, verification.plan
-    before = [pair[0] for pair in pairs]
-    after = [pair[1] for pair in pairs]
-    rows = [
-        GateRow(
-            "step time (mean)",
-            "s",
-            geometric_mean([r.mean_s for r in before]),
-            geometric_mean([r.mean_s for r in after]),
-            verification.verdict,
-        )
-    ]
-    if verification.verdict.effect is not None:
-        rows.append(_shown_row("step time (median)", [r.median_s for r in before], [r.median_s for r in after], plan))
+    sides = [[pair[at] for pair in pairs] for at in (0, 1)]
+    whole = any(run.mark == WHOLE for run in sides[0])
+    what = "run time" if whole else "step time"
+    times = [geometric_mean([plan.time_s(run) for run in side]) for side in sides]
+    rows = [GateRow(what if whole else f"{what} ({plan.statistic})", "s", times[0], times[1], verification.verdict)]
+    if verification.verdict.effect is not None and not whole:
+        shown = {"mean": lambda run: run.mean_s, "median": lambda run: run.median_s}
         if len(pairs) >= TAIL_RUNS.default:
-            rows.append(
-                _shown_row("step time (95th percentile)", [r.p95_s for r in before], [r.p95_s for r in after], plan)
-            )
+            shown["95th percentile"] = lambda run: run.p95_s
+        rows += [
+            _shown_row(f"{what} ({name})", sides, of, plan) for name, of in shown.items() if name != plan.statistic
+        ]
     runs = sorted((row for pair in pairs for row in pair), key=lambda row: row.number)
     return GateResult(suite, "same-job A/B", tuple(rows), runs=tuple(runs), notes=verification.notes)
 
 
 def gain_ms(verification: Verification) -> tuple[float, float, float] | None:
-    """Milliseconds won per step (value, low, high), from the mean before and the ratio; None without an effect."""
+    """Milliseconds won per step (value, low, high), from the time before and the ratio; None without an effect."""
     effect = verification.verdict.effect
-    before = geometric_mean([pair[0].mean_s for pair in verification.pairs])
+    before = geometric_mean([verification.plan.time_s(pair[0]) for pair in verification.pairs])
     if effect is None or before is None:
         return None
     value, low, high = (1e3 * before * (1 - ratio) for ratio in (effect.ratio, effect.high, effect.low))
     return value, low, high
 
 
-def _shown_row(name: str, before: Sequence[float], after: Sequence[float], plan: ExperimentPlan) -> GateRow:
+def _shown_row(
+    name: str, sides: Sequence[Sequence[RunRow]], of: Callable[[RunRow], float], plan: ExperimentPlan
+) -> GateRow:
     """A secondary figure with its own interval; it is shown and decides nothing."""
+    before, after = ([of(run) for run in side] for side in sides)
     interval = paired_interval(np.log(after) - np.log(before), plan.interval_level)
-    why = "shown beside the mean, not judged"
+    why = f"shown beside the {plan.statistic}, not judged"
     verdict = inconclusive(plan.threshold_ratio, Reason.NOT_MEASURED, why, "", pairs=len(before))
     verdict = replace(verdict, effect=interval.effect(1 - plan.alpha))
     return GateRow(name, "s", geometric_mean(before), geometric_mean(after), verdict, gated=False)
 
 
 def judge(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
-    """The verdict on the mean step time after these pairs. Never raises for bad values: it says what is bad."""
-    ratios = [
-        float(np.log(after.mean_s) - np.log(before.mean_s)) if before.mean_s > 0 and after.mean_s > 0 else math.nan
-        for before, after in pairs
-    ]
+    """The verdict on the step time after these pairs. Never raises for bad values: it says what is bad."""
+    verdict = _judged(pairs, plan)
+    if verdict.reason is Reason.TOO_NOISY and plan.statistic == "mean":
+        other = _judged(pairs, replace(plan, statistic="median"))
+        if other.outcome is not Outcome.INCONCLUSIVE and other.effect is not None:
+            change = f"{other.outcome}, {100 * (other.effect.ratio - 1):+.1f} %"
+            note = f"the median would decide: {change}; --statistic median judges it, blind to rare slow steps"
+            verdict = replace(verdict, notes=(note, *verdict.notes))
+    return replace(verdict, least_speed_up=plan.least_speed_up)
+
+
+def _judged(pairs: Sequence[Pair], plan: ExperimentPlan) -> ChangeVerdict:
+    times = [(plan.time_s(before), plan.time_s(after)) for before, after in pairs]
+    ratios = [math.log(after) - math.log(before) if before > 0 and after > 0 else math.nan for before, after in times]
     if len(ratios) < MIN_PAIRS.default:
         why, remedy = f"{len(ratios)} pairs; a deviation needs two", f"make {plan.looks[0]} pairs"
         return inconclusive(plan.threshold_ratio, Reason.TOO_FEW_RUNS, why, remedy, pairs=len(ratios))
     if not np.all(np.isfinite(ratios)):
-        why, remedy = "a run's mean step time is no positive number", "check the step source"
+        why, remedy = f"a run's {plan.statistic} step time is no positive number", "check the step source"
         return inconclusive(plan.threshold_ratio, Reason.BAD_VALUES, why, remedy, pairs=len(ratios))
     interval = paired_interval(ratios, plan.interval_level)
     pair_sd = float(interval.se) * math.sqrt(len(pairs))
@@ -281,7 +350,8 @@ def _warnings(pairs: Sequence[Pair], run_sd: float, plan: ExperimentPlan) -> tup
             f"the threshold of {100 * plan.threshold_ratio:g} % is under twice the run-to-run deviation "
             f"of {100 * run_sd:.2g} %"
         )
-    if (shortest := min(run.steps for run in runs)) < WANTED_STEPS.default:
+    shortest = min(run.steps for run in runs)
+    if shortest < WANTED_STEPS.default and runs[0].mark != WHOLE:
         notes.append(f"runs of {shortest} steps: warm-up is detected reliably from {WANTED_STEPS.default:.0f} steps")
     if unsettled := sum(not run.settled for run in runs):
         notes.append(f"{unsettled} of {len(runs)} runs never settle; their second half was used")

@@ -11,6 +11,9 @@ KERNEL_THRESHOLD = Limit(0.05, "ratio", "single kernels vary more than steps", "
 ALPHA = Limit(0.05, "ratio", "error rate of a comparison, over all its looks together", "convention")
 LOOKS = (6, 12, 18)
 MIN_PAIRS = Limit(2, "pairs", "a standard deviation needs two values", "definition of the t statistic")
+STEP_COUNTS = Limit(
+    0.1, "ratio", "where runs make so many more or fewer steps, a step is hardly the same work", "project default"
+)
 SD_WARNING = Limit(
     2.0, "run sd", "a threshold under twice the run-to-run deviation is mostly noise", "conventions of nvbench users"
 )

@@ -70,7 +70,8 @@ class ChangeVerdict:
     `threshold_ratio` is the practical threshold (0.02: differences under 2 % do not matter). `effect` is None where the
     comparison is invalid or no number exists. `reason` and `to_resolve` are set exactly where nothing can be said.
     `false_alarm_ratio` is the chance of this outcome if nothing had changed. `tagged` marks a verdict that rests on an
-    assumption and must not fail a gate.
+    assumption and must not fail a gate. `least_speed_up` is the speed-up that was asked for (1.1: a tenth more steps in
+    the same time), None where any change will do.
     """
 
     outcome: Outcome
@@ -84,6 +85,22 @@ class ChangeVerdict:
     false_alarm_ratio: float | None = None
     tagged: bool = False
     notes: tuple[str, ...] = ()
+    least_speed_up: float | None = None
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether a speed-up was asked for that the interval does not prove; what forbids a verdict proves nothing."""
+        if self.least_speed_up is None:
+            return False
+        forbidden = self.reason not in (None, Reason.TOO_NOISY)
+        return forbidden or self.effect is None or self.effect.high > 1 / self.least_speed_up
+
+    @property
+    def is_final(self) -> bool:
+        """Whether more pairs could say nothing new: a change or none is shown, and the speed-up asked for, or not."""
+        if self.outcome is Outcome.INCONCLUSIVE:
+            return False
+        return not self.falls_short or self.effect is None or self.effect.low > 1 / (self.least_speed_up or 1)
 
     @property
     def label(self) -> str:
@@ -140,13 +157,18 @@ class GateRow:
 
     @property
     def failed(self) -> bool:
-        """Whether this row alone fails the gate: worse beyond the threshold, and not resting on an assumption."""
-        return self.gated and self.verdict.outcome is Outcome.SLOWER and not self.verdict.tagged
+        """Whether this row alone fails the gate: worse beyond the threshold, and not resting on an assumption; or short
+        of the speed-up that was asked for."""
+        slower = self.verdict.outcome is Outcome.SLOWER and not self.verdict.tagged
+        return self.gated and (slower or self.verdict.falls_short)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run as a report lists it, in the order in which runs were made. Times are seconds; None was not seen."""
+    """One run as a report lists it, in the order in which runs were made. Times are seconds; None was not seen.
+
+    `mark` is what ended its steps where they were found and not handed over, or "whole" where the run itself was timed.
+    """
 
     number: int
     side: str
@@ -158,6 +180,7 @@ class RunRow:
     settled: bool
     drift_ratio: float
     receipt: str | None = None
+    mark: str = ""
     sm_mhz: float | None = None
     celsius: float | None = None
     slowed_by: tuple[str, ...] = ()
@@ -240,10 +263,13 @@ class GateResult(Presentable):
         return Outcome.INVALID
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """0 nothing over the gate, 1 slower, 3 inconclusive (only where strict), 4 invalid."""
+        """0 nothing over the gate, 1 slower or short of the speed-up asked for, 3 inconclusive (only where strict), 4
+        invalid."""
         match self.outcome:
             case Outcome.INVALID:
                 return 4
+            case _ if any(row.verdict.falls_short for row in self.rows if row.gated):
+                return 1
             case Outcome.SLOWER:
                 return 1
             case Outcome.INCONCLUSIVE:

@@ -54,19 +54,22 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A process that ended with status 0: wall-clock bounds (seconds since the epoch), and its output."""
+    """A process that ended with status 0: wall-clock bounds (seconds since the epoch), its output, and how long it ran
+    by a clock that nobody sets.
+    """
 
     started_s: float
     ended_s: float
     stdout: Path
     stderr: Path
+    seconds: float = 0.0
 
 
 def run(command: Command, folder: Path, *, extra: Mapping[str, str], timeout_s: float) -> Finished:
     """Run to the end with output in `folder`. `ToolFailed` on a status other than 0 or past the time limit."""
     stdout, stderr = folder / "stdout.txt", folder / "stderr.txt"
     environment = {**os.environ, **command.environment, **extra}
-    started_s = time.time()
+    started_s, began_s = time.time(), time.perf_counter()
     with stdout.open("wb") as out, stderr.open("wb") as err:
         try:
             process = subprocess.Popen(
@@ -77,13 +80,14 @@ def run(command: Command, folder: Path, *, extra: Mapping[str, str], timeout_s: 
         except OSError as refused:
             raise ToolFailed(f"{command.argv[0]!r} cannot be started: {refused.strerror}") from refused
         status = _wait(process, timeout_s)
+        seconds = time.perf_counter() - began_s
     if status is None:
         raise ToolFailed(f"{command.text!r} ran past {timeout_s:g} s", remedy="raise --timeout or run fewer steps")
     if status != 0:
         raise ToolFailed(
             f"{command.text!r} ended with status {status}: {last_line(stderr)!r}", remedy="make it run alone first"
         )
-    return Finished(started_s, time.time(), stdout, stderr)
+    return Finished(started_s, time.time(), stdout, stderr, seconds)
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:

@@ -1,20 +1,25 @@
 """Runs of a comparison: the order of the sides, how a program hands over its step times, and one row per run.
 
-Step times come from ``timesink.step()``, from a pattern on the program's output, or from a JSON file that it writes.
+The program hands its step times over (``timesink.step()``, its output, a JSON file that it writes), or the agent in it
+finds and times its steps as in a capture, and records nothing. Programs without steps are compared by whole runs.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from timesink.capture.agent.recording import StepMark
 from timesink.capture.in_program import VARIABLE
+from timesink.capture.running import agent_environment
+from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.gpu_watch import GpuState, GpuWatch
@@ -46,7 +51,9 @@ class Launcher:
         folder = self.folder / f"run{number:03d}_{side}"
         folder.mkdir(mode=0o700)
         foreign = self.watch.foreign_processes()
-        finished = run(self.commands[side], folder, extra=self.source.environment(folder), timeout_s=self.timeout_s)
+        command = self.commands[side]
+        extra = self.source.environment(folder, {**os.environ, **command.environment})
+        finished = run(command, folder, extra=extra, timeout_s=self.timeout_s)
         times = self.source.collect(folder, finished)
         return summarise(times, side, number, self.watch.state(finished.started_s, finished.ended_s, foreign))
 
@@ -68,6 +75,7 @@ def summarise(times: RunSteps, side: str, number: int, gpu: GpuState | None = No
         dropped=steady.dropped,
         settled=steady.settled,
         drift_ratio=steady.drift_ratio,
+        mark=times.mark,
         receipt=times.receipt,
         sm_mhz=state.sm_mhz,
         celsius=state.celsius,
@@ -82,34 +90,116 @@ _MOST_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RunSteps:
-    """One run's step times in seconds, in order, and its last receipt where it gave one."""
+    """One run's step times in seconds, in order, and its last receipt where it gave one.
+
+    `mark` is what ended a step where that was found and not handed over: optimizer, profiler, forward, loader. `WHOLE`:
+    the only time is that of the whole run.
+    """
 
     seconds: tuple[float, ...]
     receipt: str | None = None
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StepsFile:
     """The program calls ``timesink.step()`` or writes the same lines itself to the path in TIMESINK_STEPS."""
 
-    def environment(self, folder: Path) -> Mapping[str, str]:
+    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
         """What the run needs in its environment."""
         return {VARIABLE: str(folder / "steps.jsonl")}
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """Steps of every rank; one value per step is the slowest rank's, since synchronous ranks wait for it."""
-        files = sorted(folder.glob("steps.jsonl*"))
-        ranks = [_lines(path) for path in files]
-        ranks = [rank for rank in ranks if rank]
-        if not ranks:
+        handed = handed_over(folder)
+        if handed is None:
             raise ToolFailed(
                 "the program handed over no step times",
                 remedy="call timesink.step() once per step, or state --step-pattern or --steps-json",
             )
-        shortest = min(len(rank) for rank in ranks)
-        seconds = tuple(max(_seconds(rank[i].get("seconds"), i) for rank in ranks) for i in range(shortest))
-        receipts = [str(line["receipt"]) for line in ranks[0] if line.get("receipt") is not None]
-        return RunSteps(seconds, receipts[-1] if receipts else None)
+        return handed
+
+
+def handed_over(folder: Path) -> RunSteps | None:
+    """What the program's ranks wrote by ``timesink.step()``; None where they wrote nothing."""
+    ranks = [rank for path in sorted(folder.glob("steps.jsonl*")) if (rank := _lines(path))]
+    if not ranks:
+        return None
+    receipts = [str(line["receipt"]) for line in ranks[0] if line.get("receipt") is not None]
+    seconds = slowest([[line.get("seconds") for line in rank] for rank in ranks])
+    return RunSteps(seconds, receipts[-1] if receipts else None)
+
+
+def slowest(ranks: Sequence[Sequence[object]]) -> tuple[float, ...]:
+    """Each step's time on the rank that takes longest, up to the last step that all ranks made."""
+    return tuple(max(_seconds(value, at) for value in step) for at, step in enumerate(zip(*ranks, strict=False)))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSteps:
+    """Steps of a program that runs as it is, found as a capture finds them and timed by the agent in it.
+
+    What the program hands over itself comes first. `most`: end the program after so many steps. `receipt` is looked for
+    in its output.
+    """
+
+    most: int | None = None
+    receipt: re.Pattern[str] | None = None
+
+    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
+        """The file for handed-over steps, and what wakes the agent."""
+        schedule = StepSchedule(settle=1, timed=0, warm_up=0, active=self.most or 1)
+        plan = AgentPlan(Mode.STEPS, str(folder.absolute()), schedule, stop=self.most is not None)
+        return {VARIABLE: str(folder / "steps.jsonl"), **agent_environment(plan, given)}
+
+    def collect(self, folder: Path, finished: Finished) -> RunSteps:
+        """Handed-over steps, else those of the best mark that any process saw. `UsageError` where there are none."""
+        handed, found = handed_over(folder), self._found(folder)
+        printed = last_receipt(self.receipt, output_of(finished)) if self.receipt else None
+        if handed is not None:
+            timed = found is not None and found.mark == "explicit" and len(found.seconds) == len(handed.seconds)
+            seconds = found.seconds if found is not None and timed else handed.seconds
+            return RunSteps(seconds, handed.receipt or printed)
+        if found is None:
+            raise UsageError(
+                "no step was seen in the program (no optimizer, no torch.profiler, no call of a module without "
+                "gradients, no DataLoader, no timesink.step())",
+                remedy="compare whole runs with --whole, call timesink.step() once per step, "
+                "or state --step-pattern or --steps-json",
+            )
+        return replace(found, receipt=printed)
+
+    def _found(self, folder: Path) -> RunSteps | None:
+        """Of each rank the process with the best mark, and of those the one with most steps."""
+        seen = [facts for path in sorted(folder.glob("found-*.json")) for facts in _lines(path) if facts["steps_ms"]]
+        if not seen:
+            return None
+        best = max(_MARKS.index(facts["mark"]) for facts in seen)
+        ranks: dict[int, list[float]] = {}
+        for facts in seen:
+            times_ms = facts["steps_ms"]
+            if _MARKS.index(facts["mark"]) == best and len(times_ms) > len(ranks.get(facts["rank"], ())):
+                ranks[facts["rank"]] = times_ms
+        return RunSteps(tuple(ms / 1e3 for ms in slowest(list(ranks.values()))), mark=_MARKS[best])
+
+
+_MARKS = [mark.name.lower() for mark in StepMark]
+WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRuns:
+    """The program is not looked into: a run counts as one step, from its start to its end."""
+
+    receipt: re.Pattern[str] | None = None
+
+    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
+        """Nothing: the program is timed from outside."""
+        return {}
+
+    def collect(self, folder: Path, finished: Finished) -> RunSteps:
+        """One time."""
+        return RunSteps((finished.seconds,), last_receipt(self.receipt, output_of(finished)), WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +218,15 @@ class OutputPattern:
                 f"the step pattern {expression!r} has no group that names a unit",
                 remedy="write one of (?P<s>...), (?P<ms>...), (?P<us>...), (?P<ns>...)",
             )
-        return cls(compiled, _compiled(receipt) if receipt else None)
+        return cls(compiled, receipt_pattern(receipt))
 
-    def environment(self, folder: Path) -> Mapping[str, str]:
+    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
         """Nothing: the output is read after the end."""
         return {}
 
     def collect(self, folder: Path, finished: Finished) -> RunSteps:
         """Every match on standard output, then on standard error, in order."""
-        text = _text(finished.stdout) + "\n" + _text(finished.stderr)
+        text = output_of(finished)
         unit = next(name for name in self.expression.groupindex if name in _SECONDS)
         found = [match.group(unit) for match in self.expression.finditer(text)]
         if not found:
@@ -159,7 +249,7 @@ class JsonFile:
     key: str = ""
     receipt_key: str = "receipt"
 
-    def environment(self, folder: Path) -> Mapping[str, str]:
+    def environment(self, folder: Path, given: Mapping[str, str]) -> Mapping[str, str]:
         """Nothing: the path is fixed by the program."""
         return {}
 
@@ -185,7 +275,17 @@ class JsonFile:
         return RunSteps(seconds, None if receipt is None else str(receipt))
 
 
-StepSource = StepsFile | OutputPattern | JsonFile
+StepSource = StepsFile | FoundSteps | WholeRuns | OutputPattern | JsonFile
+
+
+def receipt_pattern(expression: str | None) -> re.Pattern[str] | None:
+    """What finds the receipt in a program's output, if it is to be looked for. `UsageError` where it is broken."""
+    return _compiled(expression) if expression else None
+
+
+def output_of(finished: Finished) -> str:
+    """Standard output, then standard error."""
+    return _text(finished.stdout) + "\n" + _text(finished.stderr)
 
 
 def last_receipt(pattern: re.Pattern[str] | None, text: str) -> str | None:

@@ -51,10 +51,14 @@ class Stopwatch:
             event.record()
             self._marks.append(event)
 
+    def times_ms(self) -> list[float]:
+        """The steps so far. Waits for the device."""
+        wait()
+        return [_between_ms(first, second) for first, second in pairwise(self._marks)]
+
     def result(self) -> dict[str, object]:
         """The steps so far in ms, and their median. Waits for the device."""
-        wait()
-        times = [_between_ms(first, second) for first, second in pairwise(self._marks)]
+        times = self.times_ms()
         return {"step_ms": median(times), "steps_ms": [round(ms, 4) for ms in times]}
 
 
@@ -69,9 +73,15 @@ def _between_ms(first: Any, second: Any) -> float:
 
 def _cuda() -> Any:
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if torch is None or not torch.cuda.is_initialized() or not torch.cuda.is_available():
         return None
     return torch
+
+
+def is_capturing() -> bool:
+    """Whether what the program launches now goes into a CUDA graph, where nothing runs and nothing can be timed."""
+    torch = _cuda()
+    return torch is not None and bool(torch.cuda.is_current_stream_capturing())
 
 
 NAME = "Python GC"  # as torch.profiler calls them where it records stacks and is asked to

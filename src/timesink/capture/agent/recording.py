@@ -1,7 +1,8 @@
 """The agent: counts the program's steps, times some without a profiler, has some recorded, and ends the program.
 
 A step ends where the program says so: ``timesink.step()``, else its own profiler's ``step()``, else the step of the
-first optimizer that steps, else (without gradients) a call of the outermost module.
+first optimizer that steps, else (without gradients) a call of the outermost module. What a CUDA graph holds of these
+ends a step wherever the graph is replayed.
 
 Each rank (known from torch.distributed or from the variables of its launcher) tells the capture's parent how far it is
 in one small JSON file, which is replaced at every change of phase.
@@ -18,7 +19,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, wait
+from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
 from timesink.capture.schedule import AgentPlan, Mode
 
 RANKS = "ranks"
@@ -29,10 +30,11 @@ _WORLD_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_S
 class StepMark(IntEnum):
     """What marks steps; a higher one wins over a lower one."""
 
-    FORWARD = 0
-    OPTIMIZER = 1
-    PROFILER = 2
-    EXPLICIT = 3
+    LOADER = 0
+    FORWARD = 1
+    OPTIMIZER = 2
+    PROFILER = 3
+    EXPLICIT = 4
 
 
 class Agent:
@@ -43,6 +45,8 @@ class Agent:
         self.source: StepMark | None = None
         self.finished = False
         self.prefetched = 0
+        self.has_optimizer = False
+        self.captured: StepMark | None = None
         self._warm_up = plan.steps.warm_up
         self._ended = 0
         self._process = os.getpid()
@@ -50,6 +54,7 @@ class Agent:
         self._recorder: Recorder = Recorder()
         self._watch: Stopwatch | None = None
         self._first_optimizer: object = None
+        self._first_data: object = None
 
     def record_whole(self) -> None:
         """Where the plan is to record the whole program: from now to its end."""
@@ -76,10 +81,23 @@ class Agent:
         if optimizer is self._first_optimizer:
             self.step_ended(StepMark.OPTIMIZER)
 
+    def batch_handed_out(self, data: object) -> None:
+        """The first data set that a batch comes from is the one that counts."""
+        if self._first_data is None:
+            self._first_data = data
+        if data is self._first_data:
+            self.step_ended(StepMark.LOADER)
+
     def step_ended(self, source: StepMark) -> None:
         """One step has ended, says `source`. Forked children are not the program's ranks."""
         if self.finished or self.plan.whole or os.getpid() != self._process:
             return
+        if is_capturing():
+            self.captured = source if self.captured is None else max(source, self.captured)
+            return
+        self._mark(source)
+
+    def _mark(self, source: StepMark) -> None:
         if self.source is None or (source > self.source and self._ended <= self._before_recording):
             if self._status is None and not self._claim():
                 return

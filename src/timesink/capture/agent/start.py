@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from timesink.capture import in_program
-from timesink.capture.schedule import VARIABLE, AgentPlan
+from timesink.capture.schedule import VARIABLE, AgentPlan, Mode
 
 # Launchers, compile workers and data-loading workers: they import torch too, and make no steps.
 _BYSTANDERS = (
@@ -35,8 +35,10 @@ def begin() -> None:
         return
     from timesink.capture.agent import torch_hooks
     from timesink.capture.agent.recording import Agent
+    from timesink.capture.agent.step_timer import StepTimer
 
-    agent = Agent(AgentPlan.from_json(os.environ[VARIABLE]))
+    plan = AgentPlan.from_json(os.environ[VARIABLE])
+    agent = StepTimer(plan) if plan.mode is Mode.STEPS else Agent(plan)
     in_program.listeners.append(agent.explicit_step)
     when_imported("torch", lambda: torch_hooks.install(agent))
 

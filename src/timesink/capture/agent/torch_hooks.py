@@ -23,12 +23,13 @@ def install(agent: Agent) -> None:
 
     Steps are watched for in optimizers, profilers and root modules.
     """
-    if agent.plan.auto_ranges and agent.plan.mode is not Mode.TIME:
+    if agent.plan.auto_ranges and agent.plan.mode in (Mode.TORCH, Mode.RANGE):
         _mark_phases(agent.plan.mode)
     _watch_optimizers(agent)
-    _mute_profilers(agent)
+    _watch_profilers(agent)
     _watch_forward(agent)
     _watch_loaders(agent)
+    _watch_graphs(agent)
     agent.record_whole()
 
 
@@ -41,6 +42,7 @@ def _watch_optimizers(agent: Agent) -> None:
 
     def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
         marked = inner(step)
+        agent.has_optimizer = True  # an optimizer is being made
 
         @wraps(marked)
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,23 +56,25 @@ def _watch_optimizers(agent: Agent) -> None:
     Optimizer.profile_hook_step = staticmethod(hooked)
 
 
-def _mute_profilers(agent: Agent) -> None:
-    """Two profilers cannot run at once: the program's own marks steps and records nothing."""
+def _watch_profilers(agent: Agent) -> None:
+    """The program's own profiler marks steps. Two cannot run at once: where steps are captured, it records nothing."""
     from torch.autograd.profiler_util import EventList
     from torch.profiler import profile
 
     def is_ours(it: Any) -> bool:
         return getattr(it, "timesink_owns_it", False)
 
-    own_step = profile.step
+    captures, own_step = agent.plan.mode is not Mode.STEPS, profile.step
 
     def step(self: Any) -> None:
-        if is_ours(self):
+        if is_ours(self) or not captures:
             own_step(self)
-        else:
+        if not is_ours(self):
             agent.step_ended(StepMark.PROFILER)
 
     profile.step = step
+    if not captures:
+        return
     for name in _MUTED:
         if hasattr(profile, name):
             setattr(profile, name, _unless_muted(getattr(profile, name), is_ours))
@@ -126,8 +130,12 @@ def watch_for_now(agent: Agent) -> Callable[[], None]:
 
 
 def _watch_loaders(agent: Agent) -> None:
-    """How many batches DataLoader workers may have ready: so many steps after a pause are faster than the others."""
-    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+    """How many batches DataLoader workers may have ready: so many steps after a pause are faster than the others.
+
+    Where steps are only timed, a batch of the first data set is the mark that counts where there is no other. A capture
+    cannot wait and see whether there is.
+    """
+    from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
     original = _MultiProcessingDataLoaderIter.__init__
 
@@ -136,6 +144,42 @@ def _watch_loaders(agent: Agent) -> None:
         agent.prefetched = max(agent.prefetched, loader.num_workers * (loader.prefetch_factor or 0))
 
     _MultiProcessingDataLoaderIter.__init__ = created
+    if agent.plan.mode is not Mode.STEPS:
+        return
+    following = _BaseDataLoaderIter.__next__
+
+    def handed_out(self: Any) -> Any:
+        batch = following(self)
+        agent.batch_handed_out(self._dataset)
+        return batch
+
+    _BaseDataLoaderIter.__next__ = handed_out
+    _BaseDataLoaderIter.next = handed_out
+
+
+def _watch_graphs(agent: Agent) -> None:
+    """A step that is captured in a CUDA graph ends wherever that graph is replayed."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        agent.captured = None
+        return begin(self, *args, **kwargs)
+
+    def capture_end(self: Any) -> Any:
+        self.timesink_mark = agent.captured
+        return end(self)
+
+    def replayed(self: Any) -> Any:
+        result = replay(self)
+        mark = getattr(self, "timesink_mark", None)
+        if mark is not None:
+            agent.step_ended(mark)
+        return result
+
+    graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, replayed
 
 
 def _mark_phases(mode: Mode) -> None:
@@ -147,10 +191,24 @@ def _mark_phases(mode: Mode) -> None:
     iterators = dataloader._BaseDataLoaderIter
     iterators.__next__ = marked(iterators.__next__, "data")
     iterators.next = iterators.__next__
-    torch.nn.Module.__call__ = marked(torch.nn.Module.__call__, "forward")
+    torch.nn.Module.__call__ = _of_modules(marked(torch.nn.Module.__call__, "forward"))
     torch.autograd.backward = marked(torch.autograd.backward, "backward")
     torch.save = marked(torch.save, "checkpoint")
     _mark_optimizers(marked)
+
+
+def _of_modules(called: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a code object of its own, whose variable `self` is the module.
+
+    torch.profiler, where it records stacks, takes every frame that runs the code of `Module.__call__` for a call of a
+    module, and looks for the module in that variable.
+    """
+
+    @wraps(called)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return called(self, *args, **kwargs)
+
+    return call
 
 
 class PhaseMarker:

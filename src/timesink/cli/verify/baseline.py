@@ -80,7 +80,7 @@ def update(
         raise UsageError(f"{runs} runs add nothing", remedy="make at least 1, better 10")
     command = one_command(program)
     here = environment(command)
-    workload = work.workload(command)
+    workload = work.workload(command, times.facts)
     path = baselines.location(root, suite, here)
     old = stored(path, fresh)
     with session.launcher({"before": command, "after": command}, times.source()) as launcher:

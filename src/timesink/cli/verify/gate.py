@@ -127,6 +127,8 @@ def command(
     """
     target = writing.sink()
     source = times.source()
+    if not sides.are_two and (looks.at_least or looks.statistic != "mean"):
+        raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")
     new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
     if history is not None:
         from timesink.verify.changepoint import gate_history
@@ -147,7 +149,7 @@ def command(
         gate = StoredGate(stored.root, stored.suite, share(looks.threshold), tolerance, stored.canary)
         program = one_command(sides.program)
         with session.launcher({"before": program, "after": program}, source) as launcher:
-            workload = work.workload(program)
+            workload = work.workload(program, times.facts)
             result = gate.run(program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=tell)
     result = replace(result, artefact=artefact)
     return writing.write(result, target, open_metrics=openmetrics, code_quality=gitlab_codequality)

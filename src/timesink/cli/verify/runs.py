@@ -6,6 +6,7 @@ folder of its own and a watch on the GPU, and the reports of a gate.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -108,8 +109,17 @@ def one_command(program: Sequence[str] | None) -> Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeOptions:
-    """Where the times of steps are read; without an option the program calls timesink.step()."""
+    """Where the times of steps are read; without an option steps are handed over by timesink.step() or found."""
 
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Compare whole runs, from start to end: for programs without steps.")
+    ] = False
+    most_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps", min=2, metavar="N", help="End each run after N steps [default: at its end].", show_default=False
+        ),
+    ] = None
     step_pattern: Annotated[
         str | None,
         typer.Option(
@@ -124,7 +134,7 @@ class StepTimeOptions:
         typer.Option(
             "--receipt-pattern",
             metavar="REGEX",
-            help="With --step-pattern: what each run computed (a loss, a checksum); its last match must agree.",
+            help="What each run printed of its result (a loss, a checksum); the last match must agree.",
             show_default=False,
         ),
     ] = None
@@ -140,27 +150,51 @@ class StepTimeOptions:
 
     def source(self) -> StepSource:
         """The source of step times that the options describe."""
-        from timesink.verify.runs import JsonFile, OutputPattern, StepsFile
+        from timesink.verify.runs import FoundSteps, JsonFile, OutputPattern, WholeRuns, receipt_pattern
 
-        if self.step_pattern and self.steps_json:
-            raise UsageError("step times come from one place", remedy="give --step-pattern or --steps-json, not both")
-        if self.receipt_pattern and not self.step_pattern:
+        given = {"--whole": self.whole, "--step-pattern": self.step_pattern, "--steps-json": self.steps_json}
+        if len(chosen := [name for name, value in given.items() if value]) > 1:
+            raise UsageError("step times come from one place", remedy=f"give {' or '.join(chosen)}, not both")
+        if chosen and self.most_steps:
             raise UsageError(
-                "--receipt-pattern goes with --step-pattern", remedy="pass receipt= to timesink.step() instead"
+                f"--steps ends no run with {chosen[0]}", remedy=f"leave one of --steps and {chosen[0]} out"
             )
-        if self.step_pattern:
-            return OutputPattern.parse(self.step_pattern, self.receipt_pattern)
         if self.steps_json:
+            if self.receipt_pattern:
+                raise UsageError(
+                    "--receipt-pattern reads the output", remedy="write the key receipt into the file of --steps-json"
+                )
             path, _, key = self.steps_json.partition(":")
             return JsonFile(Path(path), key)
-        return StepsFile()
+        if self.step_pattern:
+            return OutputPattern.parse(self.step_pattern, self.receipt_pattern)
+        receipt = receipt_pattern(self.receipt_pattern)
+        return WholeRuns(receipt) if self.whole else FoundSteps(self.most_steps, receipt)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What makes another work of the same command: whole runs are not held against steps."""
+        return {"times": "whole"} if self.whole else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
-    """When the pairs of runs are looked at, and which change matters."""
+    """When the pairs of runs are looked at, what of them, and which change matters."""
 
     threshold: Threshold = "2%"
+    statistic: Annotated[
+        Literal["mean", "median"],
+        typer.Option("--statistic", help="What decides of each run's steps; the median is blind to rare slow ones."),
+    ] = "mean"
+    at_least: Annotated[
+        str | None,
+        typer.Option(
+            "--at-least",
+            metavar="RATIO",
+            help="Fail unless this speed-up is proven, such as 1.1 for 10 % more steps in the same time.",
+            show_default=False,
+        ),
+    ] = None
     pairs: Annotated[str, typer.Option("--pairs", metavar="N,N,...", help="Numbers of pairs after which to look.")] = (
         "6,12,18"
     )
@@ -177,8 +211,23 @@ class Looks:
         except ValueError:
             raise UsageError(f"{self.pairs!r} are no numbers of pairs", remedy="write them as 6,12,18") from None
         return ExperimentPlan(
-            threshold_ratio=share(self.threshold), looks=pairs, receipt_tolerance_ratio=share(self.receipt_tolerance)
+            threshold_ratio=share(self.threshold),
+            looks=pairs,
+            receipt_tolerance_ratio=share(self.receipt_tolerance),
+            statistic=self.statistic,
+            least_speed_up=None if self.at_least is None else speed_up(self.at_least),
         )
+
+
+def speed_up(text: str) -> float:
+    """The ratio before / after that a text such as ``1.1`` or ``1.1x`` means. `UsageError` unless it is above 1."""
+    try:
+        value = float(text.strip().removesuffix("x"))
+    except ValueError:
+        value = 0.0
+    if not 1 < value < math.inf:
+        raise UsageError(f"{text!r} is no speed-up", remedy="write it as 1.1: ten per cent more steps in the same time")
+    return value
 
 
 def share(text: str) -> float:
@@ -215,14 +264,14 @@ class WorkFacts:
         ),
     ] = None
 
-    def workload(self, command: Command) -> str:
-        """The key under which runs of the same work are kept."""
+    def workload(self, command: Command, more: Mapping[str, str]) -> str:
+        """The key under which runs of the same work are kept; `more` facts of it."""
         from timesink.verify.environment import workload
 
         pairs = [text.partition("=") for text in self.fact or ()]
         if wrong := ["".join(parts) for parts in pairs if not (parts[0] and parts[1])]:
             raise UsageError(f"{wrong[0]!r} is no fact", remedy="write it as NAME=VALUE")
-        return workload(command, self.config_file or (), {name: value for name, _, value in pairs})
+        return workload(command, self.config_file or (), {**{name: value for name, _, value in pairs}, **more})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,8 +54,10 @@ def command(
 ) -> int:
     """Say whether one change made the steps slower or faster.
 
-    Runs both sides in fresh processes, taking turns, and looks after 6, 12 and 18 pairs. Exits with 1 where the change
-    is slower, 4 where the two sides compute different results, 3 (with --strict) where nothing can be said, else 0.
+    Runs both sides in fresh processes, taking turns, and looks after 6, 12 and 18 pairs. The programs need no edits:
+    steps are found as `timesink capture` finds them and timed without a profiler; --whole compares programs without
+    steps. Exits with 1 where the change is slower, or the speed-up of --at-least not proven; 4 where the two sides do
+    different work; 3 (with --strict) where nothing can be said; else 0.
     """
     target = writing.sink()
     plan = replace(looks.plan(), warm_up_pairs=warm_up_pairs)
@@ -106,7 +108,7 @@ def calibrate(
     command = one_command(program)
     source = times.source()
     here = environment(command)
-    path = calibration.location(root, here, work.workload(command))
+    path = calibration.location(root, here, work.workload(command, times.facts))
     with session.launcher({"before": command, "after": command}, source) as launcher:
         rows = calibration.calibrate(lambda number: launcher.launch("before", number), runs, tell)
         notes = [launcher.watch.remark] if launcher.watch.remark else []

@@ -73,6 +73,8 @@ def _verdict(verdict: ChangeVerdict) -> dict[str, Any]:
         "run_sd_ratio": verdict.run_sd_ratio,
         "false_alarm_ratio": verdict.false_alarm_ratio,
         "tagged": verdict.tagged,
+        "least_speed_up": verdict.least_speed_up,
+        "falls_short": verdict.falls_short,
         "notes": list(verdict.notes),
     }
 

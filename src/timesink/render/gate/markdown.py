@@ -30,7 +30,7 @@ def marker(suite: str) -> str:
 def body(result: GateResult, most_bytes: int) -> str:
     """The text without a marker, at most that long."""
     head = [
-        f"## {pages.MARKS[result.outcome]} {escaped(pages.headline(result))}",
+        f"## {pages.mark(result)} {escaped(pages.headline(result))}",
         "",
         *_table(pages.metrics(result, pages.SHOWN_ROWS)),
     ]

@@ -48,8 +48,12 @@ def page(result: GateResult) -> Page:
     """Headline, metrics, what differs, why, runs."""
     sheets = [metrics(result), *(part(result) for part in (differences, budget, contributions, findings, runs))]
     shown = tuple(sheet for sheet in sheets if sheet.rows)
-    title = f"{MARKS[result.outcome]} {headline(result)}"
-    return Page(title, shown, notes(result))
+    return Page(f"{mark(result)} {headline(result)}", shown, notes(result))
+
+
+def mark(result: GateResult) -> str:
+    """The mark of the outcome; of a faster side that falls short of the speed-up asked for, that of a failure."""
+    return MARKS[Outcome.SLOWER if any(row.failed for row in result.rows) else result.outcome]
 
 
 def notes(result: GateResult) -> tuple[str, ...]:
@@ -222,10 +226,20 @@ def headline(result: GateResult) -> str:
     if not deciding:
         return f"{name}{outcome}" + ("" if result.rows else ": nothing was compared")
     first = deciding[0]
+    asked = speed_up_text(first.verdict) if outcome is not Outcome.INVALID else ""
     if outcome in (Outcome.INVALID, Outcome.INCONCLUSIVE):
-        return f"{name}{first.name} {first.verdict.label}: {why(first.verdict)}"
+        return f"{name}{asked}{first.name} {first.verdict.label}: {why(first.verdict)}"
     more = f" (and {len(deciding) - 1} more)" if len(deciding) > 1 and outcome is not Outcome.NO_DIFFERENCE else ""
-    return f"{name}{first.name} {sentence(first)}{more}"
+    return f"{name}{asked}{first.name} {sentence(first)}{more}"
+
+
+def speed_up_text(verdict: ChangeVerdict) -> str:
+    """``speed-up of 1.1x not proven (1.02x to 1.2x): ``, or "" where none was asked for."""
+    if verdict.least_speed_up is None:
+        return ""
+    effect = verdict.effect
+    seen = f" ({1 / effect.high:.3g}x to {1 / effect.low:.3g}x)" if effect is not None else ""
+    return f"speed-up of {verdict.least_speed_up:g}x {'not proven' if verdict.falls_short else 'proven'}{seen}: "
 
 
 def finding_text(finding: FindingChange) -> str:

@@ -45,6 +45,7 @@ def diagnosis(name: str = "data_load") -> Diagnosis:
         advice=f"Prefetch what {name} makes.",
         verify=f"timesink verify, then look at {name}",
         recoverable=Quantity(2.1, "ms", low=0.5, high=2.4),
+        of_ms=12.0,
     )
     rulings = (
         Ruling(card("INP101"), Found((finding,))),

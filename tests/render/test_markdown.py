@@ -12,7 +12,7 @@ from timesink.render.markdown import code, escaped
 def test_it_says_what_the_diagnosis_says() -> None:
     report = render(diagnosis(), Format.MD)
     assert report.startswith("## Bottleneck: `input_pipeline`\n\ndata\\_load on thread 1234 takes 3.10 ms")
-    assert "### 1. INP101 starved-by-input: 2.10 ms (500 us to 2.40 ms) per step" in report
+    assert "### 1. INP101 starved-by-input: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in report
     assert "| GPU idle in data\\_load | 19.5 % | 10 % | gaps under the range (device\\_ops rows 1, 5, 9" in report
     assert "- **At:** rank `0`, device `0`, thread `1234`, range `data_load`" in report
     assert "**Clear:** CPY101 copies-exposed" in report

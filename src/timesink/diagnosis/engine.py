@@ -11,6 +11,7 @@ from timesink.diagnosis import headline
 from timesink.diagnosis.pricing import price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Limit, Note, Quantity, Ruling
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import changed
@@ -67,7 +68,7 @@ def _ranked_findings(
     """
     period = period_name(trace)
     priced = [
-        (ruling.card, replace(finding, recoverable=gain, priced_by=worth.by, period=period))
+        (ruling.card, replace(finding, recoverable=gain, priced_by=worth.by, period=period, of_ms=step_ms))
         for ruling in rulings
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
@@ -92,7 +93,8 @@ def _conclusion(
         _, first = findings[0]
         worth_ms = first.recoverable.value if first.recoverable else 0.0
         if step_ms is None or worth_ms >= MATERIAL.default * step_ms:
-            return first.bottleneck, first.message
+            saving = f"; a fix {saving_text(first, interval=False)}" if worth_ms else ""
+            return first.bottleneck, f"{first.message}{saving}"
     return Bottleneck.NONE, headline.no_bottleneck(trace, bool(findings))
 
 

@@ -26,6 +26,7 @@ from timesink.whatif.changes.kernels import ShortenKernels
 from timesink.whatif.pricing import Pricer
 
 _TO_P90: Final = 1.28  # standard deviations
+_SHARED: Final = 0.01  # claims that share less than this are apart
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
@@ -120,10 +121,11 @@ def share_claims(
     """Findings that claim the same device time share it: each keeps what those before it leave.
 
     A finding whose claim is taken by a third already is worth two thirds of its price. Prices together never exceed
-    the step.
+    the step, nor does the upper end of any.
     """
     left_ms = step_ms
     taken: dict[tuple[int, int], Intervals] = {}
+    before: list[tuple[str, Claim]] = []
     shared = []
     for card, finding in ranked:
         claimed = finding.claim.intervals
@@ -132,12 +134,28 @@ def share_claims(
         ratio = claimed_ms_per_step(Claim(left), trace) / claimed_ms if claimed_ms > 0 else 1.0
         for device, part in claimed.items():
             taken[device] = taken.get(device, Intervals.none()) | part
+        counted = (_taker(finding.claim, before, trace), 1.0 - ratio) if ratio < 1.0 - _SHARED else None
         worth = _scaled(finding.recoverable, ratio) if finding.recoverable else None
-        if worth is not None and left_ms is not None and worth.unit == "ms":
-            worth = replace(worth, value=min(worth.value, left_ms), low=min(worth.low or 0.0, left_ms))
+        if worth is not None and step_ms is not None and left_ms is not None:
+            if counted is None and worth.value > left_ms and before:
+                counted = before[0][0], 1.0 - left_ms / worth.value
+            high_ms = None if worth.high is None else min(worth.high, step_ms)
+            worth = replace(worth, value=min(worth.value, left_ms), low=min(worth.low or 0.0, left_ms), high=high_ms)
             left_ms -= worth.value
-        shared.append((card, replace(finding, recoverable=worth)))
+        before.append((card.code, finding.claim))
+        shared.append((card, replace(finding, recoverable=worth, counted_in=counted)))
     return shared
+
+
+def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> str:
+    """The code of the rule whose finding claims most of this time."""
+
+    def in_both_ms(entry: tuple[str, Claim]) -> float:
+        other = entry[1].intervals
+        both = {device: part & other[device] for device, part in claim.intervals.items() if device in other}
+        return claimed_ms_per_step(Claim(both), trace)
+
+    return max(before, key=in_both_ms)[0]
 
 
 def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | None:

@@ -135,7 +135,8 @@ class Finding:
     what-if engine prices; `claim`, which bounds it. The claim also decides which findings share time.
 
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
-    window where the trace has no steps; and `priced_by`.
+    window where the trace has no steps; `of_ms`, the length of that step or window; `priced_by`; and `counted_in`, the
+    code of the rule whose finding has taken most of the claimed time before, and the share of it that is taken.
     """
 
     message: str
@@ -150,6 +151,8 @@ class Finding:
     recoverable: Quantity | None = None
     priced_by: PricedBy | None = None
     period: Literal["step", "window"] = "step"
+    of_ms: float | None = None
+    counted_in: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -113,11 +113,18 @@ def _finding(card: Card, finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "where": finding.where.known(),
         "recoverable_ms_per_step": _recoverable(finding.recoverable),
+        "share_of_step": _share(finding),
+        "counted_in": finding.counted_in and {"rule": finding.counted_in[0], "share": finding.counted_in[1]},
         "priced_by": finding.priced_by,
         "evidence": [_evidence(fact) for fact in finding.evidence],
         "advice": finding.advice,
         "verify": finding.verify,
     }
+
+
+def _share(finding: Finding) -> float | None:
+    """What the gain is of the step, or of the recorded window where there are no steps."""
+    return finding.recoverable.value / finding.of_ms if finding.recoverable and finding.of_ms else None
 
 
 def _recoverable(quantity: Quantity | None) -> dict[str, float | None] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis, Evidence
 from timesink.render.formats import Style
 from timesink.render.parts import (
@@ -21,7 +22,7 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
-from timesink.render.values import cell_text, quantity_text, recoverable_text
+from timesink.render.values import cell_text, quantity_text
 from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub_sentence
 from timesink.views.page import Cell, Field, Page, Sheet
 
@@ -90,7 +91,7 @@ def code(text: str, *, in_table: bool = False) -> str:
 
 def _finding(group: Group) -> list[str]:
     finding = group.first
-    recoverable = escaped(recoverable_text(finding.recoverable, finding.period))
+    recoverable = escaped(saving_text(finding))
     places = ", ".join(f"{name} {code(str(value))}" for name, value in finding.where.known().items())
     return [
         f"### {group.number}. {group.card.code} {escaped(group.card.name)}: {recoverable}",

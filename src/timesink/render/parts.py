@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Card,
     Clear,
@@ -16,7 +17,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Where,
 )
-from timesink.render.values import limit_value_text, quantity_text, recoverable_text
+from timesink.render.values import limit_value_text, quantity_text
 from timesink.units import time_text
 from timesink.untrusted.scrub import shortened
 from timesink.views.page import Cell, Field, Sheet
@@ -49,9 +50,7 @@ def grouped(diagnosis: Diagnosis) -> list[Group]:
 
 
 def _others(first: Finding, findings: list[Finding]) -> tuple[str, ...]:
-    shown = tuple(
-        f"{_short(finding, first)}: {recoverable_text(finding.recoverable, finding.period)}" for finding in findings
-    )
+    shown = tuple(f"{_short(finding, first)}: {saving_text(finding)}" for finding in findings)
     left = len(shown) - SHOWN_OTHERS
     return (*shown[:SHOWN_OTHERS], f"{left} more places (--format json lists them)") if left > 0 else shown
 

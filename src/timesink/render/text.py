@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
 from timesink.render.formats import Style
 from timesink.render.parts import (
@@ -27,7 +28,7 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
-from timesink.render.values import cell_text, recoverable_text
+from timesink.render.values import cell_text
 from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened
 from timesink.views.page import Field, Page, Sheet
 
@@ -113,7 +114,7 @@ def _finding(group: Group) -> RenderableType:
         (f"{group.number}. ".ljust(INDENT), "bold"),
         (f"{group.card.code} {group.card.name}", "bold cyan"),
         "  ",
-        (scrub_sentence(recoverable_text(finding.recoverable, finding.period)), "bold green"),
+        (scrub_sentence(saving_text(finding)), "bold green"),
     )
     lines = [("because", evidence_text(fact)) for fact in finding.evidence]
     lines += [("at", place_text(finding.where)), ("do", finding.advice), ("check", finding.verify)]

@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.html.figures import scales
 from timesink.render.html.sections import prose
@@ -31,7 +32,7 @@ from timesink.render.parts import (
     undecided_parts,
 )
 from timesink.render.svg import chart_svg
-from timesink.render.values import cell_text, quantity_text, recoverable_text, value_text
+from timesink.render.values import cell_text, quantity_text, value_text
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
 from timesink.views.page import Page
@@ -122,7 +123,7 @@ def _environment() -> Environment:
         origin=origin_text,
         prose=prose,
         quantity=quantity_text,
-        recoverable=recoverable_text,
+        saving=saving_text,
         scales=scales,
         share=share_text,
         short=lambda text, limit=120: shortened(str(text), limit),

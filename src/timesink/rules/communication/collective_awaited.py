@@ -34,6 +34,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.diagnosis.words import of_period
 from timesink.measures.communication.collectives import AwaitedCollectives, awaited_collectives
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import (
@@ -48,7 +49,6 @@ from timesink.model.tables import (
     SOURCES,
 )
 from timesink.model.trace import Trace
-from timesink.units import share_text, time_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -73,8 +73,7 @@ def _judge(trace: Trace, limits: Limits, awaited: AwaitedCollectives) -> tuple[F
         return None, evidence
     finding = Finding(
         message=f"rank {awaited.device[0]} waits for {awaited.count} collectives with {awaited.call}, and its GPU then "
-        f"stands idle for {time_text(idle_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
-        f"{share_text(limits['idle_ratio'])})",
+        f"stands idle for {of_period(trace, awaited.device, idle_ns)}",
         bottleneck=Bottleneck.HOST_SYNC,
         where=Where(rank=awaited.device[0], device=awaited.device[1], op=awaited.call),
         evidence=(

@@ -37,15 +37,16 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.diagnosis.words import of_period
 from timesink.measures.communication.communication import DeviceCommunication, communication
 from timesink.measures.communication.pipelines import between_stages
 from timesink.measures.communication.waits import collective_waits, waiting_in_collectives
 from timesink.measures.ranks.job import JOB_READS
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.units import share_text, time_text
+from timesink.units import share_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -82,9 +83,9 @@ def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[F
     overlap = device.overlap_ratio or 0.0
     return (
         Finding(
-            message=f"communication takes {time_text(exposed_ns)} of the {time_text(step_ns)} "
-            f"{period_name(trace)} on rank {device.rank}, device {device.device}, with no computation beside it "
-            f"({share_text(share)}, limit {share_text(limit)}; {share_text(overlap)} of it is overlapped)",
+            message=f"communication takes {of_period(trace, (device.rank, device.device), exposed_ns)} on rank "
+            f"{device.rank}, device {device.device}, with no computation beside it; {share_text(overlap)} of all "
+            "communication is overlapped",
             bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
             where=Where(rank=device.rank, device=device.device, kernel=longest),
             evidence=(

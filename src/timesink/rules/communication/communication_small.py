@@ -81,8 +81,8 @@ def _judge(
         return None, (count, share)
     finding = Finding(
         message=f"{small.per_step:.0f} collectives of less than {bytes_text(limits['small_bytes'])} in a step stand "
-        f"exposed for {time_text(small.exposed_step_ns)} of it on rank {device[0]} ({share_text(small.exposed_ratio)}, "
-        f"limit {share_text(limits['exposed_ratio'])}); half of them take {time_text(small.p50_ns)} or less",
+        f"exposed for {time_text(small.exposed_step_ns)} of it on rank {device[0]} ({share_text(small.exposed_ratio)}"
+        f"); half of them take {time_text(small.p50_ns)} or less",
         bottleneck=Bottleneck.COMMUNICATION_SMALL,
         where=Where(rank=device[0], device=device[1]),
         evidence=(count, share),

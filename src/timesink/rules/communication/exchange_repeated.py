@@ -37,11 +37,12 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.diagnosis.words import of_period
 from timesink.measures.communication.collectives import RepeatedExchange, repeated_exchanges
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
-from timesink.units import bytes_text, share_text, time_text
+from timesink.units import bytes_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -69,8 +70,7 @@ def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> tuple[Fi
     finding = Finding(
         message=f"gradients are exchanged {exchange.times} times a step ({bytes_text(exchange.step_bytes)} where "
         f"{bytes_text(exchange.step_bytes / exchange.times)} would do); the exchanges before the last stand exposed "
-        f"for {time_text(exposed_ns)} of the {time_text(step_ns)} step ({share_text(share)}, limit "
-        f"{share_text(limits['exposed_ratio'])})",
+        f"for {of_period(trace, exchange.device, exposed_ns)}",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
         where=Where(rank=exchange.device[0], device=exchange.device[1], op="DistributedDataParallel.forward"),
         evidence=(

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_period
 from timesink.measures.communication.communication import contention
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import NS_PER_MS, share_text
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -60,8 +61,7 @@ def _judge(trace: Trace, limits: Limits, row: dict[str, int]) -> tuple[Finding |
     lost_ms = share * step_ns / NS_PER_MS
     finding = Finding(
         message=f"{row['kernels']} kernels take {share_text(slower)} longer while communication runs beside them on "
-        f"rank {device[0]}, {time_text(share * step_ns)} of the {time_text(step_ns)} step (limit "
-        f"{share_text(limits['excess_ratio'])})",
+        f"rank {device[0]}, {of_period(trace, device, share * step_ns)}",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
         where=Where(rank=device[0], device=device[1]),
         evidence=(

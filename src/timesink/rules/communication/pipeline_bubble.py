@@ -81,7 +81,7 @@ def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     how = "" if line.labelled else ", by kernel names"
     return Finding(
         message=f"the {count} stages of the pipeline{how} stand still {share_text(overlap.bubble_ratio)} of a "
-        f"{time_text(overlap.period_ns)} step (limit {share_text(evidence.limit.value if evidence.limit else 0)}); "
+        f"{time_text(overlap.period_ns)} median step; "
         f"OverlapScore {score:.2f}, the longest stage takes {time_text(overlap.longest.time_ns)}",
         bottleneck=Bottleneck.PIPELINE_BUBBLE,
         where=Where(rank=max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]),

@@ -79,8 +79,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     sums = {name: int(late.ranks[name].sum()) for name in _SIDES}
     side = _SIDES[max(sums, key=lambda name: sums[name])]
     finding = Finding(
-        message=f"{ranks_text(tuple(latest))} take turns at being late, mostly {side}; balanced, a step would take "
-        f"{time_text(period * (1 - gain))} instead of {time_text(period)} ({share_text(gain)} less)",
+        message=f"{ranks_text(tuple(latest))} take turns at being late, mostly {side}, and hold the "
+        f"{time_text(period)} step up for {time_text(gain * period)} ({share_text(gain)})",
         bottleneck=Bottleneck.STRAGGLER,
         where=Where(rank=latest[0]),
         evidence=(

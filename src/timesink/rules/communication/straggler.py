@@ -95,8 +95,8 @@ def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Findin
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
     return Finding(
         message=f"rank {rank}{f' on {host}' if host else ''} comes late to {row['late_count']} of {row['anchors']} "
-        f"collectives because of {side}; if it ran like its peers a step would take "
-        f"{time_text(period * (1 - gain))} instead of {time_text(period)} ({share_text(gain)} less)",
+        f"collectives because of {side}, and holds the {time_text(period)} step up for {time_text(gain * period)} "
+        f"({share_text(gain)})",
         bottleneck=Bottleneck.STRAGGLER,
         where=Where(rank=rank, device=device),
         evidence=(

@@ -48,7 +48,7 @@ def _judge(time: CompileTime, limit: float) -> tuple[Finding | None, Evidence]:
         return None, evidence
     finding = Finding(
         message=f"rank {time.rank} compiles for {time_text(time.compile_ns)} of the recorded {time_text(time.span_ns)} "
-        f"({share_text(time.share)}, limit {share_text(limit)})",
+        f"({share_text(time.share)})",
         bottleneck=Bottleneck.RECOMPILATION,
         where=Where(rank=time.rank),
         evidence=(evidence,),

@@ -67,7 +67,7 @@ def _judge(trace: Trace, islands: EagerIslands, limits: Limits) -> tuple[Finding
         return None, evidence
     by = f", by {', '.join(islands.operators)}" if islands.operators else ""
     finding = Finding(
-        message=f"{islands.per_step:.0f} kernels per step ({share_text(islands.share)}, limit {share_text(limit)}) run "
+        message=f"{islands.per_step:.0f} kernels per step ({share_text(islands.share)}) run "
         f"eagerly between compiled graphs on device {islands.device[1]}{by}; "
         f"it waits {share_text(waited)} of the step for them",
         bottleneck=Bottleneck.GRAPH_BREAKS,

@@ -54,7 +54,7 @@ def _judge(function: FrameSummary, limit: float) -> tuple[Finding | None, Eviden
     share = function.guard_failures / function.recompilations if function.recompilations else 0.0
     finding = Finding(
         message=f"{function.function} is compiled {function.recompilations} times again, {late} times late for one "
-        f"guard (limit {limit:.0f}; {share_text(share)} of them): {function.guard or 'not logged'}{spent}{end}",
+        f"guard ({share_text(share)} of them): {function.guard or 'not logged'}{spent}{end}",
         bottleneck=Bottleneck.RECOMPILATION,
         where=Where(rank=function.rank, file=function.file, line=function.line, op=function.function),
         evidence=(evidence,),

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.words import period_text
 from timesink.measures.compile.graphs import BrokenGraphs, broken_graphs
 from timesink.measures.compile.summary import compile_summary
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
@@ -37,7 +38,6 @@ from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import place_of
-from timesink.units import share_text, time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import join_graphs
 
@@ -71,8 +71,7 @@ def _judge(trace: Trace, graphs: BrokenGraphs, limit: float) -> tuple[Finding | 
         return None, evidence
     saved = change.saved(trace, Case.HOPEFUL)
     finding = Finding(
-        message=f"{_pieces(graphs)} on device {device[1]}; one graph wins {time_text(worth_ns)} of the "
-        f"{time_text(step_ns)} step ({share_text(share)}, limit {share_text(limit)})",
+        message=f"{_pieces(graphs)} on device {device[1]} of {period_text(trace, device)}, where one graph would do",
         bottleneck=Bottleneck.GRAPH_BREAKS,
         where=place_of(trace, change),
         evidence=(evidence,),

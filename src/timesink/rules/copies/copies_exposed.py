@@ -25,14 +25,15 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.diagnosis.words import of_period
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups
-from timesink.units import bytes_text, share_text, time_text
+from timesink.units import bytes_text
 
 _WORDS = {"h2d": "host-to-device", "d2h": "device-to-host"}
 
@@ -65,9 +66,8 @@ def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
     rates = [group.gigabytes_per_s for group in groups if group.gigabytes_per_s is not None]
     speed = f", {bytes_text(moved_bytes)} in all at {max(rates):.1f} GB/s" if rates else ""
     message = (
-        f"{words} copies take {time_text(exposed_ns)} of the {time_text(step_ns)} {period_name(trace)} "
-        f"on device {device[1]} with no kernel beside them ({share_text(share)}, limit {share_text(limit)}): "
-        f"{sum(group.count for group in groups)} copies{speed}"
+        f"{words} copies take {of_period(trace, device, exposed_ns)} on device {device[1]} with no kernel beside "
+        f"them: {sum(group.count for group in groups)} copies{speed}"
     )
     return (
         Finding(

@@ -28,14 +28,15 @@ from typing import Final, Literal
 
 from timesink.diagnosis.rule import Limits, found_or_clear
 from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_period
 from timesink.measures.idle.blamed_time import Root, drained_time
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.rules.copies._family import BOTTLENECKS, pageable_copy_groups
 from timesink.rules.idle._family import idle_rule
-from timesink.units import bytes_text, share_text, time_text
+from timesink.units import bytes_text
 from timesink.whatif.changes.transfers import PinCopies
 
 
@@ -100,9 +101,8 @@ def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals) -> tup
     rate = "" if group.gigabytes_per_s is None else f" at {group.gigabytes_per_s:.1f} GB/s"
     return (
         Finding(
-            message=f"pageable copies {direction.towards} device {device[1]} hold it for {time_text(held_ns)} of the "
-            f"{time_text(step_ns)} {period_name(trace)} ({share_text(share)}, limit {share_text(limit)}): "
-            f"{group.count} copies, {bytes_text(group.bytes)} in all{rate}",
+            message=f"pageable copies {direction.towards} device {device[1]} hold it for "
+            f"{of_period(trace, device, held_ns)}: {group.count} copies, {bytes_text(group.bytes)} in all{rate}",
             bottleneck=BOTTLENECKS[direction.name],
             where=Where(rank=device[0], device=device[1]),
             evidence=(evidence,),

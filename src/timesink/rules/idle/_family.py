@@ -9,6 +9,7 @@ from typing import Final
 
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
+from timesink.diagnosis.words import of_period
 from timesink.measures.idle.blamed_time import BlamedTime
 from timesink.model.tables import (
     API_CALLS,
@@ -22,7 +23,6 @@ from timesink.model.tables import (
     SYNCS,
 )
 from timesink.model.trace import Trace
-from timesink.units import share_text, time_text
 from timesink.whatif.change import Target
 from timesink.whatif.changes.host import ScaleHost
 
@@ -53,7 +53,7 @@ def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict
     def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
         place = place_text(blamed)
         return Finding(
-            message=f"{waits(blamed, limit)} for {pattern.subject}" + (f", most of it at {place}" if place else ""),
+            message=f"{waits(trace, blamed)} for {pattern.subject}" + (f", most of it at {place}" if place else ""),
             bottleneck=pattern.bottleneck,
             where=place_of(blamed),
             evidence=(evidence,),
@@ -107,9 +107,6 @@ def place_text(blamed: BlamedTime) -> str:
     return " ".join(words)
 
 
-def waits(blamed: BlamedTime, limit: float) -> str:
-    """``device 0 waits 2.40 ms of the 12.3 ms step (19.5 %, limit 3.00 %)``."""
-    return (
-        f"device {blamed.device[1]} waits {time_text(blamed.per_step_ns)} of the {time_text(blamed.step_ns)} "
-        f"{blamed.period} ({share_text(blamed.share)}, limit {share_text(limit)})"
-    )
+def waits(trace: Trace, blamed: BlamedTime) -> str:
+    """``device 0 waits 2.40 ms of the 12.3 ms step (19.5 %)``."""
+    return f"device {blamed.device[1]} waits {of_period(trace, blamed.device, blamed.per_step_ns)}"

@@ -29,6 +29,7 @@ import polars as pl
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.words import per_period
 from timesink.measures.idle.blamed_time import BlamedTime, drained_time
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.synchronisations import synchronisations
@@ -49,7 +50,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         count = _per_step(trace, blamed.device[0])
         place = place_text(blamed)
         return Finding(
-            message=f"{waits(blamed, limit)} after blocking calls, {count:.3g} per step"
+            message=f"{waits(trace, blamed)} after blocking calls, {per_period(trace, count)}"
             + (f", most of it after {place}" if place else ""),
             bottleneck=Bottleneck.HOST_SYNC,
             where=place_of(blamed),

@@ -30,7 +30,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Li
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline, loading_windows
-from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.steps.per_step import per_step_ns, period_name
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, waits
 from timesink.units import time_text
@@ -49,8 +49,9 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
         rank = blamed.device[0]
         preparing_ns = per_step_ns(trace, blamed.device, input_pipeline(trace)[rank].loading)
+        in_period = "of each step" if period_name(trace) == "step" else "of the recorded window"
         return Finding(
-            message=f"{_what(trace, rank)} takes {time_text(preparing_ns)} of each step; {waits(blamed, limit)} for it",
+            message=f"{_what(trace, rank)} takes {time_text(preparing_ns)} {in_period}; {waits(trace, blamed)} for it",
             bottleneck=Bottleneck.INPUT_PIPELINE,
             where=place_of(blamed),
             evidence=(

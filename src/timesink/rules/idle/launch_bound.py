@@ -48,7 +48,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         interval = time_text(queue.interval_p50_ns or 0.0)
         count = "" if queue.launches_per_step is None else f"{queue.launches_per_step:.0f} launches per step, "
         return Finding(
-            message=f"{waits(blamed, limit)} for the next launch: {count}one every {interval}, "
+            message=f"{waits(trace, blamed)} for the next launch: {count}one every {interval}, "
             f"{share_text(queue.empty_queue_ratio)} of them find an empty queue",
             bottleneck=Bottleneck.LAUNCH_BOUND,
             where=place_of(blamed),

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.words import period_text
 from timesink.measures.idle.blamed_time import BlamedTime, blamed_time
 from timesink.measures.timeline.quality import ProfilerCost, profiler_cost
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, MEMORY_EVENTS
@@ -42,10 +43,10 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if not heavy:
         return NotApplicable("no Python stacks were recorded")
     devices = [blamed for blamed in blamed_time(trace, CAUSES, preparing=False) if blamed.device[0] in heavy]
-    return found_or_clear([_judge(blamed, heavy[blamed.device[0]], limits) for blamed in devices])
+    return found_or_clear([_judge(trace, blamed, heavy[blamed.device[0]], limits) for blamed in devices])
 
 
-def _judge(blamed: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Finding | None, Evidence]:
+def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Finding | None, Evidence]:
     explained = cost.cost_ns / blamed.per_step_ns if blamed.per_step_ns else 0.0
     evidence = Evidence(
         f"cost of recording, of the time device {blamed.device[1]} waits for the host",
@@ -60,8 +61,8 @@ def _judge(blamed: BlamedTime, cost: ProfilerCost, limits: Limits) -> tuple[Find
     charged_ms = min(cost.cost_ns, blamed.per_step_ns) / NS_PER_MS
     finding = Finding(
         message=f"recording {cost.frames:.0f} frames, {cost.operators:.0f} operators and {cost.allocations:.0f} "
-        f"allocations per step costs the host about {time_text(cost.cost_ns)}; "
-        f"{waits(blamed, limits['idle_ratio'])} for the host",
+        f"allocations in {period_text(trace, blamed.device)} costs the host about {time_text(cost.cost_ns)}; "
+        f"{waits(trace, blamed)} for the host",
         bottleneck=Bottleneck.PROFILER_OVERHEAD,
         where=place_of(blamed),
         evidence=(

@@ -24,11 +24,12 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.diagnosis.words import of_period
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import ShortenKernels
 
@@ -110,13 +111,11 @@ def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
 def _finding(
     trace: Trace, pattern: KernelPattern, kernels: ShortenKernels, evidence: Evidence, details: Details
 ) -> Finding:
-    step_ns, kernels_ns = period_ns(trace, kernels.device), per_step_ns(trace, kernels.device, kernels.whole(trace))
+    kernels_ns = per_step_ns(trace, kernels.device, kernels.whole(trace))
     words, more = details(kernels)
-    limit = evidence.limit.value if evidence.limit else 0.0
     return Finding(
-        message=f"{pattern.subject} take {time_text(kernels_ns)} of the {time_text(step_ns)} {period_name(trace)} "
-        f"on device {kernels.device[1]}; {share_text(evidence.measured.value)} of it can go "
-        f"(limit {share_text(limit)})" + (f": {words}" if words else ""),
+        message=f"{pattern.subject} take {of_period(trace, kernels.device, kernels_ns)} on device {kernels.device[1]}"
+        + (f": {words}" if words else ""),
         bottleneck=pattern.bottleneck,
         where=place_of(trace, kernels),
         evidence=(

@@ -27,15 +27,15 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.words import of_period
 from timesink.knowledge.assumptions import fixes
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.fusion import OptimizerKernels, optimizer_kernels
-from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import ONE_PERCENT, place_of
-from timesink.units import share_text, time_text
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
 
@@ -65,10 +65,10 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
     kernels_ns = per_step_ns(trace, kernels.device, change.kernels.whole(trace))
     single = kernels.one_by_one
     kind = f"{single:.0f} of them for one parameter each" if single else "over lists of parameters"
+    count = "" if period_name(trace) == "window" else f" {kernels.per_step:.0f}"
     finding = Finding(
-        message=f"the optimizer runs {kernels.per_step:.0f} kernels per step, {kind}: {time_text(kernels_ns)} of the "
-        f"{time_text(step_ns)} step on device {kernels.device[1]}; a fused one wins {share_text(share)} of the step "
-        f"(limit {share_text(limit)})",
+        message=f"the optimizer runs{count} kernels that are not fused, {kind}: "
+        f"{of_period(trace, kernels.device, kernels_ns)} on device {kernels.device[1]}",
         bottleneck=Bottleneck.OPTIMIZER_UNFUSED,
         where=place_of(trace, change.kernels),
         evidence=(

@@ -91,7 +91,7 @@ def _judge(
         return None, evidence
     finding = Finding(
         message=f"{bytes_text(size_bytes)} {pattern.subject}, {share_text(share)} of device {device[1]}'s peak of "
-        f"{bytes_text(ledger.peak_bytes)} (limit {100 * limit:g} %)",
+        f"{bytes_text(ledger.peak_bytes)}",
         bottleneck=Bottleneck.MEMORY_CAPACITY,
         where=Where(rank=device[0], device=device[1]),
         evidence=(

@@ -55,7 +55,7 @@ def _judge(trace: Trace, device: Device, counts: MemorySteps, limit: float) -> t
     retries = Quantity(allocator.retries if allocator else 0, "calls")
     finding = Finding(
         message=f"device {device[1]}'s allocator takes and gives back {counts.driver_calls_per_step:.3g} segments a "
-        f"step, {bytes_text(counts.driver_bytes)} over {counts.steps - 2} steps (limit {limit:g} per step)",
+        f"step, {bytes_text(counts.driver_bytes)} over {counts.steps - 2} steps",
         bottleneck=Bottleneck.ALLOCATOR,
         where=Where(rank=device[0], device=device[1]),
         evidence=(

@@ -51,7 +51,7 @@ def _judge(device: Device, view: AllocatorView, limit: float) -> tuple[Finding |
         return None, evidence
     finding = Finding(
         message=f"{bytes_text(view.split_free_bytes)} of {bytes_text(view.reserved_bytes)} reserved on device "
-        f"{device[1]} is free inside segments in use ({share_text(share)}, limit {100 * limit:g} %); the largest piece "
+        f"{device[1]} is free inside segments in use ({share_text(share)}); the largest piece "
         f"has {bytes_text(view.largest_free_bytes)}",
         bottleneck=Bottleneck.ALLOCATOR,
         where=Where(rank=device[0], device=device[1]),

@@ -50,8 +50,8 @@ def _judge(device: Device, counts: MemorySteps, limit: float) -> tuple[Finding |
         return None, evidence
     place = f", most of it allocated at {counts.leaver}" if counts.leaver else ""
     finding = Finding(
-        message=f"every step leaves at least {bytes_text(counts.growth_bytes)} behind on device {device[1]} (limit "
-        f"{bytes_text(limit)}), {len(counts.levels_bytes) - 1} times in a row{place}",
+        message=f"every step leaves at least {bytes_text(counts.growth_bytes)} behind on device {device[1]}, "
+        f"{len(counts.levels_bytes) - 1} times in a row{place}",
         bottleneck=Bottleneck.MEMORY_CAPACITY,
         where=Where(rank=device[0], device=device[1]),
         evidence=(

@@ -160,7 +160,7 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
     limits, cause = group.longest, pattern.cause
     explanation = pattern.explain(limits)
     compared_with = _compared_with(limits, cause, limit)
-    compared = f"next cause {share_text(compared_with)}" if limit is None else f"limit {share_text(compared_with)}"
+    compared = f" (next cause {share_text(compared_with)})" if limit is None else ""
     count = len(group.profiles)
     times = f"{count} launches, {time_text(group.total_ns)}" if count > 1 else time_text(group.total_ns)
     evidence = Evidence(
@@ -173,7 +173,7 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
     )
     return Finding(
         message=f"kernel {limits.kernel.function} ({times}) spends {share_text(limits.shares[cause])} of its time "
-        f"{explanation.because} ({compared}); without it the kernel runs at most {limits.bounds[cause]:.2f} x as fast",
+        f"{explanation.because}{compared}; without it the kernel runs at most {limits.bounds[cause]:.2f} x as fast",
         bottleneck=explanation.bottleneck or Bottleneck(cause.value),
         where=Where(kernel=limits.kernel.name),
         evidence=(evidence, *explanation.evidence),
@@ -195,7 +195,7 @@ def _on_timeline(finding: Finding, group: LaunchGroup, matches: Mapping[tuple[in
     return replace(
         finding,
         message=f"{finding.message}; the timeline has {match.count} launches{loosely}, {time_text(match.step_ns)} of a "
-        f"step: the step gains at most {time_text(high_ms * NS_PER_MS)}",
+        "step",
         claim=Claim(match.intervals),
         stated=Quantity(value_ms, "ms", low=0.0, high=high_ms),
         verify="Profile the kernel again with the same clock and cache settings, then time unprofiled steps.",

@@ -43,7 +43,7 @@ from timesink.measures.steps.steps import steps
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import NS_PER_MS, time_text
 
 _NAMED = {
     Spike.GARBAGE_COLLECTION: (Bottleneck.GARBAGE_COLLECTION, "garbage collection"),
@@ -95,10 +95,9 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
     worst = max(slow, key=lambda spike: (spike.excess_ns, -spike.step))
     period = spikes(trace).period_steps(kind, device)
     finding = Finding(
-        message=f"{_steps(slow)}, of {len(start)} steady ones on device {device[1]}, "
-        f"{'take' if len(slow) > 1 else 'takes'} up to {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} "
-        f"more than the median ({share_text(share)} of all steps, limit {share_text(limit)}): {words}"
-        + (f", every {period} steps" if period else ""),
+        message=f"{_steps(slow)} of {len(start)} steady ones on device {device[1]} "
+        f"{'take up to' if len(slow) > 1 else 'takes'} {time_text(worst.period_ns)}, {time_text(worst.excess_ns)} "
+        f"more than the median step: {words}" + (f", every {period} steps" if period else ""),
         bottleneck=bottleneck,
         where=Where(rank=device[0], device=device[1], step=worst.label, kernel=worst.operation or None),
         evidence=(evidence,),

@@ -1,0 +1,58 @@
+"""What a fix saves, in the one phrase that every sentence and every report uses for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.diagnosis.verdicts import Finding, Quantity
+from timesink.units import NS_PER_MS, share_text, time_text
+
+_NOTHING_MS: Final = 1e-6
+_WHOLE: Final = 0.995
+
+
+def saving_text(finding: Finding, *, interval: bool = True) -> str:
+    """What a fix saves: ``saves 3.15 ms (4.30 % of the step), 2.90 ms to 3.40 ms``.
+
+    A bound is called one: a value that is its own upper end is `at most`. What is found by another rule already is not
+    added to it, and says so; what costs memory and no time saves `no time`.
+    """
+    gain = finding.recoverable
+    if gain is None:
+        return "not priced"
+    most_ms = gain.value if gain.high is None else max(gain.high, gain.value)
+    counted = _counted(finding)
+    if most_ms < _NOTHING_MS:
+        return counted or "saves no time"
+    if gain.value < _NOTHING_MS:
+        text = f"saves at most {_part(gain, most_ms, finding)}, perhaps nothing"
+    elif gain.high is not None and gain.value >= gain.high and gain.low != gain.high:
+        low = f", at least {time_text(gain.low * NS_PER_MS)}" if gain.low else ""
+        text = f"saves at most {_part(gain, gain.value, finding)}{low if interval else ''}"
+    else:
+        text = f"saves {_part(gain, gain.value, finding)}{_interval(gain) if interval else ''}"
+    return f"{text}; {counted}" if counted and interval else text
+
+
+def _part(gain: Quantity, value_ms: float, finding: Finding) -> str:
+    """``3.15 ms (4.30 % of the step)``."""
+    time = time_text(value_ms * NS_PER_MS)
+    if not finding.of_ms:
+        return f"{time} per {finding.period}"
+    return f"{time} ({share_text(value_ms / finding.of_ms)} of the {finding.period})"
+
+
+def _interval(gain: Quantity) -> str:
+    if gain.low is None and gain.high is None:
+        return ""
+    low, high = ("…" if end is None else time_text(end * NS_PER_MS) for end in (gain.low, gain.high))
+    return f", {low} to {high}"
+
+
+def _counted(finding: Finding) -> str:
+    """Which finding has the time of this one, or part of it, already; '' where none has."""
+    if finding.counted_in is None:
+        return ""
+    rule, share = finding.counted_in
+    part = "" if share > _WHOLE else f"{share_text(share)} of "
+    return f"{part}its time is counted in {rule}"

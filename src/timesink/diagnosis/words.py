@@ -1,0 +1,36 @@
+"""The words in which rules and headlines say which step a time is a part of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from timesink.measures.steps.per_step import period_name, period_ns, step_windows
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.trace import Trace
+from timesink.units import share_text, time_text
+
+_APART: Final = 0.05  # a mean that is farther from the median than this is named, with the median beside it
+
+
+def period_text(trace: Trace, device: Device) -> str:
+    """What times "per step" on a device are of: ``the 6.31 ms step``, ``the mean step of 84.6 ms (median 10.8 ms)``
+    where the two differ, ``the 12.9 s window`` where there are no steps."""
+    start, end = step_windows(trace, device)
+    mean_ns, median_ns = period_ns(trace, device), float(np.median(end - start))
+    if abs(mean_ns - median_ns) > _APART * mean_ns:
+        return f"the mean step of {time_text(mean_ns)} (median {time_text(median_ns)})"
+    return f"the {time_text(mean_ns)} {period_name(trace)}"
+
+
+def of_period(trace: Trace, device: Device, time_ns: float) -> str:
+    """A time and the step that it is a part of: ``2.40 ms of the 12.3 ms step (19.5 %)``."""
+    step_ns = period_ns(trace, device)
+    share = f" ({share_text(time_ns / step_ns)})" if step_ns else ""
+    return f"{time_text(time_ns)} of {period_text(trace, device)}{share}"
+
+
+def per_period(trace: Trace, count: float) -> str:
+    """A number of things in a step: ``6 per step``; in the recorded window, where there are no steps."""
+    return f"{count:.3g} per step" if period_name(trace) == "step" else f"{count:.3g} in the window"

@@ -1,0 +1,71 @@
+"""Times and savings are said in one phrase, which names what they are a part of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.tables import trace_of
+
+from timesink.diagnosis.saving import saving_text
+from timesink.diagnosis.verdicts import Bottleneck, Finding, Quantity, Where
+from timesink.diagnosis.words import of_period, per_period, period_text
+from timesink.model.trace import Trace
+
+PRICED = Finding("m", Bottleneck.HOST_SYNC, Where(), (), "do", "check", of_ms=20.0)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text"),
+    [
+        (Quantity(2.1, "ms", low=0.5, high=2.4), "saves 2.10 ms (10.5 % of the step), 500 us to 2.40 ms"),
+        (Quantity(2.4, "ms", low=0.0, high=2.4), "saves at most 2.40 ms (12.0 % of the step)"),
+        (Quantity(2.4, "ms", low=1.0, high=2.4), "saves at most 2.40 ms (12.0 % of the step), at least 1.00 ms"),
+        (Quantity(2.4, "ms"), "saves 2.40 ms (12.0 % of the step)"),
+        (Quantity(2.4, "ms", low=2.4, high=2.4), "saves 2.40 ms (12.0 % of the step), 2.40 ms to 2.40 ms"),
+        (Quantity(0.0, "ms", low=0.0, high=1.0), "saves at most 1.00 ms (5.00 % of the step), perhaps nothing"),
+        (Quantity(0.0, "ms", low=0.0, high=0.0), "saves no time"),
+        (None, "not priced"),
+    ],
+)
+def test_a_saving_is_a_time_and_a_share_and_a_bound_is_called_one(quantity: Quantity | None, text: str) -> None:
+    assert saving_text(replace(PRICED, recoverable=quantity)) == text
+
+
+def test_time_that_another_finding_has_is_said_and_not_added() -> None:
+    none = replace(PRICED, recoverable=Quantity(0.0, "ms", low=0.0, high=0.0), counted_in=("IDL103", 1.0))
+    assert saving_text(none) == "its time is counted in IDL103"
+    part = replace(PRICED, recoverable=Quantity(1.0, "ms", low=0.5, high=2.0), counted_in=("IDL103", 0.4))
+    assert saving_text(part) == (
+        "saves 1.00 ms (5.00 % of the step), 500 us to 2.00 ms; 40.0 % of its time is counted in IDL103"
+    )
+
+
+def test_without_steps_a_saving_is_of_the_window() -> None:
+    found = replace(PRICED, period="window", recoverable=Quantity(2.0, "ms", low=1.0, high=3.0))
+    assert saving_text(found, interval=False) == "saves 2.00 ms (10.0 % of the window)"
+
+
+def stepped(*lengths_ms: int) -> Trace:
+    """One rank with steps of these lengths, each with a kernel all along, launched as it begins."""
+    begins = [sum(lengths_ms[:number]) * 1000 for number in range(len(lengths_ms))]
+    steps = list(zip(begins, lengths_ms, strict=True))
+    marks = [f"| s | ProfilerStep#{n} | {at} | {at + ms * 1000} |" for n, (at, ms) in enumerate(steps)]
+    calls = [f"| c | cudaLaunchKernel | {n} | {at + 1} | {at + 2} |" for n, (at, _) in enumerate(steps)]
+    ops = [f"| k | kernel | {n} | {at + 10} | {at + ms * 900} |" for n, (at, ms) in enumerate(steps)]
+    heads = {"ranges": "name", "api_calls": "name | correlation", "device_ops": "name | correlation"}
+    tables = zip(heads.items(), (marks, calls, ops), strict=True)
+    return trace_of("\n\n".join(f"| {t} | {h} | start_us | end_us |\n" + "\n".join(rows) for (t, h), rows in tables))
+
+
+def test_the_step_is_the_mean_and_says_so_where_the_median_is_another() -> None:
+    assert period_text(stepped(10, 10, 10, 10), (0, 0)) == "the 10.0 ms step"
+    assert of_period(stepped(10, 10, 10, 10), (0, 0), 2e6) == "2.00 ms of the 10.0 ms step (20.0 %)"
+    assert period_text(stepped(10, 10, 10, 10, 70, 10), (0, 0)) == "the mean step of 22.0 ms (median 10.0 ms)"
+
+
+def test_nothing_is_per_step_where_there_are_no_steps() -> None:
+    trace = trace_of("| device_ops | name | start_us | end_us |\n| k | kernel | 0 | 4000 |")
+    assert period_text(trace, (0, 0)) == "the 4.00 ms window"
+    assert per_period(trace, 3) == "3 in the window"
+    assert per_period(stepped(10, 10, 10), 3) == "3 per step"

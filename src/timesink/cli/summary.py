@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timesink.cli.options import LinkedOnly, PageOutput, Paths, Reading
 from timesink.cli.output import working
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+    from timesink.views.page import Page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryParts:
+    """Which tables are shown: all of them, or those of the host in more detail."""
+
+    ranges: Annotated[bool, typer.Option("--ranges", help="The table of ranges alone.")] = False
+    tree: Annotated[bool, typer.Option("--tree", help="Ranges by path: each under those around it.")] = False
+    calls: Annotated[bool, typer.Option("--calls", help="The tables of CUDA and operating-system calls alone.")] = False
+    by_thread: Annotated[bool, typer.Option("--by-thread", help="Calls per thread.")] = False
+
+    def page(self, trace: Trace, top: int) -> Page:
+        """The tables that were asked for."""
+        from timesink.views.host import calls_page, ranges_page
+        from timesink.views.summary import summary_page
+
+        if self.ranges or self.tree:
+            return ranges_page(trace, top, tree=self.tree)
+        if self.calls or self.by_thread:
+            return calls_page(trace, top, by_thread=self.by_thread)
+        return summary_page(trace, top)
 
 
 def command(
@@ -15,19 +41,19 @@ def command(
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows per table.")] = 10,
     linked_only: LinkedOnly = False,
     *,
+    parts: SummaryParts,
     writing: PageOutput,
     reading: Reading,
 ) -> int:
     """Show budget, steps, kernels, copies, waits and launches.
 
-    Figures only: `timesink diagnose` says which of them matter.
+    And ranges, with the GPU work launched in them, and calls into CUDA and the operating system. Figures only:
+    `timesink diagnose` says which of them matter.
     """
     target = writing.sink(paths)
     trace = reading.trace(paths, linked_only=linked_only)
     with working("measuring"):
-        from timesink.views.summary import summary_page
-
-        page = summary_page(trace, top)
+        page = parts.page(trace, top)
     target.show(page)
     return 0
 

@@ -20,6 +20,7 @@ class Format(StrEnum):
     JSON = "json"
     MD = "md"
     HTML = "html"
+    CSV = "csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ WRITERS: dict[str, Mapping[Format, str]] = {
         Format.JSON: "json:render_page",
         Format.MD: "markdown:render_page",
         Format.HTML: "html:render_page",
+        Format.CSV: "csv:render_page",
     },
     "GateResult": {
         Format.TEXT: "gate.pages:render_text",
@@ -59,7 +61,7 @@ WRITERS: dict[str, Mapping[Format, str]] = {
     },
 }
 # Formats that a file asks for by its name.
-SUFFIXES = {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD, ".html": Format.HTML}
+SUFFIXES = {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD, ".html": Format.HTML, ".csv": Format.CSV}
 
 
 def formats_of(*results: str) -> tuple[Format, ...]:

@@ -15,17 +15,16 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped
 from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.views.host import COUNT, calls_sheets, ranges_sheet
 from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, first_rows, rows_of, sheet_of
-
-COUNT = Field("count", "count", unit="1")
 
 
 def summary_page(trace: Trace, top: int) -> Page:
     """Every table, `top` rows each at most."""
-    tables = (_budget, _steps, _kernels, _operators, _copies, _waits, _launches, _quality)
-    sheets = tuple(first_rows(table(trace), top) for table in tables)
+    tables = (_budget, _steps, _kernels, _operators, _copies, _waits, ranges_sheet, _launches, _quality)
+    sheets = (*(table(trace) for table in tables), *calls_sheets(trace))
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
-    return Page(f"Summary of {trace.source}", sheets, notes)
+    return Page(f"Summary of {trace.source}", tuple(first_rows(sheet, top) for sheet in sheets), notes)
 
 
 def _budget(trace: Trace) -> Sheet:

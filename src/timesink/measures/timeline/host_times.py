@@ -1,0 +1,115 @@
+"""Times of the host by name: ranges with the GPU work launched in them, and calls into CUDA and the operating system.
+
+The figures are those of `nsys stats` (nvtx_sum, nvtx_gpu_proj_sum, cuda_api_sum, osrt_sum), for every profiler.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.ranges import PROFILER_STEP
+from timesink.measures.timeline.attribution import range_nesting
+from timesink.measures.timeline.ranges import range_projection
+from timesink.model.names import mapped
+from timesink.model.schema import Table
+from timesink.model.tables import RANGES
+from timesink.model.trace import Trace
+
+SEPARATOR: Final = " / "
+_DURATIONS: Final = (
+    pl.len().cast(pl.Int64).alias("count"),
+    pl.col("ns").sum().alias("total_ns"),
+    pl.col("ns").mean().alias("mean_ns"),
+    pl.col("ns").median().alias("median_ns"),
+    pl.col("ns").min().alias("min_ns"),
+    pl.col("ns").max().alias("max_ns"),
+)
+
+
+def call_times(trace: Trace, table: Table, *, by_thread: bool = False) -> pl.DataFrame:
+    """Per rank and name of `api_calls` or `os_calls`, the costliest first.
+
+    Columns: rank, thread where asked for, name, count, total_ns, mean_ns, median_ns, min_ns, max_ns, time_ratio (share
+    of all calls of the rank's table; calls that nest or run on several threads at once count in full).
+    """
+    keys = ["rank", "thread", "name"] if by_thread else ["rank", "name"]
+    durations = trace.get(table).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    times = durations.with_columns(pl.col("name").cast(pl.String)).group_by(keys).agg(*_DURATIONS)
+    return _ranked(times, pl.col("total_ns").sum().over("rank"))
+
+
+def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
+    """Per rank and name of `ranges`, or per path of nested names from the outermost one, the costliest first.
+
+    The numbered steps of torch.profiler are one name; all other names stay as they are.
+
+    Columns: rank, name (or path), count, total_ns, mean_ns, median_ns, min_ns, max_ns of the host's time; time_ratio,
+    its share of the time from the first start to the last end of the rank's ranges; and of the GPU work launched
+    inside, summed over the ranges and devices: op_count, device_ns (busy time), projected_ns (from the first start to
+    the last end of that work), idle_ns (the difference).
+    """
+    ranges = trace.get(RANGES)
+    names = mapped(ranges["name"], _without_step_number, pl.String)
+    labels = _paths(trace, names) if by_path else names
+    frame = ranges.select("rank", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")).with_columns(
+        labels.alias("name"), pl.int_range(ranges.height, dtype=pl.Int64).alias("range")
+    )
+    projected = (
+        range_projection(trace)
+        .with_columns((pl.col("last_ns") - pl.col("first_ns")).alias("projected_ns"))
+        .group_by("range")
+        .agg(pl.col("op_count", "device_ns", "projected_ns").sum())
+    )
+    gpu = [pl.col(name).sum().cast(pl.Int64) for name in ("op_count", "device_ns", "projected_ns")]
+    times = frame.join(projected, on="range", how="left").group_by("rank", "name").agg(*_DURATIONS, *gpu)
+    times = times.with_columns((pl.col("projected_ns") - pl.col("device_ns")).alias("idle_ns"))
+    recorded = ranges.group_by("rank").agg(
+        (pl.col("end_ns").max() - pl.col("start_ns").min()).clip(1).alias("recorded")
+    )
+    return _ranked(times.join(recorded, on="rank"), pl.col("recorded")).drop("recorded")
+
+
+def _ranked(times: pl.DataFrame, whole: pl.Expr) -> pl.DataFrame:
+    """With each row's share of `whole`, ranks in order, the costliest first, ties by name."""
+    shared = times.with_columns((pl.col("total_ns") / whole).alias("time_ratio"))
+    return shared.sort(["rank", "total_ns", "name"], descending=[False, True, False])
+
+
+def _without_step_number(names: pl.Series) -> pl.Series:
+    return names.str.replace(PROFILER_STEP, "ProfilerStep")
+
+
+def _paths(trace: Trace, names: pl.Series) -> pl.Series:
+    """For each range the names from the outermost range around it down to itself; start/end ranges stand alone.
+
+    Paths are numbered level by level, a pair of the parent's number and the own name being one path::
+
+        range     parent   level  path
+        step      -        0      step
+        forward   step     1      step / forward
+        step      -        0      step
+        forward   step     1      step / forward     (the same number as the one before)
+    """
+    ranges = trace.get(RANGES)
+    nested = np.flatnonzero((ranges["kind"] == "push_pop").to_numpy())
+    if not nested.size:
+        return names
+    nesting = range_nesting(trace)
+    code = names.rank("dense").to_numpy().astype(np.int64)[nested]
+    path = np.empty(nested.size, np.int64)
+    texts: list[str] = []
+    for level in range(int(nesting.depth.max()) + 1):
+        rows = np.flatnonzero(nesting.depth == level)
+        above = path[nesting.parent[rows]] if level else np.zeros(rows.size, np.int64)
+        _, first, number = np.unique(above * (len(names) + 1) + code[rows], return_index=True, return_inverse=True)
+        path[rows] = number + len(texts)
+        texts += [
+            f"{texts[above[one]]}{SEPARATOR}{names[int(nested[rows[one]])]}" if level else names[int(nested[rows[one]])]
+            for one in first.tolist()
+        ]
+    whole = names.to_numpy().copy()
+    whole[nested] = np.array(texts, dtype=object)[path]
+    return pl.Series("name", whole, dtype=pl.String)

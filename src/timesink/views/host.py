@@ -1,0 +1,61 @@
+"""Tables of the host's time: ranges with the GPU work launched in them, CUDA calls, operating-system calls."""
+
+from __future__ import annotations
+
+from timesink.measures.timeline.host_times import call_times, range_times
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, OS_CALLS, RANGES
+from timesink.model.trace import Trace
+from timesink.views.page import RANK, Field, Page, Sheet, first_rows, rows_of
+
+COUNT = Field("count", "count", unit="1")
+_SHARE = (Field("time_ratio", "share", unit="ratio"), Field("total_ns", "total", unit="ns"), COUNT)
+_SPREAD = (
+    Field("mean_ns", "mean", unit="ns"),
+    Field("median_ns", "median", unit="ns"),
+    Field("min_ns", "shortest", unit="ns"),
+    Field("max_ns", "longest", unit="ns"),
+)
+_GPU_WORK = (
+    Field("op_count", "GPU ops", unit="1"),
+    Field("device_ns", "GPU busy", unit="ns"),
+    Field("idle_ns", "GPU idle", unit="ns"),
+)
+
+
+def ranges_page(trace: Trace, top: int, *, tree: bool) -> Page:
+    """The ranges alone, by name or by path."""
+    return Page(f"Ranges of {trace.source}", (first_rows(ranges_sheet(trace, tree=tree), top),))
+
+
+def calls_page(trace: Trace, top: int, *, by_thread: bool) -> Page:
+    """The calls into CUDA and into the operating system alone."""
+    sheets = tuple(first_rows(sheet, top) for sheet in calls_sheets(trace, by_thread=by_thread))
+    return Page(f"Calls of {trace.source}", sheets)
+
+
+def ranges_sheet(trace: Trace, *, tree: bool = False) -> Sheet:
+    """Per name, or per path of nested names: host time, and the GPU's time between what was launched inside."""
+    columns = (RANK, Field("name", "path" if tree else "range", is_name=True), *_SHARE, *_GPU_WORK, *_SPREAD)
+    note = (
+        "share: of the time that ranges cover; GPU busy and idle: between the first start and the last end of the work "
+        "that was launched inside, summed over the ranges"
+    )
+    if RANGES not in trace:
+        note = "ranges were not recorded: capture with --auto-ranges, or mark them with timesink.annotate"
+    return Sheet("ranges", "Ranges", columns, rows_of(range_times(trace, by_path=tree), columns), note)
+
+
+def calls_sheets(trace: Trace, *, by_thread: bool = False) -> tuple[Sheet, ...]:
+    """Calls into CUDA, and into the operating system where they were recorded."""
+    sheets = [_calls(trace, API_CALLS, "api_calls", "CUDA calls", by_thread)]
+    if OS_CALLS in trace:
+        sheets.append(_calls(trace, OS_CALLS, "os_calls", "Operating-system calls", by_thread))
+    return tuple(sheets)
+
+
+def _calls(trace: Trace, table: Table, key: str, title: str, by_thread: bool) -> Sheet:
+    thread = (Field("thread", "thread", unit="1"),) if by_thread else ()
+    columns = (RANK, *thread, Field("name", "call", is_name=True), *_SHARE, *_SPREAD)
+    frame = call_times(trace, table, by_thread=by_thread)
+    return Sheet(key, title, columns, rows_of(frame, columns), "share: of all calls of the table")

@@ -1,0 +1,86 @@
+"""Tables of ranges and calls: against a slower obvious count, and against nsys' own queries on a real export."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import statistics
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from tests.strategies import traces
+from tests.tables import trace_of
+
+from timesink.measures.timeline.host_times import call_times, range_times
+from timesink.measures.timeline.ranges import range_projection
+from timesink.model.tables import API_CALLS, RANGES
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+EXPORT = Path(__file__).resolve().parents[2] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
+STEPS = """
+| ranges | name | start_us | end_us |
+| a | ProfilerStep#1 | 0 | 100 |
+| b | forward | 10 | 40 |
+| c | ProfilerStep#2 | 100 | 220 |
+| d | forward | 110 | 150 |
+| e | block | 120 | 140 |
+"""
+
+
+def test_steps_are_one_name_and_paths_go_down() -> None:
+    times = range_times(trace_of(STEPS), by_path=True)
+    assert dict(times.select("name", "count").iter_rows()) == {
+        "ProfilerStep": 2,
+        "ProfilerStep / forward": 2,
+        "ProfilerStep / forward / block": 1,
+    }
+    assert times["total_ns"].to_list() == [220_000, 70_000, 20_000]
+    assert times["time_ratio"][0] == pytest.approx(1.0)
+
+
+@given(traces())
+def test_every_figure_is_that_of_a_plain_count(trace: Trace) -> None:
+    durations: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for rank, name, start, end in trace.get(API_CALLS).select("rank", "name", "start_ns", "end_ns").iter_rows():
+        durations[rank, name].append(end - start)
+    counted = {
+        key: (len(ns), sum(ns), pytest.approx(statistics.mean(ns)), statistics.median(ns), min(ns), max(ns))
+        for key, ns in durations.items()
+    }
+    columns = ("count", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns")
+    times = call_times(trace, API_CALLS)
+    assert {row[:2]: row[2:] for row in times.select("rank", "name", *columns).iter_rows()} == counted
+
+
+@given(traces())
+def test_nothing_is_lost_between_names_paths_and_ranges(trace: Trace) -> None:
+    ranges, projected = trace.get(RANGES), range_projection(trace)
+    for by_path in (False, True):
+        times = range_times(trace, by_path=by_path)
+        assert times["count"].sum() == ranges.height
+        assert times["total_ns"].sum() == (ranges["end_ns"] - ranges["start_ns"]).sum()
+        assert times["op_count"].sum() == projected["op_count"].sum()
+        assert (times["idle_ns"] >= 0).all()
+        assert times["device_ns"].sum() + times["idle_ns"].sum() == times["projected_ns"].sum()
+
+
+@pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"])
+def test_a_real_export_answers_nsys_own_query_alike(table: str) -> None:
+    name = "coalesce(e.text, s.value)" if table == "NVTX_EVENTS" else "s.value"
+    link = "e.textId" if table == "NVTX_EVENTS" else "e.nameId"
+    with closing(sqlite3.connect(EXPORT)) as export:
+        wanted = {
+            re.sub(r"_v\d+$", "", row[0]): row[1:]
+            for row in export.execute(
+                f"SELECT {name}, count(*), sum(e.end - e.start), min(e.end - e.start), max(e.end - e.start) "
+                f"FROM {table} e LEFT JOIN StringIds s ON s.id = {link} WHERE e.end IS NOT NULL GROUP BY 1"
+            )
+        }
+    trace = read(EXPORT, cache=False)
+    times = range_times(trace) if table == "NVTX_EVENTS" else call_times(trace, API_CALLS)
+    columns = ("name", "count", "total_ns", "min_ns", "max_ns")
+    assert {row[0]: row[1:] for row in times.select(columns).iter_rows()} == wanted

@@ -20,26 +20,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
 
 import polars as pl
 
+from timesink.knowledge import collectives
+from timesink.knowledge.pattern import Pattern
 from timesink.model.names import matches
 
 OpClass = pl.Enum(["compute", "communication", "copy"])
 # The same classes as the numbers that `OpClass` columns hold physically, for code on NumPy arrays.
 COMPUTE, COMMUNICATION, COPY = range(3)
 
-COMMUNICATION_NAME: Final = (
-    r"(?i)nccl|rccl|hccl|msccl|nvshmem|deep_ep::|deepep"
-    r"|cross_device_(reduce|store)|lamport|quick_?reduce|userbuffers_fp16_sum"
-    r"|(?:^|[^kp])all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"  # not a warpAllReduce or blockAllReduce
-)
-
 
 def communicates(names: pl.Series) -> pl.Series:
     """Whether each kernel name is that of a collective or of point-to-point communication."""
-    return matches(names, COMMUNICATION_NAME)
+    return matches(names, collectives.COMMUNICATION)
 
 
 def op_class(ops: pl.DataFrame) -> pl.Series:
@@ -97,62 +92,101 @@ _NVJET_LETTER = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8", "d": "fp64",
 _TENSILE_LETTER = {"B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "I": "int8", "F": "fp8"}
 
 _FAMILY_PATTERNS = (
-    (
-        KernelFamily.ATTENTION,
-        r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention|AttentionKernel|efficient_attention|mha_|unified_attention",
-    ),
-    (
-        KernelFamily.LAYOUT,
+    (KernelFamily.ATTENTION, Pattern(
+        r"(?<!cache_)flash_|fmha|FlashAttn|compute_dot_do_o|convert_dq|sdpa|attn_(?:fwd|bwd)|(?:^|_)attention"
+        r"|AttentionKernel|efficient_attention|mha_|unified_attention",
+        "a fused attention", ("flash_fwd_kernel", "cutlass::fmha_cutlassF_bf16", "cudnn_native_sdpa_sm90"),
+        "cache_flash_",
+    )),
+    (KernelFamily.LAYOUT, Pattern(
         r"nchwToNhwc|nhwcToNchw|batched_transpose|transpose_readWrite|tensorTransform|permute|_transpose_kernel",
-    ),
-    (
-        KernelFamily.CONVOLUTION,
-        r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)|(?:dgrad|wgrad)\w*_engine"
-        r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|im2col|depthwise|wgrad_nchw|computeW?\w*OffsetsKernel",
-    ),
-    (KernelFamily.GEMV, r"gemv|dot_kernel|reduce_1Block_kernel"),
-    (
-        KernelFamily.GEMM,
+        "changes a layout and nothing else", ("nchwToNhwcKernel", "batched_transpose_32x32"), "transposed_gemm",
+    )),
+    (KernelFamily.CONVOLUTION, Pattern(
+        r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)"
+        r"|(?:dgrad|wgrad)\w*_engine"
+        r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|im2col|depthwise|wgrad_nchw"
+        r"|computeW?\w*OffsetsKernel",
+        "a convolution", ("implicit_convolve_sgemm", "sm80_xmma_fprop_implicit_gemm", "depthwise_conv2d_fwd"),
+        "ampere_sgemm_128x64_tn",
+    )),
+    (KernelFamily.GEMV, Pattern(
+        r"gemv|dot_kernel|reduce_1Block_kernel",
+        "a product with a vector", ("gemv2T_kernel_val", "dot_kernel"), "ampere_sgemm_128x64_tn",
+    )),
+    (KernelFamily.GEMM, Pattern(
         r"nvjet|gemm|^Cijk_|cutlass.*(?:Gemm|gemm)|splitK_?reduce|_matmul|matmul_|triton_tem_fused|triton_mm",
-    ),
-    (
-        KernelFamily.NORM,
+        "a matrix product", ("nvjet_tst_128x64_h_bz_TNT", "Cijk_Ailk_Bljk_BBS_MT128x128x32", "triton_tem_fused_mm_0"),
+        "vectorized_elementwise_kernel",
+    )),
+    (KernelFamily.NORM, Pattern(
         r"layer_?norm|rms_?norm|group_?norm|batch_?norm|GammaBeta|bn_(?:fw|bw)|RowwiseMoments|instance_norm",
-    ),
-    (
-        KernelFamily.LOSS,
+        "a normalisation", ("vectorized_layer_norm_kernel", "bn_fw_tr_1C11_kernel_NCHW", "rmsnorm_kernel"),
+        "vectorized_elementwise_kernel",
+    )),
+    (KernelFamily.LOSS, Pattern(
         r"nll_?(?:loss|criterion)|cross_entropy|mse_(?:backward_)?(?:cuda_)?kernel|bce_",
-    ),
-    (KernelFamily.SOFTMAX, r"softmax"),
-    (KernelFamily.FOREACH, r"multi_tensor_apply|FusedOptimizer|FusedAdam|foreach"),
-    (KernelFamily.CONCAT, r"CatArray|concat|split_with_sizes"),
-    (KernelFamily.RANDOM, r"distribution_elementwise|dropout|philox|curand|randperm"),
-    (KernelFamily.POOLING, r"pool(?:ing)?_|_pool|MaxPool|avg_pool"),
-    (
-        KernelFamily.SORT_SCAN,
+        "a loss", ("nll_loss_forward_reduce_cuda_kernel_2d", "triton_red_fused_cross_entropy_0"), "cunn_SoftMaxForward",
+    )),
+    (KernelFamily.SOFTMAX, Pattern(
+        r"softmax",
+        "a softmax", "softmax_warp_forward", "softplus_kernel",
+    )),
+    (KernelFamily.FOREACH, Pattern(
+        r"multi_tensor_apply|FusedOptimizer|FusedAdam|foreach",
+        "one operation on many tensors", "multi_tensor_apply_kernel", "vectorized_elementwise_kernel",
+    )),
+    (KernelFamily.CONCAT, Pattern(
+        r"CatArray|concat|split_with_sizes",
+        "puts tensors together or takes one apart", ("CatArrayBatchedCopy", "split_with_sizes_copy_out"),
+        "vectorized_elementwise_kernel",
+    )),
+    (KernelFamily.RANDOM, Pattern(
+        r"distribution_elementwise|dropout|philox|curand|randperm",
+        "draws random numbers", ("distribution_elementwise_grid_stride_kernel", "fused_dropout_kernel_vec"),
+        "vectorized_elementwise_kernel",
+    )),
+    (KernelFamily.POOLING, Pattern(
+        r"pool(?:ing)?_|_pool|MaxPool|avg_pool",
+        "pools", ("max_pool_forward_nhwc", "avg_pool2d_out_cuda_frame"), "threadpool",
+    )),
+    (KernelFamily.SORT_SCAN, Pattern(
         r"RadixSort|bitonicSort|Device(?:Scan|Compact|Select|UniqueByKey|MergeSort)|cumsum|scan_|topk|sort",
-    ),
-    (KernelFamily.POINTWISE, r"rotary"),
-    (
-        KernelFamily.INDEX,
-        r"index|gather|scatter|embedding|compute_grad_weight|krn_partial|segment|masked_|put_|take_|store_kvcache|reshape_and_cache|arange",
-    ),
-    (KernelFamily.FILL, r"FillFunctor|cupy_fill|memset|OpTensorKernel.*fill"),
-    (
-        KernelFamily.COPY,
+        "sorts or sums up along an axis", ("DeviceRadixSortOnesweepKernel", "tensor_kernel_scan_innermost_dim_cumsum"),
+        "reduce_kernel",
+    )),
+    (KernelFamily.POINTWISE, Pattern(
+        r"rotary",
+        "turns positions into phases", "rotary_embedding_kernel", "embedding_backward_kernel",
+    )),
+    (KernelFamily.INDEX, Pattern(
+        r"index|gather|scatter|embedding|compute_grad_weight|krn_partial|segment|masked_|put_|take_|store_kvcache"
+        r"|reshape_and_cache|arange",
+        "reads or writes by indices", ("indexSelectLargeIndex", "embedding_backward_kernel", "store_kvcache"),
+        "reduce_kernel",
+    )),
+    (KernelFamily.FILL, Pattern(
+        r"FillFunctor|cupy_fill|memset|OpTensorKernel.*fill",
+        "fills", ("vectorized_elementwise_kernel<4, FillFunctor<float>>", "cupy_fill"), "fillet_kernel",
+    )),
+    (KernelFamily.COPY, Pattern(
         r"copy_kernel|direct_copy|copy_device_to_device|cupy_copy|triton_poi_fused__to_copy_\d+$|OpWithCast",
-    ),
-    (
-        KernelFamily.REDUCTION,
-        r"reduce_kernel|reduction|triton_(?:red|per)_|DeviceReduce|nvfuser_\w*(?:reduction|persistent)|reduce_segments|_reduce_",
-    ),
-    (
-        KernelFamily.POINTWISE,
-        r"elementwise|triton_poi_|nvfuser_pointwise|act_and_mul|Functor|cupy_\w+__|scalePackedTensor|SubTensorOp|saxpy",
-    ),
-)
+        "copies", ("bfloat16_copy_kernel_cuda", "direct_copy_kernel_cuda"), "copysign_kernel",
+    )),
+    (KernelFamily.REDUCTION, Pattern(
+        r"reduce_kernel|reduction|triton_(?:red|per)_|DeviceReduce|nvfuser_\w*(?:reduction|persistent)"
+        r"|reduce_segments|_reduce_",
+        "reduces", ("reduce_kernel<512, 1>", "triton_red_fused_add_0", "DeviceReduceKernel"),
+        "vectorized_elementwise_kernel",
+    )),
+    (KernelFamily.POINTWISE, Pattern(
+        r"elementwise|triton_poi_|nvfuser_pointwise|act_and_mul|Functor|cupy_\w+__|scalePackedTensor|SubTensorOp"
+        r"|saxpy",
+        "works element by element", ("vectorized_elementwise_kernel", "triton_poi_fused_add_0"), "reduce_kernel",
+    )),
+)  # fmt: skip
 _FAMILIES = (
-    (KernelFamily.COMMUNICATION, re.compile(COMMUNICATION_NAME)),
+    (KernelFamily.COMMUNICATION, re.compile(collectives.COMMUNICATION)),
     *((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILY_PATTERNS),
 )
 

@@ -1,36 +1,151 @@
-"""What ranges are called: by PyTorch, by other frameworks, and by people who annotate their programs.
+"""What ranges are called: by PyTorch, by other frameworks and engines, and by people who annotate their programs.
 
-Each name is a regular expression for the name of one range. `EXAMPLES` holds, for each, a name that it must match and
-one that it must not, so that a correction here is held to both.
+Frameworks put ranges and operators of their own into traces; what people write stands beside them. A range may be a
+step, a part of one (loading, forward, backward, optimizer), or host work that is neither (compiling, logging).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# torch.profiler marks a step by `prof.step()`.
-PROFILER_STEP: Final = r"^ProfilerStep#\d+$"
-# People's ranges that last a step: "step 12", "train_iteration", "execute_model" (vLLM).
-STEP: Final = r"(?i)(^|[^a-z])(step|iter|iteration|batch|micro_?batch|execute_model)[^a-z]*$"
-# Ranges named like a step that are a part of one: "optimizer step", "load batch".
-PART_OF_STEP: Final = r"(?i)optim|sched|load|fetch|next|zero|copy|log"
-# aten::, FSDP:: and the ranges of torch.autograd.profiler.emit_nvtx are operators, not steps.
-OPERATOR: Final = r"^[A-Za-z_]\w*::|, (seq|op_id) = "
-# torch.optim wraps every `step` and `zero_grad`.
-TORCH_OPTIMIZER_STEP: Final = r"^Optimizer\.step#"
-TORCH_ZERO_GRAD: Final = r"^Optimizer\.zero_grad#"
-# An optimizer's step, as torch or people name it.
-OPTIMIZER_STEP: Final = r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$"
-# The main process waits for a batch of torch.utils.data, or people say so.
-NEXT_BATCH: Final = r"(?i)enumerate\(DataLoader\)#.*__next__|^data(loading|_time)?$|data_?load"
+from timesink.knowledge.pattern import Pattern
 
-EXAMPLES: Final = {
-    PROFILER_STEP: ("ProfilerStep#12", "ProfilerStep*"),
-    STEP: ("train step 12", "optimizer stepping stone"),
-    PART_OF_STEP: ("load batch", "forward"),
-    OPERATOR: ("aten::mm", "step 3"),
-    TORCH_OPTIMIZER_STEP: ("Optimizer.step#AdamW.step", "Optimizer.zero_grad#AdamW.zero_grad"),
-    TORCH_ZERO_GRAD: ("Optimizer.zero_grad#AdamW.zero_grad", "Optimizer.step#AdamW.step"),
-    OPTIMIZER_STEP: ("optimizer_step", "optimizer state saved"),
-    NEXT_BATCH: ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "metadata"),
-}
+# --- steps
+PROFILER_STEP: Final = Pattern(
+    r"^ProfilerStep#\d+$", "a step marked by prof.step()", "ProfilerStep#12", "ProfilerStep*", "torch.profiler"
+)
+STEP: Final = Pattern(
+    r"(?i)(^|[^a-z])(step|iter|iteration|batch|micro_?batch|execute_model)[^a-z]*$", "a range that lasts a step",
+    ("train step 12", "train_iteration", "execute_model"), ("optimizer stepping stone", "batch_norm"), "people; vLLM",
+)  # fmt: skip
+NUMBERED_STEP: Final = Pattern(
+    r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$",
+    "a step by its number and nothing else: as a place in the program it says nothing", ("ProfilerStep#12", "iter_3"),
+    ("train step 12", "step"),
+)  # fmt: skip
+PART_OF_STEP: Final = Pattern(
+    r"(?i)optim|sched|load|fetch|next|zero|copy|log", "named like a step, and a part of one", "load batch", "forward"
+)
+VLLM_STEP: Final = Pattern(
+    r"^execute\w*?_context_(?P<context>\d+)\([^)]*\)_generation_(?P<generation>\d+)\(",
+    "an engine step, with its requests in prefill (context) and in decode (generation)",
+    "execute_context_2(512)_generation_7(7)", "execute_model", "vLLM",
+)  # fmt: skip
+SGLANG_STEP: Final = Pattern(
+    r"^step\[(?P<mode>\w+)(?: bs=(?P<requests>\d+))?", "an engine step, with its mode and its requests",
+    ("step[EXTEND bs=4 toks=512]", "step[IDLE]"), "step 12", "SGLang",
+)  # fmt: skip
+OPERATOR: Final = Pattern(
+    r"^[A-Za-z_]\w*::|, (seq|op_id) = ", "an operator of a framework, which neither is a step nor loads data",
+    ("aten::mm", "MmBackward0, seq = 12"), "step 3", "torch.autograd.profiler.emit_nvtx, FSDP",
+)  # fmt: skip
+DISPATCHED: Final = Pattern(
+    r"^(aten|autograd|torch|prims|c10d)::", "an operator of PyTorch", "aten::mm", "FSDP::all_gather", "PyTorch"
+)
+
+# --- parts of a step
+TORCH_OPTIMIZER_STEP: Final = Pattern(
+    r"^Optimizer\.step#", "torch.optim wraps every step", "Optimizer.step#AdamW.step",
+    "Optimizer.zero_grad#AdamW.zero_grad", "PyTorch",
+)  # fmt: skip
+TORCH_ZERO_GRAD: Final = Pattern(
+    r"^Optimizer\.zero_grad#", "torch.optim wraps every zero_grad", "Optimizer.zero_grad#AdamW.zero_grad",
+    "Optimizer.step#AdamW.step", "PyTorch",
+)  # fmt: skip
+OPTIMIZER_STEP: Final = Pattern(
+    r"^Optimizer\.step#|^(?i:optimi[sz]er)([._ ]?step)?$", "an optimizer's step",
+    ("Optimizer.step#AdamW.step", "optimizer_step"), "optimizer state saved", "PyTorch; people, Megatron's timers",
+)  # fmt: skip
+OPTIMIZER_WORK: Final = Pattern(
+    r"(?i)^Optimizer\.(step|zero_grad)#|torch/optim/|(^|[^a-z])optim(izer)?([^a-z]|$|_step)|zero_grad",
+    "host work of an optimizer: a range or a frame",
+    ("Optimizer.step#SGD.step", "torch/optim/adamw.py(220): step", "optim"), "optimum",
+)  # fmt: skip
+BACKWARD: Final = Pattern(
+    r"(?i)(^|[^a-z])backward([^a-z]|$)", "the backward pass", ("backward", "backward-compute"), "backwards",
+    "people; Megatron's timers",
+)  # fmt: skip
+NO_BACKWARD: Final = Pattern(
+    r"::|Backward\d|autograd", "one operator of the backward pass, not the pass", ("MmBackward0", "aten::mm"),
+    "backward",
+)  # fmt: skip
+AUTOGRAD: Final = Pattern(
+    r"^autograd::engine::evaluate_function|^CompiledFunctionBackward",
+    "what autograd runs on a thread of its own, while its caller waits",
+    "autograd::engine::evaluate_function: MmBackward0", "MmBackward0", "PyTorch",
+)  # fmt: skip
+DDP_FORWARD: Final = Pattern(
+    r"^DistributedDataParallel\.forward$", "the forward pass of a replicated module",
+    "DistributedDataParallel.forward", "DistributedDataParallel.reduce", "PyTorch",
+)  # fmt: skip
+NEXT_BATCH: Final = Pattern(
+    r"(?i)enumerate\(DataLoader\)#.*__next__|^data(loading|_time)?$|data_?load", "the main process waits for a batch",
+    ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data_time"), "metadata", "PyTorch; people",
+)  # fmt: skip
+LOADING: Final = Pattern(
+    r"(?i)enumerate\(DataLoader\)|DataLoaderIter|data_?loader"
+    r"|(^|[^a-z])(data|input|batch|sample)s?[ _.-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
+    r"|(^|[^a-z])(load|fetch|next|get|read|prepare|prep|wait_?for)[ _.:-]?(next[ _.:-]?)?(a[ _])?"
+    r"(data|input|batch|sample)([^a-z]|s|$|loading)"
+    r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$",
+    "any work that makes a batch, in the main process or in a worker",
+    ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "fetch_next_batch", "dataset_next"),
+    ("database", "metadata", "batch_norm"), "PyTorch, DALI, tf.data; people",
+)  # fmt: skip
+
+# --- compiling
+_COMPILED_ONCE = r"_compile\.compile_inner|entire_frame_compile"
+COMPILED_REGION: Final = Pattern(
+    r"^Torch-Compiled Region", "a region of a compiled program runs", "Torch-Compiled Region: 0/1",
+    "## Call CompiledFxGraph fabc ##", "torch.compile",
+)  # fmt: skip
+GRAPH_CALL: Final = Pattern(
+    r"^## Call CompiledFxGraph", "the graph of a compiled region is called", "## Call CompiledFxGraph fabc ##",
+    "Torch-Compiled Region: 0/1", "torch.compile",
+)  # fmt: skip
+COMPILED_CALL: Final = Pattern(
+    r"^(Torch-Compiled Region|## Call CompiledFxGraph)", "either", "Torch-Compiled Region: 0/1",
+    "Call CompiledFxGraph",
+)  # fmt: skip
+COMPILED_ONCE: Final = Pattern(
+    _COMPILED_ONCE, "one per compilation", "_compile.compile_inner (dynamo_timed)", "inductor_compile (dynamo_timed)",
+    "torch.compile",
+)  # fmt: skip
+COMPILING: Final = Pattern(
+    r"\(dynamo_timed\)|" + _COMPILED_ONCE, "time in the compiler, of any phase",
+    ("inductor_compile (dynamo_timed)", "entire_frame_compile"), "Torch-Compiled Region: 0/1", "torch.compile",
+)  # fmt: skip
+SETTING_UP: Final = Pattern(
+    r"\(dynamo_timed\)|(?i)autotun|cudnn.*benchmark|ncclCommInit|init_process_group",
+    "work of the first steps: compiling, tuning, connecting",
+    ("inductor_compile (dynamo_timed)", "triton autotune", "ncclCommInitRank"), "forward",
+)  # fmt: skip
+COMPILE_WORK: Final = Pattern(
+    r"(?i)dynamo_timed|\bautotun|compile_fx|_compile_inner|inductor_compile|triton.*compile"
+    r"|async_compile|TorchDynamo Start|entire_frame_compile|backend_compile|cudagraph.*(record|warmup)",
+    "host work of a compiler: a range or a frame",
+    ("backend_compile (dynamo_timed)", "torch/_inductor/compile_fx.py(900): compile_fx"), "Torch-Compiled Region: 0/1",
+)  # fmt: skip
+OWN_RANGES: Final = Pattern(
+    r"^ProfilerStep#|^Torch-Compiled Region|^Optimizer\.|^## Call CompiledFxGraph",
+    "put around work by profilers and compilers: nobody times these", "ProfilerStep#1", "layer 3 attention",
+)  # fmt: skip
+
+# --- other host work
+GARBAGE_COLLECTION: Final = Pattern(
+    r"(?i)Python GC|garbage.?collect|^gc[._:]|(^|[.\s/])gc\.py|<built-in method collect of", "Python collects garbage",
+    ("Python GC", "gc.collect", "<built-in method collect of module gc>"), "gcd",
+)  # fmt: skip
+CHECKPOINTING: Final = Pattern(
+    r"(?i)torch/serialization\.py|save_checkpoint|checkpoint.*sav|state_dict.*sav|torch\.save",
+    "a checkpoint is written", ("torch/serialization.py(900): save", "save_checkpoint"), "torch/utils/checkpoint.py",
+)  # fmt: skip
+LOGGING: Final = Pattern(
+    r"(?i)tensorboard|SummaryWriter|wandb|(^|/)logging/__init__\.py|<built-in function print>"
+    r"|(^|[^a-z])log(ging|ger)?[_ .:-]?(step|loss|metrics?)|tqdm",
+    "figures are written for people", ("wandb/sdk/wandb_run.py(1700): log", "log_metrics"), "log_softmax",
+)  # fmt: skip
+PYTHON_LOCK: Final = Pattern(
+    r"^(?:Holding|Waiting for) GIL", "a thread's state as to Python's lock, recorded as a range", "Holding GIL", "GIL",
+    "nsys --trace=python-gil",
+)  # fmt: skip

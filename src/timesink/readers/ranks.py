@@ -15,12 +15,13 @@ from pathlib import Path
 import polars as pl
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import profiler_texts
 from timesink.model.schema import Table
 from timesink.model.tables import ALL, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import readers
 
-_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(profiler_texts.RANK_IN_FILE_NAME)
 _RankFile = tuple[Trace, Path]
 
 

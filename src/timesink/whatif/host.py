@@ -15,6 +15,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import call_kinds
+from timesink.knowledge.ranges import AUTOGRAD
 from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, IntArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
@@ -22,7 +23,6 @@ from timesink.model.nesting import key_slices, thread_slices
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 
-AUTOGRAD: Final = r"^autograd::engine::evaluate_function|^CompiledFunctionBackward"
 _BUSIEST: Final = 24  # threads that are looked at
 
 

@@ -44,8 +44,8 @@ LOSS_NARROWED: Final = Assumption(
     f"{_MEASURED}: 40 to 70 % stays", "tune", "KRN101",
 )  # fmt: skip
 LAYOUT_STRIDED: Final = Assumption(
-    0.6, 0.05, 0.0, _KEPT, "without the copy some consumer reads strides more slowly than it read the copy",
-    _MEASURED, "tune", "KRN102",
+    0.6, 0.05, 0.0, _KEPT, "without the copy some consumer reads strides more slowly than it read the copy", _MEASURED,
+    "tune", "KRN102",
 )  # fmt: skip
 LAYOUT_CONVERTERS: Final = Assumption(
     0.6, 0.3, 0.05, _KEPT, "a network in the other layout has slower kernels elsewhere",
@@ -77,8 +77,9 @@ BF16_STREAMING: Final = Assumption(
     1.0, 0.5, 0.4, _KEPT, "kernels bound by memory move half the bytes", f"bytes moved; {_OTHERS}", "", "KRN106"
 )
 FP64_AS_FP32: Final = Assumption(
-    0.7, 0.48, 0.3, _KEPT, "half the bytes, twice the rate and more", f"{_MEASURED}: 48 to 51 % stays", "tune", "KRN106"
-)
+    0.7, 0.48, 0.3, _KEPT, "half the bytes, twice the rate and more", f"{_MEASURED}: 48 to 51 % stays", "tune",
+    "KRN106",
+)  # fmt: skip
 ALIGNED_BY_NAME: Final = Assumption(
     0.8, 0.45, 0.3, _KEPT, "padded products before Hopper, where nothing but a name is known",
     "cuBLAS's advice on alignment: misaligned operands are loaded in halves and quarters", "", "KRN105",
@@ -116,8 +117,9 @@ OPTIMIZER_KERNELS: Final = Assumption(
     f"bytes moved; {_MEASURED}", "tune", "KRN108",
 )  # fmt: skip
 OPTIMIZER_FIXED_US: Final = Assumption(
-    300.0, 150.0, 80.0, "us a step", "a fused step still checks and groups its parameters", _MEASURED, "tune", "KRN108"
-)
+    300.0, 150.0, 80.0, "us a step", "a fused step still checks and groups its parameters", _MEASURED, "tune",
+    "KRN108",
+)  # fmt: skip
 OPTIMIZER_LAUNCH_US: Final = Assumption(
     1.5, 0.6, 0.2, "us a former launch", "gathering the list of parameters", _MEASURED, "tune", "KRN108"
 )

@@ -22,8 +22,9 @@ ENOUGH: Final = Assumption(
     3, 5, 20, "launches", "with fewer a low quantile is one of the slow ones", "a tenth of 5 is the smallest of them"
 )
 GAP_IF_UNSEEN_US: Final = Assumption(
-    0.5, 1.0, 2.0, "us", "between two queued kernels, where the trace shows too few", _SEEN + "medians of 0.9 to 1.2 us"
-)
+    0.5, 1.0, 2.0, "us", "between two queued kernels, where the trace shows too few",
+    _SEEN + "medians of 0.9 to 1.2 us",
+)  # fmt: skip
 LATENCY_IF_UNSEEN_US: Final = Assumption(
     2.0, 4.0, 10.0, "us", "from a launch to its kernel, where no kernel started on an idle stream",
     _SEEN + "intrinsic latencies of 4 to 12 us, median 7",
@@ -50,8 +51,9 @@ INSIDE_SHARE: Final = Assumption(
     "autograd: the caller of backward() sleeps until the worker is done",
 )  # fmt: skip
 KNOWN_SHARE: Final = Assumption(
-    0.1, 0.25, 0.5, "of a worker's time", "of three bursts the first and the last may be cut by the window", "counting"
-)
+    0.1, 0.25, 0.5, "of a worker's time", "of three bursts the first and the last may be cut by the window",
+    "counting",
+)  # fmt: skip
 BURSTS_WITHOUT_PROOF: Final = Assumption(
     2, 3, 5, "bursts", "two alternating threads may be a coincidence, three bursts in a row hardly are", "counting"
 )
@@ -84,7 +86,8 @@ KAPPA_LEAST: Final = Assumption(
     0.02, 0.05, 0.10, "of the host's time left", "the least that is tried", "recording never takes all of the time"
 )
 EVENT_COST_US: Final = Assumption(
-    1.0, 1.8, 3.0, "us an event", "what recording an operator, a call or a range costs the host; slower hosts pay more",
+    1.0, 1.8, 3.0, "us an event",
+    "what recording an operator, a call or a range costs the host; slower hosts pay more",
     f"{_HOST_SET}: quartiles 1.6 and 2.9 us (torch.profiler), 1.7 and 2.6 us (Nsight Systems)", "tune",
 )  # fmt: skip
 RANGE_COST_US: Final = Assumption(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.ranges import DDP_FORWARD
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
 from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
@@ -92,9 +92,6 @@ def small_collectives(trace: Trace) -> SmallCollectives:
     return SmallCollectives(trace, calls, waits.job.exposed)
 
 
-_FORWARD: Final = r"^DistributedDataParallel\.forward$"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RepeatedExchange:
     """One GPU whose steady steps all exchange `times` times the same list of sizes, `step_bytes` in all.
@@ -140,7 +137,7 @@ def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
 
 def _forwards(trace: Trace) -> pl.DataFrame:
     parts = [
-        trace[table].filter(matches(trace[table]["name"], _FORWARD)).select("rank", "start_ns", "end_ns")
+        trace[table].filter(matches(trace[table]["name"], DDP_FORWARD)).select("rank", "start_ns", "end_ns")
         for table in (HOST_OPS, RANGES)
         if table in trace
     ]

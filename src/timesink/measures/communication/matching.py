@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.calls import BARRIERS, EXCHANGE, POINT_TO_POINT
+from timesink.knowledge.collectives import BARRIERS, EXCHANGE, POINT_TO_POINT
 from timesink.model.arrays import Int64Array
 
 # The least share of the shorter sequence that a shift must cover.

@@ -23,7 +23,8 @@ import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
-from timesink.knowledge.calls import EXCHANGE, POINT_TO_POINT
+from timesink.knowledge import profiler_texts
+from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.ranks.job import Job, by_device, job
 from timesink.measures.timeline.device_timeline import Device
@@ -166,7 +167,7 @@ def between_stages(trace: Trace) -> dict[Device, Intervals]:
 
 
 UNITS_NS: Final[Mapping[str, float]] = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
-_BOUNDARY: Final = re.compile(r"^t([A-Za-z]\w*?)([01])$")
+_BOUNDARY: Final = re.compile(profiler_texts.STAGE_BOUNDARY)
 _LEAST_ITEMS: Final = 3
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from timesink.knowledge.calls import BUS_FACTORS
+from timesink.knowledge.collectives import BUS_FACTORS
 from timesink.measures.communication.clocks import Clocks, align_clocks
 from timesink.measures.communication.matching import (
     MatchedCollectives,

@@ -28,6 +28,7 @@ import polars as pl
 from timesink.knowledge.gpus import DRAM_SHARE
 from timesink.knowledge.kernels import op_class
 from timesink.knowledge.operators import Operator
+from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.facts import device_peaks, in_ranges, kernel_facts, rows_of, within
 from timesink.measures.steps.steps import KEPT, steps
@@ -41,7 +42,6 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
-REGION: Final = r"^Torch-Compiled Region"
 _FRAME: Final = pl.col("name").str.extract(r"(\d+)/", 1).cast(pl.Int64, strict=False)
 
 
@@ -123,7 +123,7 @@ def _regions(trace: Trace) -> pl.DataFrame:
     for table in (HOST_OPS, RANGES):
         frame = trace.get(table)
         parts.append(
-            frame.filter(matches(frame["name"], REGION)).select(
+            frame.filter(matches(frame["name"], COMPILED_REGION)).select(
                 "rank", "thread", pl.col("name").cast(pl.String), "start_ns", "end_ns"
             )
         )
@@ -133,8 +133,8 @@ def _regions(trace: Trace) -> pl.DataFrame:
 def _inside(trace: Trace) -> BoolArray:
     """For each device op: whether it was launched inside a compiled region."""
     links, nesting = launch_links(trace), host_nesting(trace)
-    in_region = within(matches(trace.get(HOST_OPS)["name"], REGION).to_numpy(), nesting)
-    by_range = in_ranges(trace, REGION)
+    in_region = within(matches(trace.get(HOST_OPS)["name"], COMPILED_REGION).to_numpy(), nesting)
+    by_range = in_ranges(trace, COMPILED_REGION)
     operator_of_call = host_places(trace).host_op
     if not operator_of_call.size or not in_region.size:
         return by_range
@@ -142,7 +142,6 @@ def _inside(trace: Trace) -> BoolArray:
     return np.asarray(by_range | ((operator >= 0) & in_region[np.maximum(operator, 0)]), np.bool_)
 
 
-GRAPH_CALL: Final = r"^## Call CompiledFxGraph"
 _NAMED: Final = 3
 
 

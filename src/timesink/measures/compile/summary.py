@@ -14,11 +14,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Final
 
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING
 from timesink.measures.compile.graphs import compiled_regions
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launches
@@ -180,9 +180,6 @@ def _most(counts: Iterable[tuple[int, int]]) -> int:
     return max(totals.values(), default=0)
 
 
-COMPILING: Final = r"\(dynamo_timed\)|_compile\.compile_inner|entire_frame_compile"
-
-
 @dataclass(frozen=True, slots=True)
 class CompileTime:
     """One rank: time in which any thread compiled, of the recorded span from its first event to its last."""
@@ -214,9 +211,6 @@ def compile_time(trace: Trace) -> tuple[CompileTime, ...]:
         spent = Intervals.of(compiling.filter(pl.col("rank") == rank)).total_ns
         ranks.append(CompileTime(int(rank), spent, int(ends.max() - begins.min())))
     return tuple(ranks)
-
-
-COMPILATION = r"_compile\.compile_inner|entire_frame_compile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +260,7 @@ def _steady(trace: Trace) -> int | None:
         return None
     columns = ["rank", "process", "start_ns"]
     parts = [
-        frame.filter(matches(frame["name"], COMPILATION)).select(columns)
+        frame.filter(matches(frame["name"], COMPILED_ONCE)).select(columns)
         for frame in (trace.get(RANGES), trace.get(HOST_OPS))
     ]
     marks = kept.select("rank", "process", "host_start_ns", "host_end_ns").sort("host_start_ns")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernels import function_name, plain_name
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.steps.per_step import largest_per_step_ns
@@ -31,7 +32,7 @@ EXACT = {
     "registers per thread": ("launch__registers_per_thread",),
     "shared memory per block": ("launch__shared_mem_per_block",),
 }
-_CACHE = re.compile(r"--cache-control[ =](\w+)")
+_CACHE = re.compile(profiler_texts.CACHE_CONTROL)
 _SETTINGS = ("gpu", "clock_control", "driver_version")
 
 

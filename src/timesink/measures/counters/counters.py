@@ -20,6 +20,7 @@ from typing import Any
 
 import polars as pl
 
+from timesink.knowledge.metric_names import patterns
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
 
@@ -173,17 +174,17 @@ ARITHMETIC = frozenset({Resource.TENSOR, Resource.FP64, Resource.FMA, Resource.A
 _RESOURCES = tuple(
     (re.compile(pattern), resource)
     for pattern, resource in (
-        (r"internal_activity", Resource.HIDDEN),
-        (r"^(gpu__)?(dram|fbpa)_|sectors_fill_device", Resource.DRAM),
-        (r"^(lts|ltc)__|^l1tex__m_", Resource.L2),
-        (r"^sm__pipe_(tensor|tc)|pipe_tensor|pipe_tc|mem_tensor", Resource.TENSOR),
-        (r"pipe_fp64", Resource.FP64),
-        (r"pipe_(fma|fmaheavy|fmalite|fp16)", Resource.FMA),
-        (r"pipe_alu", Resource.ALU),
-        (r"pipe_xu", Resource.XU),
-        (r"pipe_(uniform|cbu)", Resource.CONTROL),
-        (r"^sm__(inst_executed|issue_active|inst_issued)$", Resource.ISSUE),
-        (r"^(l1tex|idc)__|pipe_(lsu|tex|adu|ipa|tma)|^sm__mio", Resource.L1),
+        (patterns.INTERNAL, Resource.HIDDEN),
+        (patterns.DRAM, Resource.DRAM),
+        (patterns.L2, Resource.L2),
+        (patterns.TENSOR, Resource.TENSOR),
+        (patterns.FP64, Resource.FP64),
+        (patterns.FMA, Resource.FMA),
+        (patterns.ALU, Resource.ALU),
+        (patterns.XU, Resource.XU),
+        (patterns.CONTROL, Resource.CONTROL),
+        (patterns.ISSUE, Resource.ISSUE),
+        (patterns.L1, Resource.L1),
     )
 )
 _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
@@ -265,8 +266,8 @@ def resource_of(leaf: str) -> Resource | None:
     return next((resource for pattern, resource in _RESOURCES if pattern.search(leaf)), None)
 
 
-_COUNTED = re.compile(r"^smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio$")
-_SAMPLED = re.compile(r"^smsp__pcsamp_warps_issue_stalled_(\w+)$")
+_COUNTED = re.compile(patterns.STALL_COUNTED)
+_SAMPLED = re.compile(patterns.STALL_SAMPLED)
 _TOTAL = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 # Reasons that more warps hide: a load, a queue, a fixed latency of this warp alone.

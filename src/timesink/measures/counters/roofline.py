@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
+from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.model.trace import Trace
 
 LEVELS = ("dram", "l2", "l1")
 _OPS_WEIGHT = {"f": (1, 1, 2), "d": (1, 1, 2), "h": (2, 2, 4)}  # add, mul, fma; half instructions work on pairs
 _CUDA_CORE = {"f": Precision.FP32, "d": Precision.FP64, "h": Precision.FP16}
-_TENSOR_OPS = re.compile(r"^sm__ops_path_tensor_(?:op_([a-z]+)_)?src_([a-z]+\d+)\w*?(?:_sparsity_(off|on))?\.sum$")
+_TENSOR_OPS = re.compile(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.calls import FREE
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
@@ -52,7 +53,6 @@ DISPATCH_MOST_NS: Final = 60 * NS_PER_US
 
 Root = Literal["wait", "allocator", "copy_in", "copy_out"]
 _ROOTS: Final = pl.Enum(list(get_args(Root)))
-_FREES: Final = r"(?i)free"
 _RESTART: Final = (*HOST_CAUSES, "launch_latency")
 _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
@@ -308,7 +308,7 @@ def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
     kind = pl.DataFrame(
         {
             "sync_row": rows,
-            "allocator": matches(calls["name"].gather(rows), _FREES),
+            "allocator": matches(calls["name"].gather(rows), FREE),
             "copy_in": np.isin(rows - 1, to_device),
             "copy_out": np.isin(rows - 1, to_host) | np.isin(rows, to_host),  # the copy itself blocks, or its wait does
         }

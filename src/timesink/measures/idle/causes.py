@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from timesink._native import innermost
+from timesink.knowledge import ranges
 from timesink.knowledge.calls import CallKind, call_kinds
-from timesink.measures.idle.input_pipeline import LOADING_NAME
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
@@ -38,17 +38,13 @@ CAUSE_CODE: Final = {name: code for code, name in enumerate(CAUSES)}
 _INNERMOST_COUNTS: Final = CAUSE_CODE["dispatch"]
 
 _BY_NAME: Final = (
-    ("garbage_collection", r"(?i)Python GC|garbage.?collect|^gc[._:]|(^|[.\s/])gc\.py|<built-in method collect of"),
-    ("loader", LOADING_NAME),
-    ("compile", r"(?i)dynamo_timed|\bautotun|compile_fx|_compile_inner|inductor_compile|triton.*compile"
-     r"|async_compile|TorchDynamo Start|entire_frame_compile|backend_compile|cudagraph.*(record|warmup)"),
-    ("checkpoint", r"(?i)torch/serialization\.py|save_checkpoint|checkpoint.*sav|state_dict.*sav|torch\.save"),
-    ("optimizer", r"(?i)^Optimizer\.(step|zero_grad)#|torch/optim/|(^|[^a-z])optim(izer)?([^a-z]|$|_step)|zero_grad"),
-    ("logging", r"(?i)tensorboard|SummaryWriter|wandb|(^|/)logging/__init__\.py|<built-in function print>"
-     r"|(^|[^a-z])log(ging|ger)?[_ .:-]?(step|loss|metrics?)|tqdm"),
-)  # fmt: skip
-# A range that a program put around an operator of the framework (emit_nvtx) is that operator.
-_OPERATOR_RANGE: Final = r"^(aten|autograd|torch|prims|c10d)::"
+    ("garbage_collection", ranges.GARBAGE_COLLECTION),
+    ("loader", ranges.LOADING),
+    ("compile", ranges.COMPILE_WORK),
+    ("checkpoint", ranges.CHECKPOINTING),
+    ("optimizer", ranges.OPTIMIZER_WORK),
+    ("logging", ranges.LOGGING),
+)
 
 
 # Where two of these begin and end together, the later one in this list is the inner one.
@@ -178,7 +174,7 @@ def _name_causes(names: pl.Series, otherwise: str) -> Int64Array:
     def classify(distinct: pl.Series) -> pl.Series:
         name = pl.col("name")
         by_name = (pl.when(name.str.contains(pattern)).then(pl.lit(CAUSE_CODE[cause])) for cause, pattern in _BY_NAME)
-        operator = pl.when(name.str.contains(_OPERATOR_RANGE)).then(pl.lit(CAUSE_CODE["dispatch"]))
+        operator = pl.when(name.str.contains(ranges.DISPATCHED)).then(pl.lit(CAUSE_CODE["dispatch"]))
         code = pl.coalesce(*by_name, operator, pl.lit(CAUSE_CODE[otherwise]))
         return distinct.rename("name").to_frame().select(code.cast(pl.Int64).alias("code")).to_series()
 

@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge import frames
+from timesink.knowledge.ranges import LOADING, OPERATOR
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -26,16 +28,6 @@ from timesink.model.names import matches
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
-
-LOADING_NAME: Final = (
-    r"(?i)enumerate\(DataLoader\)|DataLoaderIter|data_?loader"
-    r"|(^|[^a-z])(data|input|batch|sample)s?[ _.-]?(load|fetch|prep|prefetch|wait|decode|collate|augment|ingest)"
-    r"|(^|[^a-z])(load|fetch|next|get|read|prepare|prep|wait_?for)[ _.:-]?(next[ _.:-]?)?(a[ _])?"
-    r"(data|input|batch|sample)([^a-z]|s|$|loading)"
-    r"|dataset[ _.:-]?(next|get)|input[ _-]?pipeline|(^|[^a-z])dataload|^(data|dataloading|data_time|input)$"
-)
-LOADING_FRAME: Final = r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)$"
-OPERATOR_NAME: Final = r"^[A-Za-z_]\w*::"  # aten::, c10d:: and so on: no operator of a framework loads data
 
 _THREAD: Final = ("rank", "process", "thread")
 _SCHEMA: Final = pl.Schema(
@@ -126,9 +118,9 @@ def input_pipeline(trace: Trace) -> InputPipeline:
 
 def _named_rows(trace: Trace) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=_SCHEMA)]
-    for table, pattern in ((RANGES, LOADING_NAME), (HOST_OPS, LOADING_NAME), (FRAMES, LOADING_FRAME)):
+    for table, pattern in ((RANGES, LOADING), (HOST_OPS, LOADING), (FRAMES, frames.LOADING)):
         frame = trace.get(table)
-        loading = frame.filter(matches(frame["name"], pattern) & ~matches(frame["name"], OPERATOR_NAME))
+        loading = frame.filter(matches(frame["name"], pattern) & ~matches(frame["name"], OPERATOR))
         parts.append(loading.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
     return pl.concat(parts)
 

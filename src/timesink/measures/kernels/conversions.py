@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge import kernel_traits, op_names
 from timesink.measures.kernels.facts import kernel_facts, rows_of
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped, matches
@@ -22,12 +23,9 @@ from timesink.model.trace import Trace, remembered
 from timesink.untrusted.plain_json import parsed
 from timesink.whatif.change import Selection
 
-_FLOAT: Final = re.compile(r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$")
 _COPIES: Final = pl.Enum(["cast", "layout"])
 _RECORDED: Final = pl.Enum(["", "cast", "same", "other"])
 _COPIES_READ: Final = ("casts", "host_op")
-_STRIDED: Final = r"(?:^|:)elementwise_kernel"
-_LOG_SOFTMAX: Final = r"LogSoftMax|log_?softmax"
 
 
 @remembered
@@ -48,7 +46,7 @@ def cast_kernels(trace: Trace) -> tuple[Selection, ...]:
         names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
         cast = pl.col("copies") == "cast"
         near_cast = _neighbour(-1, cast) | _neighbour(1, cast)
-        losses = rows_of(kernels.filter(matches(names, _LOG_SOFTMAX).alias("loss") & near_cast))
+        losses = rows_of(kernels.filter(matches(names, kernel_traits.LOG_SOFTMAX).alias("loss") & near_cast))
         reduction, pointwise = pl.col("family") == "reduction", pl.col("family") == "pointwise"
         summed = _neighbour(1, reduction) | (_neighbour(1, pointwise) & _neighbour(2, reduction))
         for_sums = rows_of(kernels.filter(cast & summed))
@@ -94,7 +92,7 @@ def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
         not recorded            no            yes          layout
     """
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
-    strided = matches(names, _STRIDED) & (frame["family"] == "copy")
+    strided = matches(names, kernel_traits.STRIDED) & (frame["family"] == "copy")
     host = trace.get(HOST_OPS)
     recorded = _recorded(host, frame["host_op"].to_numpy())
     cast, layout = pl.lit("cast", _COPIES), pl.lit("layout", _COPIES)
@@ -119,7 +117,7 @@ def _recorded(host: pl.DataFrame, rows: Int64Array) -> pl.Series:
     if not host.height:
         return pl.Series([""], dtype=_RECORDED).new_from_index(0, rows.size)
     codes = np.zeros(rows.size, np.uint32)
-    copying = (matches(host["name"], r"^aten::copy_$")).to_numpy()
+    copying = (matches(host["name"], op_names.COPY)).to_numpy()
     copied = np.flatnonzero((rows >= 0) & copying[np.maximum(rows, 0)])
     dtypes = host["input_dtypes"].gather(rows[copied])
     kinds = mapped(dtypes, lambda text: text.map_elements(_kind, pl.String), pl.String)
@@ -133,7 +131,7 @@ def _kind(dtypes: str) -> str:
     if types is None:
         return ""
     target, source = types
-    if not (_FLOAT.match(target) and _FLOAT.match(source)):
+    if not (re.match(op_names.FLOATING, target) and re.match(op_names.FLOATING, source)):
         return "other"
     return "same" if target == source else "cast"
 
@@ -147,7 +145,7 @@ def cast_pairs(trace: Trace, rows: Int64Array) -> list[tuple[str, int, int]]:
         return []
     operators = host[frame["host_op"].to_numpy()].select("name", "input_dtypes")
     pair = mapped(operators["input_dtypes"], lambda text: text.map_elements(_pair, pl.String), pl.String)
-    copying = matches(operators["name"], r"^aten::copy_$")
+    copying = matches(operators["name"], op_names.COPY)
     listed = frame.select("length", pair.alias("pair")).filter(copying).drop_nulls()
     by_pair = listed.group_by("pair").agg(pl.len(), pl.col("length").sum())
     return by_pair.sort(["length", "pair"], descending=[True, False]).rows()

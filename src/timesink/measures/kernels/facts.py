@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge import kernel_traits
 from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.ranges import OPTIMIZER_STEP
@@ -33,12 +34,8 @@ from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case, Selection
 from timesink.whatif.changes.kernels import ShortenKernels
 
-# ATen names a copy after its types, or leaves the conversion to a loader or a kernel that casts.
-_CAST: Final = re.compile(
-    r"(?:b?float|half)\d*\w*_copy_kernel|float8\w*_copy_kernel|_?(?:to_copy|_to_copy)_\d+$"
-    r"|direct_copy\w*(?=.*(?:WithCast|gpu_kernel_impl<))|gpu_kernel_impl<[^<]*direct_copy"
-)
-_TRIVIAL_CAST: Final = re.compile(r"gpu_kernel_impl_nocast")
+_CAST: Final = re.compile(kernel_traits.CAST)
+_TRIVIAL_CAST: Final = re.compile(kernel_traits.NO_CAST)
 Family = pl.Enum([family.value for family in KernelFamily])
 
 

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge import kernel_traits
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
@@ -42,10 +43,7 @@ _BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "so
 _REACH: Final = 8  # kernels between a softmax and its product: scale, mask, dropout, copies
 _RECAST: Final = ("copy", "layout")  # one may stand between two products of a backward pass
 _MEAN_REACH: Final = 3  # a copy and the output projection come before it
-_BACKWARD: Final = r"(?i)softmax\w*backward"
 _WIDE: Final = ("fp32", "tf32")
-_MEAN: Final = r"MeanOps"
-_LOSS: Final = r"(?i)log_?softmax"
 
 
 @remembered
@@ -57,9 +55,9 @@ def unfused_attention(trace: Trace) -> tuple[Selection, ...]:
         kernels = facts.on(device).select("row", "stream", "start_ns", "length", "family", "math")
         names = trace.get(DEVICE_OPS)["name"].gather(kernels["row"])
         kernels = kernels.with_columns(
-            matches(names, _BACKWARD).alias("backward"),
-            matches(names, _LOSS).alias("of_loss"),
-            matches(names, _MEAN).alias("averages"),
+            matches(names, kernel_traits.SOFTMAX_BACKWARD).alias("backward"),
+            matches(names, kernel_traits.LOG_SOFTMAX).alias("of_loss"),
+            matches(names, kernel_traits.MEAN).alias("averages"),
         ).sort("stream", "start_ns", "row")
         products, between = _attention(kernels)
         if between.size:
@@ -190,7 +188,6 @@ def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
     return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
 
 
-FUSED: Final = r"(?i)FusedOptimizer|Fused\w*(?:Adam|Sgd|Lamb|Lion)|fused_(?:adam|sgd|lamb|lion)"
 _OPTIMIZER_MEMBERS: Final = ("pointwise", "foreach", "fill", "copy", "reduction")
 # Causes of idle time that fewer launches take away.
 _HOST_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", "untraced", "optimizer")
@@ -222,7 +219,7 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
         kernels = facts.on(device).filter("optimizer")
         if not kernels.height:
             continue
-        fused = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), FUSED).any()
+        fused = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), kernel_traits.FUSED_OPTIMIZER).any()
         passes = pl.col("family").is_in(_OPTIMIZER_MEMBERS) & pl.col("fused").is_null()
         unfused = kernels.filter(passes & pl.lit(not fused))  # next to a fused step, others clip gradients or count
         rows = rows_of(unfused)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.gpus import GpuPeaks, Precision
+from timesink.knowledge.kernel_traits import DOUBLE
 from timesink.measures.kernels.facts import device_peaks, kernel_facts, rows_of
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
@@ -21,8 +22,6 @@ from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
-# `double` as the type a kernel works in; ATen also passes scalars as double to kernels of other types.
-_DOUBLE: Final = r"lambda ?\(double|<double\b|dgemm|f64f64|d884gemm|[_<]f64[_>]"
 _PRODUCTS: Final = ("gemm", "convolution")
 _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "concat", "loss", "foreach")
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
@@ -61,7 +60,7 @@ def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:
     facts = kernel_facts(trace)
     for device in facts.devices:
         kernels = facts.on(device).select("row", "length", "family", "math")
-        double = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), _DOUBLE).alias("double")
+        double = matches(trace.get(DEVICE_OPS)["name"].gather(kernels["row"]), DOUBLE).alias("double")
         product = pl.col("family").is_in(_PRODUCTS)
         wide = (
             pl.when(double & (pl.col("family") != "random"))

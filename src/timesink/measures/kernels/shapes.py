@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge import kernel_traits, op_names
 from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE, GpuPeaks, Precision
 from timesink.knowledge.operators import Operator, Tensor
 from timesink.knowledge.work import matmul
@@ -26,8 +27,8 @@ from timesink.whatif.change import Selection
 
 ALIGNED_BYTES: Final = 16
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
-_LOAD: Final = re.compile(r"_ldg(\d+)_|align(?:a)?(\d+)")
-_PRODUCTS: Final = re.compile(r"^aten::(mm|addmm|bmm|baddbmm|linear|_addmm_activation)$")
+_LOAD: Final = re.compile(kernel_traits.LOADS_AT_ONCE)
+_PRODUCTS: Final = re.compile(op_names.PRODUCTS)
 _HOPPER: Final = (9, 0)
 _AT_ONCE: Final = 100_000
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
@@ -49,7 +50,7 @@ def alignment_known(trace: Trace) -> bool:
     """Whether any product kernel's operands are known to be aligned or not, by its name or its operator's shapes."""
     products = kernel_facts(trace).frame.filter(pl.col("family") == "gemm")
     names = trace.get(DEVICE_OPS)["name"].gather(products["row"]).cast(pl.String)
-    named = names.str.contains(r"nvjet|align|_ldg\d").any()
+    named = names.str.contains(kernel_traits.ALIGNMENT_NAMED).any()
     shapes = trace.get(HOST_OPS)["input_shapes"]
     return bool(named) or (len(shapes) > 0 and shapes.null_count() < len(shapes))
 

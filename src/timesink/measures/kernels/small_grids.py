@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.calls import STREAM_WAIT
 from timesink.measures.kernels.facts import all_rows, kernel_facts, multiprocessors
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
@@ -26,7 +27,6 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
-_WAIT_CALL: Final = r"^(cuda|cu|hip)StreamWaitEvent"
 _RESIDENT_THREADS: Final = 2048  # per multiprocessor, on compute capability 8.0 and 9.0
 
 
@@ -131,7 +131,7 @@ def _waits(trace: Trace, device: Device) -> int:
     """How often the rank's streams were made to wait for events, by the better of two records."""
     edges = trace.get(EVENT_WAITS).filter(pl.col("rank") == device[0]).height
     calls = trace.get(API_CALLS).filter(pl.col("rank") == device[0])
-    return max(edges, int(matches(calls["name"], _WAIT_CALL).sum()))
+    return max(edges, int(matches(calls["name"], STREAM_WAIT).sum()))
 
 
 # Shorter kernels are bound by latency, whatever their grid.

@@ -18,6 +18,7 @@ from enum import StrEnum
 import numpy as np
 import polars as pl
 
+from timesink.knowledge import frames as known_frames
 from timesink.knowledge.ranges import TORCH_OPTIMIZER_STEP, TORCH_ZERO_GRAD
 from timesink.measures.memory.allocator import BEFORE, Lifetimes, lifetimes
 from timesink.measures.timeline.device_timeline import Device
@@ -26,34 +27,10 @@ from timesink.model.names import matches
 from timesink.model.tables import MEMORY_MARKS
 from timesink.model.trace import Trace, remembered
 
-# Marks of frames that are not the user's own.
-_LIBRARIES = ("/torch/", "torch/", "site-packages/", "dist-packages/", "/contextlib.py(")
-# Frames read "file(line): function", separated by ";"; C++ frames without a file are the bare function.
-STACK_PATTERNS = {
-    "workspace": r"getNewWorkspace|getCurrentCUDABlasHandle|CUDABlasLtWorkspace|[cC]uda?[dD]nn\w*[wW]orkspace"
-    r"|getChosenWorkspaceSize|getCUDABlasLtWorkspace|getCurrentCUDASolver",
-    "optimizer": r"torch/optim/|: _init_group|/optimizers?/|(?:Fused|CPU)?Adam\w*\.py\(|deepspeed/runtime/zero/stage",
-    "backward": r"autograd::Engine|PythonEngine|torch/autograd/__init__\.py\(\d+\): (?:backward|_make_grads|grad)"
-    r"|: _engine_run_backward|torch/_tensor\.py\(\d+\): backward|autograd::generated::\w+Backward\d*::apply",
-    "recompute": r"torch/utils/checkpoint\.py",
-    "sharding": r"_fsdp_collectives\.py|_fsdp_param\.py|_fsdp_param_group\.py|fsdp/_flat_param\.py"
-    r"|fsdp/_runtime_utils\.py|fsdp/flat_param\.py",
-    "reducer": r"c10d::Reducer|: _ddp_init_helper|parallel/distributed\.py\(\d+\): __init__|ProcessGroupNCCL"
-    r"|distributed/distributed_c10d\.py",
-    "cast": r"autocast::cached_cast",
-    "kv_cache": r"(?i)kv_?cache|past_?key_?value|cache_utils\.py|static_?cache|paged_?attention|block_manager"
-    r"|cache_engine",
-    "weights": r"torch/nn/modules/\w+\.py\(\d+\): (?:__init__|reset_parameters|_apply|convert)|torch/nn/parameter\.py"
-    r"|: load_state_dict|: from_pretrained|torch/nn/init\.py|: _init_sharded_param|: init_weights|: _init_weights",
-    "module": r"torch/nn/modules/module\.py\(\d+\): _call_impl",
-    "data": r"torch/utils/data/",
-    "python": r"\.py\(\d+\): ",
-}
-
 
 def stack_facts(stacks: pl.Series) -> dict[str, BoolArray]:
     """For every row of `stacks`, whether each pattern occurs in it; `known`: whether there is a stack at all."""
-    shown = {name: matches(stacks, pattern).to_numpy().astype(bool) for name, pattern in STACK_PATTERNS.items()}
+    shown = {name: matches(stacks, pattern).to_numpy().astype(bool) for name, pattern in known_frames.STACKS.items()}
     return {**shown, "known": stacks.is_not_null().to_numpy()}
 
 
@@ -61,14 +38,13 @@ def user_frame(stack: str | None) -> str:
     """The innermost frame of a stack that is the user's own, or else its innermost Python or named frame."""
     frames = (stack or "").split(";")
     python = [frame for frame in frames if ".py(" in frame]
-    own = [frame for frame in python if not any(mark in frame for mark in _LIBRARIES)]
+    own = [frame for frame in python if not any(mark in frame for mark in known_frames.LIBRARIES)]
     named = [frame for frame in frames if "at::" in frame or "autograd" in frame]
     return next(iter(own or python or named or frames), "")
 
 
 FORWARD, BACKWARD, OPTIMIZER, RELEASE = 0, 1, 2, 3
 PHASE_NAMES = ("forward", "backward", "optimizer", "gradient release")
-_RELEASE_FRAME = r": zero_grad\b"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +81,7 @@ def phases_of(trace: Trace, rank: int, lives: Lifetimes) -> Phases:
     phase[_inside(events, stepped)] = OPTIMIZER
     frees = (events["bytes"] < 0).to_numpy()
     released = _inside(events, _ranges(trace, rank, TORCH_ZERO_GRAD))
-    released |= matches(events["stack"], _RELEASE_FRAME).to_numpy()
+    released |= matches(events["stack"], known_frames.ZERO_GRAD).to_numpy()
     phase[frees & released] = RELEASE
     filled = _filled(phase)
     cuts = np.searchsorted(events["time_ns"].to_numpy(), stepped["start_ns"].to_numpy(), "left")

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.calls import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
+from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
 from timesink.knowledge.kernels import op_class
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps

@@ -7,6 +7,8 @@ from typing import Final
 
 import polars as pl
 
+from timesink.knowledge.op_names import SHAPED
+from timesink.knowledge.ranges import COMPILED_CALL
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
@@ -15,9 +17,6 @@ PARITY = {"rank": pl.Int32, "fact": pl.String, "value": pl.String}
 _OF_DEVICES = ("name", "compute_major", "compute_minor", "sm_count", "memory_bytes", "clock_hz")
 # Ranks of one job have these each for itself.
 OF_ONE_RANK: Final = ("CUDA_VISIBLE_DEVICES", "NODE_RANK")
-_COMPILED: Final = r"^(Torch-Compiled Region|## Call CompiledFxGraph)"
-# Operators whose shapes follow the batch and the model, not the rank's place in a group.
-_SHAPED: Final = r"^aten::(mm|addmm|bmm|baddbmm|convolution|_scaled_dot_product_\w*attention)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,9 @@ def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
     tables = [trace[table] for table in (HOST_OPS, RANGES) if table in trace]
     if HOST_OPS not in trace:
         return []
-    compiled = {rank for table in tables for rank in table.filter(matches(table["name"], _COMPILED))["rank"].unique()}
+    compiled = {
+        rank for table in tables for rank in table.filter(matches(table["name"], COMPILED_CALL))["rank"].unique()
+    }
     ranks = trace[HOST_OPS]["rank"].unique().sort().to_list()
     return [(rank, "torch.compile", "used" if rank in compiled else "not used") for rank in ranks]
 
@@ -70,7 +71,7 @@ def _compilation(trace: Trace) -> list[tuple[int, str, str]]:
 def _shapes(trace: Trace) -> list[tuple[int, str, str]]:
     """The shapes that each rank's products, convolutions and attentions have most often; of equals the first."""
     ops = trace.get(HOST_OPS).filter(pl.col("input_shapes").is_not_null())
-    ops = ops.filter(matches(ops["name"], _SHAPED))
+    ops = ops.filter(matches(ops["name"], SHAPED))
     texts = ops.select("rank", pl.col("name").cast(pl.String), pl.col("input_shapes").cast(pl.String).alias("shapes"))
     counts = texts.group_by("rank", "name", "shapes").len().sort("len", "shapes", descending=[True, False])
     most = counts.unique(["rank", "name"], keep="first", maintain_order=True)

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge import ranges
 from timesink.knowledge.kernels import op_class
 from timesink.knowledge.ranges import TORCH_OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
@@ -35,9 +36,6 @@ COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "expose
 _GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEY: Final = ("name", "grid", "block", "range")
 _OPS_AT_ONCE: Final = 100_000
-BACKWARD: Final = r"(?i)(^|[^a-z])backward([^a-z]|$)"
-NO_BACKWARD: Final = r"::|Backward\d|autograd"
-_STEP_MARK: Final = r"(?i)^(ProfilerStep|step|iteration|iter)[\s#_:]*\d+$"
 _SCHEMA: Final = dict.fromkeys(("kind", *_KEY), pl.String()) | dict.fromkeys(("total_ns", "count", "order"), pl.Int64())
 
 
@@ -154,7 +152,9 @@ def _ranges(trace: Trace, first: int, last: int) -> pl.Series:
 def _unnumbered(names: pl.Series) -> pl.Series:
     """Range names that are the same in every step."""
     name = pl.col("name")
-    plain = pl.when(name.str.contains(_STEP_MARK)).then(pl.lit("")).otherwise(name.str.replace_all(r"\d+", "#"))
+    plain = (
+        pl.when(name.str.contains(ranges.NUMBERED_STEP)).then(pl.lit("")).otherwise(name.str.replace_all(r"\d+", "#"))
+    )
     return names.to_frame("name").select(plain.alias("name")).to_series()
 
 
@@ -219,7 +219,7 @@ class Accumulation:
 @remembered
 def accumulation(trace: Trace) -> tuple[Accumulation, ...]:
     """Per rank with steps, in order."""
-    updates, passes = _starts(trace, TORCH_OPTIMIZER_STEP, None), _starts(trace, BACKWARD, NO_BACKWARD)
+    updates, passes = _starts(trace, TORCH_OPTIMIZER_STEP, None), _starts(trace, ranges.BACKWARD, ranges.NO_BACKWARD)
     per_rank = []
     for (rank,), marks in sorted(step_marks(trace).frame.partition_by("rank", as_dict=True).items()):
         step_start = np.sort(marks["host_start_ns"].to_numpy())

@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.calls import FREE
 from timesink.knowledge.kernels import op_class
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.steps import steps
@@ -162,7 +163,6 @@ _LAST_KINDS: Final = (
     (Spike.HOST_WAIT, ("sync", "copy_staging")),
     (Spike.UNTRACED_PAUSE, ("untraced", "python")),
 )
-_GIVEN_BACK: Final = r"(?i)free|unmap|release"  # memory returned to the driver
 _SAVING: Final = ("checkpoint", "sync", "copy_staging", "untraced", "python", "dispatch", "cuda_call", "copy")
 
 
@@ -176,7 +176,7 @@ def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:
     if stretches.height:
         stretch = int(stretches["start_ns"][-1]), int(stretches["end_ns"][-1])
         step, label = slow.contents.host_step(sum(stretch) // 2)
-    if kind is Spike.ALLOCATOR_GROWTH and stretches["call"].cast(pl.String).str.contains(_GIVEN_BACK).any():
+    if kind is Spike.ALLOCATOR_GROWTH and stretches["call"].cast(pl.String).str.contains(FREE).any():
         kind = Spike.ALLOCATOR_RETRY
     operation, at_ns = _operation(slow, aligned)
     ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.knowledge import calls as known_calls
+from timesink.knowledge import ranges
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array
@@ -31,12 +33,6 @@ P99_NEEDS: Final = 100
 # Steps that agree to a percent of the median are alike, however small their spread.
 DEVIATIONS: Final = 3.0
 LEAST_DEVIATION: Final = 0.01
-SETUP_CALL: Final = (
-    r"^(cuda|hip)(Malloc(Host|Managed|Pitch|3D)?|HostMalloc|HostAlloc|HostRegister|Free|FreeHost|HostFree)(_v\d+)?$"
-    r"|^cu(MemAlloc|MemHostAlloc|MemCreate|ModuleLoad|LibraryLoad|CtxCreate)|^hip(Module|Library)Load"
-    r"|^cudaLibraryLoad|^cudaGraphInstantiate|^cudaStreamBeginCapture"
-)
-SETUP_RANGE: Final = r"\(dynamo_timed\)|(?i)autotun|cudnn.*benchmark|ncclCommInit|init_process_group"
 
 KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK = "kept", "warm_up", "truncated", "no_device_work"
 BEGUN_BEFORE = "begun_before"
@@ -282,7 +278,11 @@ def _leading_slow(period_ns: Int64Array, setup: Int64Array) -> int:
 def _setup_events(trace: Trace) -> pl.DataFrame:
     """rank, process, step, setup: how many set-up calls and ranges begin in each step."""
     parts = []
-    for table, pattern in ((API_CALLS, SETUP_CALL), (RANGES, SETUP_RANGE), (HOST_OPS, SETUP_RANGE)):
+    for table, pattern in (
+        (API_CALLS, known_calls.SETTING_UP),
+        (RANGES, ranges.SETTING_UP),
+        (HOST_OPS, ranges.SETTING_UP),
+    ):
         frame = trace.get(table)
         parts.append(frame.filter(matches(frame["name"], pattern)).select(*_PROCESS, "start_ns"))
     marks = step_marks(trace).frame.sort("host_start_ns")

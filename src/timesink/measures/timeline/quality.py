@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray
@@ -23,9 +24,6 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS, PROFILER_OVERHEAD
 from timesink.model.trace import NoteKind, Trace, remembered
 from timesink.units import NS_PER_US
-
-LAUNCH_CALL = r"^(cuda|hip|cu)(Launch|ModuleLaunch|ExtLaunch|ExtModuleLaunch|Graph(s)?Launch)"
-GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch"
 
 # What recording one of each costs the host; measured as the docstring above says.
 _OPERATOR_NS: Final = 1.0 * NS_PER_US
@@ -73,7 +71,7 @@ def quality(trace: Trace) -> Quality:
     graphs = (ops["kind"] == "graph").to_numpy() | _from_graph(trace)
     overhead = trace.get(PROFILER_OVERHEAD)
     launched = links.launching(calls.height)
-    launching = matches(calls["name"], LAUNCH_CALL).to_numpy()
+    launching = matches(calls["name"], LAUNCH).to_numpy()
     total_ns = int(length.sum())
     return Quality(
         device_op_count=ops.height,

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.ranges import SGLANG_STEP, VLLM_STEP
 from timesink.measures.timeline.attribution import host_places, launch_links, range_nesting
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import union_ns
@@ -118,8 +119,8 @@ def _launched_between(trace: Trace) -> tuple[Int64Array, Int64Array]:
 """+"""
 
 
-_VLLM: Final = re.compile(r"^execute\w*?_context_(?P<context>\d+)\([^)]*\)_generation_(?P<generation>\d+)\(")
-_SGLANG: Final = re.compile(r"^step\[(?P<mode>\w+)(?: bs=(?P<requests>\d+))?")
+_VLLM: Final = re.compile(VLLM_STEP)
+_SGLANG: Final = re.compile(SGLANG_STEP)
 
 
 class Phase(StrEnum):

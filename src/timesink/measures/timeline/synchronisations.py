@@ -13,33 +13,29 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.calls import CallKind, call_kinds
+from timesink.knowledge.ranges import OWN_RANGES
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
 from timesink.measures.timeline.device_timeline import device_gaps
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.names import mapped, matches
+from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
 SyncCallKind = pl.Enum(["device", "stream", "event", "copy", "pageable_copy"])
+_OF_CALL: Final = {
+    int(CallKind.DEVICE_SYNC): "device",
+    int(CallKind.STREAM_SYNC): "stream",
+    int(CallKind.EVENT_SYNC): "event",
+    int(CallKind.COPY_BLOCKING): "copy",
+}
 
-_VERSION: Final = r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$"
-DEVICE_SYNC: Final = r"^(cuda(Device|Thread)|hipDevice|cuCtx|hipCtx)Synchronize" + _VERSION
-STREAM_SYNC: Final = r"^(cuda|cu|hip)StreamSynchronize" + _VERSION
-EVENT_SYNC: Final = r"^(cuda|cu|hip)EventSynchronize" + _VERSION
-SYNC_COPY: Final = (
-    r"^(cuda|hip)Memcpy(2D|3D)?(ToSymbol|FromSymbol|ToArray|FromArray|ArrayToArray|Peer|WithStream)?"
-    + _VERSION
-    + r"|^(cu|hip)Memcpy(HtoD|DtoH|DtoD|AtoH|HtoA|2D|3D)?"
-    + _VERSION
-)
 
 # Fewer blocks than this that launch work may end in a wait by chance (a loss that is read, a copy): they are no
 # instrumentation. Of an instrumented program's blocks some at its edges end without a wait, hence not all of them.
 LEAST_BLOCKS: Final = 6
 WAITING_SHARE: Final = 0.9
-# Ranges that profilers and compilers put around work by themselves: nobody times these.
-_NO_BLOCK: Final = r"^ProfilerStep#|^Torch-Compiled Region|^Optimizer\.|^## Call CompiledFxGraph"
 _THREAD: Final = ["rank", "process", "thread"]
 _DRAINS: Final = pl.Schema(
     {"rank": pl.Int32(), "device": pl.Int32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "call": pl.Int64()}
@@ -86,7 +82,7 @@ def synchronisations(trace: Trace) -> Synchronisations:
 def _kinds(trace: Trace) -> pl.Series:
     """The kind of each API call that blocks, null for all others."""
     calls = trace.get(API_CALLS)
-    kind = mapped(calls["name"], _kind_of_names, SyncCallKind)  # type: ignore[arg-type]
+    kind = pl.Series(call_kinds(calls["name"])).replace_strict(_OF_CALL, default=None, return_dtype=SyncCallKind)
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
     to_pageable = (ops["kind"] == "copy") & (ops["copy_kind"] == "d2h") & (ops["dst_memory"] == "pageable")
     pageable = np.zeros(calls.height, np.bool_)
@@ -94,13 +90,6 @@ def _kinds(trace: Trace) -> pl.Series:
     return pl.select(
         pl.when(kind.is_null() & pl.Series(pageable)).then(pl.lit("pageable_copy", SyncCallKind)).otherwise(kind)
     ).to_series()
-
-
-def _kind_of_names(names: pl.Series) -> pl.Series:
-    name = pl.col("name")
-    kinds = (("device", DEVICE_SYNC), ("stream", STREAM_SYNC), ("event", EVENT_SYNC), ("copy", SYNC_COPY))
-    answer = pl.coalesce(pl.when(name.str.contains(pattern)).then(pl.lit(kind)) for kind, pattern in kinds)
-    return names.to_frame("name").select(answer.cast(SyncCallKind)).to_series()
 
 
 def _drains(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
@@ -166,7 +155,7 @@ class SynchronisedRanges:
 def synchronised_ranges(trace: Trace) -> SynchronisedRanges:
     """Count the innermost ranges around launches, and those of them that end in a wait."""
     ranges, calls = push_pop_ranges(trace), trace.get(API_CALLS)
-    ranges = ranges.filter(~matches(ranges["name"], _NO_BLOCK))
+    ranges = ranges.filter(~matches(ranges["name"], OWN_RANGES))
     if not ranges.height or not calls.height or not launches(trace):
         return SynchronisedRanges(0, 0)
     launching = calls.filter(pl.Series(launch_links(trace).launching(calls.height))).select(*_THREAD, "start_ns")

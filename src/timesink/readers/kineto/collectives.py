@@ -11,13 +11,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from timesink.knowledge.calls import COLLECTIVE_WORDS
+from timesink.knowledge.collectives import COLLECTIVE_WORDS, NCCL_KERNEL, after_kernel, letters
 from timesink.model.names import matches
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.readers.kineto.decoded import DecodedRows, DecodedTrace
 
-_KERNEL = r"^(?:void )?(?:nccl|rccl|oneccl)(?:Dev|Sym)?Kernel"
 # Calls that PyTorch reports the same way and that move nothing.
 _NO_TRANSFER = {"wait", "init", "destroy", "startcoalescing", "endcoalescing"}
 _ELEMENT_BYTES = {
@@ -36,8 +35,7 @@ _DESCRIBED = ("collective", "dtype", "group", "ranks", "in_elements", "out_eleme
 
 def collective_kind(name: str) -> str:
     """The operation a PyTorch collective name or an NCCL kernel name stands for, or the name itself."""
-    head = re.sub(r"^.*?Kernel_?", "", name.split("(", maxsplit=1)[0]) if re.match(_KERNEL, name) else name
-    compact = re.sub(r"[^a-z]", "", head.lower())
+    compact = letters(after_kernel(name.split("(", maxsplit=1)[0]) if re.match(NCCL_KERNEL, name) else name)
     return next((kind for kind in COLLECTIVE_WORDS if kind in compact), compact or "unknown")
 
 
@@ -104,7 +102,7 @@ def _kernels(ops: pl.DataFrame | None, described: pl.DataFrame) -> pl.DataFrame:
     if ops is None:
         ops = DEVICE_OPS.empty()
     own = ["device", "stream", "start_ns", "end_ns", "correlation"]
-    by_name = ops.filter(matches(ops["name"], _KERNEL)).select(wanted)
+    by_name = ops.filter(matches(ops["name"], NCCL_KERNEL)).select(wanted)
     if described.height:
         marked = ops.select(wanted).join(
             described.select(own), on=own, how="semi", nulls_equal=True, maintain_order="left"

@@ -13,14 +13,14 @@ import numpy as np
 import polars as pl
 
 from timesink import _native
+from timesink.knowledge import profiler_texts
+from timesink.knowledge.frames import PLACE
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace
 
 # c10::DeviceType of the host; every other type is a GPU with its own ordinal.
 CPU_DEVICE_TYPE = 0
-# "torch/nn/modules/module.py(1530): _wrapped_call_impl"
-_PLACE = r"^(.+?)\((\d+)\): "
 
 
 def host_ops(decoded: DecodedTrace) -> ColumnValues | None:
@@ -76,8 +76,8 @@ def frames(decoded: DecodedTrace) -> ColumnValues | None:
     names = decoded.strings.gather(distinct)
     position = codes.replace_strict(distinct, range(len(distinct)), return_dtype=pl.UInt32)
     columns["name"] = decoded.named(codes)
-    columns["file"] = names.str.extract(_PLACE, 1).cast(pl.Categorical()).gather(position)
-    columns["line"] = names.str.extract(_PLACE, 2).cast(pl.Int32, strict=False).gather(position)
+    columns["file"] = names.str.extract(PLACE, 1).cast(pl.Categorical()).gather(position)
+    columns["line"] = names.str.extract(PLACE, 2).cast(pl.Int32, strict=False).gather(position)
     return columns
 
 
@@ -144,8 +144,8 @@ def _depths(process: Any, thread: Any, start_ns: Any, end_ns: Any) -> Any:
 _KINDS = pl.Series(["kernel", "copy", "set"], dtype=OpKind)
 
 # "Memcpy HtoD (Pageable -> Device)" of CUPTI; ROCm writes "HtoD" or "CopyHostToDevice". A is an array: device memory.
-_DIRECTION = re.compile(r"(?:Memcpy )?([HDAP])to([HDAP])\b|Copy(Host|Device)To(Host|Device)")
-_MEMORY = re.compile(r"\((\w+)[\w ]*(?: -> (\w+)[\w ]*)?\)")
+_DIRECTION = re.compile(profiler_texts.COPY_DIRECTION)
+_MEMORY = re.compile(profiler_texts.COPY_MEMORY)
 _DIRECTIONS = {"HH": "h2h", "HD": "h2d", "DH": "d2h", "DD": "d2d", "PP": "p2p"}
 _MEMORIES = {"Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed"}
 _SYNCS = {

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.metric_names import normalised
 from timesink.model.trace import ImportNote, NoteKind, Trace
@@ -28,9 +29,9 @@ from timesink.readers.ncu.wire import MetricColumns
 from timesink.untrusted.unpack import ReadLimits
 
 HEADER_START = '"ID","Process ID","Process Name"'
-_POINT = re.compile(r"\d\.\d{1,2}$|\d\.\d{4,}$|,\d{3}\.\d")
-_COMMA = re.compile(r"\d,\d{1,2}$|\d,\d{4,}$|\.\d{3},\d")
-_WITH_INSTANCES = re.compile(r"^(\S+) [({].*[)}]$", re.DOTALL)
+_POINT = re.compile(profiler_texts.DECIMAL_POINT)
+_COMMA = re.compile(profiler_texts.DECIMAL_COMMA)
+_WITH_INSTANCES = re.compile(profiler_texts.WITH_INSTANCES)
 _DIGITS = 10
 ABSENT = ("", "n/a", "(!) n/a", "N/A", "no data")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import profiler_texts
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ncu import wire
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
@@ -33,7 +34,7 @@ METRIC_TAG = 13 << 3 | BYTES
 _LARGEST_ID = 2**63 - 1
 _RULE_KINDS = {0: "none", 1: "ok", 2: "warning", 3: "error", 4: "optimization"}
 _SPEEDUP_KINDS = {1: "local", 2: "global"}
-_MARKUP = re.compile(r"@(\w+):([^@:]*):([^@]*)@")
+_MARKUP = re.compile(profiler_texts.RULE_MARKUP)
 _RECAPTURE = "capture again with `ncu -o report PROGRAM`, or copy the file again"
 
 

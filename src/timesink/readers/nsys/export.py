@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 import polars as pl
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import profiler_texts
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import touching
 
@@ -217,8 +218,7 @@ ENUMS = (
 )
 KNOWN = frozenset((*(source.name for source in (*EVENT_SOURCES, *OTHER_SOURCES)), *ENUMS))
 
-# Tables of events by their names; descriptions of the machine, call stacks and enumerations are not events.
-EVENT_TABLE = re.compile(r"(?!ENUM_|TARGET_INFO_|META_)[A-Za-z0-9_]*(?:_EVENTS?|_API|_METRICS?|_WORKLOAD|_TRACE|_JIT)")
+EVENT_TABLE = re.compile(profiler_texts.EVENT_TABLE)
 
 
 def unread_note(tables: Sequence[str]) -> list[ImportNote]:

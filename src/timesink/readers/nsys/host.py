@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 
 from timesink import _native
+from timesink.knowledge.calls import SYNC_KINDS
+from timesink.knowledge.ranges import PYTHON_LOCK
 from timesink.model.names import matches
 from timesink.model.schema import Table
 from timesink.model.tables import (
@@ -149,12 +151,6 @@ def threads(session: ExportReading, processes: frozenset[int]) -> pl.DataFrame:
 
 
 _NONE = (1 << 32) - 1  # how CUPTI writes "no stream" and "no event"
-_BY_CALL = {
-    r"^cu(?:da)?StreamWaitEvent": "stream_wait_event",
-    r"^cu(?:da)?StreamSynchronize": "stream",
-    r"^cu(?:da)?Event(?:Synchronize|Query)": "event",
-    r"^(?:cudaDeviceSynchronize|cudaThreadSynchronize|cuCtxSynchronize)": "device",
-}
 
 
 def syncs_and_waits(session: ExportReading, calls: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -255,13 +251,13 @@ def _latest_before(waits: pl.DataFrame, records: pl.DataFrame, also_by: list[str
     ).select("row", "recorded_stream", "record")
 
 
-_ANY_CALL = "|".join(_BY_CALL)
+_ANY_CALL = "|".join(pattern for pattern, _ in SYNC_KINDS)
 
 
 def _kind_of_call(names: pl.Series) -> pl.Series:
     texts = names.cast(pl.String)
     kind = pl.Series([None], dtype=SyncKind).new_from_index(0, len(texts))
-    for pattern, word in _BY_CALL.items():
+    for pattern, word in SYNC_KINDS:
         same = pl.Series([word], dtype=SyncKind).new_from_index(0, len(texts))
         kind = same.zip_with(texts.str.contains(pattern), kind)
     return kind
@@ -275,7 +271,6 @@ _SYMBOLS = {
     "NvtxPushPopRange": _PUSH_POP,
     "NvtxStartEndRange": _START_END,
 }
-_GIL = r"^(?:Holding|Waiting for) GIL"
 
 
 def ranges_and_lock_states(session: ExportReading) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -307,7 +302,7 @@ def _nvtx(session: ExportReading) -> pl.DataFrame:
     other = (pl.col("domainId") != 0) & pl.col("domain").is_null()
     frame = frame.with_columns(
         pl.when(other).then(pl.format("domain {}", "domainId")).otherwise("domain").alias("domain"),
-        lock=pl.col("name").str.contains(_GIL) & (pl.col("domainId") != 0).fill_null(False),
+        lock=pl.col("name").str.contains(PYTHON_LOCK) & (pl.col("domainId") != 0).fill_null(False),
     )
     return pl.DataFrame(
         {

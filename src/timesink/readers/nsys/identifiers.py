@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timesink.knowledge import profiler_texts
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import CopyKind, MemoryKind, SyncKind
 from timesink.model.trace import ImportNote, NoteKind
@@ -25,7 +26,7 @@ from timesink.readers.nsys.export import CAPTURE_META, MPI_RANKS, STRINGS, THREA
 
 UNNAMED = "<unnamed>"
 _DENSE_UP_TO = 1 << 24
-_RUNTIME_VERSION = re.compile(r"_v\d{4,5}$")
+_RUNTIME_VERSION = re.compile(profiler_texts.API_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ def strings_of(export: Export) -> Strings:
 
 _BITS = 24
 _MASK = (1 << _BITS) - 1
-_MPI_THREAD = re.compile(r"MPI Rank (\d{1,6})")
-_RANK_VARIABLE = re.compile(r"(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=\"?(\d{1,6})\"?")
+_MPI_THREAD = re.compile(profiler_texts.MPI_RANK)
+_RANK_VARIABLE = re.compile(profiler_texts.RANK_VARIABLE)
 _VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from timesink.knowledge import profiler_texts
 from timesink.model.schema import Table, lean
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (
@@ -32,11 +33,7 @@ from timesink.untrusted.masking import kept_variables
 
 _LATEST_NS = 1 << 62  # beyond it, adding the session's start could overflow
 _WARNING, _ERROR = 2, 3
-_LOSS = re.compile(
-    r"not all .{1,60} events might have been collected|dropped|\blost\b|overflow|incomplete|buffer.{0,40}\bfull\b"
-    r"|exceed|truncat|missing events",
-    re.IGNORECASE,
-)
+_LOSS = re.compile(profiler_texts.LOST_EVENTS)
 _DRIVERS = {"NvDriverVersion": "GPU driver", "CudaDriverVersion": "CUDA of the driver"}
 _NUMBER = re.compile(r"\d+")
 _LONGEST_MESSAGE = 200

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from timesink.knowledge import logs
 from timesink.model.tables import COMPILE_EVENTS
 
 Row = dict[str, Any]
 _ZONE_NS: Final = 900 * 1_000_000_000  # time zones differ by quarters of an hour
 _CENTURY_NS: Final = 100 * 366 * 86_400 * 10**9  # two of these fit into 64 bits
-_RESUMED: Final = re.compile(r"resume_in_(?P<function>.+)_at_(?P<line>\d{1,9})$")
-_COMPILE_ID: Final = re.compile(r"(?P<frame>\d{1,9})/(?P<compilation>\d{1,9})(?:_(?P<attempt>\d{1,9}))?$")
+_RESUMED: Final = re.compile(logs.RESUMED)
+_COMPILE_ID: Final = re.compile(logs.COMPILE_ID)
 
 
 @dataclass(slots=True)
@@ -78,13 +79,13 @@ def key_of(text: str) -> Row:
     }
 
 
-_AT: Final = re.compile(r"user code at:? (?P<file>\S.*?):(?P<line>\d{1,9})\s*$")
-_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})')
-_WHY: Final = re.compile(r"^\s*(?:Graph Break )?Reason: (?P<why>.*)$")
-_OLD: Final = re.compile(r"^Graph break: (?P<why>.*?)\s*(?:from user code at:.*)?$")
+_AT: Final = re.compile(logs.USER_CODE)
+_FRAME: Final = re.compile(logs.FRAME)
+_WHY: Final = re.compile(logs.REASON)
+_OLD: Final = re.compile(logs.OLD_REASON)
 _GENERAL: Final = ("Encountered graph break when attempting to trace", "Failed to handle graph break gracefully")
-_RECOMPILING: Final = re.compile(r"^Recompiling function (?P<function>\S+) in (?P<file>.+?):(?P<line>\d{1,9})\s*$")
-_GUARD: Final = re.compile(r"^\s*(?:- )?(?:\d{1,9}/\d{1,9}(?:_\d{1,9})?: )?(?P<guard>.*?)(?:\s{2,}#.*)?$")
+_RECOMPILING: Final = re.compile(logs.RECOMPILING)
+_GUARD: Final = re.compile(logs.GUARD)
 _NO_GUARD: Final = ("triggered by", "user stack trace", "file ", "recompiling function")
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import logs
 from timesink.model.tables import COMPILE_EVENTS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ranks import rank_in_name
@@ -23,10 +24,7 @@ from timesink.readers.torch_logs.events import Events, Row, compile_events, grap
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
-PREFIX: Final = re.compile(
-    r"(?:\[[\w.]+\]:)*?(?:\[rank(?P<rank>\d{1,9})\]:)?(?P<level>[VIWEC])(?P<month>\d\d)(?P<day>\d\d) "
-    r"(?P<clock>\d\d:\d\d:\d\d)\.(?P<micros>\d{6}) (?P<thread>\d+) (?P<where>[^\]\s]+:\d+)\] ?(?P<rest>.*)"
-)
+PREFIX: Final = re.compile(logs.LINE)
 _YEAR: Final = 1972  # lines carry none; a leap year, so that every day exists
 
 
@@ -245,15 +243,13 @@ def _listed(payload: str) -> list[str]:
     return [line for part in parts for line in str(part).splitlines()]
 
 
-_LINE: Final = re.compile(
-    r"(?:\[(?P<id>[^\]\s]*\d{1,9}/\d{1,9}[^\]\s]*|-/-)\] )?(?:\[__(?P<channel>\w+)\] ?)?(?P<said>.*)$"
-)
+_LINE: Final = re.compile(logs.MESSAGE)
 _BEGINS: Final = {"graph_breaks": "Graph break", "recompiles": "Recompiling function", "guards": "GUARDS:"}
-_LIMIT: Final = re.compile(r"hit config\.(?P<limit>\w+) \((?P<count>\d{1,9})\)")
-_LIMITED: Final = re.compile(r"\s*function: '(?P<function>[^']+)' \((?P<file>.+):(?P<line>\d{1,9})\)")
-_SKIPPED: Final = re.compile(r"^skipping:? (?P<function>\S+) \(reason: (?P<why>.*), file: (?P<file>.*)\)")
-_TRACING: Final = re.compile(r"Step 1: torchdynamo start tracing (?P<function>\S+) (?P<file>.+):(?P<line>\d{1,9})")
-_LEAF: Final = re.compile(r"\+- (?![A-Za-z]*Manager\b)[A-Z_]+")
+_LIMIT: Final = re.compile(logs.LIMIT)
+_LIMITED: Final = re.compile(logs.LIMITED)
+_SKIPPED: Final = re.compile(logs.SKIPPED)
+_TRACING: Final = re.compile(logs.TRACING)
+_LEAF: Final = re.compile(logs.GUARD_LEAF)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,8 @@ import numpy as np
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Limit, Verdict
-from timesink.measures.memory.classes import CODES, STACK_PATTERNS, Category
+from timesink.knowledge.frames import REDUCER
+from timesink.measures.memory.classes import CODES, Category
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches
 from timesink.model.trace import Trace
@@ -37,7 +38,7 @@ def _twice(ledger: MemoryLedger) -> int | None:
         return None
     gradients = ledger.live_bytes[CODES[Category.GRADIENTS]]
     peak = int(np.argmax(gradients))
-    reducer = matches(ledger.classes.lives.frame["stack"], STACK_PATTERNS["reducer"]).to_numpy()
+    reducer = matches(ledger.classes.lives.frame["stack"], REDUCER).to_numpy()
     return min(int(gradients[peak]), ledger.alive_bytes(peak, reducer))
 
 

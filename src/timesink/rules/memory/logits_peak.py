@@ -25,17 +25,16 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Limit, Verdict
+from timesink.knowledge.frames import LOSS
 from timesink.measures.memory.ledger import MemoryLedger
 from timesink.model.names import matches
 from timesink.model.trace import Trace
 from timesink.rules.memory._family import SharePattern, memory_rule, share_verdict
 
-_LOSS = r"(?i)cross_?entropy|log_?softmax|nll_?loss|: (?:compute_)?logits|lm_head"
-
 
 def _loss_bytes(ledger: MemoryLedger) -> int:
     """Alive at the peak, and allocated below a loss."""
-    return ledger.alive_bytes(ledger.peak, matches(ledger.classes.lives.frame["stack"], _LOSS).to_numpy())
+    return ledger.alive_bytes(ledger.peak, matches(ledger.classes.lives.frame["stack"], LOSS).to_numpy())
 
 
 PATTERN = SharePattern(

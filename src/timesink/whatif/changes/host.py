@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.op_names import READS_A_VALUE
 from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -28,7 +29,7 @@ from timesink.whatif.change import (
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
-_READS_A_VALUE: Final = Target("op", r"^aten::(item|_local_scalar_dense|is_nonzero)$")
+_READS_A_VALUE: Final = Target("op", READS_A_VALUE)
 LOADER: Final = Target("range", NEXT_BATCH)
 
 

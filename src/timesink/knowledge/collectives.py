@@ -1,0 +1,82 @@
+"""Collectives: kernels of every library that communicate, and what each kind of call moves and waits for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from timesink.knowledge.pattern import Pattern
+
+# Longer words first: "allreduce" holds "reduce", "sendrecv" holds "send".
+COLLECTIVE_WORDS: Final = (
+    "reducescatter", "allreduce", "allgather", "alltoall", "broadcast", "sendrecv", "barrier",
+    "scatter", "gather", "reduce", "send", "recv",
+)  # fmt: skip
+COMMUNICATION: Final = Pattern(
+    r"(?i)nccl|rccl|hccl|msccl|oneccl|nvshmem|deep_ep::|deepep|dpsk::ep::|(?:^|[^a-z])uc[ctpx]_"
+    r"|cross_device_(reduce|store)|lamport|quick_?reduce|userbuffers_fp16_sum"
+    r"|(?:^|[^kp])all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
+    "a kernel that communicates",
+    (
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "rcclGenericKernel",
+        "hcclAicpuKernel", "mscclKernel_Sum_float_Simple", "nvshmemi_transfer_rma_threadgroup",
+        "deep_ep::intranode::dispatch<8, 768>", "dpsk::ep::internode_ll::combine",
+        "cross_device_reduce_1stage<float, 8>", "ucc_tl_cuda_reduce", "uct_cuda_ipc_put",
+        "flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<1>",
+    ),
+    ("cub::warpAllReduce", "blockAllReduceSum", "gather_kernel", "success_kernel", "hipMemcpy"),
+    "NCCL, RCCL, oneCCL, HCCL, MSCCL, NVSHMEM, DeepEP, UCC, UCX, TransformerEngine, serving engines",
+)  # fmt: skip
+NCCL_KERNEL: Final = Pattern(
+    r"^(?:void )?(?:nccl|rccl|oneccl)(?:Dev|Sym)?Kernel", "a kernel of a collective that PyTorch describes",
+    ("ncclDevKernel_AllGather_RING_LL", "ncclKernel_SendRecv", "void ncclSymKernel_AllReduce"),
+    "cross_device_reduce_1stage",
+)  # fmt: skip
+UP_TO_KIND: Final = Pattern(
+    r"^.*?Kernel_?", "what a kernel's name says before the kind", "ncclDevKernel_AllReduce", "allreduce"
+)
+_CUSTOM_ALL_REDUCE: Final = ("crossdevicereduce", "lamport", "quickreduce", "multimem")
+
+# Every rank needs every rank's data: nobody leaves before the last has come. Others are one-sided.
+BARRIERS: Final = frozenset({"allreduce", "allgather", "reducescatter", "alltoall", "barrier"})
+POINT_TO_POINT: Final = frozenset({"send", "recv"})
+# An exchange that NCCL runs as sends and receives: every rank takes part, but the name does not prove it.
+EXCHANGE: Final = "sendrecv"
+
+# Bus bandwidth = algorithm bandwidth x this (nccl-tests, PERFORMANCE.md), n the number of ranks.
+BUS_FACTORS: Final[Mapping[str, Callable[[int], float]]] = {
+    "allreduce": lambda n: 2 * (n - 1) / n,
+    "allgather": lambda n: (n - 1) / n,
+    "reducescatter": lambda n: (n - 1) / n,
+    "alltoall": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "reduce": lambda n: 1.0,
+    "sendrecv": lambda n: 1.0,
+    "send": lambda n: 1.0,
+    "recv": lambda n: 1.0,
+}
+
+
+def letters(name: str) -> str:
+    """The name in small letters, without anything else."""
+    return "".join(letter for letter in name.lower() if "a" <= letter <= "z")
+
+
+def after_kernel(name: str) -> str:
+    """What follows the word Kernel, where libraries write the kind."""
+    return re.sub(UP_TO_KIND, "", name)
+
+
+def kind_of_kernel(name: str) -> str:
+    """The collective that a communication kernel runs, by its name; `unknown` where the name does not say."""
+    head = name.split("(", maxsplit=1)[0].removeprefix("void ")
+    compact = letters(after_kernel(head)) or letters(head)
+    if any(word in compact for word in _CUSTOM_ALL_REDUCE):
+        return "allreduce"
+    return next((word for word in COLLECTIVE_WORDS if word in compact), "unknown")
+
+
+def message_bytes(kind: str, in_bytes: int | None, out_bytes: int | None) -> int | None:
+    """The S of nccl-tests: the whole array, which all-gather puts out and reduce-scatter takes in."""
+    return out_bytes if kind in ("allgather", "recv") else in_bytes

@@ -1,0 +1,51 @@
+"""Single traits that a kernel's name tells: a cast, a strided copy, a fused optimizer, an alignment."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.pattern import Pattern
+
+CAST: Final = Pattern(
+    r"(?:b?float|half)\d*\w*_copy_kernel|float8\w*_copy_kernel|_?(?:to_copy|_to_copy)_\d+$"
+    r"|direct_copy\w*(?=.*(?:WithCast|gpu_kernel_impl<))|gpu_kernel_impl<[^<]*direct_copy",
+    "a copy between types: ATen names it after them, or leaves the conversion to a loader or a kernel that casts",
+    ("bfloat16_copy_kernel_cuda", "triton_poi_fused__to_copy_3", "gpu_kernel_impl<direct_copy_kernel_cuda>"),
+    "direct_copy_kernel_cuda",
+)  # fmt: skip
+NO_CAST: Final = Pattern(
+    r"gpu_kernel_impl_nocast", "a kernel that does not convert", "gpu_kernel_impl_nocast<direct_copy>",
+    "gpu_kernel_impl<",
+)  # fmt: skip
+STRIDED: Final = Pattern(
+    r"(?:^|:)elementwise_kernel", "ATen's kernel for operands that are not contiguous",
+    "at::native::elementwise_kernel<128, 2>", "at::native::vectorized_elementwise_kernel<4>",
+)  # fmt: skip
+LOG_SOFTMAX: Final = Pattern(
+    r"(?i)log_?softmax", "part of a loss", ("LogSoftMaxForward", "triton_red_fused__log_softmax_0"),
+    "cunn_SoftMaxForward",
+)  # fmt: skip
+SOFTMAX_BACKWARD: Final = Pattern(
+    r"(?i)softmax\w*backward", "a softmax of a backward pass", "cunn_SoftMaxBackward", "cunn_SoftMaxForward"
+)
+MEAN: Final = Pattern(
+    r"MeanOps", "a mean", "reduce_kernel<512, 1, MeanOps<float>>", "reduce_kernel<512, 1, func_wrapper_t>"
+)
+FUSED_OPTIMIZER: Final = Pattern(
+    r"(?i)FusedOptimizer|Fused\w*(?:Adam|Sgd|Lamb|Lion)|fused_(?:adam|sgd|lamb|lion)",
+    "a whole optimizer step in a few kernels", ("multi_tensor_apply_kernel<FusedAdamMathFunctor>", "fused_adam_cuda"),
+    "multi_tensor_apply_kernel<BinaryOpScalarFunctor>", "PyTorch fused=True, Apex, DeepSpeed",
+)  # fmt: skip
+DOUBLE: Final = Pattern(
+    r"lambda ?\(double|<double\b|dgemm|f64f64|d884gemm|[_<]f64[_>]",
+    "works in float64; ATen also passes scalars as double to kernels of other types",
+    ("CUDAFunctor_add<double>", "cutlass_80_tensorop_d884gemm"), "CUDAFunctor_add<float>, double",
+)  # fmt: skip
+LOADS_AT_ONCE: Final = Pattern(
+    r"_ldg(\d+)_|align(?:a)?(\d+)", "how many elements it loads at once: operands need that alignment",
+    ("cutlass_80_tensorop_bf16_s16816gemm_128x256_32x3_nn_align8", "sm80_xmma_gemm_ldg8_f2f"), "nvjet_tst_128x64",
+)  # fmt: skip
+ALIGNMENT_NAMED: Final = Pattern(
+    r"nvjet|align|_ldg\d", "its name says whether operands are aligned: nvjet takes aligned ones only",
+    ("nvjet_tst_128x64_h_bz_TNT", "cutlass_gemm_align1"), "ampere_sgemm_128x64_tn", "cuBLAS, CUTLASS",
+)  # fmt: skip

@@ -1,0 +1,48 @@
+"""Every pattern that knowledge declares matches its examples and not the others, in each engine that can read it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from contextlib import suppress
+
+import polars as pl
+import pytest
+from polars.exceptions import ComputeError
+
+from timesink import knowledge
+from timesink.knowledge.pattern import Pattern, patterns_in
+
+
+def declared() -> dict[str, Pattern]:
+    """Every pattern of every module of knowledge, by module and variable."""
+    found = {}
+    for info in pkgutil.walk_packages(knowledge.__path__, f"{knowledge.__name__}."):
+        for name, value in vars(importlib.import_module(info.name)).items():
+            for number, pattern in enumerate(patterns_in(value)):
+                found[f"{info.name.partition('.knowledge.')[2]}.{name}.{number}"] = pattern
+    return found
+
+
+PATTERNS = declared()
+
+
+def test_every_subject_declares_patterns() -> None:
+    assert len(PATTERNS) > 100
+    subjects = {name.partition(".")[0] for name in PATTERNS}
+    assert subjects >= {"calls", "collectives", "frames", "kernels", "logs", "metric_names", "op_names", "ranges"}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_matches_its_examples_and_not_the_others(name: str) -> None:
+    pattern = PATTERNS[name]
+    assert pattern.means and pattern.does
+    texts, expected = [*pattern.does, *pattern.does_not], [True] * len(pattern.does) + [False] * len(pattern.does_not)
+    answers = []
+    with suppress(ComputeError):  # where it looks around itself, which the engine of Polars cannot
+        answers.append(pl.Series(texts, dtype=pl.String).str.contains(pattern).to_list())
+    with suppress(re.error):  # where it has a flag in the middle, which `re` refuses
+        answers.append([re.search(pattern, text) is not None for text in texts])
+    assert answers
+    assert all(answer == expected for answer in answers)

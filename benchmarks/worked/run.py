@@ -100,7 +100,7 @@ def capture(session: Session, flags: Flags, row: dict[str, Any]) -> None:
     if session.dry:
         counts |= {"--settle": 2, "--timed": 4}
     options = [word for name, value in counts.items() for word in (name, str(value))]
-    words = [*TIMESINK, "capture", "torch", "--out", str(folder), *options, "--", *session.program(flags, 300)]
+    words = [*TIMESINK, "capture", "torch", "--output", str(folder), *options, "--", *session.program(flags, 300)]
     log = session.work / f"capture.{slug(flags)}.log"
     begin = time.monotonic()
     status = ended(words, min(RUN_LIMIT_S, session.left_s()), log)

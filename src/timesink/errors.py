@@ -6,6 +6,7 @@ wrong, with the value, and `remedy` says what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -47,6 +48,40 @@ class MissingTool(TimesinkError):
 
 class ToolFailed(TimesinkError):
     """A program timesink drives ran and failed; the message carries its exit status."""
+
+
+_FEW = 8
+
+
+def unknown(kind: str, given: str, known: Mapping[str, str] | Iterable[str], listing: str = "") -> UsageError:
+    """The error for a name that nothing has: it asks for the nearest ones, else lists them, else says what lists them.
+
+    `known` are the names, or names with what is shown of each; `listing` is the command that lists all of them.
+    """
+    shown = dict(known) if isinstance(known, Mapping) else {name: name for name in known}
+    every = list(dict.fromkeys(shown.values()))
+    if question := did_you_mean(given, shown):
+        remedy = f"{question} `{listing}` lists all" if listing else question
+    elif len(every) <= _FEW or not listing:
+        remedy = f"choose one of: {', '.join(every)}" if every else "there is none"
+    else:
+        remedy = f"`{listing}` lists all {len(every)}"
+    return UsageError(f"no {kind} is called {given!r}", remedy=remedy)
+
+
+def did_you_mean(given: str, known: Mapping[str, str]) -> str:
+    """`did you mean A, B or C?`, of names that begin like the one given or are spelled much like it; else empty.
+
+    `known` has what is shown of each name.
+    """
+    from difflib import get_close_matches
+
+    lowered = {name.lower(): shown for name, shown in known.items()}
+    wanted = given.strip().lower()
+    begin_so = [name for name in lowered if wanted and name.startswith(wanted)]
+    near = [*begin_so, *get_close_matches(wanted, lowered, n=3)]
+    *others, last = list(dict.fromkeys(lowered[name] for name in near))[:3] or [""]
+    return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
 
 
 def extra(module: str, name: str) -> ModuleType:

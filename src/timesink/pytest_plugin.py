@@ -216,8 +216,10 @@ class GpuPerf:
             self._request.node.user_properties.append(("gpu_perf.ratio", f"{verdict.effect.ratio:.6g}"))
         text = f"gpu_perf {sentence(row)}" + (f". {why(verdict)}" if why(verdict) else "")
         match verdict.outcome:
-            case Outcome.SLOWER | Outcome.INVALID:
+            case Outcome.SLOWER:
                 pytest.fail(f"{text}\nif this is meant, run pytest --gpuperf-update", pytrace=False)
+            case Outcome.INVALID:
+                pytest.fail(text, pytrace=False)
             case Outcome.INCONCLUSIVE if self._config.getoption("gpuperf_strict"):
                 pytest.fail(text, pytrace=False)
             case Outcome.INCONCLUSIVE:

@@ -60,7 +60,7 @@ def test_a_disk_without_room_is_a_problem(tmp_path: Path, monkeypatch: pytest.Mo
     real = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda place: real._replace(free=1 << 30))
     captures, raw = disk_probes(tmp_path)
-    assert "--out" in captures.remedy
+    assert "--output" in captures.remedy
     assert "TMPDIR" in raw.remedy
 
 

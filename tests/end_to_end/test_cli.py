@@ -73,7 +73,7 @@ def test_the_exit_codes_stand_in_the_help() -> None:
         (["diagnose", str(BEFORE), "--limit", "CPY101.nothing=1"], "no rule has the limit CPY101.nothing"),
         (["diagnose", str(BEFORE), "--only", "XXX999"], "no rule is called 'XXX999'"),
         (["diagnose", str(BEFORE), "--rank", "7"], "no rank 7"),
-        (["explain", "XXX999"], "choose one of"),
+        (["explain", "XXX999"], "`timesink rules` lists all"),
         (["diagnose", str(BEFORE), "-o", "no/such/folder/x.txt"], "cannot write"),
         (["diagnose", str(BEFORE), "-o", str(BEFORE)], "is an input of this command"),
     ],

@@ -46,7 +46,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 
 def test_kernels_as_json_are_a_list_in_report_order(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = json.loads(output(capsys, "kernels", report, "--format", "json"))
+    listed = json.loads(output(capsys, "kernels", report, "--format", "json"))["kernels"]
     assert [one["id"] for one in listed] == [0, 1, 2, 3]
     keys = {"kernel", "id", "time_us", "limiter", "roof", "roof_share", "bound_speedup", "action"}
     assert all(set(one) == keys for one in listed)
@@ -64,7 +64,7 @@ def test_kernels_as_text_name_limiter_clock_and_command(report: Path, capsys: py
 
 def test_a_kernel_with_failed_counters_has_no_limiter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = hand_made(tmp_path / "a.ncu-rep", dict.fromkeys(BUSY, math.nan))
-    (one,) = json.loads(output(capsys, "kernels", path, "--format", "json"))
+    (one,) = json.loads(output(capsys, "kernels", path, "--format", "json"))["kernels"]
     assert (one["limiter"], one["time_us"], one["bound_speedup"]) == (None, None, None)
     assert "undecided, 3 counters are NaN" in output(capsys, "kernels", path)
 

@@ -1,4 +1,4 @@
-"""`timesink memory` and its twin under `timesink ledger`, as a user runs them."""
+"""`timesink memory`, as a user runs it."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def hub(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("group", ["memory", "ledger"])
-def test_show_sums_to_the_peak_and_to_what_is_reserved(capsys: pytest.CaptureFixture[str], group: str) -> None:
-    page = said(capsys, group, "show", str(SNAPSHOT), "--device-used", "4.5")
+def test_show_sums_to_the_peak_and_to_what_is_reserved(capsys: pytest.CaptureFixture[str]) -> None:
+    page = said(capsys, "memory", "show", str(SNAPSHOT), "--device-used", "4.5")
     assert sum(row["bytes"] for row in page["categories"]) == page["peaks"][0]["peak_bytes"]
     sizes = {row["what"]: row["bytes"] for row in page["allocator"]}
     parts = list(sizes.values())
@@ -54,11 +53,10 @@ def test_the_picture_is_sound_xml_with_a_band_per_category(capsys: pytest.Captur
     assert len(bands) >= len(page["categories"])
 
 
-@pytest.mark.parametrize("group", ["memory", "ledger"])
 def test_plan_terms_sum_to_the_peak_and_every_one_has_formula_and_source(
-    capsys: pytest.CaptureFixture[str], hub: Path, group: str
+    capsys: pytest.CaptureFixture[str], hub: Path
 ) -> None:
-    page = said(capsys, group, "plan", "--hf-config", str(hub), "--sequence", "4096", "--precision", "bf16")
+    page = said(capsys, "memory", "plan", "--hf-config", str(hub), "--sequence", "4096", "--precision", "bf16")
     backward = max(row["bytes"] for row in page["phases"])
     assert sum(row["bytes"] for row in page["terms"]) == backward
     assert all(row["formula"] and row["source"] for row in page["terms"])

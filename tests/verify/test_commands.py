@@ -171,9 +171,9 @@ def test_a_lasting_change_in_the_history_is_an_alert_that_fails_nothing(folder: 
 
 def test_verify_closes_the_ledgers_entry_with_the_measured_gain(folder: Path, timesink: Timesink) -> None:
     opened = timesink("ledger", "add", "fewer copies", "--predicted", "0.5,0.8,1.1", "--finding", "CPY101")
-    assert opened.stdout == "1\n"
+    assert opened.stdout.startswith("Entry 1 is open in .timesink/ledger.jsonl. ")
     timesink("verify", *FOUR, "--toggle", "SCALE=1/0.92", "--ledger", "1", *RUN)
-    listed = json.loads(timesink("ledger", "-f", "json").stdout)["entries"][0]
+    listed = json.loads(timesink("ledger", "show", "1", "-f", "json").stdout)["entries"][0]
     assert (listed["outcome"], listed["within"]) == ("faster", True)
     assert listed["measured_ms"] == pytest.approx(0.8, abs=0.1)
 

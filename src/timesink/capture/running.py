@@ -38,7 +38,7 @@ _SIGNS = {
         "run as root, add the capability SYS_ADMIN to the container, or have the administrator load the driver with "
         "NVreg_RestrictProfilingToAdminUsers=0",
     ),
-    "No space left on device": ("the disk is full", "free some space, or choose another --out or TMPDIR"),
+    "No space left on device": ("the disk is full", "free some space, or choose another --output or TMPDIR"),
     "importer binary and its dependencies were not found": (
         "this nsys has no importer, so its raw data cannot become a report",
         "see what `timesink doctor` says of nsys: Nsight Compute's lacks a link, and libdw1",
@@ -116,17 +116,17 @@ def ready_folder(out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            raise CaptureError(Fault.REQUEST, f"{out} already holds files", remedy="choose another folder for --out")
+            raise CaptureError(Fault.REQUEST, f"{out} already holds files", remedy="choose another folder for --output")
         free = shutil.disk_usage(out).free
     except OSError as error:
         raise CaptureError(
-            Fault.REQUEST, f"cannot write to {out}: {error.strerror}", remedy="choose another folder for --out"
+            Fault.REQUEST, f"cannot write to {out}: {error.strerror}", remedy="choose another folder for --output"
         ) from error
     if free < LEAST_FREE_BYTES:
         raise CaptureError(
             Fault.REQUEST,
             f"{out} has {free >> 20} MiB free, and a capture may need {LEAST_FREE_BYTES >> 20}",
-            remedy="free some space, or choose another folder for --out",
+            remedy="free some space, or choose another folder for --output",
         )
     return out
 
@@ -320,7 +320,7 @@ def refuse_unrecorded(ranks: Sequence[dict[str, Any]], settings: CaptureSettings
     failed = [rank for rank in ranks if rank["phase"] == "failed"]
     if failed:
         full = "No space left" in failed[0]["error"]
-        remedy = "free some space, or choose another --out" if full else f"look at {settings.out / 'log.txt'}"
+        remedy = "free some space, or choose another --output" if full else f"look at {settings.out / 'log.txt'}"
         raise CaptureError(
             Fault.FAILED, f"rank {failed[0]['rank']} could not record: {failed[0]['error']}", remedy=remedy
         )

@@ -1,6 +1,6 @@
 """The command `timesink`: finds the file of the command asked for, runs it, and turns errors into exit codes.
 
-A command is one file `cli/<name>.py` that holds a function `command`, and one line in `COMMANDS`; those that share a
+A command is one file `cli/<name>.py` that holds a function `command`, and one line in `GROUPS`; those that share a
 file are listed in `PLACES`. Only the file of the command that runs is imported, so `--help` stays quick however
 many commands there are.
 """
@@ -11,6 +11,7 @@ import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from textwrap import fill
 from typing import Any, Never
 
 import typer
@@ -18,42 +19,55 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from timesink import __version__
+from timesink.cli.help import ShownGroup, write_commands
 from timesink.errors import MissingTool, TimesinkError, ToolFailed
 
-COMMANDS = {
-    "which": "Say which profiler answers a question, and its exact command.",
-    "capture": "Record a program with torch.profiler, nsys or ncu.",
-    "loop": "Capture, diagnose, capture what is still open, and join it all.",
-    "diagnose": "Name the bottleneck of a trace and price its fix.",
-    "report": "Write the diagnosis as one HTML file with timelines.",
-    "export": "Write a trace for Perfetto or speedscope, or one of its tables.",
-    "open": "Show a trace in the Perfetto UI.",
-    "query": "Answer SQL over the tables of a trace.",
-    "summary": "Show budget, steps, kernels, copies, waits and launches.",
-    "idle": "Show what each GPU waited for while it was idle.",
-    "compile": "Show graph breaks, recompilations and compile times.",
-    "what-if": "Price changes to a program before they are made.",
-    "ranks": "Say which rank is late, and what is waiting and what is transfer.",
-    "pipeline": "Score how much of logged stage times overlaps, and fail below a share.",
-    "kernels": "Show what limits each profiled kernel and the most it could gain.",
-    "roofline": "Draw the roofline of profiled kernels.",
-    "metrics": "Check names of profiler metrics against a chip.",
-    "next": "Print the ncu command for the kernels worth a closer look.",
-    "rules": "List the rules and their limits.",
-    "explain": "Explain one rule: what it finds, how, what to do.",
-    "tables": "List what a trace holds and what was lost on the way.",
-    "compare": "Say what moved between two captures, and why.",
-    "verify": "Say whether one change made the steps slower or faster.",
-    "gate": "Fail where a change makes the program slower, and only then.",
-    "calibrate": "Measure how much runs of one unchanged program differ here.",
-    "baseline": "Keep baselines: run summaries of the trunk.",
-    "ledger": "Keep predictions and what became of them.",
-    "memory": "Show, plan and compare what holds GPU memory.",
-    "redact": "Take what names people, machines and secrets out of a capture.",
-    "mcp": "Serve coding agents over stdio (Model Context Protocol).",
-    "doctor": "Show versions and which profilers work here.",
-    "demo": "Diagnose a bundled training run, before and after its fix.",
+# What a user does, in the order it is done, and the commands for it.
+GROUPS = {
+    "Capture": {
+        "which": "Say which profiler answers a question, and its exact command.",
+        "capture": "Record a program with torch.profiler, nsys or ncu.",
+        "loop": "Capture, diagnose, capture what is still open, and join it all.",
+        "next": "Print the ncu command for the kernels worth a closer look.",
+        "redact": "Take what names people, machines and secrets out of a capture.",
+    },
+    "Look": {
+        "diagnose": "Name the bottleneck of a trace and price its fix.",
+        "report": "Write the diagnosis as one HTML file with timelines.",
+        "summary": "Show budget, steps, kernels, copies, waits and launches.",
+        "idle": "Show what each GPU waited for while it was idle.",
+        "compile": "Show graph breaks, recompilations and compile times.",
+        "kernels": "Show what limits each profiled kernel and the most it could gain.",
+        "roofline": "Draw the roofline of profiled kernels.",
+        "ranks": "Say which rank is late, and what is waiting and what is transfer.",
+        "pipeline": "Score how much of logged stage times overlaps, and fail below a share.",
+        "memory": "Show, plan and compare what holds GPU memory.",
+        "query": "Answer SQL over the tables of a trace.",
+        "open": "Show a trace in the Perfetto UI.",
+        "export": "Write a trace for Perfetto or speedscope, or one of its tables.",
+    },
+    "Change": {
+        "what-if": "Price changes to a program before they are made.",
+        "compare": "Say what moved between two captures, and why.",
+        "verify": "Say whether one change made the steps slower or faster.",
+        "ledger": "Keep predictions and what became of them.",
+    },
+    "Keep": {
+        "gate": "Fail where a change makes the program slower, and only then.",
+        "baseline": "Keep baselines: run summaries of the trunk.",
+        "calibrate": "Measure how much runs of one unchanged program differ here.",
+    },
+    "More": {
+        "demo": "Diagnose a bundled training run, before and after its fix.",
+        "doctor": "Show versions and which profilers work here.",
+        "rules": "List the rules and their limits.",
+        "explain": "Explain one rule: what it finds, how, what to do.",
+        "tables": "List what a trace holds and what was lost on the way.",
+        "metrics": "Check names of profiler metrics against a chip.",
+        "mcp": "Serve coding agents over stdio (Model Context Protocol).",
+    },
 }
+COMMANDS = {name: summary for commands in GROUPS.values() for name, summary in commands.items()}
 
 # File and function of a command that is not `command` in `cli/<name>.py`.
 PLACES = {
@@ -72,6 +86,13 @@ PLACES = {
     "ledger": ("verify.ledger", "command"),
 }
 
+PURPOSE = "Find the time a GPU program loses, prove it from the profile, price one change."
+BEGIN = (
+    ("timesink demo", "see it work on a bundled capture"),
+    ("timesink diagnose TRACE", "what costs most, what a fix wins"),
+    ("timesink capture torch -- python train.py", "record a program of yours"),
+)
+HINT = "timesink help COMMAND explains one; timesink --help says what each does."
 EXIT_CODES = (
     "Exit codes: 0 success; 1 a gate failed (slower); 2 the request or its input is wrong; 3 inconclusive (only with "
     "--strict); 4 the comparison is invalid; 5 a profiler or another tool failed or is missing; 130 interrupted."
@@ -82,25 +103,52 @@ INTERRUPTED = 130
 RARE_COLLECTIONS = (200_000, 2, 2)
 
 
-class LazyCommands(TyperGroup):
-    """Lists every command from `COMMANDS` and imports the one that is resolved."""
+class LazyCommands(ShownGroup):
+    """Lists every command from `GROUPS` and imports the one that is resolved."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`help COMMAND` is `COMMAND --help`."""
+        if args[:1] == ["help"]:
+            args = args[1:] if ctx.resilient_parsing or not args[1:] else [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command's name, the command itself, and the arguments left for it."""
         name, stub, rest = super().resolve_command(ctx, args)
         return name, loaded(name) if name in COMMANDS else stub, rest
 
+    def show_overview(self, ctx: Any) -> None:
+        """What it is for, how to begin, and the names of the commands: one screen."""
+        typer.echo(overview())
+        raise typer.Exit
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands in their groups, each with what it does, whole."""
+        for heading, commands in GROUPS.items():
+            write_commands(formatter, heading, [(f"{name:9}", summary) for name, summary in commands.items()])
+
+
+def overview() -> str:
+    """The first screen: purpose, three ways to begin, every command by group."""
+    begin = "\n".join(f"  {command:43}{what}" for command, what in BEGIN)
+    every = "\n".join(f"  {heading:9}{'  '.join(commands)}" for heading, commands in GROUPS.items())
+    every = "\n".join(
+        fill(line, 80, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False)
+        for line in every.splitlines()
+    )
+    return f"{PURPOSE}\n\n{begin}\n\n{every}\n\n{HINT}"
+
 
 def loaded(name: str) -> Any:
     """The command of that name, its file imported."""
-    from timesink.cli.options import ungrouped
+    from timesink.cli.options import Commands
 
     entry = entry_of(name)
     if isinstance(entry, typer.Typer):
         group = entry
     else:
-        group = typer.Typer(add_completion=False, rich_markup_mode=None)
-        group.command(name)(ungrouped(entry))
+        group = Commands()
+        group.command(name)(entry)
     command = typer.main.get_command(group)
     command.name = name
     return command
@@ -117,7 +165,8 @@ def main() -> Never:
     """Entry point of the console script."""
     gc.set_threshold(*RARE_COLLECTIONS)
     code = run(sys.argv[1:])
-    gc.freeze()
+    if "duckdb" not in sys.modules:  # what it keeps must be collected, or it reports leaks as the interpreter ends
+        gc.freeze()
     sys.exit(code)
 
 
@@ -144,9 +193,8 @@ def group() -> TyperGroup:
     """The root command; its subcommands are stubs until one is resolved."""
     app = typer.Typer(
         cls=LazyCommands,
-        help="Find the time a GPU program loses, prove it from the profile, price one change.",
+        help=PURPOSE,
         epilog=EXIT_CODES,
-        no_args_is_help=True,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
@@ -157,7 +205,15 @@ def group() -> TyperGroup:
     return root
 
 
-def _root(version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True)) -> None:
-    if version:
+def _say_version(asked: bool) -> None:
+    if asked:
         sys.stdout.write(f"timesink {__version__}\n")
         raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", "-V", help="Show the version and exit.", is_eager=True, callback=_say_version
+    ),
+) -> None:
+    """Nothing of its own: a command does the work."""

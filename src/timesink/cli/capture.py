@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from timesink.capture.errors import CaptureError, Fault
+from timesink.cli import completion
 from timesink.cli.options import Commands
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from timesink.capture.running import CaptureSettings
     from timesink.capture.tools import Tool
 
-app = Commands(help="Record a program with torch.profiler, nsys or ncu.", no_args_is_help=True, rich_markup_mode=None)
+app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
 
 Program = Annotated[
     list[str] | None,
@@ -39,7 +40,7 @@ Timed = Annotated[int, typer.Option("--timed", metavar="N", help="Steps to time 
 WarmUp = Annotated[int, typer.Option("--warm-up", metavar="N", help="Steps under the profiler that are dropped.")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="S", help="Longest a run may take, in seconds.")]
 Unprofiled = Annotated[
-    str,
+    Literal["inside", "separate", "none"],
     typer.Option(
         "--unprofiled",
         metavar="HOW",
@@ -60,7 +61,7 @@ class CaptureRun:
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
+            "--output",
             "-o",
             metavar="DIR",
             help="Folder for the capture [default: captures/TIME-TOOL].",
@@ -219,20 +220,26 @@ class NcuRecord:
     set_name: Annotated[
         str,
         typer.Option(
-            "--set", metavar="NAME", help="basic, detailed, full, roofline; rules: what timesink's rules need."
+            "--set",
+            metavar="NAME",
+            help="basic, detailed, full, roofline; rules: what timesink's rules need.",
+            autocompletion=completion.one_of("basic", "detailed", "full", "roofline", "rules"),
         ),
     ] = "detailed"
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="A,B", help="These metrics instead of a set.", show_default=False)
     ] = None
-    replay: Annotated[str, typer.Option("--replay", metavar="MODE", help="kernel, application, range, app-range.")] = (
-        "kernel"
-    )
+    replay: Annotated[
+        Literal["kernel", "application", "range", "app-range"],
+        typer.Option("--replay", metavar="MODE", help="kernel, application, range or app-range."),
+    ] = "kernel"
     clocks: Annotated[
-        str, typer.Option("--clocks", metavar="HOW", help="none: as the program runs; base: locked, and slower.")
+        Literal["none", "base"],
+        typer.Option("--clocks", metavar="HOW", help="none: as the program runs; base: locked, and slower."),
     ] = "none"
     caches: Annotated[
-        str, typer.Option("--caches", metavar="HOW", help="all: flushed before each replay; none: warm.")
+        Literal["all", "none"],
+        typer.Option("--caches", metavar="HOW", help="all: flushed before each replay; none: warm."),
     ] = "all"
     source: Annotated[bool, typer.Option("--source", help="Keep the source in the report: large.")] = False
 

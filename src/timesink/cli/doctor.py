@@ -296,7 +296,7 @@ def _disk(name: str, place: Path) -> Probe:
     free = shutil.disk_usage(place).free
     remedies = []
     if free < LEAST_FREE_BYTES:
-        variable = "--out" if name == "disk for captures" else "TMPDIR"
+        variable = "--output" if name == "disk for captures" else "TMPDIR"
         remedies.append(f"a capture may need {LEAST_FREE_BYTES / _GIB:.0f} GiB: point {variable} elsewhere")
     if not os.access(place, os.W_OK):
         remedies.append("it cannot be written to")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timesink.cli import completion
 from timesink.cli.options import Paths, Reading
 from timesink.cli.output import working
 from timesink.errors import UsageError
@@ -38,7 +39,11 @@ def command(
     table: Annotated[
         str | None,
         typer.Option(
-            "--table", metavar="NAME", help="The table to write; timesink tables lists them.", show_default=False
+            "--table",
+            metavar="NAME",
+            help="The table to write; timesink tables lists them.",
+            show_default=False,
+            autocompletion=completion.tables,
         ),
     ] = None,
     no_findings: Annotated[
@@ -97,7 +102,9 @@ def open_command(
     ] = None,
     origin: Annotated[str, typer.Option("--origin", metavar="URL", help="A Perfetto UI of your own.")] = UI,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, metavar="S", help="How long to wait, in seconds.")
+    ] = 120.0,
     *,
     reading: Reading,
 ) -> int:

@@ -49,7 +49,7 @@ def command(
 ) -> int:
     """Show what limits each profiled kernel and the most it could gain.
 
-    With --format json the result is a list with one entry per launch, in report order.
+    With --format json `kernels` has one entry per launch, in report order.
     """
     target = writing.sink([report] if against is None else [report, against])
     trace = read_profiles(report, not no_cache)
@@ -61,10 +61,10 @@ def command(
             target.show(page)
             return 0
         if target.form is Format.JSON:
-            from timesink.render.json import json_text
+            from timesink.render.json import SCHEMA_VERSION, json_text
             from timesink.views.kernels import kernel_entries
 
-            target.write(json_text(kernel_entries(trace)))
+            target.write(json_text({"schema_version": SCHEMA_VERSION, "kernels": kernel_entries(trace)}))
             return 0
         from timesink.views.kernels import kernels_page
 
@@ -117,7 +117,7 @@ def next_command(
     paths: Paths,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Kernels to look at.")] = 3,
     program: Annotated[
-        str, typer.Option("--program", metavar="COMMAND", help="The program to profile.")
+        str, typer.Option("--program", metavar="CMD", help="The program to profile.")
     ] = "python train.py",
     no_cache: NoCache = False,
     *,

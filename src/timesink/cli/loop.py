@@ -86,7 +86,7 @@ def _free_name(place: Path) -> Path:
 
 def command(
     program: Program = None,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of all stages.")] = Path("loop"),
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of all stages.")] = Path("loop"),
     steps: Active = 6,
     settle: Settle = 5,
     timed: Timed = 10,

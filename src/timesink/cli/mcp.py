@@ -29,7 +29,7 @@ def command(
         typer.Option("--commands", metavar="FILE", help="A TOML file with a table [commands].", show_default=False),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="The longest that a command may run.")
+        float, typer.Option("--timeout", min=1, metavar="S", help="The longest that a command may run, in seconds.")
     ] = 1800.0,
 ) -> int:
     """Serve coding agents over stdio (Model Context Protocol).

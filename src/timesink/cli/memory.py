@@ -16,10 +16,10 @@ from timesink.cli.options import Commands, NoCache, PageOutput
 from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
-from timesink.memory_plan.config import configuration
+from timesink.memory_plan.config import OptimizerName, Precision, Recompute, Sharding, configuration
 from timesink.untrusted.plain_json import document
 
-app = Commands(help="Show, plan and compare what holds GPU memory.", rich_markup_mode=None, no_args_is_help=True)
+app = Commands(help="Show, plan and compare what holds GPU memory.")
 
 Snapshot = Annotated[
     Path, typer.Argument(metavar="SNAPSHOT", help="torch.cuda.memory._dump_snapshot, or a trace with memory events.")
@@ -70,15 +70,27 @@ def show(
 class PlanSettings:
     """What replaces the settings of a configuration; None leaves one as the file or the default has it."""
 
-    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Sequences per rank and micro-batch.")] = None
-    sequence: Annotated[int | None, typer.Option("--sequence", min=1, help="Tokens per sequence.")] = None
-    precision: Annotated[str | None, typer.Option("--precision", help="fp32, amp, bf16 or fp8.")] = None
-    optimizer: Annotated[str | None, typer.Option("--optimizer", help="Such as adamw-fused.")] = None
-    recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None
-    sharding: Annotated[str | None, typer.Option("--sharding", help="none, ddp, zero1-3 or fsdp2.")] = None
-    ranks: Annotated[int | None, typer.Option("--ranks", min=1, help="Data-parallel ranks.")] = None
-    tensor: Annotated[int | None, typer.Option("--tensor", min=1, help="Tensor-parallel ranks.")] = None
-    context: Annotated[int | None, typer.Option("--serve-context", min=1, help="Serve with this cache length.")] = None
+    batch: Annotated[
+        int | None, typer.Option("--batch", metavar="N", min=1, help="Sequences per rank and micro-batch.")
+    ] = None
+    sequence: Annotated[int | None, typer.Option("--sequence", metavar="N", min=1, help="Tokens per sequence.")] = None
+    precision: Annotated[
+        Precision | None, typer.Option("--precision", metavar="NAME", help="fp32, amp, bf16 or fp8.")
+    ] = None
+    optimizer: Annotated[
+        OptimizerName | None, typer.Option("--optimizer", metavar="NAME", help="Such as adamw-fused.")
+    ] = None
+    recompute: Annotated[
+        Recompute | None, typer.Option("--recompute", metavar="HOW", help="none, selective or full.")
+    ] = None
+    sharding: Annotated[
+        Sharding | None, typer.Option("--sharding", metavar="HOW", help="none, ddp, zero1, zero2, zero3 or fsdp2.")
+    ] = None
+    ranks: Annotated[int | None, typer.Option("--ranks", metavar="N", min=1, help="Data-parallel ranks.")] = None
+    tensor: Annotated[int | None, typer.Option("--tensor", metavar="N", min=1, help="Tensor-parallel ranks.")] = None
+    context: Annotated[
+        int | None, typer.Option("--serve-context", metavar="N", min=1, help="Serve with this cache length.")
+    ] = None
     gpu_memory: Annotated[float | None, typer.Option("--gpu-memory", metavar="GB", help="Memory of the GPU.")] = None
 
     def applied(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,8 +153,8 @@ def plan(
 
 @app.command("diff")
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="A", help="Snapshot before.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="Snapshot after.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Snapshot before.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Snapshot after.")],
     *,
     writing: PageOutput,
 ) -> int:

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli.options import Commands, PageOutput
-from timesink.errors import UsageError
+from timesink.errors import unknown
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
     from timesink.knowledge.metric_names import NameVerdict
 
-app = Commands(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+app = Commands()
+
+
+def chips() -> list[str]:
+    """What the shell offers for `--chip`."""
+    from timesink.knowledge.metric_names import CHIPS
+
+    return list(CHIPS)
 
 
 @app.callback()
@@ -26,9 +33,11 @@ def _group() -> None:
 @app.command("check")
 def check(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAMES", help="Metric names; commas separate too.", show_default=False)
+        list[str], typer.Argument(metavar="NAME", help="Metric names; commas separate too.", show_default=False)
     ],
-    chip: Annotated[str, typer.Option("--chip", metavar="SM", help="Compute capability, such as sm_90.")] = "sm_90",
+    chip: Annotated[
+        str, typer.Option("--chip", metavar="SM", help="Compute capability, such as sm_90.", autocompletion=chips)
+    ] = "sm_90",
     *,
     writing: PageOutput,
 ) -> int:
@@ -40,7 +49,7 @@ def check(
     from timesink.views.page import Field, Page, Sheet
 
     if chip not in CHIPS:
-        raise UsageError(f"no chip is called {chip!r}", remedy=f"choose one of: {', '.join(CHIPS)}")
+        raise unknown("chip", chip, list(CHIPS))
     asked = [name for part in names for name in part.split(",") if name]
     verdicts = [checked(name, chip) for name in asked]
     target = writing.sink()

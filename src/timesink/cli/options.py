@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from timesink.cli import completion
+from timesink.cli.help import ShownCommand, ShownGroup
 from timesink.cli.output import Sink, sink
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
@@ -63,9 +65,12 @@ def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
 class Commands(typer.Typer):
     """A group of commands, each of which may take groups of options. What is decorated stays as it is."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=ShownGroup, add_completion=False, rich_markup_mode=None, **settings)
+
     def command(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
         """Register a command."""
-        return _registering(super().command(*names, **settings))
+        return _registering(super().command(*names, cls=ShownCommand, **settings))
 
     def callback(self, *names: Any, **settings: Any) -> Callable[[Any], Any]:
         """Register what the group does before a command of its, or without one."""
@@ -80,7 +85,10 @@ def _registering(register: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorated
 
 
-TRACES = "Traces: PyTorch profiler JSON, Nsight Systems reports or exports; a folder stands for the traces in it."
+TRACES = (
+    "Profiles of PyTorch (.json, .json.gz), Nsight Systems (.nsys-rep, .qdrep, .sqlite, folders of Parquet or Arrow), "
+    "Nsight Compute (.ncu-rep, .ncu-repz, CSV), memory snapshots (.pickle), logs of torch.compile; or folders of them."
+)
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help=TRACES, show_default=False)]
 OutputFile = Annotated[
     Path | None,
@@ -131,9 +139,11 @@ def format_option(*results: str) -> Any:
             raise typer.BadParameter(f"{text!r} is not one of {', '.join(repr(str(form)) for form in forms)}.")
         return Format(text)
 
-    text = "How to write the report [default: text, or as FILE is named]."
-    choices = f"<{'|'.join(forms)}>"
-    return typer.Option("--format", "-f", metavar=choices, help=text, show_default=False, parser=parsed)
+    text = f"{', '.join(forms[:-1])} or {forms[-1]} [default: text, or as FILE is named]."
+    offered = completion.one_of(*forms)
+    return typer.Option(
+        "--format", "-f", metavar="FORMAT", help=text, show_default=False, parser=parsed, autocompletion=offered
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,38 +186,55 @@ class RuleChoice:
 
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="CODE", help="Apply only this rule; may be repeated.", show_default=False),
+        typer.Option(
+            "--only",
+            metavar="CODE",
+            help="Apply only this rule, or those whose codes begin so (KRN, KRN1); may be repeated.",
+            show_default=False,
+            autocompletion=completion.rules,
+        ),
     ] = None
     skip: Annotated[
         list[str] | None,
-        typer.Option("--skip", metavar="CODE", help="Leave this rule out; may be repeated.", show_default=False),
+        typer.Option(
+            "--skip",
+            metavar="CODE",
+            help="Leave this rule out, or those whose codes begin so; may be repeated.",
+            show_default=False,
+            autocompletion=completion.rules,
+        ),
     ] = None
     limits: Annotated[
         list[str] | None,
-        typer.Option("--limit", metavar="CODE.NAME=VALUE", help="Use this limit; may be repeated.", show_default=False),
+        typer.Option(
+            "--limit",
+            metavar="CODE.NAME=VALUE",
+            help="Use this limit; may be repeated.",
+            show_default=False,
+            autocompletion=completion.limits,
+        ),
     ] = None
 
     def rules(self) -> tuple[Rule, ...]:
         """Every rule, or those named, without those left out. `UsageError` for a code no rule has."""
-        from timesink.diagnosis.registry import all_rules
+        from timesink.diagnosis.registry import all_rules, find_all
 
-        wanted = {rule_called(code).code for code in self.only or ()} or {rule.code for rule in all_rules()}
-        unwanted = {rule_called(code).code for code in self.skip or ()}
-        return tuple(rule for rule in all_rules() if rule.code in wanted - unwanted)
+        for name in (*(self.only or ()), *(self.skip or ())):
+            note_former_name(name)
+        wanted, unwanted = find_all(self.only or ()), find_all(self.skip or ())
+        return tuple(rule for rule in wanted or all_rules() if rule not in unwanted)
 
     def overrides(self) -> dict[str, float]:
         """`CODE.name=value` texts as limits by name; the engine refuses names that no rule has."""
         return dict(_limit(text) for text in self.limits or ())
 
 
-def rule_called(code_or_name: str) -> Rule:
-    """The rule, and a note on stderr where that is the name it had before. `UsageError` where no rule is called so."""
-    from timesink.diagnosis.registry import find, former_name_note
+def note_former_name(name: str) -> None:
+    """Say on stderr what a rule is called now that is asked for by the name it had before."""
+    from timesink.diagnosis.registry import former_name_note
 
-    rule = find(code_or_name)
-    if note := former_name_note(code_or_name):
+    if note := former_name_note(name):
         sys.stderr.write(f"timesink: {note}\n")
-    return rule
 
 
 def _limit(text: str) -> tuple[str, float]:

@@ -166,12 +166,21 @@ def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequ
         facts = {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
         sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION, "error": facts}))
         return
-    if isinstance(error, TyperException) and hasattr(error, "show"):
-        error.show()
-        return
-    sys.stderr.write(f"timesink: {scrub_sentence(error.message)}\n")
-    if isinstance(error, TimesinkError) and error.remedy:
-        sys.stderr.write(f"  {scrub_sentence(error.remedy)}\n")
+    message = error.message if isinstance(error, TimesinkError) else " ".join(error.format_message().split())
+    sys.stderr.write(f"timesink: {scrub_sentence(message)}\n")
+    for line in remedies(error):
+        sys.stderr.write(f"  {scrub_sentence(line)}\n")
+
+
+def remedies(error: TimesinkError | TyperException) -> list[str]:
+    """What to do next: as the error says, or, where the words of the command are wrong, how they go."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        remedy = getattr(error, "remedy", "")
+        return [remedy] if remedy else []
+    words = context.command_path.split()
+    usage = " ".join(context.get_usage().split())
+    return [usage.replace("Usage", "usage", 1), " ".join([f"`{words[0]} help", *words[1:]]) + "` says more"]
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

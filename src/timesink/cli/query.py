@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timesink.cli import completion
 from timesink.cli.options import NoCache, PageOutput, Window
 from timesink.cli.output import working
 from timesink.cli.reading import read_traces
-from timesink.errors import UsageError
+from timesink.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -26,9 +27,14 @@ def command(
     sql: Annotated[str | None, typer.Argument(metavar="SQL", help="One SELECT.", show_default=False)] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the tables and columns instead.")] = False,
     examples: Annotated[bool, typer.Option("--examples", help="Show ten questions and their queries.")] = False,
-    example: Annotated[str | None, typer.Option("--example", metavar="NAME", help="Run that example.")] = None,
+    example: Annotated[
+        str | None,
+        typer.Option("--example", metavar="NAME", help="Run that example.", autocompletion=completion.examples),
+    ] = None,
     rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Rows to show at most.")] = 1_000,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="Longest run.")] = 30.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.01, metavar="S", help="Longest the query may take, in seconds.")
+    ] = 30.0,
     window: Window = None,
     no_cache: NoCache = False,
     *,
@@ -63,7 +69,7 @@ def _chosen(sql: str | None, example: str | None) -> str:
         return sql
     known = {one.name: one.sql for one in EXAMPLES}
     if example not in known:
-        raise UsageError(f"no example is called {example!r}", remedy=f"choose one of: {', '.join(known)}")
+        raise unknown("example", example, list(known), "timesink query --examples")
     return known[example]
 
 
@@ -73,10 +79,17 @@ def _answer_page(trace: Trace, sql: str, rows: int, timeout: float) -> Page:
 
     answer = ask(trace, sql, Allowance(rows=rows, seconds=timeout))
     columns = tuple(
-        Field(name, name, unit=_unit(name, [row[at] for row in answer.rows])) for at, name in enumerate(answer.columns)
+        Field(name, _head(name, unit), unit=unit)
+        for at, name in enumerate(answer.columns)
+        for unit in [_unit(name, [row[at] for row in answer.rows])]
     )
     note = f"the first {rows} rows; --rows shows more" if answer.truncated else ""
     return Page(f"Query of {trace.source}", (Sheet("rows", "Rows", columns, answer.rows, note),))
+
+
+def _head(name: str, unit: str) -> str:
+    """The column's name without the unit that its cells show."""
+    return name.removesuffix("_ns").removesuffix("_bytes") if unit in ("ns", "bytes") else name
 
 
 def _unit(name: str, values: list[str | int | float | bool | None]) -> str:

@@ -27,7 +27,10 @@ Places = Annotated[
         show_default=False,
     ),
 ]
-EngineName = Annotated[str, typer.Option("--engine", help="Where files are read: threads, serial, processes or dask.")]
+EngineName = Annotated[
+    Literal["threads", "serial", "processes", "dask"],
+    typer.Option("--engine", metavar="NAME", help="Where files are read: threads, serial, processes or dask."),
+]
 Workers = Annotated[int, typer.Option("--workers", min=0, metavar="N", help="How many at a time; 0: one per core.")]
 Scheduler = Annotated[
     str | None,
@@ -107,7 +110,10 @@ Logs = Annotated[
 MinOverlap = Annotated[
     float, typer.Option("--min-overlap", min=0.0, max=1.0, metavar="SCORE", help="Fail below this OverlapScore.")
 ]
-Unit = Annotated[Literal["s", "ms", "us", "ns"], typer.Option("--unit", help="Unit of the logged times.")]
+Unit = Annotated[
+    Literal["s", "ms", "us", "ns"],
+    typer.Option("--unit", metavar="UNIT", help="Unit of the logged times: s, ms, us or ns."),
+]
 
 
 def pipeline(

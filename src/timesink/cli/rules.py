@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import PageOutput, format_option, rule_called
+from timesink.cli import completion
+from timesink.cli.options import PageOutput, format_option, note_former_name
 from timesink.errors import UsageError
 from timesink.render.formats import Format
 
@@ -52,7 +53,12 @@ class RuleOutput(PageOutput):
 
 
 def explain(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="A rule's code or name.", show_default=False)] = "",
+    code: Annotated[
+        str,
+        typer.Argument(
+            metavar="CODE", help="A rule's code or name.", show_default=False, autocompletion=completion.rules
+        ),
+    ] = "",
     *,
     assumptions: Annotated[
         bool, typer.Option("--assumptions", help="The figures that are assumed: by this rule, without a CODE by any.")
@@ -60,12 +66,15 @@ def explain(
     writing: RuleOutput,
 ) -> int:
     """Explain one rule: what it finds, how, what to do."""
+    from timesink.diagnosis.registry import find
+
+    note_former_name(code)
     if assumptions:
         from timesink.views.assumptions import assumptions as assumed
 
-        writing.sink().show(assumed(rule_called(code).code if code else ""))
+        writing.sink().show(assumed(find(code).code if code else ""))
     elif code:
-        writing.sink().show(rule_called(code))
+        writing.sink().show(find(code))
     else:
         raise UsageError("no rule is named", remedy="timesink explain CODE; timesink rules lists them")
     return 0

@@ -33,7 +33,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from timesink.cluster.map import Map, Summarised, Task, cores
-from timesink.errors import MissingTool, ToolFailed, UsageError
+from timesink.errors import MissingTool, ToolFailed, UsageError, unknown
 from timesink.untrusted.plain_json import document
 
 ENGINES: Final = ("threads", "serial", "processes", "dask")
@@ -60,7 +60,7 @@ def engine_of(name: str, workers: int = 0, scheduler: str | None = None) -> Engi
         case "processes":
             return Processes(workers)
         case _:
-            raise UsageError(f"no engine is called {name!r}", remedy=f"choose from {', '.join(ENGINES)}")
+            raise unknown("engine", name, ENGINES)
 
 
 @dataclass(frozen=True, slots=True)

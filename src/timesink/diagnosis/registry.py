@@ -6,14 +6,14 @@ A module whose name begins with an underscore holds what the rules of a topic sh
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Final
 
 from timesink.diagnosis.rule import Rule
-from timesink.errors import UsageError
+from timesink.errors import unknown
 
 FORMER_NAMES: Final[Mapping[str, str]] = {
     "activations-dominate": "activations",
@@ -60,15 +60,27 @@ def rule_modules(topic: str = "") -> tuple[ModuleType, ...]:
 
 
 def find(code_or_name: str) -> Rule:
-    """The rule with that code or name, present or former, in any case. `UsageError` lists the alternatives."""
+    """The rule with that code or name, present or former, in any case. `UsageError` names the nearest ones."""
     wanted = code_or_name.strip().lower()
     wanted = FORMER_NAMES.get(wanted, wanted)
     cards = {rule: rule.card for rule in all_rules()}
     for rule, card in cards.items():
         if wanted in (card.code.lower(), card.name):
             return rule
-    known = ", ".join(f"{card.code} {card.name}" for card in cards.values())
-    raise UsageError(f"no rule is called {code_or_name!r}", remedy=f"choose one of: {known}")
+    shown = {name: f"{card.code} {card.name}" for card in cards.values() for name in (card.code, card.name)}
+    former = {name: shown[present] for name, present in FORMER_NAMES.items()}
+    raise unknown("rule", code_or_name, {**shown, **former}, "timesink rules")
+
+
+def find_all(texts: Iterable[str]) -> tuple[Rule, ...]:
+    """The rules meant by codes, names, and beginnings of codes (`KRN`, `KRN1`); commas separate too. `UsageError` as
+    `find`.
+    """
+    found: dict[str, Rule] = {}
+    for part in (part.strip() for text in texts for part in text.split(",") if part.strip()):
+        several = [rule for rule in all_rules() if rule.code.startswith(part.upper())]
+        found |= {rule.code: rule for rule in several or [find(part)]}
+    return tuple(found.values())
 
 
 def former_name_note(name: str) -> str | None:

@@ -176,8 +176,8 @@ EXAMPLES = (
     Example(
         "longest-gaps",
         "Which are the longest idle stretches, and in which operator or call?",
-        "SELECT rank, device, start_ns, end_ns - start_ns AS length_ns, cause, host_op, call FROM idle "
-        "ORDER BY length_ns DESC, start_ns LIMIT 10",
+        "SELECT rank, device, start_ns - (SELECT min(start_ns) FROM device_ops) AS since_first_ns, "
+        "end_ns - start_ns AS length_ns, cause, host_op, call FROM idle ORDER BY length_ns DESC, start_ns LIMIT 10",
     ),
     Example(
         "copies",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from timesink.errors import UsageError
+from timesink.errors import UsageError, unknown
 from timesink.model.tables import ALL
 from timesink.model.trace import Trace
 from timesink.untrusted.scrub import defuse_lines, scrub
@@ -19,12 +19,13 @@ _FORMULA = r"^[=+\-@\t\r]"
 
 
 def table_named(trace: Trace, name: str) -> pl.DataFrame:
-    """The table of that name. `UsageError` lists those the trace has."""
+    """The table of that name. `UsageError` names those alike."""
     for table in ALL:
         if table.name == name and table in trace:
             return trace[table]
-    known = ", ".join(table.name for table in ALL if table in trace)
-    raise UsageError(f"the trace has no table {name!r}", remedy=f"choose one of: {known}")
+    if any(table.name == name for table in ALL):
+        raise UsageError(f"the trace has no table {name!r}", remedy="`timesink tables TRACE` lists those it has")
+    raise unknown("table", name, (table.name for table in ALL if table in trace), "timesink tables TRACE")
 
 
 def _visible(texts: pl.Series) -> pl.Series:

@@ -14,7 +14,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from timesink import __version__
-from timesink.errors import TimesinkError, UsageError
+from timesink.errors import TimesinkError, UsageError, unknown
 from timesink.mcp import tools
 from timesink.mcp.answers import MARK, Captures, text
 from timesink.mcp.declared import Declared, run_declared
@@ -180,7 +180,7 @@ def _add_reference(server: MCPServer[Any]) -> None:
                 return "\n".join(
                     f"{key} [{column.unit or column.dtype}]: {column.doc}" for key, column in table.columns.items()
                 )
-        raise UsageError(f"no table is called {name!r}", remedy="read schema://tables")
+        raise unknown("table", name, (table.name for table in ALL), "schema://tables")
 
     @server.prompt(name="optimize-loop")
     def optimize_loop() -> str:

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from timesink.model.window import Window
 
 HEAD_BYTES = 4096
-_KNOWN = (
-    "give a PyTorch profiler trace (.json, .json.gz), an Nsight Systems report (.nsys-rep, .qdrep) or its export "
-    "(.sqlite, or a folder of Parquet or Arrow files), an Nsight Compute report (.ncu-rep, .ncu-repz) or its CSV "
-    "page, a PyTorch memory snapshot (.pickle), or a log of torch.compile (TORCH_TRACE, TORCH_LOGS)"
-)
+_KNOWN = "give a profile of PyTorch, Nsight Systems or Nsight Compute; `timesink help diagnose` lists the files"
 
 
 class Reader(Protocol):

@@ -38,7 +38,7 @@ def limit_value_text(value: float, unit: str) -> str:
 
 def number_text(value: float) -> str:
     """A plain number: whole ones with separators, others with three digits or more."""
-    if float(value).is_integer() and abs(value) < 1e15:
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.3g}"
 

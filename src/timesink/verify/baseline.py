@@ -15,7 +15,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from timesink.errors import UsageError
+from timesink.errors import UsageError, did_you_mean
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter
 from timesink.verify.environment import Environment, differences
@@ -87,7 +87,10 @@ def find(
     make = f"run timesink baseline update --suite {suite} --reason '...' on the trunk and commit the file"
     others = sorted(path.parent.glob("*.json")) if path.parent.is_dir() else []
     if not others:
-        return Unusable(Reason.MISSING_BASELINE, f"no baseline for suite {suite!r} under {path.parent}", make)
+        suites = [folder.name for folder in path.parent.parent.glob("*") if any(folder.glob("*.json"))]
+        meant = did_you_mean(suite, {name: name for name in sorted(suites)})
+        why = f"no baseline for suite {suite!r} under {path.parent}" + (f": {meant}" if meant else "")
+        return Unusable(Reason.MISSING_BASELINE, why, make)
     try:
         candidates = [read(other) for other in ([path] if path.is_file() else others)]
     except BrokenRecord as broken:

@@ -17,7 +17,7 @@ from timesink.verify.environment import Environment, environment, short_hash
 from timesink.verify.gate import gate_step_time
 from timesink.verify.gpu_watch import GpuWatch, visible_devices
 from timesink.verify.limits import BASELINE_NEW_RUNS
-from timesink.verify.outcomes import GateRow, RunRow
+from timesink.verify.outcomes import GateRow, Reason, RunRow
 from timesink.verify.processes import Command
 from timesink.verify.runs import SIDES, Launcher, StepsFile
 
@@ -49,6 +49,10 @@ class PerfTest:
     def compare(self) -> tuple[GateRow, tuple[RunRow, ...]]:
         """Runs of now against the baseline."""
         stored = baselines.find(self.root, self.suite, self.here, self.work)
+        if isinstance(stored, baselines.Unusable):
+            new = stored.reason is Reason.MISSING_BASELINE
+            option = "--gpuperf-update-new-only" if new else "--gpuperf-update --gpuperf-reason '...'"
+            stored = replace(stored, to_resolve=f"run pytest {option} on the trunk and commit the file")
         with self._fresh_runs() as make_runs:
             row, runs = gate_step_time(
                 stored,

@@ -25,11 +25,15 @@ def ledger_page(entries: Sequence[Entry]) -> Page:
         (Field("error_ms", "error", "ms"), lambda entry: entry.error_ms),
         (Field("within", "as predicted"), lambda entry: entry.within),
     )
-    past = track_record(list(entries))
-    note = f"{past.within} of {past.compared} measured gains lie in their predicted interval"
-    if past.median_ratio is not None:
-        note += f"; measured over predicted: {past.median_ratio:.2f} (median)"
-    return Page("Ledger", (sheet_of("entries", "Entries", entries, columns, note if past.compared else ""),))
+    if not entries:
+        title = "The ledger is empty: timesink ledger add 'what should get faster, and why' opens an entry"
+        return Page(title, (Sheet("entries", "Entries", tuple(column for column, _ in columns), ()),))
+    past, still_open = track_record(list(entries)), sum(entry.outcome is None for entry in entries)
+    title = f"{len(entries)} {'prediction' if len(entries) == 1 else 'predictions'}, {still_open} still open"
+    if past.compared:
+        title += f"; {past.within} of {past.compared} measured gains lie in their predicted interval"
+    note = "" if past.median_ratio is None else f"measured over predicted: {past.median_ratio:.2f} (median)"
+    return Page(title, (sheet_of("entries", "Entries", entries, columns, note),))
 
 
 def _value_ms(gain: Gain | None) -> float | None:
@@ -55,8 +59,8 @@ def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow
     return Page(title, (result, runs), tuple(notes))
 
 
-def baselines_page(suite: str, baselines: Sequence[tuple[Path, Baseline]]) -> Page:
-    """The stored baselines of a suite, each with its file."""
+def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> Page:
+    """The baselines stored in the folder of a suite, each with its file; of an empty one, how to make the first."""
     columns: Fields[tuple[Path, Baseline]] = (
         (Field("file", "file", is_name=True), lambda entry: str(entry[0])),
         (Field("gpu", "GPU"), lambda entry: entry[1].environment.get("gpu", "")),
@@ -65,4 +69,11 @@ def baselines_page(suite: str, baselines: Sequence[tuple[Path, Baseline]]) -> Pa
         (Field("counters", "counters", "1"), lambda entry: len(entry[1].counters)),
         (Field("reason", "last reason"), lambda entry: entry[1].updates[-1][1] if entry[1].updates else ""),
     )
-    return Page(f"Baselines of suite {suite}", (sheet_of("baselines", "Baselines", baselines, columns),))
+    suite, notes = folder.name, list[str]()
+    title = f"Baselines of suite {suite}"
+    if not baselines:
+        title = f"There is no baseline of suite {suite} in {folder}"
+        if others := sorted({path.parent.name for path in folder.parent.glob("*/*.json")}):
+            notes.append(f"suites that have one: {', '.join(others)}")
+        notes.append(f"timesink baseline update --suite {suite} --reason 'first' -- python train.py makes one")
+    return Page(title, (sheet_of("baselines", "Baselines", baselines, columns),), tuple(notes))

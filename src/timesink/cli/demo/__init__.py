@@ -38,9 +38,10 @@ def command(*, writing: DemoOutput) -> int:
 
         target.write(html_report(first, before))
     elif target.form is Format.JSON:
-        from timesink.render.json import document, json_text
+        from timesink.render.json import SCHEMA_VERSION, document, json_text
 
-        target.write(json_text(dict(zip(CAPTURES, (document(before), document(after)), strict=True))))
+        documents = dict(zip(CAPTURES, (document(before), document(after)), strict=True))
+        target.write(json_text({"schema_version": SCHEMA_VERSION, **documents}))
     else:
         both = target.text(_comparison(before, after))
         target.write(f"{BEFORE}\n\n{target.text(before)}\n{AFTER}\n\n{both}")

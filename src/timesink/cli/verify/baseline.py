@@ -19,11 +19,7 @@ from timesink.errors import UsageError
 if TYPE_CHECKING:
     from timesink.verify.baseline import Baseline
 
-app = Commands(
-    help="Keep baselines: run summaries of the trunk, committed beside the code.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = Commands(help="Keep baselines: run summaries of the trunk, committed beside the code.")
 
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the baseline changes; kept in the file.")]
 Runs = Annotated[int, typer.Option("--runs", metavar="N", help="Runs to add.")]
@@ -128,6 +124,8 @@ def show(suite: Suite = "default", root: Root = Path(".timesink"), *, writing: P
     from timesink.verify import baseline as baselines
     from timesink.views.verify import baselines_page
 
-    paths = sorted((root / "baselines" / suite).glob("*.json"))
-    writing.sink().show(baselines_page(suite, [(path, baselines.read(path)) for path in paths]))
+    folder = root / "baselines" / suite
+    writing.sink().show(
+        baselines_page(folder, [(path, baselines.read(path)) for path in sorted(folder.glob("*.json"))])
+    )
     return 0

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
-Side = Annotated[Path, typer.Argument(metavar="PATH", help="A capture, or a folder of the ranks of one job.")]
+SIDE = "A capture, or a folder of the ranks of one job."
+Before = Annotated[Path, typer.Argument(metavar="BEFORE", help=SIDE)]
+After = Annotated[Path, typer.Argument(metavar="AFTER", help=SIDE)]
 CalibrationFile = Annotated[
     Path | None,
     typer.Option(
@@ -41,8 +43,8 @@ NoFindings = Annotated[bool, typer.Option("--no-findings", help="Apply no rules.
 
 
 def command(
-    before: Side,
-    after: Side,
+    before: Before,
+    after: After,
     calibration: CalibrationFile = None,
     assume_run_sd: AssumedSd = None,
     threshold: Threshold = "2%",

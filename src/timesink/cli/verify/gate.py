@@ -81,7 +81,10 @@ class StoredBaseline:
     allow_env_diff: Annotated[
         list[str] | None,
         typer.Option(
-            "--allow-env-diff", metavar="KEY", help="This hard fact may differ from the baseline's.", show_default=False
+            "--allow-env-diff",
+            metavar="FACT",
+            help="This hard fact may differ from the baseline's.",
+            show_default=False,
         ),
     ] = None
     canary: Annotated[

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli import memory
+from timesink.cli import completion
 from timesink.cli.options import Commands, PageOutput
 from timesink.cli.output import sink
 from timesink.cli.verify.runs import Root
 from timesink.errors import UsageError
+from timesink.verify.outcomes import Outcome
 
 if TYPE_CHECKING:
     from timesink.verify.ledger import Gain
 
-app = Commands(help="Keep predictions and what became of them.", rich_markup_mode=None)
+app = Commands(help="Keep predictions and what became of them.")
 
 Predicted = Annotated[
     str | None,
@@ -28,45 +29,76 @@ Measured = Annotated[
     str | None,
     typer.Option("--measured", metavar="LOW,VALUE,HIGH", help="Milliseconds per step it won.", show_default=False),
 ]
-Finding = Annotated[str, typer.Option("--finding", metavar="CODE", help="The finding it rests on.")]
+Finding = Annotated[
+    str,
+    typer.Option("--finding", metavar="CODE", help="The finding it rests on.", autocompletion=completion.rules),
+]
 Change = Annotated[str, typer.Option("--change", metavar="TEXT", help="The commit, or what is changed.")]
 
 
 @app.callback(invoke_without_command=True)
 def list_entries(context: typer.Context, root: Root = Path(".timesink"), *, writing: PageOutput) -> int | None:
-    """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
+    """Keep predictions and what became of them; without a command, list them."""
     if context.invoked_subcommand is not None:
         context.obj = root
         return None
+    return _list(root, None, writing)
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    number: Annotated[int | None, typer.Argument(metavar="N", help="This entry alone.", show_default=False)] = None,
+    *,
+    writing: PageOutput,
+) -> int:
+    """List every hypothesis with its predicted and measured gain, and how good predictions are here."""
+    return _list(context.obj, number, writing)
+
+
+def _list(root: Path, number: int | None, writing: PageOutput) -> int:
     from timesink.verify import ledger
     from timesink.views.verify import ledger_page
 
-    writing.sink().show(ledger_page(ledger.read(root / "ledger.jsonl")))
+    entries = ledger.read(root / "ledger.jsonl")
+    if number is not None:
+        known = ", ".join(str(entry.number) for entry in entries) or "none yet: timesink ledger add opens one"
+        entries = [entry for entry in entries if entry.number == number]
+        if not entries:
+            raise UsageError(f"the ledger has no entry {number}", remedy=f"its entries: {known}")
+    writing.sink().show(ledger_page(entries))
     return 0
 
 
 @app.command("add")
 def add(
     context: typer.Context,
-    hypothesis: Annotated[str, typer.Argument(help="What should get faster, and why.")],
+    hypothesis: Annotated[str, typer.Argument(metavar="HYPOTHESIS", help="What should get faster, and why.")],
     finding: Finding = "",
     predicted: Predicted = None,
     change: Change = "",
 ) -> int:
     """Open an entry, before the change is verified."""
+    from timesink.diagnosis.registry import find
     from timesink.verify import ledger
 
-    entry = ledger.add(context.obj / "ledger.jsonl", hypothesis, finding, _gain(predicted), change)
-    sink(None, None, True).write(f"{entry.number}\n")
+    code = find(finding).code if finding else ""
+    path = context.obj / "ledger.jsonl"
+    entry = ledger.add(path, hypothesis, code, _gain(predicted), change)
+    sink(None, None, True).write(
+        f"Entry {entry.number} is open in {path}. `timesink verify --ledger {entry.number}` closes it with what it "
+        "measures.\n"
+    )
     return 0
 
 
 @app.command("close")
 def close(
     context: typer.Context,
-    number: Annotated[int, typer.Argument(help="The entry.")],
+    number: Annotated[int, typer.Argument(metavar="N", help="The entry.")],
     outcome: Annotated[
-        str, typer.Option("--outcome", help="slower, faster, 'no difference', inconclusive or invalid.")
+        Outcome,
+        typer.Option("--outcome", metavar="OUTCOME", help="slower, faster, 'no difference', inconclusive or invalid."),
     ],
     measured: Measured = None,
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What was learned.")] = "",
@@ -74,21 +106,13 @@ def close(
 ) -> int:
     """Close an entry by hand; `timesink verify --ledger N` closes it with what it measured."""
     from timesink.verify import ledger
-    from timesink.verify.outcomes import Outcome
 
-    if outcome not in list(Outcome):
-        raise UsageError(f"{outcome!r} is no outcome", remedy=f"choose one of: {', '.join(Outcome)}")
     path = context.obj / "ledger.jsonl"
-    entry = ledger.close(path, number, Outcome(outcome), _gain(measured), note, change)
+    entry = ledger.close(path, number, outcome, _gain(measured), note, change)
     from timesink.views.verify import ledger_page
 
     sink(None, None, True).show(ledger_page([entry]))
     return 0
-
-
-# The ledger of memory goes by the same name; `timesink memory` has the same three commands.
-for _name, _command in (("show", memory.show), ("plan", memory.plan), ("diff", memory.diff)):
-    app.command(_name)(_command)
 
 
 def _gain(text: str | None) -> Gain | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from timesink.cli import completion
 from timesink.cli.options import ExitZero, PageOutput, format_option
 from timesink.cli.output import Sink
 from timesink.cli.reading import read_traces
@@ -38,7 +39,15 @@ Program = Annotated[
 Threshold = Annotated[
     str, typer.Option("--threshold", metavar="SHARE", help="Changes of step time under this do not matter.")
 ]
-Suite = Annotated[str, typer.Option("--suite", metavar="NAME", help="Name of what is compared, in reports and files.")]
+Suite = Annotated[
+    str,
+    typer.Option(
+        "--suite",
+        metavar="NAME",
+        help="Name of what is compared, in reports and files.",
+        autocompletion=completion.suites,
+    ),
+]
 Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Where baselines, calibrations and the ledger lie.")]
 OpenMetrics = Annotated[
     Path | None, typer.Option("--openmetrics", metavar="FILE", help="Also as OpenMetrics text.", show_default=False)

@@ -1,0 +1,130 @@
+"""How help looks: one line of usage, arguments and options by what they stand for, commands in groups.
+
+Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what to type instead. `ShownCommand` and
+`ShownGroup` do that for every command, and take the spellings that options had before without showing them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+# The name an option has everywhere, and what it was called in some commands before.
+FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "--output": ("--out",),
+    "--only": ("--select",),
+    "--skip": ("--ignore",),
+}
+_BOUND = r"([\d.]+?)(?:\.0)?"
+_AT_LEAST, _BETWEEN = re.compile(rf"x>={_BOUND}(?=[;\]])"), re.compile(rf"{_BOUND}<=x<={_BOUND}(?=[;\]])")
+
+
+class ShownCommand(TyperCommand):
+    """A command whose help names what to type."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] PATH... [SQL]`."""
+        return ["[OPTIONS]", *(_usage(param) for param in self.get_params(ctx) if is_argument(param))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options."""
+        _write_parameters(self, ctx, formatter)
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The parser, which knows former spellings too."""
+        return _with_former_options(self, super().make_parser(ctx))
+
+
+class ShownGroup(TyperGroup):
+    """Commands under one name. Without one of them it shows its help, and that is no error."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without arguments the help is what was asked for."""
+        if not args and not self.invoke_without_command and not ctx.resilient_parsing:
+            self.show_overview(ctx)
+        return super().parse_args(ctx, args)
+
+    def show_overview(self, ctx: Any) -> None:
+        """What is shown where no command is named; ends the program."""
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Options, then commands."""
+        _write_parameters(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Every command with the first sentence of its help."""
+        shown = [(name, command) for name, command in self.commands.items() if not command.hidden]
+        write_commands(formatter, "Commands", [(name, first_line(command.help or "")) for name, command in shown])
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The parser, which knows former spellings too."""
+        return _with_former_options(self, super().make_parser(ctx))
+
+
+def first_line(text: str) -> str:
+    """The first paragraph of a help text, on one line."""
+    return " ".join(text.strip().partition("\n\n")[0].split())
+
+
+def write_commands(formatter: Any, heading: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Commands under a heading."""
+    with formatter.section(heading):
+        formatter.write_dl(list(rows))
+
+
+def is_argument(param: Any) -> bool:
+    """Whether a parameter is told by its place, not by its name."""
+    return bool(param.param_type_name == "argument")
+
+
+def value_name(param: Any) -> str:
+    """What stands for the value of a parameter in help: its metavar, else its choices; empty for a switch."""
+    if not is_argument(param) and (param.is_flag or param.count):
+        return ""
+    choices = param.type_descriptor.choices if param.type_descriptor.is_choice else None
+    return param.metavar or "|".join(str(getattr(choice, "value", choice)) for choice in choices or ())
+
+
+def _usage(param: Any) -> str:
+    name = value_name(param)
+    name += "..." if param.nargs != 1 and not name.endswith("...") else ""
+    return name if param.required or name.startswith("[") else f"[{name}]"
+
+
+def _write_parameters(command: TyperCommand | TyperGroup, ctx: Any, formatter: Any) -> None:
+    rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is None:
+            continue
+        if is_argument(param):
+            rows["Arguments"].append((value_name(param), record[1].removesuffix("[required]").strip()))
+        else:
+            names = ", ".join(sorted(param.opts, key=len))
+            names += "".join(f" / {name}" for name in param.secondary_opts)
+            rows["Options"].append((f"{names} {value_name(param)}".strip(), record[1]))
+    for heading, listed in rows.items():
+        if listed:
+            with formatter.section(heading):
+                formatter.write_dl([(name, _plain_bounds(text)) for name, text in listed])
+
+
+def _plain_bounds(text: str) -> str:
+    """`[default: 30.0; x>=0.01]` as people say it."""
+    return _AT_LEAST.sub(r"at least \1", _BETWEEN.sub(r"\1 to \2", text))
+
+
+def _with_former_options(command: TyperCommand | TyperGroup, parser: Any) -> Any:
+    spelled = {name for param in command.params for name in param.opts}
+    for param in command.params:
+        if former := {old for name in param.opts for old in FORMER_OPTIONS.get(name, ())} - spelled:
+            action = "append" if param.multiple else "store"
+            parser.add_option(obj=param, opts=sorted(former), dest=param.name, action=action, nargs=param.nargs)
+    return parser

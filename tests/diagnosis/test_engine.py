@@ -122,10 +122,10 @@ def test_where_the_profiler_lengthens_the_step_the_device_is_held_against_both()
     source = SOURCES.build({"rank": [0], "path": "t.json", "format": "t"})
     stepped = replace(stepped, tables={**stepped.tables, SOURCES: source})
     as_profiled = diagnose(stepped, rules=[]).statement
-    assert "of a 9.00 ms step" in as_profiled
+    assert "of the 9.00 ms step" in as_profiled
     assert "without the profiler" not in as_profiled
     shorter = diagnose(stepped, rules=[], unprofiled_step_ms=6.0).statement
-    assert "of a 9.00 ms step as profiled," in shorter
+    assert "of the 9.00 ms step as profiled," in shorter
     assert "of the 6.00 ms it takes without the profiler" in shorter
     alike = diagnose(stepped, rules=[], unprofiled_step_ms=8.9).statement
     assert "without the profiler" not in alike

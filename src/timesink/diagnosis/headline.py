@@ -12,13 +12,16 @@ from typing import Final
 import polars as pl
 
 from timesink.diagnosis.verdicts import DeviceFigures, Limit, Note, StepFigures
+from timesink.diagnosis.words import period_text
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.measures.compile.summary import compile_counters
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
-from timesink.measures.steps.parts import COMPUTE, accumulation, step_parts
-from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
+from timesink.measures.steps.accumulation import micro_batches
+from timesink.measures.steps.parts import step_parts
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
+from timesink.measures.steps.phases import StepPhases, phases
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import serving_phases
@@ -38,6 +41,8 @@ _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is 
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _DIFFERENCES_SHOWN: Final = 6
 _PARTS_SHOWN: Final = 3
+_LEAST_SHOWN: Final = 5e-5  # of the time: less would be said to be 0.00 %
+_WORTH_HIDING: Final = 0.01  # of the step
 _DROPPED: Final = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
@@ -163,10 +168,9 @@ def _unequal_ranks(trace: Trace) -> tuple[str, ...]:
 def _of_step(trace: Trace, busy_ratio: float) -> str:
     """What that share is of: the step as profiled, and where the step without the profiler is much shorter, which the
     same kernels fill more of, that one too."""
-    step_ns, unprofiled_ns = _profiled_step_ns(trace), trace.unprofiled_step_ns
-    if not steps(trace).times.count or not step_ns:
-        return ""
-    of_profiled = f" of a {time_text(step_ns)} step"
+    device = max(device_timeline(trace).by_device, key=lambda device: period_ns(trace, device))
+    step_ns, unprofiled_ns = period_ns(trace, device), trace.unprofiled_step_ns
+    of_profiled = f" of {period_text(trace, device)}"
     if unprofiled_ns is None or step_ns <= (1 + _LENGTHENED) * unprofiled_ns:
         return of_profiled
     share = share_text(min(busy_ratio * step_ns / unprofiled_ns, 1.0))
@@ -202,71 +206,91 @@ def _attribution(trace: Trace) -> str:
     how = (
         "block-profiled: attribution, not throughput" if synchronised_ranges(trace).attribution_only else "as profiled"
     )
-    micro_batches = max((device.micro_batches or 0 for device in accumulation(trace)), default=0)
-    updates = f", {micro_batches} micro-batches to an optimizer step" if micro_batches > 1 else ""
-    return f"attribution: {_phase_shares(trace) or _part_shares(trace)}{updates} ({how})"
+    passes = micro_batches(trace) or 1
+    updates = f"; {passes} micro-batches to an optimizer step" if passes > 1 else ""
+    return f"attribution: {_phase_shares(trace) or _range_shares(trace) or _part_shares(trace)} ({how}){updates}"
 
 
 def _phase_shares(trace: Trace) -> str:
     """Prefill and decode of a serving engine; '' where no engine step was recorded."""
-    phases = [phase for phase in serving_phases(trace) if phase.device_ns]
-    total_ns = sum(phase.device_ns for phase in phases)
+    engine = [phase for phase in serving_phases(trace) if phase.device_ns]
+    total_ns = sum(phase.device_ns for phase in engine)
     shares = [
-        f"{phase.phase.value} ({phase.steps} engine steps) is {share_text(phase.device_ns / total_ns)}"
-        for phase in phases
+        f"{phase.phase.value} ({_number(phase.steps, 'engine step')}) is {share_text(phase.device_ns / total_ns)}"
+        for phase in engine
     ]
     return f"{', '.join(shares)} of the GPU time of engine steps" if shares else ""
 
 
+def _range_shares(trace: Trace) -> str:
+    """What of the busy time the program's largest ranges launched; '' where fewer than two of them did."""
+    found = phases(trace)
+    named = found.frame.drop_nulls("phase")
+    if named.height < 2:
+        return ""
+    shown = named.head(_PARTS_SHOWN)
+    outside_ns = int(found.frame.filter(pl.col("phase").is_null())["time_ns"].sum())
+    others_ns = int(named["time_ns"].sum()) - int(shown["time_ns"].sum())
+    rest = [("other ranges", others_ns), ("outside ranges", outside_ns)]
+    return _shares([*shown.iter_rows(), *rest], found.busy_ns, f"the {_busy_time(found)}")
+
+
+def _busy_time(found: StepPhases) -> str:
+    return f"{time_text(found.busy_ns / max(found.step_count, 1))} that the device is busy"
+
+
 def _part_shares(trace: Trace) -> str:
-    """The largest ranges of the program's computation; without two of them, the largest kinds of device work."""
+    """The kinds of device work, and the idle time."""
     parts = step_parts(trace)
-    ranges = _totals(parts.frame.filter((pl.col("kind") == COMPUTE) & (pl.col("range") != "")), "range")
-    largest = ranges if ranges.height > 1 else _totals(parts.frame, "kind")
-    shares = [f"{name} is {share_text(ns / parts.span_ns)}" for name, ns in largest.head(_PARTS_SHOWN).iter_rows()]
-    over = f"{parts.step_count} steady steps" if steps(trace).times.count else "the recorded window"
-    return f"{', '.join(shares)} of {over}"
+    totals = parts.frame.group_by("kind").agg(pl.col("total_ns").sum())
+    rows = totals.sort("total_ns", "kind", descending=[True, False]).iter_rows()
+    return _shares(list(rows), parts.span_ns, f"the {time_text(parts.span_ns / max(parts.step_count, 1))}")
 
 
-def _totals(frame: pl.DataFrame, name: str) -> pl.DataFrame:
-    totals = frame.group_by(name).agg(pl.col("total_ns").sum())
-    return totals.sort("total_ns", name, descending=[True, False])
+def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
+    """``of the 2.79 ms that ..., forward is 40.0 %, backward 60.0 %``: together all of it."""
+    named = [f"{name} {share_text(ns / total_ns)}" for name, ns in times if ns > _LEAST_SHOWN * total_ns]
+    return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
 
 
 def _overlap(trace: Trace) -> str:
-    """How well compute, communication and copies hide each other on the device with the longest span."""
-    budgets = sorted(device_timeline(trace), key=lambda budget: (-budget.span_ns, budget.rank, budget.device))
-    if not budgets:
+    """How well computation, communication and copies hide each other in a steady step of the device with the longest
+    span: hidden time over what could be hidden; '' where one of them takes nearly all the time."""
+    lines = sorted(device_timeline(trace).by_device.values(), key=lambda line: (-line.span_ns, line.rank, line.device))
+    if not lines or not steps(trace).times.count:
         return ""
-    budget = budgets[0]
-    device = (budget.rank, budget.device)
-    start, end = step_windows(trace, device)
-    times = (("compute", budget.compute_ns), ("communication", budget.communication_ns), ("copies", budget.copy_ns))
-    if not int((end - start).sum()) or not any(time_ns for _, time_ns in times):
+    line = lines[0]
+    device = (line.rank, line.device)
+    kinds = (("compute", line.compute), ("communication", line.communication), ("copies", line.copy))
+    stages = tuple(PipelineStage(name, per_step_ns(trace, device, work)) for name, work in kinds)
+    overlap = OverlapScore(stages, per_step_ns(trace, device, line.busy))
+    possible_ns = overlap.serial_ns - overlap.longest.time_ns
+    if overlap.score is None or possible_ns < _WORTH_HIDING * period_ns(trace, device):
         return ""
-    scale = period_ns(trace, device) / max(budget.span_ns, 1) if steps(trace).times.count else 1.0
-    stages = tuple(PipelineStage(name, time_ns * scale) for name, time_ns in times if time_ns)
-    overlap = OverlapScore(stages, budget.span_ns * scale)
-    period, longest = time_text(overlap.period_ns), overlap.longest
-    stated = f"overlap: period {period}, longest stage {longest.name} {time_text(longest.time_ns)}"
-    if overlap.score is None:
-        return f"{stated}; one stage only, nothing to overlap"
-    return f"{stated}; OverlapScore {overlap.score:.2f} (0 one after another, 1 the longest hides the others)"
+    times = ", ".join(f"{stage.name} {time_text(stage.time_ns)}" for stage in stages if stage.time_ns)
+    return (
+        f"overlap: {times} of {period_text(trace, device)}; OverlapScore {overlap.score:.2f} "
+        "(0 one after another, 1 the longest hides the others)"
+    )
 
 
 def _compilation(trace: Trace) -> str:
     counters = compile_counters(trace)
-    counts = []
+    counts, per = [], "per step" if period_name(trace) == "step" else "in the window"
     if COMPILE_EVENTS in trace:
         counts.append(f"graph breaks {counters.graph_breaks:.0f}, recompilations {counters.recompilations:.0f}")
     if counters.regions_per_step is not None and counters.graphs_per_step is not None:
         regions, graphs = counters.regions_per_step, counters.graphs_per_step
-        counts.append(f"{regions:.0f} compiled regions of {graphs:.0f} graphs per step")
+        counts.append(f"{_number(regions, 'compiled region')} of {_number(graphs, 'graph')} {per}")
     if counters.steady_compilations:
         counts.append(f"{counters.steady_compilations:.0f} compilations in steady steps")
     if counts and counters.launches_per_step is not None:
-        counts.append(f"{counters.launches_per_step:.0f} launches per step")
+        counts.append(f"{counters.launches_per_step:.0f} launches {per}")
     return f"compile: {', '.join(counts)}" if counts else ""
+
+
+def _number(count: float, noun: str) -> str:
+    return f"{count:.0f} {noun}{'s' * (round(count) != 1)}"
 
 
 def _profiled_step_ns(trace: Trace) -> float | None:

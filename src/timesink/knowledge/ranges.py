@@ -61,13 +61,15 @@ OPTIMIZER_WORK: Final = Pattern(
     "host work of an optimizer: a range or a frame",
     ("Optimizer.step#SGD.step", "torch/optim/adamw.py(220): step", "optim"), "optimum",
 )  # fmt: skip
-BACKWARD: Final = Pattern(
-    r"(?i)(^|[^a-z])backward([^a-z]|$)", "the backward pass", ("backward", "backward-compute"), "backwards",
-    "people; Megatron's timers",
+BACKWARD_PASS: Final = Pattern(
+    r"(?i)^\W*(loss)?[._ ]?backward([-._ ]?(pass|compute))?\W*\d*\W*$", "one backward pass",
+    ("## backward ##", "loss.backward", "backward-compute", "backward 3"),
+    ("MmBackward0", "triton_poi_fused_native_layer_norm_backward_3"), "people; Megatron's timers",
 )  # fmt: skip
-NO_BACKWARD: Final = Pattern(
-    r"::|Backward\d|autograd", "one operator of the backward pass, not the pass", ("MmBackward0", "aten::mm"),
-    "backward",
+AUTOGRAD_OPERATOR: Final = Pattern(
+    r"^autograd::engine|Backward\d*(,|$)", "an operator that autograd runs",
+    ("autograd::engine::evaluate_function: MmBackward0", "MmBackward0, seq = 7", "CompiledFunctionBackward"),
+    "backward", "PyTorch; torch.autograd.profiler.emit_nvtx",
 )  # fmt: skip
 AUTOGRAD: Final = Pattern(
     r"^autograd::engine::evaluate_function|^CompiledFunctionBackward",
@@ -129,6 +131,13 @@ COMPILE_WORK: Final = Pattern(
 OWN_RANGES: Final = Pattern(
     r"^ProfilerStep#|^Torch-Compiled Region|^Optimizer\.|^## Call CompiledFxGraph",
     "put around work by profilers and compilers: nobody times these", "ProfilerStep#1", "layer 3 attention",
+)  # fmt: skip
+
+GENERATED: Final = Pattern(
+    r"^## Call |CompiledFxGraph|CompiledFunction|Torch-Compiled Region|^TorchDynamo|^Pregraph bytecode"
+    r"|\(dynamo_timed\)",
+    "named by a compiler: no phase of anybody's program",
+    ("## Call CompiledFxGraph fabc ##", "Torch-Compiled Region: 0/1"), "## backward ##", "torch.compile",
 )  # fmt: skip
 
 # --- other host work

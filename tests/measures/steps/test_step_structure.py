@@ -1,4 +1,4 @@
-"""The structure of steps: phases of a serving engine, accumulated gradients, blocks that end in a wait."""
+"""The structure of steps: phases of a serving engine, blocks that end in a wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from tests.tables import trace_of
 
-from timesink.measures.steps.parts import accumulation
 from timesink.measures.timeline.ranges import Phase, phase_of, serving_phases
 from timesink.measures.timeline.synchronisations import LEAST_BLOCKS, synchronised_ranges
 from timesink.model.schema import Table
@@ -38,27 +37,6 @@ def test_a_captured_decode_step_is_one_decode_step(shared_data: Path, engine: st
     (found,) = serving_phases(read(path))
     assert (found.phase, found.steps, found.requests) == (Phase.DECODE, 1, 32)
     assert found.device_ns > 0
-
-
-def steps_with(optimizer_every: int, backwards: int) -> Trace:
-    lines = ["| ranges | name | start_us | end_us |"]
-    for step in range(8):
-        lines.append(f"| s | ProfilerStep#{step} | {step * 100} | {step * 100 + 99} |")
-        lines += [f"| b | backward | {step * 100 + 10 * n + 1} | {step * 100 + 10 * n + 5} |" for n in range(backwards)]
-        if (step + 1) % optimizer_every == 0:
-            lines.append(f"| o | Optimizer.step#AdamW.step | {step * 100 + 90} | {step * 100 + 95} |")
-    return trace_of("\n".join(lines))
-
-
-@pytest.mark.parametrize(("every", "backwards", "micro"), [(1, 1, 1), (4, 1, 4), (1, 3, 3), (2, 0, 2)])
-def test_micro_batches_are_counted_between_optimizer_steps(every: int, backwards: int, micro: int) -> None:
-    (found,) = accumulation(steps_with(every, backwards))
-    assert found.micro_batches == micro
-
-
-def test_without_an_optimizer_nothing_is_claimed() -> None:
-    (found,) = accumulation(steps_with(99, 2))
-    assert found.micro_batches is None
 
 
 def blocks(count: int, waiting: int) -> Trace:

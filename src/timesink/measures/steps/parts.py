@@ -2,10 +2,6 @@
 
 Where compute kernels overlap, the time belongs to the one that started first, so that kernels sum to the union of
 compute; the time that a kernel runs next to it is then not charged to it a second time.
-
-Also gradient accumulation: how many forward and backward passes one optimizer step takes. The optimizer is known by its
-own range or operator ("Optimizer.step#AdamW.step"). Where it runs in every k-th step, the marks are micro-batches;
-where a step has it once, backward passes in it are counted, if ranges name them.
 """
 
 from __future__ import annotations
@@ -17,19 +13,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge import ranges
 from timesink.knowledge.kernels import op_class
-from timesink.knowledge.ranges import TORCH_OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.steps.marks import step_marks
+from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped, matches
 from timesink.model.nesting import slice_of
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
 COMPUTE, COMMUNICATION, COPY, IDLE = "compute", "exposed communication", "exposed copy", "idle"
@@ -47,8 +40,8 @@ class StepParts:
     counts steps per (rank, device), in that order. Without steps the longest span of a GPU is one step.
 
     `frame`: kind (compute, exposed communication, exposed copy, idle), name (a kernel's, or an idle cause), grid,
-    block, range (innermost range around the launch, numbers as #, step markers left out), total_ns, count (launches or
-    stretches), order (by first occurrence).
+    block, range (innermost range around the launch, as `labels` names it), total_ns, count (launches or stretches),
+    order (by first occurrence).
     """
 
     step_count: int
@@ -131,7 +124,7 @@ def _text_of(columns: tuple[str, ...]) -> pl.Expr:
 
 
 def _compute_ops(trace: Trace, first: int, last: int) -> pl.DataFrame:
-    """The compute ops among these rows of `device_ops`: name, shape, range (numbers as #), times."""
+    """The compute ops among these rows of `device_ops`: name, shape, range, times."""
     ops = trace.get(DEVICE_OPS)[first:last]
     frame = ops.select("name", *_GRID, "start_ns", "end_ns").with_columns(_ranges(trace, first, last))
     return frame.filter(op_class(ops) == "compute")
@@ -143,19 +136,10 @@ def _ranges(trace: Trace, first: int, last: int) -> pl.Series:
     if not trace.get(API_CALLS).height:
         return pl.Series("range", [""], pl.Categorical()).new_from_index(0, call.size)
     places = host_places(trace)
-    names = mapped(places.range_names_, _unnumbered, pl.String).fill_null("")
+    names = range_labels(trace)
     names = pl.concat([names, pl.Series([""], dtype=pl.String)]).cast(pl.Categorical())  # the last one stands for none
     enclosing = np.where(call >= 0, places.range_[np.maximum(call, 0)], -1)
     return names.gather(np.where(enclosing >= 0, enclosing, len(names) - 1)).alias("range")
-
-
-def _unnumbered(names: pl.Series) -> pl.Series:
-    """Range names that are the same in every step."""
-    name = pl.col("name")
-    plain = (
-        pl.when(name.str.contains(ranges.NUMBERED_STEP)).then(pl.lit("")).otherwise(name.str.replace_all(r"\d+", "#"))
-    )
-    return names.to_frame("name").select(plain.alias("name")).to_series()
 
 
 def _summed(ops: pl.DataFrame, windows: Intervals, reach_ns: int, before: int) -> pl.DataFrame:
@@ -197,54 +181,3 @@ def _idle(trace: Trace, device: Device, windows: Intervals) -> pl.DataFrame:
     return totals.select(
         pl.lit(IDLE).alias("kind"), "name", *nothing, "total_ns", "count", pl.lit(0, pl.Int64).alias("order")
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Accumulation:
-    """One rank. `marks_per_update`: steps from one optimizer step to the next, None where they are uneven or no
-    optimizer is named. `backwards_per_mark`: named backward passes in a step, None where none is named."""
-
-    rank: int
-    marks_per_update: int | None
-    backwards_per_mark: float | None
-
-    @property
-    def micro_batches(self) -> int | None:
-        """Micro-batches per optimizer step; 1 without accumulation, None where it cannot be told."""
-        if self.marks_per_update is None:
-            return None
-        return round(self.marks_per_update * max(self.backwards_per_mark or 1.0, 1.0))
-
-
-@remembered
-def accumulation(trace: Trace) -> tuple[Accumulation, ...]:
-    """Per rank with steps, in order."""
-    updates, passes = _starts(trace, TORCH_OPTIMIZER_STEP, None), _starts(trace, ranges.BACKWARD, ranges.NO_BACKWARD)
-    per_rank = []
-    for (rank,), marks in sorted(step_marks(trace).frame.partition_by("rank", as_dict=True).items()):
-        step_start = np.sort(marks["host_start_ns"].to_numpy())
-        steps_between = np.diff(np.unique(_steps_of(updates, rank, step_start)))
-        even = steps_between.size > 0 and int(steps_between.min()) == int(steps_between.max())
-        backwards = _steps_of(passes, rank, step_start)
-        per_mark = backwards.size / np.unique(backwards).size if backwards.size else None
-        per_rank.append(Accumulation(int(rank), int(steps_between[0]) if even else None, per_mark))
-    return tuple(per_rank)
-
-
-def _starts(trace: Trace, pattern: str, unlike: str | None) -> pl.DataFrame:
-    """rank and start_ns of the ranges, or the operators where those are more, with such a name."""
-    parts = []
-    for table in (RANGES, HOST_OPS):
-        frame = trace.get(table)
-        named = matches(frame["name"], pattern)
-        if unlike is not None:
-            named &= ~matches(frame["name"], unlike)
-        parts.append(frame.filter(named).select("rank", "start_ns").unique())
-    return max(parts, key=lambda part: part.height)
-
-
-def _steps_of(starts: pl.DataFrame, rank: object, step_start: Int64Array) -> Int64Array:
-    """The step in which each of a rank's starts is; those before the first step are left out."""
-    times = starts.filter(pl.col("rank") == rank)["start_ns"].to_numpy()
-    step = np.searchsorted(step_start, times, side="right") - 1
-    return step[step >= 0]

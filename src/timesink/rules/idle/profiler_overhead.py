@@ -68,6 +68,7 @@ def _judge(trace: Trace, blamed: BlamedTime, cost: ProfilerCost, limits: Limits)
         evidence=(
             evidence,
             Evidence("estimated cost of recording", Quantity(cost.cost_ns / NS_PER_MS, "ms"), "host time per step"),
+            Evidence("waiting for the host", Quantity(blamed.share, "ratio"), "idle time blamed on the host"),
         ),
         advice="Capture again without with_stack and profile_memory, or with Nsight Systems; believe no host-side gain "
         "of this trace.",

@@ -36,6 +36,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import ONE_PERCENT, place_of
+from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
 
@@ -74,6 +75,11 @@ def _judge(trace: Trace, kernels: OptimizerKernels, limit: float) -> tuple[Findi
         evidence=(
             evidence,
             Evidence("unfused kernels per step", Quantity(kernels.per_step, "kernels"), "in its ranges"),
+            Evidence(
+                "time of the unfused kernels",
+                Quantity(kernels_ns / NS_PER_MS, "ms"),
+                "union of the kernels, per steady step",
+            ),
         ),
         advice="Pass fused=True to Adam, AdamW, SGD or Adagrad; compile optimizer.step() of another.",
         verify="Capture again: a few FusedOptimizer kernels are all that the optimizer's range launches.",

@@ -1,0 +1,199 @@
+"""Reads the sentences of a diagnosis back into numbers and says which of them are false.
+
+Everything is checked against the trace or against the evidence by other means than the sentences were made: shares by
+their sums, times by their shares, backward work by the sequence numbers of its operators.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import polars as pl
+
+from timesink.diagnosis.saving import saving_text
+from timesink.diagnosis.verdicts import Diagnosis, Finding
+from timesink.measures.steps.parts import pacing_windows
+from timesink.model.correlation import launching_calls
+from timesink.model.intervals import Intervals
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace
+
+_UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
+_TIME = r"(\d[\d.]*) (ns|us|ms|s)\b"
+_SHARE = r"(\d[\d.]*) %"
+_PART = re.compile(rf"{_TIME} of the (?:{_TIME} (?:step|window)|mean step of {_TIME} \(median {_TIME}\)) \({_SHARE}\)")
+_SAVES = re.compile(
+    rf"saves (?:at most )?{_TIME} \({_SHARE} of the (step|window)\)(?:, (?:at least {_TIME}|{_TIME} to {_TIME}))?"
+)
+_GENERATED = re.compile(r"CompiledFxGraph|CompiledFunction|Torch-Compiled Region|ProfilerStep")
+_PER_STEP = re.compile(r"per step|each step|of the [\d.]+ \w+ step|of the step|mean step")
+_BACKWARD = re.compile(r"(?:^|, )\W*backward\W* (?:is )?" + _SHARE)
+ROUNDED = 0.006  # three digits: half a unit of the last, as a share of the smallest figure, in each of two numbers
+
+
+def ms(value: str, unit: str) -> float:
+    return float(value) * _UNITS[unit]
+
+
+def alike(one: float, other: float, slack: float = 0.0) -> bool:
+    return abs(one - other) <= 2 * ROUNDED * max(abs(one), abs(other)) + slack
+
+
+def false_sentences(diagnosis: Diagnosis, trace: Trace, accumulates: int = 1) -> list[str]:
+    """What is wrong, a line each; nothing where all sentences hold. `accumulates`: the program's micro-batches."""
+    return [
+        *_verdict(diagnosis),
+        *(fault for _, finding in diagnosis.findings for fault in _finding(finding)),
+        *(fault for text in diagnosis.statements for fault in _statement(text, trace, accumulates)),
+        *_without_steps(diagnosis),
+        *_prices(diagnosis),
+        *_devices(diagnosis),
+    ]
+
+
+def _texts(diagnosis: Diagnosis) -> Iterator[str]:
+    yield from (diagnosis.statement, *diagnosis.statements)
+    for _, finding in diagnosis.findings:
+        yield from (finding.message, saving_text(finding))
+
+
+def _verdict(diagnosis: Diagnosis) -> Iterator[str]:
+    """The saving in the verdict is that of the first finding; a busy share is a share."""
+    for found in _SAVES.finditer(diagnosis.statement):
+        gain = diagnosis.findings[0][1].recoverable
+        if gain is None or not alike(ms(found[1], found[2]), gain.value):
+            yield f"the verdict saves what no finding does: {diagnosis.statement}"
+    for found in re.finditer(rf"busy {_SHARE}", diagnosis.statement):
+        if float(found[1]) > 100.5:
+            yield f"busier than busy: {diagnosis.statement}"
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    """Times are the share of the step that they are said to be, and stand in the evidence."""
+    known_ms = [fact.measured.value for fact in finding.evidence if fact.measured.unit == "ms"]
+    known_shares = [fact.measured.value for fact in finding.evidence if fact.measured.unit == "ratio"]
+    for found in _PART.finditer(finding.message):
+        time_ms, share = ms(found[1], found[2]), float(found[9]) / 100
+        step_ms = ms(found[3], found[4]) if found[3] else ms(found[5], found[6])
+        if not alike(time_ms / step_ms, share, 1e-4) or share > 1.005:
+            yield f"{found[9]} % is not {found[1]} {found[2]} of the step: {finding.message}"
+        if not any(alike(time_ms, known) for known in known_ms) and not any(
+            alike(share, known, 1e-4) for known in known_shares
+        ):
+            yield f"{found[0]} stands in no evidence: {finding.message}"
+    if re.search(r"can go|limit \d", finding.message):
+        yield f"limits and savings do not belong here: {finding.message}"
+    yield from _saving(finding)
+
+
+def _saving(finding: Finding) -> Iterator[str]:
+    text, gain = saving_text(finding), finding.recoverable
+    if "saves 0 ns" in text or (gain is not None and gain.value > 0 and not _SAVES.search(text)):
+        yield f"no saving that can be read: {text}"
+    for found in _SAVES.finditer(text):
+        value, share = ms(found[1], found[2]), float(found[3]) / 100
+        low = ms(found[5], found[6]) if found[5] else ms(found[7], found[8]) if found[7] else 0.0
+        high = ms(found[9], found[10]) if found[9] else value
+        if not low <= value * (1 + ROUNDED) or not value <= high * (1 + ROUNDED):
+            yield f"not low <= value <= high: {text}"
+        if not finding.of_ms or not alike(value / finding.of_ms, share, 1e-4):
+            yield f"{found[3]} % is not {found[1]} {found[2]} of {finding.of_ms} ms: {text}"
+
+
+def _statement(text: str, trace: Trace, accumulates: int) -> Iterator[str]:
+    if _GENERATED.search(text):
+        yield f"a generated name is no phase: {text}"
+    counted = re.search(r"(\d+) micro-batches", text)
+    if counted and int(counted[1]) != accumulates:
+        yield f"the program has {accumulates} micro-batches: {text}"
+    if text.startswith("attribution:"):
+        yield from _attribution(text, trace)
+    if text.startswith("overlap:"):
+        yield from _overlap(text)
+
+
+def _attribution(text: str, trace: Trace) -> Iterator[str]:
+    body = text.partition(" (as profiled)")[0].partition(" (block-profiled")[0]
+    shares = [float(share) for share in re.findall(rf"{_SHARE}(?=,|$| of the GPU time)", body)]
+    if abs(sum(shares) - 100) > 0.06 * max(len(shares), 2):
+        yield f"shares sum to {sum(shares):.2f} %: {text}"
+    said, known = _BACKWARD.search(body.partition("busy")[2]), backward_share(trace)
+    if said and known is not None and abs(float(said[1]) / 100 - known) > 0.03:
+        yield f"by sequence numbers backward is {100 * known:.1f} %: {text}"
+
+
+def _overlap(text: str) -> Iterator[str]:
+    found = re.search(r"OverlapScore ([\d.]+)", text)
+    step = re.search(rf"of the (?:mean step of )?{_TIME}", text)
+    stages = [ms(*time) for time in re.findall(rf"(?:compute|communication|copies) {_TIME}", text)]
+    if not found or not step or len(stages) < 2:
+        yield f"unreadable: {text}"
+        return
+    score, step_ms = float(found[1]), ms(step[1], step[2])
+    busy_ms = sum(stages) - score * (sum(stages) - max(stages))
+    if not 0 <= score <= 1 or max(stages) > step_ms * 1.01 or busy_ms > step_ms * 1.02 + 0.01 * sum(stages):
+        yield f"more is done than the step holds: {text}"
+
+
+def _without_steps(diagnosis: Diagnosis) -> Iterator[str]:
+    if not diagnosis.steps.count:
+        yield from (f"there are no steps: {text}" for text in _texts(diagnosis) if _PER_STEP.search(text))
+
+
+def _prices(diagnosis: Diagnosis) -> Iterator[str]:
+    """low <= value <= high <= step, and no more than the step together."""
+    total_ms, step_ms = 0.0, None
+    for card, finding in diagnosis.findings:
+        gain, step_ms = finding.recoverable, finding.of_ms
+        if gain is None:
+            continue
+        total_ms += gain.value
+        low, high = gain.low or 0.0, gain.value if gain.high is None else gain.high
+        if not low <= gain.value * (1 + 1e-9) <= high * (1 + 2e-9):
+            yield f"{card.code}: not {low} <= {gain.value} <= {high}"
+        if step_ms is not None and high > step_ms * (1 + 1e-9):
+            yield f"{card.code}: {high} ms of a step of {step_ms} ms"
+    if step_ms is not None and total_ms > step_ms * (1 + 1e-9):
+        yield f"together {total_ms} ms of a step of {step_ms} ms"
+
+
+def _devices(diagnosis: Diagnosis) -> Iterator[str]:
+    for device in diagnosis.devices:
+        parts_ns = device.compute_ns + device.exposed_comm_ns + device.exposed_copy_ns + device.idle_ns
+        if parts_ns != device.span_ns:
+            yield f"device {device.device}: {parts_ns} of {device.span_ns} ns"
+
+
+def backward_share(trace: Trace) -> float | None:
+    """The share of device time, in the steps, of work launched inside operators that have a forward one; None where no
+    operator says so. Calls are placed by time and thread alone."""
+    host, calls, ops = trace.get(HOST_OPS), trace.get(API_CALLS), trace.get(DEVICE_OPS)
+    if "forward_thread" not in host.columns or not calls.height or not ops.height:
+        return None
+    engine = pl.col("name").cast(pl.String).str.starts_with("autograd::engine")
+    linked = host.filter(((pl.col("forward_thread") > 0) & pl.col("sequence_number").is_not_null()) | engine)
+    if not linked.height:
+        return None
+    inside = np.zeros(calls.height, np.bool_)
+    for key, of_thread in linked.partition_by("rank", "process", "thread", as_dict=True).items():
+        rank, process, thread = key
+        spans = Intervals.union_of(of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy())
+        mine = ((calls["rank"] == rank) & (calls["process"] == process) & (calls["thread"] == thread)).to_numpy()
+        start = calls["start_ns"].to_numpy()[mine]
+        inside[mine] = spans.covered_ns(start, start + 1) > 0
+    call = launching_calls(ops, calls)
+    windows = pacing_windows(trace)
+    total, backward = 0, 0
+    for (rank, device), steps in windows.partition_by("rank", "device", as_dict=True).items():
+        mine = ((ops["rank"] == rank) & (ops["device"] == device)).to_numpy()
+        steady = Intervals(steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy())
+        length = steady.covered_ns(ops["start_ns"].to_numpy()[mine], ops["end_ns"].to_numpy()[mine])
+        total += int(length.sum())
+        backward += int(length[(call[mine] >= 0) & inside[np.maximum(call[mine], 0)]].sum())
+    return backward / total if total else None
+
+
+def told(faults: Iterable[str]) -> str:
+    return "\n".join(faults)

@@ -99,15 +99,28 @@ def test_where_no_file_can_be_read_the_first_reason_is_said(tmp_path: Path) -> N
         run_of([RankFile(str(tmp_path / "rank0.json"), 1)])
 
 
-def test_files_that_claim_one_rank_take_it_from_their_names_or_lose_it(tmp_path: Path) -> None:
+def test_first_contact_defect_5_files_that_claim_one_rank_take_it_from_their_names_or_are_refused(
+    tmp_path: Path,
+) -> None:
     for rank in (3, 5):
         (tmp_path / f"worker{rank}.json").write_text(kineto(0))
     run = run_of(find_files([str(tmp_path)]))
     assert (run.job.ranks, "file names" in run.assumed) == ((3, 5), True)
     (tmp_path / "again.json").write_text(kineto(1))
     (tmp_path / "same.json").write_text(kineto(1))
-    run = run_of(find_files([str(tmp_path / "again.json"), str(tmp_path / "same.json")]))
-    assert (run.job.ranks, [rank for _, rank in run.duplicates]) == ((1,), [1])
+    with pytest.raises(UsageError, match=r"2 files claim rank 1: again\.json, same\.json") as caught:
+        run_of(find_files([str(tmp_path / "again.json"), str(tmp_path / "same.json")]))
+    assert "timesink compare" in caught.value.remedy
+
+
+def test_first_contact_defect_4_a_truncated_rank_is_named_and_not_kept_for_whole(folder: Path) -> None:
+    whole = (folder / "rank1.json.gz").read_bytes()
+    (folder / "rank1.json.gz").write_bytes(whole[: len(whole) // 2])
+    files = find_files([str(folder)])
+    for _ in range(2):  # the second time nothing comes from the cache
+        assert [(Path(path).name, "end mark" in why) for path, why in run_of(files).damaged] == [
+            ("rank1.json.gz", True)
+        ]
 
 
 def test_a_second_run_reads_only_what_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

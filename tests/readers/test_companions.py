@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from tests.readers.test_ncu_hostile import WHOLE
 
 from timesink.diagnosis.engine import diagnose
+from timesink.errors import UsageError
 from timesink.measures.steps.steps import steps
 from timesink.model.tables import (
     DEVICE_OPS,
@@ -46,11 +48,14 @@ def test_a_kernel_report_beside_a_trace_is_of_the_same_rank_and_device(tmp_path:
     assert not [note for note in both.notes if "claim rank" in note.message]
 
 
-def test_two_kernel_reports_without_a_trace_are_of_two_ranks(tmp_path: Path) -> None:
-    files = [tmp_path / f"{name}.ncu-rep" for name in "ab"]
-    for file in files:
+def test_first_contact_defect_5_kernel_reports_alone_are_of_the_ranks_in_their_names(tmp_path: Path) -> None:
+    named = [tmp_path / f"rank{rank}.ncu-rep" for rank in (0, 1)]
+    unnamed = [tmp_path / f"{name}.ncu-rep" for name in "ab"]
+    for file in (*named, *unnamed):
         file.write_bytes(WHOLE)
-    assert read(files, cache=False).ranks == (0, 1)
+    assert read(named, cache=False).ranks == (0, 1)
+    with pytest.raises(UsageError, match="2 files claim rank 0"):
+        read(unnamed, cache=False)
 
 
 def test_a_snapshot_adds_no_step() -> None:

@@ -78,7 +78,7 @@ def test_the_beginning_of_a_file_is_read_with_a_note_or_refused(
     else:
         for table in trace:
             table.check(trace[table])
-        assert name in BY_LINES or any(note.kind is NoteKind.DATA_LOSS for note in trace.notes)
+        assert name in BY_LINES or any(note.kind is NoteKind.DAMAGE for note in trace.notes)
 
 
 @every_sample

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.readers.kineto_texts import KERNEL, OP, events, messages, op
 
+from timesink.errors import UsageError
 from timesink.model.tables import DEVICES, EVENT_WAITS, FRAMES, HOST_OPS, MEMORY_EVENTS, SOURCES, SYNCS, THREADS
 from timesink.model.trace import NoteKind
 from timesink.readers import read
@@ -98,4 +100,8 @@ def test_ranks_come_from_the_file_the_caller_or_the_file_names(tmp_path: Path) -
     silent = read([tmp_path / "rank3_silent.json", tmp_path / "rank1_silent.json"], cache=False)
     assert silent[HOST_OPS]["rank"].to_list() == [1, 3]
     assert ("several files claim rank 0; ranks taken from the file names", 2) in messages(silent, NoteKind.ASSUMED)
-    assert read([tmp_path], cache=False)[SOURCES].height == 4
+    with pytest.raises(UsageError, match="2 files claim rank 0: rank1_silent") as caught:
+        read([tmp_path], cache=False)
+    assert "timesink compare " in caught.value.remedy
+    with pytest.raises(UsageError, match="given twice"):
+        read([own[0], own[0]], cache=False)

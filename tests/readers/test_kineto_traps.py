@@ -201,7 +201,7 @@ def test_truncation_keeps_the_prefix_and_names_the_byte(written: Any) -> None:
     assert trace[HOST_OPS]["name"].to_list() == ["aten::add", "b"]
     start = whole.index("{", whole.index('"b"') + 20 + whole[whole.index('"b"') + 20 :].index("}, "))
     assert (
-        messages(trace, NoteKind.DATA_LOSS)[0][0]
+        messages(trace, NoteKind.DAMAGE)[0][0]
         == f"the text breaks off; what stands before byte {start} of the text was read"
     )
 
@@ -248,7 +248,7 @@ def test_gzip_in_several_members_and_gzip_cut_short(written: Any) -> None:
     long = events(*[op(ts=str(place), name=f"n{place * 7919 % 10007}") for place in range(20_000)]).encode()
     cut = written(gzip.compress(long)[:-2000], "cut.json.gz")
     assert 0 < cut[HOST_OPS].height < 20_000
-    assert messages(cut, NoteKind.DATA_LOSS)[0][0].startswith("the gzip stream ends before its end mark")
+    assert messages(cut, NoteKind.DAMAGE)[0][0].startswith("the gzip stream ends before its end mark")
     wrong = bytearray(gzip.compress(text))
     wrong[-5] ^= 0xFF  # the checksum
     with pytest.raises(UnreadableTrace, match="the gzip stream is damaged"):

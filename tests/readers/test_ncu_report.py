@@ -180,7 +180,7 @@ def test_a_cut_report_yields_its_whole_kernels_and_says_so(tmp_path: Path) -> No
     )
     trace = read_bytes(tmp_path, two[:-5])
     assert trace[KERNEL_PROFILES]["function"].to_list() == ["a"]
-    assert [note.kind for note in trace.notes] == [NoteKind.DATA_LOSS]
+    assert [note.kind for note in trace.notes] == [NoteKind.DAMAGE]
     assert "breaks off at byte" in trace.notes[0].message
 
 

@@ -14,7 +14,7 @@ from tests.readers.nsys_exports import write_sqlite
 
 from timesink.errors import TimesinkError, UnreadableTrace
 from timesink.model.tables import DEVICE_OPS, DEVICES, RANGES
-from timesink.model.trace import NoteKind, Trace
+from timesink.model.trace import Trace
 from timesink.readers import ReadLimits, read
 from timesink.readers.nsys import READERS
 
@@ -37,7 +37,7 @@ def database(tmp_path: Path):
 
 
 def losses(trace: Trace) -> list[tuple[str, int]]:
-    return [(note.message, note.count) for note in trace.notes if note.kind is NoteKind.DATA_LOSS]
+    return [(note.message, note.count) for note in trace.notes if note.kind.is_loss]
 
 
 def test_a_view_in_place_of_kernels_is_refused_before_it_runs(database):

@@ -51,7 +51,7 @@ def test_a_file_replaced_while_it_is_read_is_told_and_never_kept(
     trace = cache.read_through(Replaced(), path, ReadLimits())
     assert trace[HOST_OPS]["name"].to_list() == ["a", "b"]
     (note,) = [note for note in trace.notes if "replaced while it was read" in note.message]
-    assert note.kind is NoteKind.DATA_LOSS
+    assert note.kind is NoteKind.DAMAGE
     assert not (tmp_path / "cache").exists()
     again = cache.read_through(READERS[0], path, ReadLimits())
     assert again[HOST_OPS]["name"].to_list() == ["x", "y", "z"]
@@ -66,7 +66,7 @@ def test_a_clock_set_back_does_not_change_step_times(tmp_path: Path, monkeypatch
     monkeypatch.setattr(processes.time, "time", lambda: next(times))
     source = StepsFile()
     finished = processes.run(
-        Command((sys.executable, "-c", STEPS)), tmp_path, extra=source.environment(tmp_path), timeout_s=60
+        Command((sys.executable, "-c", STEPS)), tmp_path, extra=source.environment(tmp_path, {}), timeout_s=60
     )
     assert finished.ended_s < finished.started_s
     assert source.collect(tmp_path, finished).seconds == (0.5,) * 4

@@ -97,6 +97,7 @@ EXIT_CODES = (
     "Exit codes: 0 success; 1 a gate failed (slower); 2 the request or its input is wrong; 3 inconclusive (only with "
     "--strict); 4 the comparison is invalid; 5 a profiler or another tool failed or is missing; 130 interrupted."
 )
+WRONG_INPUT = 2
 INTERRUPTED = 130
 # Modules, rules and tables live until a command ends. Looking for cycles among them, while it works and twice more as
 # the interpreter ends, took a sixth of the diagnosis of a small trace. A server still collects, less often.
@@ -172,8 +173,9 @@ def main() -> Never:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Errors are shown here and nowhere else."""
-    from timesink.cli.output import show_error
+    from timesink.cli.output import partial_answers, show_error
 
+    partial_answers().clear()
     try:
         code = group().main(args=list(arguments), prog_name="timesink", standalone_mode=False)
     except TimesinkError as error:
@@ -186,6 +188,9 @@ def run(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     if code == INTERRUPTED:
         sys.stderr.write("timesink: interrupted\n")
+    if code in (0, None) and partial_answers():
+        code = WRONG_INPUT
+        show_error(partial_answers()[0], code, ())
     return int(code or 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,9 @@ import typer
 from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, Reading, RuleChoice, StepMs
 from timesink.cli.output import sink, working
 from timesink.cli.reading import unprofiled_step_ms
+from timesink.errors import UsageError
 from timesink.render.formats import Format
+from timesink.untrusted.scrub import scrub_sentence
 
 
 def command(
@@ -32,8 +35,10 @@ def command(
     trace = reading.trace(paths, linked_only=linked_only)
     with working("applying the rules"):
         from timesink.diagnosis.engine import diagnose
+        from timesink.diagnosis.undiagnosable import check_diagnosis
 
         diagnosis = diagnose(trace, rules, overrides, unprofiled_step_ms(unprofiled, paths))
+        check_diagnosis(trace, diagnosis)
         if target.form is Format.HTML:
             from timesink.render.html import html_report
 
@@ -59,12 +64,29 @@ def report(
     trace and the paths given here.
     """
     target = sink(Format.HTML, output, True, paths)
+    if target.path is not None and target.path.suffix.lower() not in _HTML and not _is_device(target.path):
+        raise UsageError(
+            f"a report is HTML, and {output} is not named so",
+            remedy="give -o FILE.html; `timesink diagnose -o FILE.md` writes Markdown, `-o FILE.json` JSON",
+        )
     overrides, rules = choice.overrides(), choice.rules()
     trace = reading.trace(paths, linked_only=linked_only)
     with working("writing the report"):
         from timesink.diagnosis.engine import diagnose
+        from timesink.diagnosis.undiagnosable import check_diagnosis
         from timesink.render.html import html_report
 
-        text = html_report(trace, diagnose(trace, rules, overrides))
+        diagnosis = diagnose(trace, rules, overrides)
+        check_diagnosis(trace, diagnosis)
+        text = html_report(trace, diagnosis)
     target.write(text)
+    if target.path is not None:
+        sys.stdout.write(f"wrote {scrub_sentence(str(target.path))}\n")
     return 0
+
+
+_HTML = (".html", ".htm")
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file()

@@ -66,7 +66,10 @@ def command(
         raise UsageError(f"{output} is an input of this command", remedy="choose another file for --output")
     trace = reading.trace(paths)
     from timesink.diagnosis.engine import diagnose
+    from timesink.diagnosis.undiagnosable import check_timeline
 
+    if table is None:
+        check_timeline(trace, "timeline")
     with working(f"writing {output.name}"), _whole(output) as part:
         if table is None and output.suffix.lower() == ".json":
             from timesink.export.speedscope import write_speedscope
@@ -116,10 +119,12 @@ def open_command(
     import webbrowser
 
     from timesink.diagnosis.engine import diagnose
+    from timesink.diagnosis.undiagnosable import check_timeline
     from timesink.export.perfetto import PORT, checked_origin, deep_link, serve_once
 
     checked_origin(origin)
     trace = reading.trace(paths)
+    check_timeline(trace, "timeline")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.pftrace"
         with working("making the Perfetto trace"):

@@ -24,8 +24,10 @@ def command(
     target = writing.sink(paths)
     trace = reading.trace(paths)
     with working("blaming idle time"):
+        from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.views.idle import idle_page
 
+        check_device_work(trace, "idle time")
         page = idle_page(trace, top)
     target.show(page)
     return 0

@@ -5,6 +5,7 @@ Errors go to stdout as JSON where JSON was asked for.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 from threading import Timer
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,19 @@ NARROWEST, WIDEST = 60, 160
 _PLAIN = str.maketrans({"…": "...", "–": "-", "─": "-", "━": "-", "→": "->", "·": "-", "≤": "<=", "≥": ">=", "µ": "u"})
 
 
+_partial: list[TimesinkError] = []
+
+
+def answer_is_partial(error: TimesinkError) -> None:
+    """Say with whatever this command writes that its input is damaged; it then exits with 2."""
+    _partial.append(error)
+
+
+def partial_answers() -> list[TimesinkError]:
+    """What is wrong with the input of the command that runs. To be cleared before each."""
+    return _partial
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """A place to write one report to. `path` None is stdout."""
@@ -50,7 +65,20 @@ class Sink:
         """The result as this sink would write it."""
         from timesink.render import render
 
-        return render(result, self.form, width=self.width, colour=self.colour, strict=strict)
+        text = render(result, self.form, width=self.width, colour=self.colour, strict=strict)
+        return self._marked(text, hasattr(result, "statement")) if _partial else text
+
+    def _marked(self, text: str, says_it_itself: bool) -> str:
+        """An answer from damaged input, marked as such: JSON carries the error, text begins with it."""
+        if self.form is Format.JSON:
+            from timesink.render.json import json_text
+
+            document = json.loads(text)
+            return json_text({**document, "error": _facts(_partial[0], 2)}) if isinstance(document, dict) else text
+        if self.form is Format.HTML or says_it_itself:
+            return text
+        lines = [fill(f"partial answer: {scrub_sentence(error.message)}", self.width) for error in _partial]
+        return "\n".join([*lines, "", text])
 
     def write(self, text: str) -> None:
         """Write finished text: a file is replaced at once or not at all."""
@@ -58,6 +86,11 @@ class Sink:
             _print(text)
         else:
             _replace(self.path, text)
+
+
+def _facts(error: TimesinkError | TyperException, code: int) -> dict[str, object]:
+    remedy = getattr(error, "remedy", "")
+    return {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
 
 
 def sink(form: Format | None, output: Path | None, no_color: bool, inputs: Sequence[Path] = ()) -> Sink:
@@ -162,9 +195,7 @@ def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequ
     if wants_json(arguments):
         from timesink.render.json import SCHEMA_VERSION, json_text
 
-        remedy = getattr(error, "remedy", "")
-        facts = {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
-        sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION, "error": facts}))
+        sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION, "error": _facts(error, code)}))
         return
     message = error.message if isinstance(error, TimesinkError) else " ".join(error.format_message().split())
     sys.stderr.write(f"timesink: {scrub_sentence(message)}\n")

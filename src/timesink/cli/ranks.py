@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from timesink.cli.options import ExitZero, NoCache, PageOutput
-from timesink.cli.output import working
+from timesink.cli.output import answer_is_partial, working
+from timesink.errors import TimesinkError
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ def command(
     """
     target = writing.sink()
     run = _run(places, engine, workers, scheduler, not no_cache)
+    for path, reason in (*run.quarantined, *run.damaged):
+        message = reason if path in reason else f"{path}: {reason}"
+        answer_is_partial(TimesinkError(message, remedy="record or copy the file again"))
     with working("comparing the ranks"):
         from timesink.views.ranks import ranks_page
 

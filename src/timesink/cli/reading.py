@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.capture.manifest import MANIFEST, step_ms
-from timesink.cli.output import working
+from timesink.cli.output import answer_is_partial, working
+from timesink.errors import UnreadableTrace
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub
 
@@ -23,7 +24,10 @@ def read_traces(
     linked_only: bool = False,
     window: str | None = None,
 ) -> Trace:
-    """The files as one trace, cut down to the window, the ranks and the GPU work asked for."""
+    """The files as one trace, cut down to the window, the ranks and the GPU work asked for.
+
+    Of a damaged file what could be read is returned, and the command's answer is marked as partial.
+    """
     from timesink.model.window import Span
 
     span = None if window is None else Span.parse(window)
@@ -31,7 +35,10 @@ def read_traces(
     with working(f"reading {names}"):
         from timesink.readers import read
 
-        return read(paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span)
+        trace = read(paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span)
+    for damage in trace.damage:
+        answer_is_partial(UnreadableTrace(trace.source, damage, remedy="record or copy the file again"))
+    return trace
 
 
 def unprofiled_step_ms(given: float | None, paths: Sequence[Path]) -> float | None:

@@ -53,6 +53,9 @@ def command(
     target = writing.sink(paths)
     trace = reading.trace(paths, linked_only=linked_only)
     with working("measuring"):
+        from timesink.diagnosis.undiagnosable import check_timeline
+
+        check_timeline(trace, "times")
         page = parts.page(trace, top)
     target.show(page)
     return 0

@@ -59,8 +59,10 @@ def command(
     parsed = tuple(parse_change(text) for text in changes)
     trace = reading.trace(paths)
     with working("replaying"):
+        from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.views.what_if import what_if_page
 
+        check_device_work(trace, "step to replay")
         page = what_if_page(trace, parsed, unprofiled_step_ms(unprofiled, paths), explain_cost)
     target.show(page)
     return 0

@@ -25,7 +25,7 @@ from timesink.readers.cache import digest_of
 from timesink.untrusted.whole_file import whole_file
 
 # Changes whenever the same trace would give another job.
-VERSION = 8
+VERSION = 9
 _LOST = "lost_count"
 
 
@@ -94,12 +94,14 @@ class Task:
 @dataclass(frozen=True, slots=True, eq=False)
 class Summarised:
     """What became of one file: its job, or why it has none (`failure`).
-    `lost` counts records that the file held and the reader could not keep."""
+    `lost` counts records that the file held and the reader could not keep. `damage`: what is wrong with the file
+    itself, so that only part of it was read."""
 
     file: RankFile
     job: Job | None
     failure: str = ""
     lost: int = 0
+    damage: str = ""
 
 
 Map = Callable[[Task], Summarised]
@@ -137,10 +139,11 @@ def _of_path(task: Task, path: Path) -> Summarised:
         return Summarised(task.file, _with_manifest(cached[0], path), lost=cached[1])
     trace = _named(read(path, cache=False), task.file.shown)
     summary = job(trace)
-    lost = sum(note.count for note in trace.notes if note.kind == "data_loss")
-    if cache_file is not None:
+    lost = sum(note.count for note in trace.notes if note.kind.is_loss)
+    damage = "; ".join(trace.damage)
+    if cache_file is not None and not damage:
         store(cache_file, summary, lost)
-    return Summarised(task.file, _with_manifest(summary, path), lost=lost)
+    return Summarised(task.file, _with_manifest(summary, path), lost=lost, damage=damage)
 
 
 def _with_manifest(made: Job, path: Path) -> Job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from timesink.cluster.files import RankFile
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.errors import UnreadableTrace
 from timesink.measures.ranks.job import SCHEMAS, Job
-from timesink.readers.ranks import rank_in_name
+from timesink.readers.ranks import ranks_by_name
 
 Watcher = Callable[[int, int, Summarised], None]
 
@@ -23,15 +22,15 @@ Watcher = Callable[[int, int, Summarised], None]
 class Run:
     """The merged job, and what did not get into it.
 
-    `quarantined`: files that could not be read, with the reason. `duplicates`: files left out because another file is
-    the same rank, with that rank. `missing`: ranks that the job is said to have and no file holds. `assumed`: half a
-    sentence on where the ranks come from, empty where every file states its own. `lost_count`: damaged records.
+    `quarantined`: files that could not be read, with the reason. `damaged`: files of which only a part could be read,
+    with the reason. `missing`: ranks that the job is said to have and no file holds. `assumed`: half a sentence on
+    where the ranks come from, empty where every file states its own. `lost_count`: damaged records.
     """
 
     job: Job
     file_count: int
     quarantined: tuple[tuple[str, str], ...]
-    duplicates: tuple[tuple[str, int], ...]
+    damaged: tuple[tuple[str, str], ...]
     missing: tuple[int, ...]
     assumed: str
     lost_count: int
@@ -42,7 +41,8 @@ def run_of(
 ) -> Run:
     """Summarise every file and merge. The result depends neither on the engine nor on the order of the files.
 
-    `watch(done, all, result)` is called for each file that is done. Raises `UnreadableTrace` where no file can be read.
+    `watch(done, all, result)` is called for each file that is done. Raises `UnreadableTrace` where no file can be read,
+    and `UsageError` where several claim one rank.
     """
     done: list[Summarised] = []
     for result in (engine or Threads()).map(summarise, [Task(file, keep) for file in files]):
@@ -55,13 +55,13 @@ def run_of(
     if not readable:
         shown, reason = failed[0]
         raise UnreadableTrace(shown, f"none of {len(files)} files can be read; the first: {reason}")
-    parts, duplicates, assumed = _ranked(readable)
+    parts, assumed = _ranked(readable)
     merged = _tree(parts)
     return Run(
         job=merged,
         file_count=len(files),
         quarantined=failed,
-        duplicates=duplicates,
+        damaged=tuple((result.file.shown, result.damage) for result in readable if result.damage),
         missing=_missing(merged),
         assumed=assumed,
         lost_count=sum(result.lost for result in readable),
@@ -75,30 +75,15 @@ def _tree(parts: list[Job]) -> Job:
     return parts[0]
 
 
-def _ranked(done: list[Summarised]) -> tuple[list[Job], tuple[tuple[str, int], ...], str]:
+def _ranked(done: list[Summarised]) -> tuple[list[Job], str]:
     """Every job under a rank of its own. Ranks claimed by several files come from the file names, if those differ."""
     jobs = [result.job for result in done if result.job is not None]
-    claims = Counter(rank for job in jobs for rank in job.ranks)
-    if all(count == 1 for count in claims.values()):
-        return jobs, (), ""
-    single = all(len(job.ranks) <= 1 for job in jobs)
-    names = [rank_in_name(Path(result.file.name)) for result in done]
-    if single and None not in names and len(set(names)) == len(names):
-        renamed = [with_rank(job, rank) for job, rank in zip(jobs, names, strict=True) if rank is not None]
-        return renamed, (), "several files claim one rank; ranks are taken from the file names"
-    if single and set(claims) == {0}:
-        renamed = [with_rank(job, rank) for rank, job in enumerate(jobs)]
-        return renamed, (), "no file states its rank; ranks are the order of the names"
-    kept: list[Job] = []
-    seen: set[int] = set()
-    duplicates = []
-    for job, result in zip(jobs, done, strict=True):
-        if seen.intersection(job.ranks):
-            duplicates += [(result.file.shown, rank) for rank in job.ranks]
-            continue
-        seen.update(job.ranks)
-        kept.append(job)
-    return kept, tuple(duplicates), "of files that claim one rank the first by name is kept"
+    files = [(job.ranks, Path(result.file.shown)) for job, result in zip(jobs, done, strict=True)]
+    named = ranks_by_name(files, ordered=False)
+    if named is None:
+        return jobs, ""
+    renamed = [with_rank(job, rank) for job, rank in zip(jobs, named, strict=True)]
+    return renamed, "several files claim one rank; ranks are taken from the file names"
 
 
 def with_rank(job: Job, rank: int) -> Job:

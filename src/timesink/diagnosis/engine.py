@@ -53,7 +53,7 @@ def diagnose(
         rulings=rulings,
         findings=findings,
         bottleneck=bottleneck,
-        statement=statement,
+        statement=headline.marked_as_part(trace, statement),
         notes=(*headline.notes(trace), *(Note(sentence) for sentence in changed())),
         statements=headline.statements(trace),
     )

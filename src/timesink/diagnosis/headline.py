@@ -136,6 +136,13 @@ def _estimated_step(trace: Trace) -> str:
     )
 
 
+def marked_as_part(trace: Trace, statement: str) -> str:
+    """The verdict, after a word on files that could not be read to their end."""
+    return (
+        f"Only part of the trace could be read: {'; '.join(trace.damage)}. {statement}" if trace.damage else statement
+    )
+
+
 def no_bottleneck(trace: Trace, has_findings: bool) -> str:
     """One sentence for a trace in which no finding is worth a change."""
     timelines = device_timeline(trace).by_device

@@ -23,11 +23,19 @@ from timesink.model.window import Window, cut, extent_ns
 
 
 class NoteKind(StrEnum):
-    """DATA_LOSS: the file held something we could not keep. ASSUMED: we had to choose. SKIPPED: known and left out."""
+    """DAMAGE: the file is cut off or damaged, and only part of it was read. DATA_LOSS: it held something we could not
+    keep. ASSUMED: we had to choose. SKIPPED: known and left out.
+    """
 
+    DAMAGE = "damage"
     DATA_LOSS = "data_loss"
     ASSUMED = "assumed"
     SKIPPED = "skipped"
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the trace holds less than was recorded."""
+        return self in (NoteKind.DAMAGE, NoteKind.DATA_LOSS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,11 @@ class Trace(Presentable):
         """The ranks in the trace, ascending; from `sources`, and from every table where there is none."""
         frames = [self[SOURCES]] if SOURCES in self else self.tables.values()
         return tuple(sorted({rank for frame in frames for rank in frame["rank"].unique()}))
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What is wrong with the files themselves, so that only part of them was read; empty for whole files."""
+        return tuple(note.message for note in self.notes if note.kind is NoteKind.DAMAGE)
 
     @property
     def extent_ns(self) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """Readers turn files into traces: `read` takes one file, or several as one trace.
 
 A damaged record is an `ImportNote`; a damaged file is `UnreadableTrace`; a truncated file yields its readable prefix
-with a DATA_LOSS note. `formats` says what a reader is and which there are.
+with a DAMAGE note. `formats` says what a reader is and which there are.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from timesink.untrusted.unpack import ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
-LAYOUT = 2
+LAYOUT = 3
 # A smaller file is read anew in less time than its entry would be worth.
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30
@@ -42,7 +42,7 @@ _MANIFEST = "manifest.json"
 _PIECE_BYTES = 4 << 20
 # A folder this old was left behind by a writer that was killed; one that lives takes no such time.
 _LEFT_BEHIND_S = 3600.0
-CHANGED = ImportNote(NoteKind.DATA_LOSS, "the file was written to or replaced while it was read: read it again", 1)
+CHANGED = ImportNote(NoteKind.DAMAGE, "the file was written to or replaced while it was read: read it again", 1)
 
 
 def folder() -> Path:

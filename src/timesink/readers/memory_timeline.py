@@ -89,5 +89,5 @@ def _trace(path: Path, rows: Int64Array, losses: list[str]) -> Trace:
         "category": kinds.gather(np.where((category >= 0) & (category < 7), category, 7).astype(np.uint32)),
     }
     source = {"rank": [0], "path": [str(path)], "format": [MemoryTimeline.format], "size_bytes": [path.stat().st_size]}
-    notes = tuple(ImportNote(NoteKind.DATA_LOSS, loss, 1, MEMORY_EVENTS.name) for loss in losses)
+    notes = tuple(ImportNote(NoteKind.DAMAGE, loss, 1, MEMORY_EVENTS.name) for loss in losses)
     return Trace(str(path), {SOURCES: SOURCES.build(source), MEMORY_EVENTS: MEMORY_EVENTS.build(events)}, notes)

@@ -7,6 +7,7 @@ a snapshot take the place of those the profiler recorded for the same rank, whic
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from timesink.errors import UnreadableTrace
+from timesink.errors import UnreadableTrace, UsageError
 from timesink.knowledge import profiler_texts
 from timesink.model.schema import Table
 from timesink.model.tables import ALL, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS, SOURCES
@@ -22,6 +23,7 @@ from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import readers
 
 _RANK_IN_NAME = re.compile(profiler_texts.RANK_IN_FILE_NAME)
+_LISTED = 12
 _RankFile = tuple[Trace, Path]
 
 
@@ -40,7 +42,7 @@ def is_companion(trace: Trace) -> bool:
 def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     """One trace of several, each read from the file at its place; `UnreadableTrace` where there is none.
 
-    Where two traces claim a rank, ranks are taken from the file names or from the order given. Companions get
+    Where two traces claim a rank, ranks are taken from the file names, or `UsageError` says which do. Companions get
     the ranks they belong to; companions alone claim ranks as traces do. Rows keep each table's order, because every
     order begins with the rank.
     """
@@ -79,18 +81,48 @@ def _missing_on_some(table: Table, parts: Sequence[Trace]) -> list[ImportNote]:
 
 
 def _under_distinct_ranks(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list[ImportNote]]:
-    """Each trace under ranks no other trace has; a note where they had to be chosen."""
-    claims = Counter(rank for trace, _ in pairs for rank in trace.ranks)
-    if all(count == 1 for count in claims.values()):
+    """Each trace under ranks no other trace has; a note where they had to be taken from the file names."""
+    named = ranks_by_name([(trace.ranks, file) for trace, file in pairs])
+    if named is None:
         return [trace for trace, _ in pairs], []
-    named = [rank_in_name(file) for _, file in pairs]
-    by_name = None not in named and len(set(named)) == len(named)
-    chosen = [rank for rank in named if rank is not None] if by_name else list(range(len(pairs)))
-    source = "the file names" if by_name else "the order given"
-    clash = ", ".join(str(rank) for rank, count in sorted(claims.items()) if count > 1)
-    message = f"several files claim rank {clash}; ranks taken from {source}"
+    clash = ", ".join(str(rank) for rank in sorted({rank for trace, _ in pairs for rank in trace.ranks}))
+    message = f"several files claim rank {clash}; ranks taken from the file names"
     note = ImportNote(NoteKind.ASSUMED, message, len(pairs), SOURCES.name)
-    return [trace.with_rank(rank) for (trace, _), rank in zip(pairs, chosen, strict=True)], [note]
+    return [trace.with_rank(rank) for (trace, _), rank in zip(pairs, named, strict=True)], [note]
+
+
+def ranks_by_name(files: Sequence[tuple[Sequence[int], Path]], *, ordered: bool = True) -> list[int] | None:
+    """The ranks in the names of files that hold the ranks given; None where no two files hold the same rank.
+
+    `ordered`: the files stand in the order in which they were asked for.
+
+    Raises
+    ------
+    UsageError
+        Files claim one rank, and their names tell no other: they are hardly ranks of one job.
+    """
+    claims = Counter(rank for ranks, _ in files for rank in ranks)
+    clashing = [rank for rank, count in sorted(claims.items()) if count > 1]
+    if not clashing:
+        return None
+    named = [rank for _, file in files if (rank := rank_in_name(file)) is not None]
+    if len(named) == len(set(named)) == len(files) and all(len(ranks) <= 1 for ranks, _ in files):
+        return named
+    raise _clash(clashing[0], [file for ranks, file in files if clashing[0] in ranks], ordered)
+
+
+def _clash(rank: int, files: Sequence[Path], ordered: bool) -> UsageError:
+    """Which files claim the rank, and the command that takes such files."""
+    if len({file.resolve() for file in files}) < len(files):
+        return UsageError(f"a file is given twice: {files[0]}", remedy="give each file once")
+    alike = len({file.name for file in files}) < len(files)
+    shown = [str(file) if alike else file.name for file in files]
+    listed = ", ".join(shown[:_LISTED]) + (f" and {len(files) - _LISTED} more" if len(files) > _LISTED else "")
+    pair = shlex.join(map(str, files)) if len(files) == 2 and ordered else "BEFORE AFTER"
+    return UsageError(
+        f"{len(files)} files claim rank {rank}: {listed}",
+        remedy=f"did you mean `timesink compare {pair}`? Ranks of one job are told by names such as rank0.json.gz",
+    )
 
 
 def _under_their_ranks(companions: Sequence[_RankFile], parts: Sequence[Trace]) -> list[Trace]:

@@ -32,7 +32,7 @@ def notes_of(run: Run, waits: CollectiveWaits) -> tuple[str, ...]:
     sentences += [f"{path} is left out: {reason}" for path, reason in run.quarantined[:_NAMED]]
     if len(run.quarantined) > _NAMED:
         sentences.append(f"{len(run.quarantined) - _NAMED} more files could not be read")
-    sentences += [f"{path} is left out: another file is rank {rank} too" for path, rank in run.duplicates[:_NAMED]]
+    sentences += [f"{path} is damaged: {reason}" for path, reason in run.damaged[:_NAMED]]
     if run.assumed:
         sentences.append(run.assumed)
     if run.lost_count:

@@ -22,7 +22,7 @@ from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS, PROFILER_OVERHEAD
-from timesink.model.trace import NoteKind, Trace, remembered
+from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US
 
 # What recording one of each costs the host; measured as the docstring above says.
@@ -83,7 +83,7 @@ def quality(trace: Trace) -> Quality:
         graph_ratio=int(length[graphs].sum()) / total_ns if total_ns else 0.0,
         resolution_ns=_resolution_ns(trace),
         overhead_ns=sum(Intervals.of(part).total_ns for _, part in overhead.group_by("rank")),
-        lost_count=sum(note.count for note in trace.notes if note.kind is NoteKind.DATA_LOSS),
+        lost_count=sum(note.count for note in trace.notes if note.kind.is_loss),
     )
 
 

@@ -282,15 +282,16 @@ def import_notes(decoded: DecodedTrace, tables: Mapping[Table, pl.DataFrame]) ->
 
 
 def _endings(decoded: DecodedTrace) -> Iterator[ImportNote]:
-    if decoded.gzip_problem:
-        yield ImportNote(NoteKind.DATA_LOSS, f"{decoded.gzip_problem}; what came before it was read", 1, SOURCES.name)
     at = f"byte {decoded.ending_byte:,} of the text"
-    if decoded.ending == "truncated":
-        yield ImportNote(NoteKind.DATA_LOSS, f"the text breaks off; what stands before {at} was read", 1, SOURCES.name)
-    if decoded.ending == "damaged":
-        yield ImportNote(
-            NoteKind.DATA_LOSS, f"the text is no JSON from {at} on; what stands before was read", 1, SOURCES.name
-        )
+    endings = {
+        "truncated": f"the text breaks off; what stands before {at} was read",
+        "damaged": f"the text is no JSON from {at} on; what stands before was read",
+    }
+    ending = endings.get(decoded.ending, "")
+    if decoded.gzip_problem:
+        ending = f"{decoded.gzip_problem}; {ending.partition('; ')[2] or 'what came before it was read'}"
+    if ending:
+        yield ImportNote(NoteKind.DAMAGE, ending, 1, SOURCES.name)
     if decoded.trailing_bytes:
         message = f"{decoded.trailing_bytes:,} bytes follow the end of the JSON"
         yield ImportNote(NoteKind.SKIPPED, message, decoded.trailing_bytes, SOURCES.name)

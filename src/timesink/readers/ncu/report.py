@@ -253,7 +253,7 @@ def _emptiness(ending: Ending, damaged: int) -> str:
 def _notes(ending: Ending, kernels: int, metrics: int, ranges: int) -> tuple[ImportNote, ...]:
     broken = f"the report breaks off at byte {ending.cut_at}: {ending.why}"
     counted = (
-        (NoteKind.DATA_LOSS, broken, int(ending.cut_at is not None), "kernel_profiles"),
+        (NoteKind.DAMAGE, broken, int(ending.cut_at is not None), "kernel_profiles"),
         (NoteKind.DATA_LOSS, "damaged kernels were left out", kernels, "kernel_profiles"),
         (NoteKind.DATA_LOSS, "damaged metrics were left out", metrics, "kernel_metrics"),
         (NoteKind.SKIPPED, "results of range replay hold no kernel", ranges, "kernel_profiles"),

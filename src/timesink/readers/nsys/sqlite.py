@@ -358,7 +358,7 @@ def _check_file(path: Path, notes: list[ImportNote]) -> None:
     stated, actual = size_of(path)
     if actual < stated:
         message = f"the file is cut off: {actual} of {stated} bytes are there; rows on missing pages are lost"
-        notes.append(ImportNote(NoteKind.DATA_LOSS, message))
+        notes.append(ImportNote(NoteKind.DAMAGE, message))
 
 
 @contextmanager

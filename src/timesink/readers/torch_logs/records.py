@@ -365,7 +365,7 @@ def _notes(damage: str, losses: Losses, events: Events, ranks: set[int]) -> tupl
     name = COMPILE_EVENTS.name
     loss, assumed, skipped = NoteKind.DATA_LOSS, NoteKind.ASSUMED, NoteKind.SKIPPED
     counted = [
-        (loss, f"{damage}; what came before it was read", int(bool(damage))),
+        (NoteKind.DAMAGE, f"{damage}; what came before it was read", int(bool(damage))),
         (loss, "records whose JSON is broken", losses.records),
         (loss, "payloads that are not what was written (their MD5 differs)", losses.payloads),
         *((loss, what, count) for what, count in sorted(events.stray.items())),

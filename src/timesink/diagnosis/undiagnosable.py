@@ -1,0 +1,82 @@
+"""Traces that hold nothing to answer from: what is missing, and how to record it.
+
+A rule that could not look says "undecided". Where no rule could look at anything, the trace itself is the problem, and
+an answer such as "no bottleneck" would read like a clean bill.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.verdicts import Clear, Diagnosis, Found
+from timesink.errors import UnreadableTrace, UsageError
+from timesink.model.schema import Table
+from timesink.model.tables import (
+    API_CALLS,
+    COMPILE_EVENTS,
+    DEVICE_OPS,
+    HOST_OPS,
+    KERNEL_PROFILES,
+    MEMORY_EVENTS,
+    SOURCES,
+)
+from timesink.model.trace import Trace
+
+_RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
+
+
+def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
+    """`UsageError` or `UnreadableTrace` where no rule found anything to look at."""
+    if trace.damage and not diagnosis.findings and _rows(trace, HOST_OPS) and not _rows(trace, DEVICE_OPS):
+        raise _without_gpu_work(trace, "diagnose")
+    looked = any(isinstance(ruling.verdict, Found | Clear) for ruling in diagnosis.rulings)
+    if looked or _rows(trace, DEVICE_OPS) or _rows(trace, MEMORY_EVENTS) or _rows(trace, COMPILE_EVENTS):
+        return
+    if count := _rows(trace, KERNEL_PROFILES):
+        lacking = f"{count} profiled kernels without the counters that say what limits them"
+        if len({ruling.card.code for ruling in diagnosis.rulings if ruling.card.code.startswith("NCU")}) > 1:
+            remedy = "profile them with these counters: timesink capture ncu --set rules -- python train.py"
+            raise UsageError(f"nothing to diagnose in {trace.source}: it holds {lacking}", remedy=remedy)
+        return
+    raise _without_gpu_work(trace, "diagnose")
+
+
+def check_device_work(trace: Trace, what: str) -> None:
+    """The same where `what` needs a timeline of a GPU, such as ``"idle time"``."""
+    if not _rows(trace, DEVICE_OPS):
+        raise _one_by_one(trace, what) if _rows(trace, KERNEL_PROFILES) else _without_gpu_work(trace, what)
+
+
+def check_timeline(trace: Trace, what: str) -> None:
+    """The same where `what` needs times, of the host or of a GPU."""
+    if trace.extent_ns is None:
+        raise _one_by_one(trace, what) if _rows(trace, KERNEL_PROFILES) else _without_gpu_work(trace, what)
+
+
+def _rows(trace: Trace, table: Table) -> int:
+    return trace[table].height if table in trace else 0
+
+
+def _one_by_one(trace: Trace, what: str) -> UsageError:
+    return UsageError(
+        f"no {what} in {trace.source}: it holds kernels that were profiled one by one, and no timeline",
+        remedy=f"timesink kernels {trace.source} shows them; "
+        "timesink capture nsys -- python train.py records a timeline",
+    )
+
+
+def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
+    """The file is cut off before the first GPU work, or none was recorded."""
+    asked = f"nothing to {what}" if what == "diagnose" else f"no {what}"
+    if trace.damage:
+        why = f"{asked}: {'; '.join(trace.damage)}, and no GPU work is in that part"
+        return UnreadableTrace(trace.source, why, remedy="record or copy the file again")
+    calls = _rows(trace, API_CALLS)
+    formats = set(trace[SOURCES]["format"]) if SOURCES in trace else set()
+    if calls:
+        held = f"it holds {calls} CUDA calls and no GPU work"
+    elif any(frame.height for table, frame in trace.tables.items() if table is not SOURCES):
+        held = "it holds work of the CPU only"
+    else:
+        held = "it holds no events"
+    nsys = any(name.startswith("nsys") for name in formats)
+    remedy = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)" if nsys else _RECORD
+    return UsageError(f"{asked} in {trace.source}: {held}", remedy=remedy)

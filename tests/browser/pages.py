@@ -15,9 +15,10 @@ from tests.render.diagnoses import diagnosis
 from tests.render.test_hostile_names import HOSTILE
 
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.readers import read
 from timesink.render.html import html_report, render
-from timesink.views.figures import Item, KernelTime, Lane, Report, StepBudget, StepPart, StepSeries, TimelineWindow
+from timesink.views.figures import Item, KernelTime, Lane, Report, StepSeries, TimelineWindow
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (

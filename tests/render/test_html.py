@@ -132,4 +132,4 @@ def test_a_name_at_the_beginning_of_the_verdict_keeps_its_letters(statement: str
 @pytest.mark.parametrize("form", [Format.TEXT, Format.MD, Format.HTML])
 def test_every_report_for_people_says_what_is_said_in_short(form: Format) -> None:
     said = "overlap: the longest stage hides none of the others"
-    assert said in " ".join(render(replace(diagnosis(), statements=(said,)), form, width=200).split())
+    assert said in " ".join(render(replace(diagnosis(), statements=(said,)), form, width=200, verbose=True).split())

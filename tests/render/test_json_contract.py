@@ -40,6 +40,8 @@ def test_the_contract_is_kept_key_for_key() -> None:
         "sources",
         "steps",
         "devices",
+        "step_parts",
+        "profiled_kernels",
         "verdict",
         "findings",
         "clear",

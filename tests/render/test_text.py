@@ -18,21 +18,21 @@ def flat(text: str) -> str:
 
 
 def test_verdict_figures_findings_and_the_rest_follow_each_other() -> None:
-    text = render(diagnosis(), Format.TEXT, width=100)
-    marks = ("bottleneck input_pipeline", "steps ", "rank   GPU", "1.  INP101", "because", "at  ", "do  ", "check")
+    text = render(diagnosis(), Format.TEXT, width=100, verbose=True)
+    marks = ("bottleneck input_pipeline", "steps ", "compute", "1.  INP101", "because", "at  ", "do  ", "check")
     rest = ("clear  ", "n/a  ", "undecided  ", "note  ")
     places = [text.index(mark) for mark in (*marks, *rest)]
     assert places == sorted(places)
 
 
 def test_the_verdict_is_one_sentence_to_paste() -> None:
-    lines = render(diagnosis(), Format.TEXT, width=160).splitlines()
+    lines = render(diagnosis(), Format.TEXT, width=160, verbose=True).splitlines()
     assert lines[0] == "bottleneck input_pipeline"
     assert lines[1] == "data_load on thread 1234 takes 3.10 ms of the 12.3 ms step; the GPU waits 2.40 ms of it."
 
 
 def test_evidence_names_value_limit_origin_and_rows() -> None:
-    text = flat(render(diagnosis(), Format.TEXT, width=100))
+    text = flat(render(diagnosis(), Format.TEXT, width=100, verbose=True))
     fact = (
         "GPU idle in data_load: 19.5 % (limit 10 %); gaps under the range (device_ops rows 1, 5, 9, 13, 17 and 2 more)"
     )
@@ -40,24 +40,24 @@ def test_evidence_names_value_limit_origin_and_rows() -> None:
 
 
 def test_what_could_not_be_told_says_what_would_decide_it() -> None:
-    text = flat(render(diagnosis(), Format.TEXT, width=100))
+    text = flat(render(diagnosis(), Format.TEXT, width=100, verbose=True))
     assert "undecided SYN101 host-sync: no table api_calls in data_load. To decide: timesink capture data_load" in text
 
 
 def test_rules_that_wait_for_the_same_capture_share_a_line() -> None:
     waiting = tuple(Ruling(card(f"SYN{n}", f"rule-{n}"), Undecided("no api_calls", "capture it")) for n in (101, 102))
-    text = flat(render(replace(diagnosis(), rulings=waiting), Format.TEXT))
+    text = flat(render(replace(diagnosis(), rulings=waiting), Format.TEXT, verbose=True))
     assert "undecided SYN101 rule-101, SYN102 rule-102: no api_calls. To decide: capture it" in text
 
 
 def test_a_percentile_that_the_sample_is_too_small_for_is_not_shown() -> None:
-    text = flat(render(diagnosis(), Format.TEXT, width=100))
+    text = flat(render(diagnosis(), Format.TEXT, width=100, verbose=True))
     assert "10 steps (ProfilerStep data_load): p50 12.3 ms, p90 12.9 ms (p99 need more steps)" in text
     assert "left out: 2 warm-up data_load" in text
 
 
 def test_a_trace_without_steps_or_gpus_says_so() -> None:
-    text = flat(render(healthy(), Format.TEXT, width=100))
+    text = flat(render(healthy(), Format.TEXT, width=100, verbose=True))
     assert "bottleneck none" in text
     assert "no steps found" in text
     assert "no GPU work in the trace" in text
@@ -73,7 +73,7 @@ def test_no_line_is_wider_than_asked_and_no_figure_is_parted_from_its_unit(width
 
 def test_a_job_of_many_gpus_shows_the_first_sixteen_and_counts_the_rest() -> None:
     devices = tuple(DeviceFigures(rank, 0, "H200", 100, 90, 10, 90, 0, 0) for rank in range(1000))
-    text = render(replace(diagnosis(), devices=devices), Format.TEXT, width=100)
+    text = render(replace(diagnosis(), devices=devices), Format.TEXT, width=100, verbose=True)
     assert "984 more GPUs are not shown" in text
     assert text.count("H200") == 16
 
@@ -81,7 +81,7 @@ def test_a_job_of_many_gpus_shows_the_first_sixteen_and_counts_the_rest() -> Non
 def test_one_rule_on_a_thousand_ranks_is_one_finding_with_the_others_beneath() -> None:
     (entry, *_) = diagnosis().findings
     places = tuple((entry[0], replace(entry[1], where=Where(rank=rank, device=0))) for rank in range(1000))
-    text = flat(render(replace(diagnosis(), findings=places), Format.TEXT))
+    text = flat(render(replace(diagnosis(), findings=places), Format.TEXT, verbose=True))
     assert text.count("INP101 starved-by-input") == 1
     assert text.count("Prefetch what data_load makes.") == 1
     assert "also rank 1, device 0: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in text
@@ -91,18 +91,18 @@ def test_one_rule_on_a_thousand_ranks_is_one_finding_with_the_others_beneath() -
 def test_two_findings_at_one_device_are_told_apart_by_their_messages() -> None:
     (entry, *_) = diagnosis().findings
     other = (entry[0], replace(entry[1], message="transform takes 1.00 ms"))
-    text = flat(render(replace(diagnosis(), findings=(entry, other)), Format.TEXT))
+    text = flat(render(replace(diagnosis(), findings=(entry, other)), Format.TEXT, verbose=True))
     assert "also transform takes 1.00 ms: saves 2.10 ms (17.5 % of the step), 500 us to 2.40 ms" in text
 
 
 def test_steps_that_were_all_left_out_are_not_called_missing() -> None:
     cut = StepFigures(0, None, None, None, source="ProfilerStep", dropped=("1 cut off",))
-    text = flat(render(replace(diagnosis(), steps=cut), Format.TEXT))
+    text = flat(render(replace(diagnosis(), steps=cut), Format.TEXT, verbose=True))
     assert "no steady step (ProfilerStep); left out: 1 cut off" in text
 
 
 def test_one_step_is_singular() -> None:
-    text = render(replace(diagnosis(), steps=StepFigures(1, 5.0, None, None)), Format.TEXT)
+    text = render(replace(diagnosis(), steps=StepFigures(1, 5.0, None, None)), Format.TEXT, verbose=True)
     assert "1 step: p50 5.00 ms (p90 and p99 need more steps)" in text
 
 

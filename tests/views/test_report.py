@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.steps.per_step import step_windows
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.views.figures import Report
-from timesink.views.report import report_of, step_budget_parts, step_series
+from timesink.views.report import report_of, step_series
 from timesink.views.timeline import SHOWN_ITEMS, lanes_of
 
 BY_HAND = """
@@ -43,7 +44,7 @@ def demo() -> tuple[Trace, Report]:
 
 @given(traces(min_ops=1))
 def test_the_parts_of_a_step_sum_to_it(trace: Trace) -> None:
-    for budget in step_budget_parts(trace):
+    for budget in step_budgets(trace):
         assert sum(part.time_ns for part in budget.parts) == pytest.approx(budget.period_ns)
         assert all(part.time_ns > 0 for part in budget.parts)
 
@@ -55,7 +56,7 @@ def test_the_parts_of_a_real_step_sum_to_it(demo: tuple[Trace, Report]) -> None:
 
 
 def test_a_budget_by_hand() -> None:
-    (budget,) = step_budget_parts(trace_of(BY_HAND))
+    (budget,) = step_budgets(trace_of(BY_HAND))
     parts = {part.kind: part.time_ns for part in budget.parts}
     assert budget.period_ns == 70_000
     assert parts.pop("compute") == 60_000

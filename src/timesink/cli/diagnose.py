@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, PricedReading, RuleChoice
+from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, Reading, RuleChoice, StepMs
 from timesink.cli.output import sink, working
+from timesink.cli.reading import unprofiled_step_ms
 from timesink.errors import UsageError
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub_sentence
@@ -17,10 +18,11 @@ from timesink.untrusted.scrub import scrub_sentence
 
 def command(
     paths: Paths,
+    unprofiled: StepMs = None,
     linked_only: LinkedOnly = False,
     *,
     writing: DiagnosisOutput,
-    reading: PricedReading,
+    reading: Reading,
     choice: RuleChoice,
 ) -> int:
     """Name the bottleneck of a trace and price its fix.
@@ -35,7 +37,7 @@ def command(
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.undiagnosable import check_diagnosis
 
-        diagnosis = diagnose(trace, rules, overrides)
+        diagnosis = diagnose(trace, rules, overrides, unprofiled_step_ms(unprofiled, paths))
         check_diagnosis(trace, diagnosis)
         if target.form is Format.HTML:
             from timesink.render.html import html_report
@@ -53,7 +55,7 @@ def report(
     ] = Path("report.html"),
     linked_only: LinkedOnly = False,
     *,
-    reading: PricedReading,
+    reading: Reading,
     choice: RuleChoice,
 ) -> int:
     """Write the diagnosis as one HTML file with timelines.

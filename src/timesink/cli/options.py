@@ -22,7 +22,7 @@ import typer
 from timesink.cli import completion
 from timesink.cli.help import ShownCommand, ShownGroup
 from timesink.cli.output import Sink, sink
-from timesink.cli.reading import read_traces, timed
+from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.render.formats import Format, formats_of
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
 # The help lists these after all other options, in this order.
-_LAST = ("no_cache", "strict", "exit_zero", "no_color")
+_LAST = ("verbose", "no_cache", "strict", "exit_zero", "no_color")
 
 
 def ungrouped(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,6 +97,7 @@ OutputFile = Annotated[
     ),
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Write no colour (NO_COLOR and FORCE_COLOR count too).")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say all there is to say, with names in full.")]
 NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Read the files anew; keep nothing in the user's cache folder.")
 ]
@@ -152,11 +153,12 @@ class PageOutput:
 
     form: Annotated[Format | None, format_option("Page")] = None
     output: OutputFile = None
+    verbose: Verbose = False
     no_color: NoColor = False
 
     def sink(self, inputs: Sequence[Path] = ()) -> Sink:
         """The place the options ask for. `UsageError` where it is one of the inputs."""
-        return sink(self.form, self.output, self.no_color, inputs)
+        return sink(self.form, self.output, self.no_color, inputs, verbose=self.verbose)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,17 +180,6 @@ class Reading:
         """The files as one trace, cut down to the window and the ranks asked for."""
         cache = not self.no_cache
         return read_traces(paths, ranks=self.ranks, cache=cache, linked_only=linked_only, window=self.window)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedReading(Reading):
-    """What of the traces is read, and the step time against which host work is priced."""
-
-    unprofiled: StepMs = None
-
-    def trace(self, paths: Sequence[Path], *, linked_only: bool = False) -> Trace:
-        """As `Reading.trace`, with the step time without a profiler where it is known."""
-        return timed(Reading.trace(self, paths, linked_only=linked_only), self.unprofiled, paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

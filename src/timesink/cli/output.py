@@ -56,6 +56,7 @@ class Sink:
     path: Path | None
     width: int
     colour: bool
+    verbose: bool = False
 
     def show(self, result: Diagnosis | Page | GateResult | Rule, *, strict: bool = False) -> None:
         """Write a result in this sink's format."""
@@ -65,7 +66,7 @@ class Sink:
         """The result as this sink would write it."""
         from timesink.render import render
 
-        text = render(result, self.form, width=self.width, colour=self.colour, strict=strict)
+        text = render(result, self.form, width=self.width, colour=self.colour, strict=strict, verbose=self.verbose)
         return self._marked(text, hasattr(result, "statement")) if _partial else text
 
     def _marked(self, text: str, says_it_itself: bool) -> str:
@@ -93,12 +94,14 @@ def _facts(error: TimesinkError | TyperException, code: int) -> dict[str, object
     return {"kind": type(error).__name__, "message": error.message, "remedy": remedy, "exit_code": code}
 
 
-def sink(form: Format | None, output: Path | None, no_color: bool, inputs: Sequence[Path] = ()) -> Sink:
+def sink(
+    form: Format | None, output: Path | None, no_color: bool, inputs: Sequence[Path] = (), *, verbose: bool = False
+) -> Sink:
     """The sink that the shared options ask for. `UsageError` where the output is one of the inputs."""
     path = None if output is None or str(output) == "-" else output
     if path is not None and any(_same(path, source) for source in inputs):
         raise UsageError(f"{path} is an input of this command", remedy="choose another file for --output")
-    return Sink(form or _form_of(path), path, _width(path), path is None and _colour(no_color))
+    return Sink(form or _form_of(path), path, _width(path), path is None and _colour(no_color), verbose)
 
 
 def _form_of(path: Path | None) -> Format:

@@ -67,19 +67,19 @@ def answer_page(symptom: str, utilisation: float | None, kernel: str | None, pro
     )
     sheet = Sheet("answer", "Answer", (Field("what", ""), Field("text", "")), rows)
     title = shlex.join(command_of(answer, shlex.split(program)))  # on a line of its own, to be copied
-    return Page(title, (sheet,), ("later: timesink which --from TRACE names the next capture",))
+    return Page(title, (sheet,), ("later: timesink which --from TRACE names the next capture",), is_command=True)
 
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
     """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
-    from timesink.cli.reading import read_traces, timed
+    from timesink.cli.reading import read_traces, unprofiled_step_ms
     from timesink.diagnosis.engine import diagnose
     from timesink.diagnosis.verdicts import Undecided
 
     stored = _stored(source)
     if stored is not None:
         return stored
-    diagnosis = diagnose(timed(read_traces([source]), None, [source]))
+    diagnosis = diagnose(read_traces([source]), unprofiled_step_ms=unprofiled_step_ms(None, [source]))
     return [
         {"code": ruling.card.code, "why": ruling.verdict.why, "to_decide": ruling.verdict.to_decide}
         for ruling in diagnosis.rulings
@@ -103,7 +103,7 @@ def undecided_page(undecided: Sequence[Mapping[str, Any]], program: str) -> Page
         "ncu": f"timesink next TRACE, then: timesink capture ncu --set full --kernels NAME -- {program}",
     }
     rows = tuple((tool if tool in commands else "", commands.get(tool, tool), ", ".join(codes[tool])) for tool in order)
-    columns = (Field("tool", "tool"), Field("command", "command", is_name=True), Field("decides", "decides"))
+    columns = (Field("tool", "tool"), Field("command", "command", is_command=True), Field("decides", "decides"))
     title = "What the next captures would decide" if rows else "Nothing was left undecided"
     return Page(title, (Sheet("captures", "Captures", columns, rows),) if rows else ())
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from timesink.diagnosis import headline
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.pricing import price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
@@ -16,6 +17,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Fo
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
+from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 
@@ -56,6 +58,8 @@ def diagnose(
         statement=headline.marked_as_part(trace, statement),
         notes=(*headline.notes(trace), *(Note(sentence) for sentence in changed())),
         statements=headline.statements(trace),
+        budgets=step_budgets(trace),
+        profiled_kernels=trace.get(KERNEL_PROFILES).height,
     )
 
 

@@ -6,6 +6,7 @@ writes down of a run: where the time goes, what overlaps, what the compiler made
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,9 +14,10 @@ import polars as pl
 
 from timesink.diagnosis.verdicts import DeviceFigures, Limit, Note, StepFigures
 from timesink.diagnosis.words import period_text
+from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.measures.compile.summary import compile_counters
-from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.shares import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.accumulation import micro_batches
@@ -48,17 +50,6 @@ _DROPPED: Final = {
     "truncated": "cut off by the end of the window",
     "no_device_work": "without device work",
     "begun_before": "begun before the window",
-}
-_CAUSES: Final = {
-    "sync": "blocking waits",
-    "copy_staging": "staging of copies",
-    "loader": "loading of input",
-    "cuda_call": "CUDA calls",
-    "dispatch": "framework dispatch",
-    "untraced": "host time in which nothing was traced",
-    "python": "Python",
-    "kernel_gap": "ordinary gaps between queued kernels",
-    "graph_gap": "gaps inside CUDA graphs",
 }
 
 
@@ -199,12 +190,13 @@ def _main_cause(trace: Trace) -> str:
     """What most of the idle time is blamed on, where there is any and calls were recorded."""
     if API_CALLS not in trace:
         return ""
-    totals = idle_blame(trace).totals.group_by("cause").agg(pl.col("idle_ns").sum())
-    idle_ns = int(totals["idle_ns"].sum())
-    if not idle_ns:
+    totals: Counter[str] = Counter()
+    for share in idle_shares(trace):
+        totals[share.cause] += share.idle_ns
+    if not totals.total():
         return ""
-    cause, most_ns = totals.sort("idle_ns", pl.col("cause").to_physical(), descending=[True, False]).row(0)
-    return f"; {share_text(most_ns / idle_ns)} of its idle time is {_CAUSES.get(cause, cause.replace('_', ' '))}"
+    cause = min(totals, key=lambda cause: (-totals[cause], cause))
+    return f"; {share_text(totals[cause] / totals.total())} of its idle time is {IDLE_WORDS[cause]}"
 
 
 def _attribution(trace: Trace) -> str:

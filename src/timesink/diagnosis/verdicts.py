@@ -254,6 +254,26 @@ class DeviceFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPart:
+    """One share of a step: `kind` is compute, communication, copy, or an idle cause; `time_ns` is per step."""
+
+    kind: str
+    time_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepBudget:
+    """Where the mean step of one device goes. The parts sum to `period_ns`; `steps` is how many were averaged, 0 where
+    the trace has no steps and its whole span stands for one."""
+
+    rank: int
+    device: int
+    steps: int
+    period_ns: float
+    parts: tuple[StepPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """One thing to know before believing the figures. `kind` is the reader's word for a note on the import (data loss,
     an assumption, rows left out) of `count` rows of `table`; it is empty where the diagnosis itself has the note."""
@@ -280,6 +300,8 @@ class Diagnosis(Presentable):
     statement: str
     notes: tuple[Note, ...] = ()
     statements: tuple[str, ...] = ()
+    budgets: tuple[StepBudget, ...] = ()
+    profiled_kernels: int = 0
 
     def __repr__(self) -> str:
         return f"<Diagnosis {self.bottleneck.value}: {len(self.findings)} findings, {len(self.rulings)} rules>"

@@ -146,7 +146,8 @@ def _joined(*words: str | None) -> str:
     return " ".join(word for word in words if word)
 
 
-def _library(name: str) -> str:
+def library_of(name: str) -> str:
+    """The library whose naming the kernel follows: cublas, cutlass, nvjet, ...; '' where that is not known."""
     return next((library for library, pattern in _LIBRARIES if pattern.search(name)), "")
 
 
@@ -157,7 +158,7 @@ def _tile(name: str) -> str:
 
 def _product(name: str, work: str) -> str:
     """A matrix product or convolution of a library; '' where no library is known."""
-    if not (library := _library(name)):
+    if not (library := library_of(name)):
         return ""
     aligned = _ALIGNED.search(name)
     return _joined(work, decode(name).math, aligned and f"align{aligned[1]}", _tile(name), f"({library})")

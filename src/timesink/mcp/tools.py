@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.verdicts import Card, Finding, Undecided
 from timesink.errors import UsageError
 from timesink.export.sql import Allowance, ask
@@ -19,7 +20,7 @@ from timesink.render.html.sections import section
 from timesink.untrusted.whole_file import whole_file, write_whole
 from timesink.views.figures import KernelTime, TimelineWindow
 from timesink.views.page import Cell, Page, Sheet
-from timesink.views.report import kernel_times, step_budget_parts
+from timesink.views.report import kernel_times
 from timesink.views.timeline import window_of
 
 SORTS: Mapping[str, Callable[[KernelTime], float]] = {
@@ -40,7 +41,6 @@ def open_document(capture: OpenCapture) -> dict[str, Any]:
             "handle": capture.handle,
             "verdict": {"bottleneck": diagnosis.bottleneck.value, f"statement{MARK}": sentence(diagnosis.statement)},
             "steps": _steps(capture),
-            "unprofiled_step_ms": rounded(capture.unprofiled_step_ms) or "not known: gains of host time are estimates",
             "findings": len(diagnosis.findings),
             "undecided_rules": sum(isinstance(ruling.verdict, Undecided) for ruling in diagnosis.rulings),
             "sources": [_source(source) for source in diagnosis.sources[:4]],
@@ -68,7 +68,7 @@ def summary_document(capture: OpenCapture) -> dict[str, Any]:
                     "source_table": "device_ops",
                     "parts_ms": {part.kind: rounded(part.time_ns / 1e6) for part in budget.parts},
                 }
-                for budget in step_budget_parts(capture.trace)
+                for budget in step_budgets(capture.trace)
             ],
         },
         "devices",

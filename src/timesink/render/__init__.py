@@ -26,11 +26,14 @@ def render(
     width: int = DEFAULT_WIDTH,
     colour: bool = False,
     strict: bool = False,
+    verbose: bool = False,
 ) -> str:
     """The result as one string that ends in a newline, written by the function that `WRITERS` names.
 
-    Width and colour matter to text only; `strict` to the exit code that a gate's JSON states.
+    Width, colour and `verbose` matter to text only; `strict` to the exit code that a gate's JSON states.
     """
     module, _, function = WRITERS[type(result).__name__][form].partition(":")
-    written: str = getattr(import_module(f"timesink.render.{module}"), function)(result, Style(width, colour, strict))
+    written: str = getattr(import_module(f"timesink.render.{module}"), function)(
+        result, Style(width, colour, strict, verbose)
+    )
     return written

@@ -25,11 +25,13 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a result is shown: `width` in characters and `colour` matter to text, `strict` to the exit code of a gate."""
+    """How a result is shown: `width` in characters, `colour` and `verbose` (all there is to say, names in full) matter
+    to text, `strict` to the exit code of a gate."""
 
     width: int = DEFAULT_WIDTH
     colour: bool = False
     strict: bool = False
+    verbose: bool = False
 
 
 # Class of the result, format, and the function (result, style) -> text: `module:function` of this folder.

@@ -20,9 +20,11 @@ from timesink.diagnosis.verdicts import (
     Finding,
     NotApplicable,
     Quantity,
+    StepBudget,
     StepFigures,
     Undecided,
 )
+from timesink.knowledge.step_parts import part_words
 from timesink.render.formats import Style
 from timesink.units import ms
 from timesink.untrusted.scrub import scrub_values
@@ -66,6 +68,8 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "sources": [dict(source) for source in diagnosis.sources],
         "steps": _steps(diagnosis.steps),
         "devices": [_device(device) for device in diagnosis.devices],
+        "step_parts": [_budget(budget) for budget in diagnosis.budgets],
+        "profiled_kernels": diagnosis.profiled_kernels,
         "verdict": {"bottleneck": diagnosis.bottleneck.value, "statement": diagnosis.statement},
         "findings": [_finding(card, finding) for card, finding in diagnosis.findings],
         "clear": [
@@ -102,6 +106,17 @@ def _device(device: DeviceFigures) -> dict[str, Any]:
         "compute_ms": ms(device.compute_ns),
         "exposed_comm_ms": ms(device.exposed_comm_ns),
         "exposed_copy_ms": ms(device.exposed_copy_ns),
+    }
+
+
+def _budget(budget: StepBudget) -> dict[str, Any]:
+    """Where the mean step of a device goes; the parts sum to it."""
+    return {
+        "rank": budget.rank,
+        "device": budget.device,
+        "steps": budget.steps,
+        "step_ms": ms(budget.period_ns),
+        "parts": [{"kind": part.kind, "words": part_words(part.kind), "ms": ms(part.time_ns)} for part in budget.parts],
     }
 
 

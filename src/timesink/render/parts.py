@@ -17,9 +17,10 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Where,
 )
+from timesink.knowledge.kernel_names import short_name
 from timesink.render.values import limit_value_text, quantity_text
 from timesink.units import time_text
-from timesink.untrusted.scrub import shortened
+from timesink.untrusted.scrub import scrub_sentence, shortened
 from timesink.views.page import Cell, Field, Sheet
 
 SHOWN_DEVICES = 16
@@ -108,6 +109,17 @@ def place_text(where: Where) -> str:
     if file is not None:
         places.append(f"{file}:{line}" if line is not None else str(file))
     return ", ".join(places)
+
+
+def short_place(where: Where, several: bool) -> str:
+    """The one place to open or look for: a line of the program, else an operator or a range, else a kernel; the rank
+    where there are several devices. '' where only a thread is known, which is no place."""
+    inner = where.op or (where.kernel and short_name(where.kernel)) or ""
+    named = f"{inner} in {where.range}" if inner and where.range else inner or (where.range and f"range {where.range}")
+    if where.file is not None:
+        named = where.file if where.line is None else f"{where.file}:{where.line}"
+    rank = f"rank {where.rank}" if several and where.rank is not None else ""
+    return scrub_sentence(", ".join(part for part in (rank, named) if part))
 
 
 def evidence_text(fact: Evidence) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from io import StringIO
-from textwrap import fill
 
-from rich import box
 from rich.console import Console, RenderableType
 from rich.console import Group as Together
 from rich.padding import Padding
@@ -15,6 +12,7 @@ from rich.text import Text
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis
+from timesink.render.brief import print_brief
 from timesink.render.formats import Style
 from timesink.render.parts import (
     Group,
@@ -28,38 +26,43 @@ from timesink.render.parts import (
     steps_text,
     undecided_parts,
 )
-from timesink.render.values import cell_text
-from timesink.untrusted.scrub import defuse_lines, scrub, scrub_sentence, shortened
-from timesink.views.page import Field, Page, Sheet
+from timesink.render.tables import of_one, table_lines
+from timesink.render.values import TIE, tied
+from timesink.untrusted.scrub import defuse_lines, scrub_sentence
+from timesink.views.page import Page, Sheet
 
 INDENT = 4
 LABEL_WIDTH = 9
-_SENTENCE_WIDTH, _SHORTEST_NAME, _BETWEEN = 40, 12, 3
-# Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
-_TIE = "\ue000"
-_FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
 
 
 def render_diagnosis(diagnosis: Diagnosis, style: Style) -> str:
-    """The whole report; without colour it holds no escape sequence."""
+    """One screen, or with `verbose` all there is to say; without colour it holds no escape sequence."""
     console = text_console(style.width, style.colour)
+    if style.verbose:
+        _whole(console, diagnosis, style)
+    else:
+        print_brief(console, diagnosis)
+    return console_text(console)
+
+
+def _whole(console: Console, diagnosis: Diagnosis, style: Style) -> None:
     _verdict(console, diagnosis)
-    _figures(console, diagnosis)
+    _figures(console, diagnosis, style)
     for group in grouped(diagnosis):
         console.print()
         console.print(_finding(group))
     _rest(console, diagnosis)
-    return console_text(console)
 
 
 def render_page(page: Page, style: Style) -> str:
     """The title, every sheet as a table, then the notes."""
     console = text_console(style.width, style.colour)
-    console.print(Text(scrub_sentence(page.title), style="bold"))
+    title = scrub_sentence(page.title)
+    console.print(Text(title, style="bold"), soft_wrap=page.is_command)
     for sheet in page.sheets:
         console.print()
         console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
-        console.print(_table(sheet, style.width) if sheet.rows else Text("nothing"))
+        _table(console, sheet, of_one(page.sheets), style.verbose)
         if sheet.note:
             console.print(Text(scrub_sentence(sheet.note), style="dim"))
     for note in page.notes:
@@ -85,7 +88,7 @@ def text_console(width: int, colour: bool) -> Console:
 def console_text(console: Console) -> str:
     """What was printed on a `text_console`, without trailing blanks, and with no line a log would obey."""
     assert isinstance(console.file, StringIO)
-    lines = (line.rstrip() for line in console.file.getvalue().replace(_TIE, " ").split("\n"))
+    lines = (line.rstrip() for line in console.file.getvalue().replace(TIE, " ").split("\n"))
     return defuse_lines("\n".join(lines))
 
 
@@ -96,14 +99,18 @@ def _verdict(console: Console, diagnosis: Diagnosis) -> None:
     console.print()
 
 
-def _figures(console: Console, diagnosis: Diagnosis) -> None:
-    console.print(_labelled([("trace", sources_text(diagnosis)), ("steps", steps_text(diagnosis.steps))]))
+def _figures(console: Console, diagnosis: Diagnosis, style: Style) -> None:
+    profiled = diagnosis.profiled_kernels
+    facts = [("trace", sources_text(diagnosis))]
+    facts += [("steps", steps_text(diagnosis.steps))] if diagnosis.devices or not profiled else []
+    facts += [("kernels", f"{profiled} profiled")] if profiled else []
+    facts += [] if diagnosis.devices or profiled else [("GPUs", "no GPU work in the trace")]
+    console.print(_labelled(facts))
     if not diagnosis.devices:
-        console.print(_labelled([("GPUs", "no GPU work in the trace")]))
         return
     sheet = device_sheet(diagnosis.devices)
     console.print()
-    console.print(_table(sheet, console.width))
+    _table(console, sheet, of_one([sheet]), style.verbose)
     if sheet.note:
         console.print(_sentence(sheet.note, "dim"))
 
@@ -147,52 +154,14 @@ def _labelled(parts: list[tuple[str, str]]) -> RenderableType:
     return table
 
 
-def _table(sheet: Sheet, width: int) -> Table:
-    """The sheet as a Rich table of that width: figures are whole, sentences wrap, names lose their middle."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    texts = [[cell_text(cell, column) for cell, column in zip(row, sheet.columns, strict=True)] for row in sheet.rows]
-    widths = [
-        max([len(row[at]) for row in texts] + [_longest_word(column.head)]) for at, column in enumerate(sheet.columns)
-    ]
-    name_width = _name_width(sheet.columns, widths, width)
-    for column, widest in zip(sheet.columns, widths, strict=True):
-        is_figure = bool(column.unit)
-        table.add_column(
-            Text(fill(scrub(column.head), widest) if is_figure else scrub(column.head)),
-            justify="right" if is_figure else "left",
-            no_wrap=is_figure or column.is_name,
-            overflow="fold",
-            min_width=widest if is_figure else None,
-        )
-    for row in texts:
-        cells = (
-            shortened(text, name_width) if c.is_name else _tied(text)
-            for text, c in zip(row, sheet.columns, strict=True)
-        )
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _name_width(columns: tuple[Field, ...], widths: list[int], width: int) -> int:
-    """What figures, sentences and the space between columns leave to each name."""
-    names = sum(column.is_name for column in columns)
-    others = [
-        widest if column.unit else min(widest, _SENTENCE_WIDTH)
-        for column, widest in zip(columns, widths, strict=True)
-        if not column.is_name
-    ]
-    left = width - sum(others) - _BETWEEN * (len(columns) - 1)
-    return max(left // names, _SHORTEST_NAME) if names else width
-
-
-def _longest_word(text: str) -> int:
-    return max((len(word) for word in text.split()), default=0)
+def _table(console: Console, sheet: Sheet, left_out: set[str], full_names: bool) -> None:
+    """The sheet's table; "nothing" without rows."""
+    if not sheet.rows:
+        console.print(Text("nothing"))
+        return
+    for kind, line in table_lines(sheet, console.width, left_out=left_out, full_names=full_names):
+        console.print(Text(line, style="bold" if kind == "head" else ""), soft_wrap=kind == "command")
 
 
 def _sentence(text: str, style: str = "") -> Text:
-    return Text(_tied(scrub_sentence(text)), style=style, overflow="fold")
-
-
-def _tied(text: str) -> str:
-    """The text with every figure tied to its unit, so that wrapping does not part them; `console_text` unties."""
-    return _FIGURE.sub(_TIE, text)
+    return Text(tied(scrub_sentence(text)), style=style, overflow="fold")

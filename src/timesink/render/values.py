@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import assert_never
 
 from timesink.diagnosis.verdicts import Quantity
@@ -14,6 +15,9 @@ _NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _BYTES = {"bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _BYTES_PER_S = {"bytes/s": 1.0, "B/s": 1.0, "MB/s": 1e6, "GB/s": 1e9}
 _SHARES = ("ratio", "share")
+# Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
+TIE = "\ue000"
+_FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
 
 
 def value_text(value: float, unit: str) -> str:
@@ -63,7 +67,14 @@ def cell_text(cell: Cell, column: Field) -> str:
         case int() | float():
             text = value_text(cell, column.unit) if column.unit not in ("", "1") else number_text(cell)
             return f"+{text}" if column.is_change and cell > 0 else text
+        case str() if column.words:
+            return column.words.get(cell) or scrub(cell)
         case str():
             return scrub(cell) if column.is_name else scrub_sentence(cell)
         case _:
             assert_never(cell)
+
+
+def tied(text: str) -> str:
+    """The text with every figure tied to its unit by `TIE`, so that wrapping does not part them."""
+    return _FIGURE.sub(TIE, text)

@@ -9,30 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from timesink.diagnosis.verdicts import Diagnosis
+from timesink.diagnosis.verdicts import Diagnosis, StepBudget
 from timesink.views.page import Page, Sheet
 
 LaneKind = Literal["range", "op", "call", "stream", "idle"]
-
-
-@dataclass(frozen=True, slots=True)
-class StepPart:
-    """One share of a step: `kind` is compute, communication, copy, idle or an idle cause; `time_ns` is per step."""
-
-    kind: str
-    time_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepBudget:
-    """Where the mean step of one device goes. The parts sum to `period_ns`; `steps` is how many were averaged, 0 where
-    the trace has no steps and its whole span stands for one."""
-
-    rank: int
-    device: int
-    steps: int
-    period_ns: float
-    parts: tuple[StepPart, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import polars as pl
 
+from timesink.diagnosis.verdicts import Bottleneck
 from timesink.errors import UsageError
+from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import Comparison, compare_reports
 from timesink.measures.counters.counters import (
     FULL,
@@ -33,17 +36,20 @@ from timesink.units import share_text, time_text
 from timesink.untrusted.masking import redacted
 from timesink.views.page import Cell, Field, Fields, Page, Sheet, sheet_of
 
+LIMITER_WORDS = {name.value: name.value.replace("_", " ").removesuffix(" kernel") for name in Bottleneck}
+
 _COLUMNS = (
     Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True),
+    Field("kernel", "kernel", is_name=True, is_kernel=True),
     Field("time_ns", "time", "ns"),
-    Field("limiter", "limiter", is_name=True),
+    Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS),
     Field("limiter_ratio", "of its time", "ratio"),
     Field("roof", "nearest roof"),
     Field("roof_ratio", "of roof", "ratio"),
-    Field("bound_speedup", "bound x", "1"),
+    Field("roof_speedup", "x to roof", "1"),
+    Field("bound_speedup", "x without limiter", "1"),
 )
-_ACTIONS = (Field("limiter", "limiter"), Field("kernels", "launches", "1"), Field("action", "do"))
+_ACTIONS = (Field("limiter", "limiter", words=LIMITER_WORDS), Field("kernels", "launches", "1"), Field("action", "do"))
 
 
 def kernels_page(trace: Trace) -> Page:
@@ -51,9 +57,12 @@ def kernels_page(trace: Trace) -> Page:
     kernels, limits = kernel_counters(trace), kernel_limits(trace)
     rows = tuple(_row(kernel, one) for kernel, one in zip(kernels, limits, strict=True))
     limited = [limit for limit in limits if limit is not None]
-    note = "bound x: the largest possible speedup if the limiter were gone, up to the next unit's ceiling"
+    note = (
+        "x to roof: how many times as fast at the nearest roof, with the same bytes and operations; x without limiter: "
+        "at most, if the limiter were gone, up to the next unit's ceiling"
+    )
     return Page(
-        "profiled kernels",
+        _headline(kernels, limits),
         (
             Sheet("kernels", "kernels", _COLUMNS, rows, note),
             Sheet("actions", "what to do", _ACTIONS, _actions(limited), "by limiter, longest total time first"),
@@ -64,18 +73,36 @@ def kernels_page(trace: Trace) -> Page:
 
 def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...]:
     if limits is None:
-        return (kernel.profile, kernel.function, kernel.duration_ns, "undecided", None, None, None, None)
+        return (kernel.profile, kernel.name, kernel.duration_ns, "undecided", None, None, None, None, None)
     nearest = limits.roofline.nearest if limits.roofline is not None else None
+    bound = limits.bounds[limits.limiter]
     return (
         kernel.profile,
-        kernel.function,
+        kernel.name,
         kernel.duration_ns,
         bottleneck_of(limits).value,
         limits.shares[limits.limiter],
         None if nearest is None else nearest[0],
         None if nearest is None else nearest[1],
-        round(limits.bounds[limits.limiter], 2),
+        None if nearest is None or not nearest[1] else round(max(1 / nearest[1], 1.0), 2),
+        round(bound, 2) if isfinite(bound) else None,
     )
+
+
+def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> str:
+    """Which kernel takes most of the profiled time, what limits it, and how far from its roof it is."""
+    longest = max(range(len(kernels)), key=lambda at: (kernels[at].duration_ns or 0, -at), default=None)
+    if longest is None:
+        return "no kernels were profiled"
+    kernel, limit = kernels[longest], limits[longest]
+    total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
+    share = f", {share_text(kernel.duration_ns / total_ns)} of the profiled time" if kernel.duration_ns else ""
+    count = f"{len(kernels)} profiled kernel{'s' if len(kernels) != 1 else ''}; the longest is"
+    if limit is None:
+        return f"{count} {short_name(kernel.name)}{share}: undecided, its counters failed or are missing"
+    nearest = limit.roofline.nearest if limit.roofline is not None else None
+    roof = f", at {share_text(nearest[1])} of its {nearest[0]} roof" if nearest else ""
+    return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[bottleneck_of(limit).value]}{roof}"
 
 
 def _actions(limited: Sequence[KernelLimits]) -> tuple[tuple[Cell, ...], ...]:
@@ -93,7 +120,7 @@ def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[Ker
     for kernel, one in zip(kernels, limits, strict=True):
         if one is None:
             why = f"{len(kernel.failed)} counters are NaN (failed passes)" if kernel.failed else "no unit's throughput"
-            yield f"launch {kernel.profile}, {kernel.function}: undecided, {why}"
+            yield f"launch {kernel.profile}, {short_name(kernel.name)}: undecided, {why}"
     yield from _session(trace)
     yield from _clocks(limits)
     identities = [one.stalls.identity for one in limits if one is not None and one.stalls and one.stalls.identity]
@@ -142,6 +169,7 @@ def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any
         "limiter": None if limits is None else bottleneck_of(limits).value,
         "roof": None if nearest is None else nearest[0],
         "roof_share": None if nearest is None else nearest[1],
+        "roof_speedup": None if nearest is None or not nearest[1] else max(1 / nearest[1], 1.0),
         "bound_speedup": None if limits is None else limits.bounds[limits.limiter],
         "action": again if limits is None else explain_limiter(limits).advice,
     }
@@ -149,14 +177,14 @@ def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any
 
 _TIMES = (
     Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True),
+    Field("kernel", "kernel", is_name=True, is_kernel=True),
     Field("before_ns", "before", "ns"),
     Field("after_ns", "after", "ns"),
     Field("time_ratio", "after / before", "ratio"),
 )
 _COUNTS = (
     Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True),
+    Field("kernel", "kernel", is_name=True, is_kernel=True),
     Field("count", "count"),
     Field("before", "before", "1"),
     Field("after", "after", "1"),
@@ -167,11 +195,11 @@ def comparison_page(before: Trace, after: Trace) -> Page:
     """The two reports side by side."""
     result = compare_reports(before, after)
     times: tuple[tuple[Cell, ...], ...] = tuple(
-        (pair.after.profile, pair.after.function, pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
+        (pair.after.profile, pair.after.name, pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
         for pair in result.pairs
     )
     counts: tuple[tuple[Cell, ...], ...] = tuple(
-        (pair.after.profile, pair.after.function, label, old, new)
+        (pair.after.profile, pair.after.name, label, old, new)
         for pair in result.pairs
         for label, (old, new) in pair.counts.items()
     )
@@ -193,7 +221,7 @@ SHOWN_STALLS = 8
 _CAUSES = (
     Field("cause", "cause"),
     Field("time_ratio", "share of the time", "ratio", has_bar=True),
-    Field("bound_speedup", "bound x", "1"),
+    Field("bound_speedup", "x without it", "1"),
 )
 _STALLS = (
     Field("reason", "warps wait for", is_name=True),
@@ -210,7 +238,7 @@ def kernel_details(trace: Trace) -> Iterator[tuple[str, tuple[Sheet, ...]]]:
         longest.setdefault(limits.kernel.name, limits)
     for one in list(longest.values())[:SHOWN_KERNELS]:
         length = "" if one.kernel.duration_ns is None else f", {time_text(one.kernel.duration_ns)}"
-        title = f"{one.kernel.function} (id {one.kernel.profile}{length})"
+        title = f"{short_name(one.kernel.name)} (id {one.kernel.profile}{length})"
         stalls = () if one.stalls is None else (_stalls(one.stalls, one.kernel.profile),)
         yield title, (_causes(one), *stalls)
 
@@ -221,7 +249,7 @@ def _causes(one: KernelLimits) -> Sheet:
     )
     note = (
         f"busiest unit {one.top.name}, {100 * one.top.busy:.1f} % of its peak; shares sum to 1; "
-        "bound x: the largest possible speedup if the cause were gone"
+        "x without it: at most, if the cause were gone"
     )
     return Sheet(f"causes_{one.kernel.profile}", "What its time goes to", _CAUSES, rows, note)
 
@@ -283,13 +311,13 @@ def _ncu(target: KernelTarget, program: str) -> str:
 def next_page(kernels: Sequence[NextKernel]) -> Page:
     """The kernels and their commands."""
     columns: Fields[NextKernel] = (
-        (Field("kernel", "kernel", is_name=True), lambda kernel: kernel.target.function),
+        (Field("kernel", "kernel", is_name=True, is_kernel=True), lambda kernel: kernel.target.function),
         (Field("step_ns", "per step", "ns"), lambda kernel: kernel.target.step_ns),
         (Field("step_ratio", "of step", "ratio"), lambda kernel: kernel.target.step_ratio),
         (Field("mean_ns", "mean", "ns"), lambda kernel: kernel.target.mean_ns),
         (Field("launches_per_step", "launches", "1"), lambda kernel: kernel.target.per_step),
         (Field("replay_ns", "replays alone", "ns"), lambda kernel: kernel.replays_ns),
-        (Field("command", "command"), lambda kernel: kernel.command),
+        (Field("command", "command", is_command=True), lambda kernel: kernel.command),
     )
     sheet = sheet_of("next", "by time per steady step", kernels, columns)
     return Page("kernels worth a closer look", (sheet,), NEXT_NOTES)

@@ -6,7 +6,7 @@ so, the other formats scale them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +25,8 @@ class Field:
 
     No unit: text; `1`: a plain number. `is_name` marks text that names something (a kernel, a code): never wrapped, and
     code in Markdown. `has_bar` draws each figure in HTML also as a bar, to the scale of the column's largest;
-    `is_change` writes a sign before gains too.
+    `is_change` writes a sign before gains too; `is_kernel` names kernels, which text shows by their short names;
+    `is_command` is to be copied, so text keeps it whole; `words` are what people read in place of the codes in cells.
     """
 
     key: str
@@ -34,6 +35,9 @@ class Field:
     is_name: bool = False
     has_bar: bool = False
     is_change: bool = False
+    is_kernel: bool = False
+    is_command: bool = False
+    words: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,12 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Page(Presentable):
-    """What a listing command shows: a title, tables, and notes."""
+    """What a listing command shows: a title, tables, and notes. `is_command`: the title is a command to be copied."""
 
     title: str
     sheets: tuple[Sheet, ...]
     notes: tuple[str, ...] = ()
+    is_command: bool = False
 
     def __repr__(self) -> str:
         return f"<Page {self.title!r}: {', '.join(sheet.key for sheet in self.sheets)}>"

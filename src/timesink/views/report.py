@@ -15,15 +15,12 @@ import polars as pl
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.limiter import kernel_limits
-from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.memory.ledger import memory_ledger
-from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
 from timesink.measures.timeline.attribution import attribution
-from timesink.measures.timeline.device_timeline import Device, device_timeline
-from timesink.model.intervals import Intervals
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.views.figures import (
@@ -31,8 +28,6 @@ from timesink.views.figures import (
     OperatorTime,
     Report,
     Section,
-    StepBudget,
-    StepPart,
     StepSeries,
     TimelineWindow,
 )
@@ -40,35 +35,6 @@ from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_chart, memory_page
 from timesink.views.roofline import chart_of
 from timesink.views.timeline import window_of
-
-
-def step_budget_parts(trace: Trace) -> tuple[StepBudget, ...]:
-    """One budget per device: compute, exposed communication, exposed copies, then idle time by cause, largest first."""
-    counts = {key: rows.height for key, rows in steps(trace).windows.group_by("rank", "device")}
-    return tuple(_budget(trace, (part.rank, part.device), counts) for part in device_timeline(trace))
-
-
-def _budget(trace: Trace, device: tuple[int, int], counts: dict[tuple[object, ...], int]) -> StepBudget:
-    """Each part is measured by itself; that they sum to the period is a law, not an arrangement."""
-    budget = device_timeline(trace)[device]
-    busy = {"compute": budget.compute, "communication": budget.exposed_communication, "copy": budget.exposed_copy}
-    parts = [StepPart(kind, per_step_ns(trace, device, intervals)) for kind, intervals in busy.items()]
-    kept = tuple(part for part in (*parts, *_idle(trace, device)) if part.time_ns > 0)
-    return StepBudget(*device, steps=counts.get(device, 0), period_ns=period_ns(trace, device), parts=kept)
-
-
-def _idle(trace: Trace, device: tuple[int, int]) -> list[StepPart]:
-    frame = idle_blame(trace).frame.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
-    parts = [
-        StepPart(cause, per_step_ns(trace, device, _of(frame.filter(pl.col("cause") == cause), device)))
-        for cause in frame["cause"].unique().cast(pl.String).sort()
-    ]
-    return sorted(parts, key=lambda part: (-part.time_ns, part.kind))
-
-
-def _of(stretches: pl.DataFrame, device: tuple[int, int]) -> Intervals:
-    return intervals_of(stretches).get(device, Intervals.none())
-
 
 SHOWN_RANKS = 8
 
@@ -126,7 +92,7 @@ def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
     costliest = sorted(times, key=lambda kernel: (-kernel.total_ns, kernel.rank, kernel.device, kernel.name))
     return Report(
         diagnosis=diagnosis,
-        budgets=step_budget_parts(trace),
+        budgets=diagnosis.budgets,
         series=step_series(trace),
         windows=windows,
         kernels=tuple(costliest[:SHOWN_NAMES]),

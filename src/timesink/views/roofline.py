@@ -12,7 +12,7 @@ from timesink.views.page import Cell, Field, Page, Sheet
 
 _COLUMNS = (
     Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True),
+    Field("kernel", "kernel", is_name=True, is_kernel=True),
     Field("dram_ratio", "DRAM", "ratio"),
     Field("l2_ratio", "L2", "ratio"),
     Field("l1_ratio", "L1", "ratio"),

@@ -68,7 +68,7 @@ def _kernels(trace: Trace) -> Sheet:
         COUNT,
         Field("mean_ns", "mean", unit="ns"),
         Field("max_ns", "longest", unit="ns"),
-        Field("name", "kernel", is_name=True),
+        Field("name", "kernel", is_name=True, is_kernel=True),
     )
     note = "share of the kernel durations of the device, summed; kernels that ran at once count in full"
     return Sheet("kernels", "Kernels", columns, rows_of(kernels(trace).frame, columns), note)

@@ -7,40 +7,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from timesink.diagnosis.verdicts import StepBudget
+from timesink.knowledge.step_parts import part_words
 from timesink.untrusted.scrub import scrub
-from timesink.views.figures import Item, Lane, Report, StepBudget, StepPart, StepSeries, TimelineWindow
+from timesink.views.figures import Item, Lane, Report, StepSeries, TimelineWindow
 from timesink.views.page import Sheet
 
 WIDTH = 1000
 SHOWN_BARS = 8
 SHADES = 9
-# What each part of a step is called; an idle cause not named here is called as it is.
-TITLES = {
-    "compute": "compute",
-    "communication": "exposed communication",
-    "copy": "exposed copies",
-    "sync": "idle: blocking waits",
-    "copy_staging": "idle: staging of copies",
-    "allocator": "idle: memory allocation",
-    "loader": "idle: loading of input",
-    "compile": "idle: compilation",
-    "checkpoint": "idle: checkpoint",
-    "garbage_collection": "idle: garbage collection",
-    "optimizer": "idle: optimizer on the host",
-    "logging": "idle: logging",
-    "dispatch": "idle: framework dispatch",
-    "cuda_call": "idle: CUDA calls",
-    "python": "idle: Python",
-    "untraced": "idle: host, nothing traced",
-    "profiler": "idle: the profiler itself",
-    "launch_latency": "idle: launch latency",
-    "dependency_communication": "idle: waits for communication",
-    "dependency_copy": "idle: waits for a copy",
-    "dependency_compute": "idle: waits for another stream",
-    "kernel_gap": "idle: gaps between queued kernels",
-    "graph_gap": "idle: gaps inside CUDA graphs",
-    "unexplained": "idle: unexplained",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +71,7 @@ def _boxes(budget: StepBudget) -> list[Box]:
     x = 0.0
     for part in budget.parts:
         ratio = part.time_ns / budget.period_ns
-        boxes.append(Box(round(x, 2), round(WIDTH * ratio, 2), part.kind, _title(part), part.time_ns, ratio))
+        boxes.append(Box(round(x, 2), round(WIDTH * ratio, 2), part.kind, part_words(part.kind), part.time_ns, ratio))
         x += WIDTH * ratio
     return boxes
 
@@ -120,7 +95,7 @@ def heat_rows(budgets: Sequence[StepBudget]) -> Heat | None:
         )
         for budget, row in zip(budgets, ratios, strict=True)
     )
-    return Heat(tuple(TITLES.get(kind, kind) for kind in kinds), rows)
+    return Heat(tuple(part_words(kind) for kind in kinds), rows)
 
 
 def scales(sheet: Sheet) -> tuple[float, ...]:
@@ -135,10 +110,6 @@ def scales(sheet: Sheet) -> tuple[float, ...]:
 
 def _cell(ratio: float, largest: float) -> HeatCell:
     return HeatCell(ratio, round(SHADES * ratio / largest) if largest else 0)
-
-
-def _title(part: StepPart) -> str:
-    return TITLES.get(part.kind, part.kind.replace("_", " "))
 
 
 class _Names:

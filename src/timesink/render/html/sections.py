@@ -85,7 +85,7 @@ _RANK = Field("rank", "rank", unit="1")
 _KERNELS = (
     _RANK,
     Field("device", "GPU", unit="1"),
-    Field("name", "kernel", is_name=True),
+    Field("name", "kernel", is_name=True, is_kernel=True),
     Field("work", "work"),
     Field("time_ratio", "share", unit="ratio", has_bar=True),
     Field("total_ns", "total", unit="ns"),

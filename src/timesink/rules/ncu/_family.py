@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import isfinite
 from typing import Final
 
 from timesink.diagnosis.registry import rule_modules
@@ -27,6 +28,8 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.knowledge.kernel_names import library_of, short_name
+from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
@@ -48,6 +51,10 @@ WASTE_RATIO: Final = Limit(
     unit="ratio",
     why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
     source="34 kernels of known limiter (benchmarks/kernels)",
+)
+ALLOW_TF32: Final = (
+    'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast: the tensor '
+    "cores do them at many times the rate."
 )
 _SHARE: Final = "share of the kernel's time"
 _NAMES_SHOWN: Final = 3
@@ -111,6 +118,12 @@ def bottleneck_of(limits: KernelLimits) -> Bottleneck:
     return explain_limiter(limits).bottleneck or Bottleneck(limits.limiter.value)
 
 
+def is_fp32_product(limits: KernelLimits) -> bool:
+    """Whether the kernel is a library's matrix product in fp32, which tensor cores would take in TF32."""
+    decoded = decode(limits.kernel.name)
+    return decoded.family is KernelFamily.GEMM and decoded.math == "fp32" and library_of(limits.kernel.name) != ""
+
+
 def counter_evidence(label: str, value: float, unit: str, how: str, limits: KernelLimits) -> Evidence:
     """One counter behind a finding, with the launch it belongs to."""
     return Evidence(label, Quantity(value, unit), how, table="kernel_profiles", rows=(limits.kernel.profile,))
@@ -172,8 +185,8 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
         rows=group.profiles,
     )
     return Finding(
-        message=f"kernel {limits.kernel.function} ({times}) spends {share_text(limits.shares[cause])} of its time "
-        f"{explanation.because}{compared}; without it the kernel runs at most {limits.bounds[cause]:.2f} x as fast",
+        message=f"kernel {short_name(limits.kernel.name)} ({times}) spends {share_text(limits.shares[cause])} "
+        f"of its time {explanation.because}{compared}; {_without(limits.bounds[cause])}",
         bottleneck=explanation.bottleneck or Bottleneck(cause.value),
         where=Where(kernel=limits.kernel.name),
         evidence=(evidence, *explanation.evidence),
@@ -181,6 +194,13 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
         verify="Profile the kernel again with the same clock and cache settings: its time falls by at most the stated "
         "part. The milliseconds are of the profiled launches; a timeline says what they are of a step.",
         stated=Quantity(group.gain_ns / NS_PER_MS, "ms", low=0.0, high=group.most_ns / NS_PER_MS),
+    )
+
+
+def _without(bound: float) -> str:
+    """What the kernel would win if the cause were gone."""
+    return (
+        f"without it the kernel runs at most {bound:.2f} x as fast" if isfinite(bound) else "no other limit is measured"
     )
 
 

@@ -31,7 +31,15 @@ from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
-from timesink.rules.ncu._family import CausePattern, Explanation, cause_rule, cause_verdict, counter_evidence
+from timesink.rules.ncu._family import (
+    ALLOW_TF32,
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+    is_fp32_product,
+)
 
 FP64_RATIO = Limit(
     default=0.25,
@@ -79,7 +87,9 @@ def explain(limits: KernelLimits, fp64_ratio: float = FP64_RATIO.default) -> Exp
 def _advice(limits: KernelLimits) -> str:
     roofs = limits.roofline.compute if limits.roofline is not None else ()
     if limits.top.resource is Resource.TENSOR and any(roof.path == "mma" for roof in roofs) and _has_wgmma(limits):
-        return "The products go through mma.sync; wgmma has 1.5 times its rate on this GPU."
+        return "Move the products from mma.sync to wgmma, which has 1.5 times its rate on this GPU."
+    if is_fp32_product(limits):
+        return ALLOW_TF32
     advice = _ADVICE.get(limits.top.resource, _ADVICE[Resource.ISSUE])
     return advice.format(ratio=_fp32_per_fp64(limits)) if limits.top.resource is Resource.FP64 else advice
 

@@ -34,8 +34,8 @@ _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
     "that split arrive from wait.",
     "membar": "Drop or weaken the fences: one at the end of a phase instead of one per store.",
-    "no_instruction": "The code does not fit the instruction caches: unroll less, keep cold paths out of line.",
-    "no_instructions": "The code does not fit the instruction caches: unroll less, keep cold paths out of line.",
+    "no_instruction": "Unroll less and keep cold paths out of line: the code does not fit the instruction caches.",
+    "no_instructions": "Unroll less and keep cold paths out of line: the code does not fit the instruction caches.",
     "long_scoreboard": "More loads in flight per warp: unroll, load ahead, copy asynchronously; reuse what was read.",
     "short_scoreboard": "Fewer and wider shared-memory accesses, fast-math versions of special functions.",
     "wait": "Give each warp independent work: several accumulators, unrolled loops.",

@@ -31,7 +31,15 @@ from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
-from timesink.rules.ncu._family import CausePattern, Explanation, cause_rule, cause_verdict, counter_evidence
+from timesink.rules.ncu._family import (
+    ALLOW_TF32,
+    CausePattern,
+    Explanation,
+    cause_rule,
+    cause_verdict,
+    counter_evidence,
+    is_fp32_product,
+)
 from timesink.units import share_text
 
 _LEVELS = {
@@ -62,6 +70,8 @@ def explain(limits: KernelLimits) -> Explanation:
 
 
 def _advice(limits: KernelLimits) -> str:
+    if limits.top.resource is Resource.L1 and is_fp32_product(limits):
+        return ALLOW_TF32
     match limits.top.resource:
         case Resource.L1:
             return "Reuse in registers: larger tiles per thread, 16-byte loads per lane, matrix loads for tensor cores."

@@ -58,13 +58,13 @@ def _advice(limits: KernelLimits) -> str:
     sms = f" on {occupancy.sm_count:.0f} SMs" if occupancy.sm_count else ""
     if idle > 1 - achieved or (occupancy.waves or 1.0) < 1:
         return (
-            f"The grid has {kernel.blocks} blocks{sms}: launch enough blocks for whole waves (smaller tiles, split-K, "
-            "persistent blocks with a queue)."
+            "Launch enough blocks for whole waves (smaller tiles, split-K, persistent blocks with a queue): the grid "
+            f"has {kernel.blocks} blocks{sms}."
         )
     limited = " and ".join(occupancy.limited_by) or "the blocks that are running"
     return (
-        f"Resident warps are limited by {limited}: use less of it per block, or keep more loads in flight per warp "
-        "(unroll, wider loads, asynchronous copies)."
+        f"Let more warps in: {limited} limits them; or keep more loads in flight per warp (unroll, wider loads, "
+        "asynchronous copies)."
     )
 
 

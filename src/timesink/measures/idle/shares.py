@@ -1,0 +1,84 @@
+"""How the idle time of each device splits by cause, as every view shows it.
+
+The blame of a gap says what the host did; where it did that while preparing input, the device waited for input,
+whatever the call that the host was in. `loader` therefore holds all of the time that the rule on the input pipeline
+accounts for, and the other causes what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from timesink.measures.idle.blame import idle_blame, intervals_of
+from timesink.measures.idle.causes import HOST_CAUSES
+from timesink.measures.idle.input_pipeline import input_pipeline
+from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.model.intervals import Intervals
+from timesink.model.trace import Trace, remembered
+
+PREPARING = "loader"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdleShare:
+    """Idle time of one cause on one device: all of it in `idle_ns` and `stretches`, its mean per step."""
+
+    rank: int
+    device: int
+    cause: str
+    idle_ns: int
+    per_step_ns: float
+    stretches: int
+
+
+@remembered
+def idle_shares(trace: Trace) -> tuple[IdleShare, ...]:
+    """By device, the largest first. Those of a device sum to its idle time."""
+    places = idle_places(trace)
+    counts = places.group_by("rank", "device", "cause").agg(pl.col("idle_ns").sum(), pl.len().alias("stretches"))
+    shares = [
+        IdleShare(rank, device, cause, idle_ns, _per_step_ns(trace, (rank, device), cause), stretches)
+        for rank, device, cause, idle_ns, stretches in counts.iter_rows()
+    ]
+    return tuple(sorted(shares, key=lambda share: (share.rank, share.device, -share.idle_ns, share.cause)))
+
+
+@remembered
+def idle_places(trace: Trace) -> pl.DataFrame:
+    """The stretches of the idle blame with the cause as text and `idle_ns`; a stretch that lies in the preparation of
+    input only in part is two rows."""
+    parts = []
+    for device in device_timeline(trace).by_device:
+        frame = idle_blame(trace).on(device).with_columns(pl.col("cause").cast(pl.String))
+        length = frame["end_ns"] - frame["start_ns"]
+        covered = pl.Series(_prepared(trace, device[0]).covered_ns(frame["start_ns"], frame["end_ns"]), dtype=pl.Int64)
+        inside = pl.select(pl.when(frame["cause"].is_in(HOST_CAUSES)).then(covered).otherwise(0)).to_series()
+        parts += [
+            frame.with_columns(pl.lit(PREPARING).alias("cause"), inside.alias("idle_ns")),
+            frame.with_columns((length - inside).alias("idle_ns")),
+        ]
+    if not parts:
+        return idle_blame(trace).frame.with_columns(pl.col("cause").cast(pl.String), pl.lit(0).alias("idle_ns"))
+    return pl.concat(parts).filter(pl.col("idle_ns") > 0)
+
+
+def _per_step_ns(trace: Trace, device: Device, cause: str) -> float:
+    frame, prepared = idle_blame(trace).on(device), _prepared(trace, device[0])
+    of_cause = _of(frame.filter(pl.col("cause") == cause), device)
+    if cause == PREPARING:
+        of_host = _of(frame.filter(pl.col("cause").is_in(list(HOST_CAUSES))), device)
+        return per_step_ns(trace, device, of_cause | (of_host & prepared))
+    return per_step_ns(trace, device, of_cause - prepared if cause in HOST_CAUSES else of_cause)
+
+
+def _of(stretches: pl.DataFrame, device: Device) -> Intervals:
+    return intervals_of(stretches).get(device, Intervals.none())
+
+
+def _prepared(trace: Trace, rank: int) -> Intervals:
+    """When launching threads of the rank prepared input."""
+    found = input_pipeline(trace).by_rank.get(rank)
+    return found.loading if found else Intervals.none()

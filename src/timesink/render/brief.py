@@ -1,0 +1,251 @@
+"""A diagnosis in one screen: 24 lines of 80 columns, whatever the trace.
+
+The verdict, where the step goes, what to change and what that saves, what was lost, and the command to type next.
+`text.py` writes all there is to say.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Clear,
+    Diagnosis,
+    Finding,
+    NotApplicable,
+    Note,
+    Quantity,
+    Undecided,
+)
+from timesink.knowledge.step_parts import IDLE_WORDS, WORK_WORDS
+from timesink.render.parts import Group, grouped, short_place
+from timesink.render.values import tied
+from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.untrusted.scrub import scrub, scrub_sentence, shortened
+
+MOST_LINES: Final = 24
+WIDEST: Final = 100
+_STATEMENT_LINES, _NOTE_LINES, _CELL_LINES = 4, 3, 2
+_SHOWN_NOTES, _BAR_LINES = 2, 2
+_SAVES, _SHARE, _GAP = 9, 11, 2
+_BLOCKS: Final = "█▓▒░"
+_COLOURS: Final = ("green", "yellow", "blue", "red")
+_PATH = 4_000  # characters
+_NOTHING_MS = 1e-6
+_NOTHING = 0.000_05  # a share that would read 0.00 %
+_SMALL = 0.01  # parts of the step below it are told together
+_CLAUSE: Final = re.compile(r"[;:.](?=\s)| \((?!.*\) )|, (?=or |and |give |ask |keep |split )")
+_LOST: Final = "data_loss"
+_OPTION: Final = "--unprofiled-step-ms"
+
+
+def brief_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
+    """At most 24 lines of that width; the last ones are commands, which may be longer."""
+    width = min(width, WIDEST)
+    head = [*_verdict(diagnosis, width), Text(), _source(diagnosis, width), *_bar(diagnosis, width)]
+    tail = [*_counts(diagnosis), *_notes(diagnosis.notes, width), *_next(diagnosis)]
+    room = MOST_LINES - 1 - sum(max(-(-len(line) // width), 1) for line in (*head, *tail))
+    return [*head, *_findings(diagnosis, width, room), Text(), *tail]
+
+
+def print_brief(console: Console, diagnosis: Diagnosis) -> None:
+    """Onto a console of any width."""
+    for line in brief_lines(diagnosis, console.width):
+        console.print(line, soft_wrap=True)
+
+
+def _verdict(diagnosis: Diagnosis, width: int) -> list[Text]:
+    found = diagnosis.bottleneck is not Bottleneck.NONE
+    first = f"{diagnosis.bottleneck.value.replace('_', ' ') if found else 'no bottleneck'}: "
+    lines = _few_lines(first + scrub_sentence(diagnosis.statement), width, _STATEMENT_LINES)
+    head = Text.assemble(
+        (lines[0][: len(first)], f"bold {'red' if found else 'green'}"), (lines[0][len(first) :], "bold")
+    )
+    return [head, *(Text(line, style="bold") for line in lines[1:])]
+
+
+def _source(diagnosis: Diagnosis, width: int) -> Text:
+    """The file, the steps and the GPUs in one line."""
+    steps, names = diagnosis.steps, Counter(device.name or "GPU" for device in diagnosis.devices)
+    gpus = ", ".join(f"{count} × {scrub(name)}" if count > 1 else scrub(name) for name, count in names.items())
+    median = "" if steps.p50_ms is None else f" of {time_text(steps.p50_ms * 1e6)}"
+    counted = f"{steps.count} step{'s' if steps.count != 1 else ''}{median}" if steps.count else "no steps found"
+    profiled = diagnosis.profiled_kernels
+    kernels = f"{profiled} profiled kernel{'s' if profiled != 1 else ''}" if profiled else ""
+    facts = " · ".join(filter(None, (gpus and counted, gpus, kernels))) or "no GPU work"
+    paths = list(dict.fromkeys(str(source.get("path") or "?") for source in diagnosis.sources))
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    path = _end_of(scrub(paths[0]), max(width - len(facts) - len(more) - 3, 16)) if paths else ""
+    return Text(shortened(f"{path}{more} · {facts}", width), style="dim")
+
+
+def _bar(diagnosis: Diagnosis, width: int) -> list[Text]:
+    """The mean step over all devices as one bar, and in words what it is made of."""
+    parts: Counter[str] = Counter()
+    for budget in diagnosis.budgets:
+        parts.update({part.kind: part.time_ns for part in budget.parts})
+    total_ns = sum(budget.period_ns for budget in diagnosis.budgets)
+    if not total_ns:
+        return []
+    groups = [*WORK_WORDS, "idle"]
+    in_groups = [parts[kind] / total_ns for kind in WORK_WORDS]
+    in_groups.append(max(1.0 - sum(in_groups), 0.0))
+    bar = Text()
+    for block, colour, size in zip(_BLOCKS, _COLOURS, _sizes(in_groups, width), strict=True):
+        bar.append(block * size, style=colour)
+    of_step = "of the step" if diagnosis.steps.count else "of the recorded window"
+    over = f"{of_step}, mean of {len(diagnosis.budgets)} GPUs" if len(diagnosis.budgets) > 1 else of_step
+    words = [
+        f"{block} {WORK_WORDS.get(group, group)} {share_text(share)}"
+        for group, block, share in zip(groups, _BLOCKS, in_groups, strict=True)
+        if share > _NOTHING
+    ]
+    causes = [(kind, ns / total_ns) for kind, ns in parts.most_common() if kind not in WORK_WORDS]
+    causes = [(IDLE_WORDS.get(kind, kind), share) for kind, share in causes if share >= _SMALL]
+    for told in range(len(causes), -1, -1):
+        named = [f"{words} {share_text(share)}" for words, share in causes[:told]]
+        if left := sum(share for _, share in causes[told:]):
+            named.append(f"other {share_text(left)}")
+        lines = wrap(tied(f"{'  '.join(words)}{': ' if named else ''}{', '.join(named)} ({over})"), width)
+        if len(lines) <= _BAR_LINES:
+            break
+    return [bar, *map(Text, lines)]
+
+
+def _sizes(shares: Sequence[float], width: int) -> list[int]:
+    """Shares as whole numbers of characters that sum to the width."""
+    ends = [round(width * min(sum(shares[: at + 1]), 1.0)) for at in range(len(shares))]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[Text]:
+    """The findings as a table, as many as there is room for; the others by name."""
+    groups = grouped(diagnosis)
+    if not groups:
+        return []
+    several = len(diagnosis.devices) > 1
+    rest = width - _SAVES - _SHARE - 2 * _GAP
+    where_width = rest * 9 // 20
+    blocks = [_row(group, where_width, rest - where_width - _GAP, several) for group in groups]
+    shown = 0
+    while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
+        shown += 1
+    of = f"of {groups[0].first.period}" if any(_share(group.first) for group in groups) else ""
+    head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
+    lines = [Text(), Text(head, style="bold"), *(line for block in blocks[:shown] for line in block)]
+    if left := groups[shown:]:
+        named = ", ".join(f"{group.card.name} {_saves(group.first)}".strip() for group in left)
+        lines += [Text(line, style="dim") for line in _few_lines(f"{len(left)} more (-v): {named}", width, 1)]
+    return lines
+
+
+def _row(group: Group, where_width: int, do_width: int, several: bool) -> list[Text]:
+    """A finding on two or three lines: what it saves, its name above its place, what to do beside them."""
+    finding, times = group.first, f" ×{len(group.others) + 1}" if group.others else ""
+    where = [f"{shortened(group.card.name, where_width - len(times))}{times}"]
+    if place := short_place(finding.where, several):
+        where.append(_end_of(place, where_width) if finding.where.file else shortened(place, where_width))
+    do = _few_lines(short_advice(finding.advice), do_width, _CELL_LINES)
+    lines = []
+    for at in range(max(len(where), len(do))):
+        figures = f"{_saves(finding):>{_SAVES}}{_share(finding):>{_SHARE}}" if not at else " " * (_SAVES + _SHARE)
+        line = Text(figures, style="bold green")
+        line.append(" " * _GAP)
+        line.append(f"{where[at] if at < len(where) else '':{where_width}}", style="" if at else "bold cyan")
+        line.append(f"{' ' * _GAP}{do[at] if at < len(do) else ''}")
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _saves(finding: Finding) -> str:
+    """`3.15 ms`; `≤ 3.15 ms` where it is a bound; `in IDL103` where that finding has all of its time; `memory` where a
+    fix saves memory and no time."""
+    if finding.recoverable is None:
+        return "not known"
+    bound, saved_ms = _saved_ms(finding)
+    if saved_ms:
+        return f"{bound}{time_text(saved_ms * NS_PER_MS)}"
+    if finding.counted_in:
+        return f"in {finding.counted_in[0]}"
+    return "memory" if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "no time"
+
+
+def _share(finding: Finding) -> str:
+    """The saving as a share of the step or of the window."""
+    bound, saved_ms = _saved_ms(finding)
+    return f"{bound}{share_text(saved_ms / finding.of_ms)}" if saved_ms and finding.of_ms else ""
+
+
+def _saved_ms(finding: Finding) -> tuple[str, float]:
+    """`≤ ` where the saving is a bound, and how much it is; 0 where it would read as nothing."""
+    gain = finding.recoverable or Quantity(0.0, "ms")
+    most_ms = max(gain.high or 0.0, gain.value)
+    if gain.value < _NOTHING_MS:
+        return "≤ ", most_ms if most_ms >= _NOTHING_MS else 0.0
+    return "≤ " if gain.high is not None and gain.value >= gain.high != gain.low else "", gain.value
+
+
+def short_advice(advice: str) -> str:
+    """The first clause of an advice: `Capture the step in a CUDA graph`."""
+    sentence = scrub_sentence(advice)
+    cut = _CLAUSE.search(sentence)
+    return sentence[: cut.start()].rstrip(".") if cut else sentence.rstrip(".")
+
+
+def _counts(diagnosis: Diagnosis) -> list[Text]:
+    kinds = Counter(type(ruling.verdict) for ruling in diagnosis.rulings)
+    named = ((Clear, "clear"), (NotApplicable, "n/a"), (Undecided, "undecided"))
+    return [Text(f"{' · '.join(f'{kinds[kind]} {word}' for kind, word in named)} (-v)", style="dim")]
+
+
+def _notes(notes: Iterable[Note], width: int) -> list[Text]:
+    """What the file lost, in a line; then what the diagnosis has to say of its figures, the rest counted."""
+    lost = [note for note in notes if note.kind == _LOST]
+    own = [note for note in notes if not note.kind]
+    lines = []
+    if lost:
+        more = f" and {len(lost) - 1} more (-v)" if len(lost) > 1 else ""
+        text = scrub_sentence(f"lost: {lost[0].message}" + (f" ({lost[0].count} rows)" if lost[0].count else ""))
+        lines += _few_lines(f"{shortened(text, width - len(more))}{more}", width, 1)
+    own.sort(key=lambda note: _OPTION not in note.message)
+    for at, note in enumerate(own[:_SHOWN_NOTES]):
+        left = len(own) - _SHOWN_NOTES
+        more = f" ({left} more: -v)" if left > 0 and at == _SHOWN_NOTES - 1 else ""
+        lines += _few_lines(scrub_sentence(f"note: {note}{more}"), width, _NOTE_LINES)
+    return [Text(line, style="yellow") for line in lines]
+
+
+def _next(diagnosis: Diagnosis) -> list[Text]:
+    """The commands to type next, whole, each on a line of its own."""
+    paths = list(dict.fromkeys(str(source["path"]) for source in diagnosis.sources if source.get("path")))
+    file = shlex.quote(scrub(paths[0], _PATH)) if len(paths) == 1 else ""
+    commands = [f"timesink explain {diagnosis.findings[0][0].code}"] if diagnosis.findings else []
+    if file:
+        look = "report" if diagnosis.devices else "kernels" if diagnosis.profiled_kernels else "which --from"
+        commands.append(f"timesink {look} {file}")
+    return [Text(f"{'next: ' if not at else '      '}{command}") for at, command in enumerate(commands)]
+
+
+def _few_lines(text: str, width: int, most: int) -> list[str]:
+    """The text wrapped; where that takes more lines, it ends in an ellipsis and how to see the rest."""
+    lines = wrap(tied(text), width, break_on_hyphens=False) or [""]
+    if len(lines) <= most:
+        return lines
+    left_out = "… (-v)"
+    last = wrap(lines[most - 1], width - len(left_out))[0]
+    return [*lines[: most - 1], f"{last}{left_out}"]
+
+
+def _end_of(text: str, width: int) -> str:
+    """The end of a path or place, which says more than its beginning."""
+    return text if len(text) <= width else f"…{text[len(text) - max(width - 1, 0) :]}"

@@ -1,0 +1,180 @@
+"""A sheet as a table of text that fits a width, with nothing clipped.
+
+Figures stay whole, with their units. Sentences and names wrap. Where the columns do not fit beside each other, they go
+on below, each part beginning with the names of its rows. Commands stand below the table on lines of their own, whole,
+so that they can be copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Literal
+
+from timesink.knowledge.kernel_names import short_names
+from timesink.render.values import cell_text
+from timesink.untrusted.scrub import scrub, shortened
+from timesink.views.page import Cell, Field, Sheet
+
+# The space between columns and the least width of a name, the roomiest first; then the columns are parted.
+FITS = ((3, 18), (2, 18), (2, 12))
+ONE_OF = ("rank", "device")  # columns that say nothing where all rows have the same
+_LEAST_SENTENCE = 24
+_NAME_LINES = 3
+_BREAKS = re.compile(r"(?<=[\s:/_.,>)\]}-])(?=[^\s:/_.,>)\]}-])|(?<=[a-z])(?=[A-Z])")
+
+Kind = Literal["figure", "name", "sentence", "command"]
+Line = tuple[Literal["head", "row", "command"], str]
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column as text: `natural` is the width it would like to have."""
+
+    head: str
+    kind: Kind
+    cells: tuple[str, ...]
+
+    @property
+    def natural(self) -> int:
+        """The longest cell or head on one line."""
+        widest = max(map(len, self.cells), default=0)
+        return max(widest, _longest_word(self.head) if self.kind == "figure" else len(self.head))
+
+    def least(self, name: int) -> int:
+        """A figure needs all of it; names, of `name` characters at least, and sentences can wrap."""
+        floor = {"name": name, "sentence": _LEAST_SENTENCE}.get(self.kind, self.natural)
+        return min(self.natural, max(floor, _longest_word(self.head)))
+
+    def lines(self, row: int, width: int) -> list[str]:
+        """A cell of that width."""
+        if self.kind == "sentence":
+            return wrap(self.cells[row], width) or [""]
+        return wrapped_name(self.cells[row], width) if self.kind == "name" else [self.cells[row].rjust(width)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A width to fit columns into, the space between them and the least width of a name."""
+
+    width: int
+    gap: int
+    name: int
+
+    def least(self, columns: Sequence[TextColumn]) -> int:
+        """What the columns need beside each other."""
+        return sum(column.least(self.name) for column in columns) + self.gap * (len(columns) - 1)
+
+    def holds(self, columns: Sequence[TextColumn]) -> bool:
+        """Whether they fit."""
+        return self.least(columns) <= self.width
+
+
+def table_lines(sheet: Sheet, width: int, *, left_out: Iterable[str] = (), full_names: bool = False) -> list[Line]:
+    """The lines of the table. `left_out` are the keys of columns that are not shown."""
+    columns = [
+        _column(field, [row[at] for row in sheet.rows], full_names)
+        for at, field in enumerate(sheet.columns)
+        if field.key not in left_out
+    ]
+    shown = [column for column in columns if column.kind != "command"]
+    lines: list[Line] = []
+    for part, fit in _parts(shown, width):
+        lines += [("row", "")] if lines else []
+        lines += _part_lines(part, fit, len(sheet.rows))
+    commands = [cell for column in columns if column.kind == "command" for cell in column.cells]
+    lines += [("row", "")] if commands and lines else []
+    lines += [("command", f"  {cell}") for cell in commands]
+    return lines
+
+
+def wrapped_name(name: str, width: int) -> list[str]:
+    """A name on a few lines, broken behind punctuation where there is some; what does not fit goes from its middle."""
+    lines = [""]
+    for piece in _BREAKS.split(shortened(name, _NAME_LINES * width - _NAME_LINES)):
+        for part in (piece[at : at + width] for at in range(0, len(piece), width)):
+            if len(lines[-1]) + len(part) > width:
+                lines.append("")
+            lines[-1] += part
+    if len(lines) <= _NAME_LINES:
+        return [line.rstrip() for line in lines]
+    cut = shortened(name, _NAME_LINES * width)
+    return [cut[at : at + width] for at in range(0, len(cut), width)]
+
+
+def _column(field: Field, cells: Sequence[Cell], full_names: bool) -> TextColumn:
+    texts = [cell_text(cell, field) for cell in cells]
+    if field.is_kernel and not full_names:
+        short = short_names(cell for cell in cells if isinstance(cell, str))
+        texts = [scrub(short.get(str(cell), text)) for cell, text in zip(cells, texts, strict=True)]
+    kind: Kind = "figure" if field.unit else "name" if field.is_name else "sentence"
+    return TextColumn(scrub(field.head), "command" if field.is_command else kind, tuple(texts))
+
+
+def _parts(columns: Sequence[TextColumn], width: int) -> list[tuple[Sequence[TextColumn], Fit]]:
+    """The columns in groups that fit; where one group does not hold them, columns without a value are left out, then
+    each group begins with the first name among them."""
+    fits = [Fit(width, gap, name) for gap, name in FITS]
+    for some in (columns, [column for column in columns if set(column.cells) - {"–", ""}] or columns):
+        for fit in fits:
+            if fit.holds(some):
+                return [(some, fit)]
+    key = next((column for column in some if column.kind == "name"), some[0])
+    parts: list[list[TextColumn]] = [[key]]
+    for column in some:
+        if column is key:
+            continue
+        if len(parts[-1]) > 1 and not fit.holds([*parts[-1], column]):
+            parts.append([key])
+        parts[-1].append(column)
+    return [(part, fit) for part in parts]
+
+
+def _part_lines(columns: Sequence[TextColumn], fit: Fit, rows: int) -> list[Line]:
+    widths = _widths(columns, fit)
+    heads = [wrap(column.head, room) or [""] for column, room in zip(columns, widths, strict=True)]
+    height = max(map(len, heads))
+    above = zip(*([""] * (height - len(head)) + head for head in heads), strict=True)
+    lines: list[Line] = [("head", _line(columns, widths, fit, head)) for head in above]
+    lines.append(("row", "─" * (sum(widths) + fit.gap * (len(widths) - 1))))
+    for row in range(rows):
+        cells = [column.lines(row, room) for column, room in zip(columns, widths, strict=True)]
+        height = max(map(len, cells))
+        full = zip(*(cell + [""] * (height - len(cell)) for cell in cells), strict=True)
+        lines += [("row", _line(columns, widths, fit, line)) for line in full]
+    return lines
+
+
+def _line(columns: Sequence[TextColumn], widths: Sequence[int], fit: Fit, cells: Iterable[str]) -> str:
+    placed = (
+        cell.rjust(room) if column.kind == "figure" else cell.ljust(room)
+        for column, room, cell in zip(columns, widths, cells, strict=True)
+    )
+    return (" " * fit.gap).join(placed).rstrip()
+
+
+def _widths(columns: Sequence[TextColumn], fit: Fit) -> list[int]:
+    """Each column's least width, then what is left over, a character at a time to the one that lacks most."""
+    widths = [column.least(fit.name) for column in columns]
+    for _ in range(fit.width - fit.least(columns)):
+        lacking = [column.natural - room for column, room in zip(columns, widths, strict=True)]
+        if max(lacking) <= 0:
+            break
+        widths[lacking.index(max(lacking))] += 1
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max((len(word) for word in text.split()), default=0)
+
+
+def of_one(sheets: Iterable[Sheet]) -> set[str]:
+    """Of the columns that tell ranks and GPUs apart, those in which every row of a page has the same."""
+    values: dict[str, set[Cell]] = {}
+    for sheet in sheets:
+        for at, field in enumerate(sheet.columns):
+            if field.key in ONE_OF:
+                values.setdefault(field.key, set()).update(row[at] for row in sheet.rows)
+    return {key for key, found in values.items() if len(found) <= 1}

@@ -89,11 +89,16 @@ def diagnosed(paths: Sequence[Path], unprofiled_ms: float | None) -> tuple[Any, 
     return trace, timesink.diagnose(trace, **({"unprofiled_step_ms": unprofiled_ms} if told else {})), told
 
 
-def foretold(findings: Sequence[tuple[str, Any]], owed: str, step_ms: float) -> Foretold | None:
-    """The sum of what the findings of the planted bottleneck promise, at most the whole step."""
-    promised = [worth for name, worth in findings if name == owed and worth is not None]
-    if not promised:
+def foretold(findings: Sequence[tuple[str, int, Any]], owed: str, step_ms: float) -> Foretold | None:
+    """The sum of what the findings of the planted bottleneck promise on the rank that gains most, at most the whole
+    step: ranks wait for each other, so what each of them gains does not add up."""
+    by_rank: dict[int, list[Any]] = {}
+    for name, rank, worth in findings:
+        if name == owed and worth is not None:
+            by_rank.setdefault(rank, []).append(worth)
+    if not by_rank:
         return None
+    promised = max(by_rank.values(), key=lambda part: sum(worth.value for worth in part))
     value = sum(worth.value for worth in promised)
     low = sum(worth.value if worth.low is None else worth.low for worth in promised)
     high = sum(worth.value if worth.high is None else worth.high for worth in promised)
@@ -121,11 +126,13 @@ def observed(
         return dataclasses.replace(frame, verdict="crashed", problem=f"{type(problem).__name__}: {problem}"[:200])
     profiled_ms = formulas.mean_step_ms(trace)
     step_ms = unprofiled_ms if told or not profiled_ms else profiled_ms
-    findings = [(str(finding.bottleneck), finding.recoverable) for _, finding in diagnosis.findings]
+    findings = [
+        (str(finding.bottleneck), finding.where.rank or 0, finding.recoverable) for _, finding in diagnosis.findings
+    ]
     return dataclasses.replace(
         frame,
         verdict=str(diagnosis.bottleneck),
-        findings=tuple((name, worth.value / step_ms if worth else 0.0) for name, worth in findings),
+        findings=tuple((name, worth.value / step_ms if worth else 0.0) for name, _, worth in findings),
         foretold=foretold(findings, fault.bottleneck, step_ms),
         formulas=formulas.prices(trace, fault.bottleneck),
         slowdown=profiled_ms / unprofiled_ms if profiled_ms else None,

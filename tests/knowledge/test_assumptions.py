@@ -19,7 +19,7 @@ def test_an_assumption_lies_in_its_range_and_says_why_and_whence(name: str) -> N
     assert low <= assumption.value <= high
     assert assumption.unit and assumption.why and assumption.source
     assert "chosen" not in assumption.source
-    assert assumption.set_on in ("", "tune")
+    assert assumption.set_on in ("", "tune", "third_tune")
 
 
 def test_the_rules_that_assumptions_name_exist() -> None:

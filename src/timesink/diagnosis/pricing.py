@@ -120,10 +120,11 @@ def share_claims(
 ) -> list[tuple[Card, Finding]]:
     """Findings that claim the same device time share it: each keeps what those before it leave.
 
-    A finding whose claim is taken by a third already is worth two thirds of its price. Prices together never exceed
-    the step, nor does the upper end of any.
+    A finding whose claim is taken by a third already is worth two thirds of its price. Prices of one rank together
+    never exceed the step, nor does the upper end of any. Those of several ranks do not add up: ranks wait for each
+    other, so a change that wins 2 ms on each of eight wins 2 ms.
     """
-    left_ms = step_ms
+    left_ms: dict[int, float] = {}
     taken: dict[tuple[int, int], Intervals] = {}
     before: list[tuple[str, Claim]] = []
     shared = []
@@ -136,12 +137,13 @@ def share_claims(
             taken[device] = taken.get(device, Intervals.none()) | part
         counted = (_taker(finding.claim, before, trace), 1.0 - ratio) if ratio < 1.0 - _SHARED else None
         worth = _scaled(finding.recoverable, ratio) if finding.recoverable else None
-        if worth is not None and step_ms is not None and left_ms is not None:
-            if counted is None and worth.value > left_ms and before:
-                counted = before[0][0], 1.0 - left_ms / worth.value
-            high_ms = None if worth.high is None else min(worth.high, step_ms)
-            worth = replace(worth, value=min(worth.value, left_ms), low=min(worth.low or 0.0, left_ms), high=high_ms)
-            left_ms -= worth.value
+        if worth is not None and step_ms is not None:
+            rank = finding.where.rank or 0
+            left_of_step = left_ms.setdefault(rank, step_ms)
+            if counted is None and worth.value > left_of_step and before:
+                counted = before[0][0], 1.0 - left_of_step / worth.value
+            worth = _at_most(worth, left_of_step, step_ms)
+            left_ms[rank] = left_of_step - worth.value
         before.append((card.code, finding.claim))
         shared.append((card, replace(finding, recoverable=worth, counted_in=counted)))
     return shared
@@ -199,6 +201,13 @@ def _unprofiled_ratio(pricer: Pricer, step_ns: float) -> float:
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
     value_ms, low_ms, high_ms = (max(time_ns, 0.0) / NS_PER_MS for time_ns in (gain_ns, low_ns, high_ns))
     return Quantity(value_ms, "ms", low=low_ms, high=high_ms)
+
+
+def _at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:
+    """The gain as far as earlier findings leave any of the step; no end of the interval exceeds the whole step."""
+    high = worth.value if worth.high is None else worth.high
+    value, low = min(worth.value, left_ms), min(worth.low or 0.0, left_ms)
+    return replace(worth, value=value, low=low, high=max(min(high, step_ms), value))
 
 
 def _scaled(worth: Quantity, ratio: float) -> Quantity:

@@ -72,7 +72,7 @@ class Selection:
     groups: Mapping[str, Int64Array]
     usual: Float64Array = field(default_factory=lambda: np.empty(0))
     best: Float64Array = field(default_factory=lambda: np.empty(0))
-    beside: Int64Array | None = None
+    beside: Selection | None = None
 
     @property
     def rows(self) -> Int64Array:

@@ -51,6 +51,24 @@ LAYOUT_CONVERTERS: Final = Assumption(
     0.6, 0.3, 0.05, _KEPT, "a network in the other layout has slower kernels elsewhere",
     f"{_MEASURED}: 15 to 55 % stays", "tune", "KRN102",
 )  # fmt: skip
+LAYOUT_PACKED: Final = Assumption(
+    1.0, 1.0, 0.05, _KEPT, "autograd lays out anew what it concatenated for the reader of both",
+    "benchmarks/faults: healthy FSDP programs of packed attention have 3 to 6 % of a step of them", "third_tune",
+    "KRN102",
+)  # fmt: skip
+NORM_BLOCKS: Final = Assumption(
+    2.0, 4.0, 8.0, "blocks a multiprocessor", "a normalisation with one block a channel fills the device with so many",
+    f"{_MEASURED}: of 128 and 512 channels on 132 multiprocessors a quarter and four fifths of the time stay",
+    "third_tune", "KRN102",
+)  # fmt: skip
+UNIT_BYTES: Final = Assumption(
+    5e6, 25e6, 100e6, "bytes", "a unit that is gathered at once: DDP's buckets hold so much, layers of models more",
+    "PyTorch, bucket_cap_mb", "", "COM110",
+)  # fmt: skip
+UNITS_KEPT: Final = Assumption(
+    0.5, 0.25, 0.125, "of the units", "where sizes are not recorded: a transformer layer has four products",
+    "models of transformers", "", "COM110",
+)  # fmt: skip
 CONVOLUTIONS_BESIDE: Final = Assumption(
     1.0, 1.0, 0.8, _KEPT, "in another layout other convolution kernels are chosen",
     f"{_OTHERS}: more than twice the time of the converters was won", "", "KRN102",

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.ranges import DDP_FORWARD
+from timesink.measures.communication.communication import without_contention
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import OP_KEY, job, launches_of
 from timesink.measures.steps.per_step import per_step_ns, period_ns, step_windows
@@ -22,8 +23,9 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import HOST_OPS, RANGES
+from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
+from timesink.whatif.change import Selection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,13 +98,16 @@ def small_collectives(trace: Trace) -> SmallCollectives:
 class RepeatedExchange:
     """One GPU whose steady steps all exchange `times` times the same list of sizes, `step_bytes` in all.
 
-    `exposed`: where exchanges before the last of their step run with no computation beside them.
+    `early`: the exchanges before the last of their step. `exposed`: where those run with no computation beside them.
+    `slowed`: the kernels beside them, with the share of its time that each `usually` takes alone.
     """
 
     device: Device
     times: int
     step_bytes: float
+    early: Selection
     exposed: Intervals
+    slowed: Selection
 
 
 def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
@@ -129,10 +134,25 @@ def repeated_exchanges(trace: Trace) -> tuple[RepeatedExchange, ...]:
         times, early = blocks[0][0], pl.concat([calls for _, calls in blocks])
         exposed = job(trace).exposed.filter((pl.col("rank") == rank) & (pl.col("device") == device))
         step_bytes = float(early["bytes"].sum()) * times / (times - 1) / len(blocks)
+        key, running = (int(rank), int(device)), Intervals.of(early)
         devices.append(
-            RepeatedExchange((int(rank), int(device)), times, step_bytes, Intervals.of(exposed) & Intervals.of(early))
+            RepeatedExchange(
+                device=key,
+                times=times,
+                step_bytes=step_bytes,
+                early=Selection(key, {"exchange": _rows_of(trace, early)}),
+                exposed=Intervals.of(exposed) & running,
+                slowed=without_contention(trace, key, running),
+            )
         )
     return tuple(sorted(devices, key=lambda part: part.device))
+
+
+def _rows_of(trace: Trace, calls: pl.DataFrame) -> Int64Array:
+    """The rows of `device_ops` of collectives, ascending."""
+    ops = trace.get(DEVICE_OPS).select(OP_KEY).with_row_index("row")
+    found = ops.join(calls.select(OP_KEY).unique(), on=OP_KEY, how="semi", nulls_equal=True)
+    return found["row"].cast(pl.Int64).to_numpy()
 
 
 def _forwards(trace: Trace) -> pl.DataFrame:

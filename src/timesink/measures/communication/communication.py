@@ -18,6 +18,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Selection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +113,9 @@ class Contention:
 
 
 @remembered
-def contention(trace: Trace) -> Contention:
-    """Compare each kernel's runs beside communication with its free runs."""
+def contended_runs(trace: Trace) -> pl.DataFrame:
+    """Runs beside communication of the kernels that are compared: rank, device, row (of `device_ops`), the columns of
+    `_SHAPE`, length_ns, and alone_ns, the median of the kernel's free runs."""
     ops = trace.get(DEVICE_OPS)
     shape = ["rank", "device", "name", *_SHAPE]
     compared = (op_class(ops) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
@@ -121,21 +123,17 @@ def contention(trace: Trace) -> Contention:
     for (rank, device), first, last in key_slices(ops, ("rank", "device")):
         communicates[first:last] = len(device_timeline(trace)[rank, device].communication) > 0
     compared &= pl.Series(communicates)
-    kernels = ops.select(*shape, "start_ns", "end_ns").filter(compared)
+    kernels = ops.with_row_index("row").select("row", *shape, "start_ns", "end_ns").filter(compared)
     kernels = kernels.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length_ns"))
     parts = [kernels.clear().with_columns(pl.lit(0, pl.Int64).alias("covered_ns"))]
     for (rank, device), own in kernels.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
         talking = device_timeline(trace)[rank, device].communication
         covered = talking.covered_ns(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
         parts.append(own.with_columns(pl.Series("covered_ns", covered)))
-    share = pl.col("covered_ns") / pl.col("length_ns")
-    length = pl.col("length_ns")
-    runs = (
-        pl.concat(parts)
-        .filter(length > 0)
-        .with_columns((share >= _BESIDE).alias("beside"), (share <= _FREE).alias("free"))
-    )
-    return Contention(
+    share, length = pl.col("covered_ns") / pl.col("length_ns"), pl.col("length_ns")
+    runs = pl.concat(parts).filter(length > 0)
+    runs = runs.with_columns((share >= _BESIDE).alias("beside"), (share <= _FREE).alias("free"))
+    alone = (
         runs.group_by(shape)
         .agg(
             length.filter("free").median().alias("alone_ns"),
@@ -143,19 +141,38 @@ def contention(trace: Trace) -> Contention:
             length.filter("free").quantile(0.9).alias("high"),
             pl.col("free").sum().alias("free_count"),
             pl.col("beside").sum().alias("beside_count"),
-            length.filter("beside").sum().alias("beside_ns"),
         )
         .filter(
             (pl.col("free_count") >= _INSTANCES)
             & (pl.col("beside_count") >= _INSTANCES)
             & (pl.col("high") <= _SPREAD * pl.col("low"))
         )
-        .with_columns((pl.col("beside_ns") - pl.col("alone_ns") * pl.col("beside_count")).alias("excess_ns"))
+    )
+    compared_runs = runs.filter("beside").join(alone, on=shape, how="inner", nulls_equal=True)
+    return compared_runs.select("row", *shape, "length_ns", "alone_ns").sort("row")
+
+
+@remembered
+def contention(trace: Trace) -> Contention:
+    """Compare each kernel's runs beside communication with its free runs."""
+    return Contention(
+        contended_runs(trace)
         .group_by("rank", "device")
         .agg(
-            pl.len().cast(pl.Int64).alias("kernels"),
-            pl.col("beside_ns").sum(),
-            pl.col("excess_ns").round().cast(pl.Int64).sum(),
+            pl.struct("name", *_SHAPE).n_unique().cast(pl.Int64).alias("kernels"),
+            pl.col("length_ns").sum().alias("beside_ns"),
+            (pl.col("length_ns") - pl.col("alone_ns")).sum().round().cast(pl.Int64).alias("excess_ns"),
         )
         .sort("rank", "device")
     )
+
+
+def without_contention(trace: Trace, device: Device, beside: Intervals) -> Selection:
+    """The kernels that ran beside that communication; `usual` is the share of its time that each takes alone."""
+    ops, runs = trace.get(DEVICE_OPS), contended_runs(trace)
+    runs = runs.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
+    start, end = (ops[name].gather(runs["row"]).to_numpy() for name in ("start_ns", "end_ns"))
+    length = np.maximum(end - start, 1)
+    near = beside.covered_ns(start, end) >= _BESIDE * length
+    usual = np.minimum(runs["alone_ns"].to_numpy() / length, 1.0)[near]
+    return Selection(device, {"slowed": runs["row"].cast(pl.Int64).to_numpy()[near]}, usual=usual)

@@ -207,8 +207,12 @@ def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
 
 
 def _explained(trace: Trace) -> Int64Array:
-    """Rows of `device_ops` of the kernels that the measures of known patterns found."""
-    return all_rows(
+    """Rows of `device_ops` of the kernels that the measures of known patterns found, and of fused attention.
+
+    For that there is no other kernel to be had, and how much of it a mask leaves out is not recorded.
+    """
+    fused = kernel_facts(trace).frame.filter(pl.col("family") == "attention")["row"].to_numpy()
+    found = all_rows(
         [
             *cast_kernels(trace),
             *layout_kernels(trace),
@@ -221,3 +225,4 @@ def _explained(trace: Trace) -> Int64Array:
             *(found.unfused for found in optimizer_kernels(trace)),
         ]
     )
+    return np.union1d(found, fused)

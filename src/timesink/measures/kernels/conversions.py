@@ -15,7 +15,9 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge import kernel_traits, op_names
-from timesink.measures.kernels.facts import kernel_facts, rows_of
+from timesink.knowledge.assumptions.fixes import NORM_BLOCKS
+from timesink.measures.kernels.facts import kernel_facts, multiprocessors, rows_of
+from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
@@ -64,20 +66,45 @@ def _neighbour(distance: int, condition: pl.Expr) -> pl.Expr:
 
 @remembered
 def layout_kernels(trace: Trace) -> tuple[Selection, ...]:
-    """Per device: kernels that only move a tensor into another layout: each `converter` by name, `strided` copies.
+    """Per device: kernels that only move a tensor into another layout: each `converter` by name, `strided` copies, and
+    those that are `packed`, which lay out anew what a concatenation has just written, with that concatenation.
 
-    Beside converters there are the convolutions for which they convert.
+    Autograd concatenates the gradients of one tensor's parts and reads them as a view: no call in the program made
+    that copy. Beside converters there are the convolutions for which they convert, and the normalisations between.
     """
-    facts = kernel_facts(trace)
+    facts, counts = kernel_facts(trace), multiprocessors(trace)
     devices = []
     for device in facts.devices:
-        kernels = copies(trace, facts.on(device).select("row", "family", *_COPIES_READ))
-        converters = rows_of(kernels.filter(pl.col("family") == "layout"))
-        strided = rows_of(kernels.filter(pl.col("copies") == "layout"))
-        convolutions = rows_of(kernels.filter((pl.col("family") == "convolution") & bool(converters.size)))
-        if converters.size + strided.size:
-            devices.append(Selection(device, {"converter": converters, "strided": strided}, beside=convolutions))
+        wanted = facts.on(device).select("row", "stream", "start_ns", "family", "blocks", *_COPIES_READ)
+        kernels = copies(trace, wanted).sort("stream", "start_ns", "row")
+        strided, concat = pl.col("copies") == "layout", pl.col("family") == "concat"
+        after_concat, before_copy = strided & _neighbour(-1, concat), concat & _neighbour(1, strided)
+        kernels = kernels.with_columns(
+            pl.when(pl.col("family") == "layout")
+            .then(pl.lit("converter"))
+            .when(after_concat | before_copy)
+            .then(pl.lit("packed"))
+            .when(strided)
+            .then(pl.lit("strided"))
+            .alias("role")
+        ).sort("row")
+        roles = ("converter", "strided", "packed")
+        groups = {role: rows_of(kernels.filter(pl.col("role") == role)) for role in roles}
+        if any(rows.size for rows in groups.values()):
+            beside = _beside(device, kernels, counts.get(device)) if groups["converter"].size else None
+            devices.append(Selection(device, groups, beside=beside))
     return tuple(devices)
+
+
+def _beside(device: Device, kernels: pl.DataFrame, sms: int | None) -> Selection:
+    """The convolutions and normalisations of a device; `best` of a normalisation is the share of the device that its
+    blocks fill."""
+    families = ("convolution", "norm")
+    chosen = kernels.filter(pl.col("family").cast(pl.String).is_in(families))
+    groups = {name: rows_of(chosen.filter(pl.col("family") == name)) for name in families}
+    fill = (pl.col("blocks") / (NORM_BLOCKS.value * sms)).clip(0.0, 1.0) if sms else pl.lit(None, pl.Float64)
+    best = chosen.select(pl.when(pl.col("family") == "norm").then(fill)).to_series().cast(pl.Float64)
+    return Selection(device, groups, best=best.fill_null(np.nan).to_numpy())
 
 
 def copies(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ the others stood waiting for it with nothing to compute, and as far as the hosts
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -281,6 +281,33 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
     )
     gain = min(int(gains.item() or 0), _host_slack_ns(late, chosen))
     return Rebalanced(chosen, max(gain, 0), late.span_ns)
+
+
+def evened_out(
+    waits: CollectiveWaits, late: Lateness, rank: int, slowed_ns: Mapping[int, float]
+) -> tuple[Rebalanced, Rebalanced]:
+    """The gain where what a rank's GPU computes beyond the mean of all ranks is spread over them; and where it goes.
+
+    `slowed_ns` is what computation loses per step beside communication, by rank: collectives that wait for a late rank
+    slow the others' kernels all the while, which does not make their work more.
+
+    That is the excess per steady step, over all of the span, at most the shortest exposed communication of the others.
+    Work does not vanish by being balanced: of two ranks that compute 12 and 4 ms a step, each has 8 then, and 4 ms are
+    gained. Where the rank is merely slower at the same work, it is the excess over its peers that goes, 8 ms.
+    """
+    length = (pl.col("end_ns") - pl.col("start_ns")).mean()
+    means = waits.job.steps.group_by("rank").agg(pl.col("compute_ns").mean(), length.alias("step_ns")).sort("rank")
+    own, others = means.filter(pl.col("rank") == rank), means.filter(pl.col("rank") != rank)
+    stood = late.epochs.filter(pl.col("rank") != rank).group_by("anchor").agg(pl.col("stood_ns").min())
+    if not own.height or not others.height or not late.span_ns:
+        return Rebalanced((rank,), 0, late.span_ns), Rebalanced((rank,), 0, late.span_ns)
+    most = min(int(stood["stood_ns"].sum()), _host_slack_ns(late, (rank,)))
+    work = {r: float(compute) - slowed_ns.get(r, 0.0) for r, compute in means.select("rank", "compute_ns").rows()}
+    peers, step = [ns for r, ns in work.items() if r != rank], max(float(own["step_ns"][0]), 1.0)
+    excesses = (work[rank] - left for left in (np.mean(list(work.values())), np.median(peers)))
+    gains = (int(late.span_ns * max(excess, 0.0) / step) for excess in excesses)
+    spread, gone = (Rebalanced((rank,), max(min(gain, most), 0), late.span_ns) for gain in gains)
+    return spread, gone
 
 
 def _host_slack_ns(late: Lateness, chosen: tuple[int, ...]) -> int:

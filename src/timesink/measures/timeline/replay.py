@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.measures.communication.waits import exposed_waits
+from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
@@ -90,15 +92,32 @@ def deflated_pricers(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
 
 
 @remembered
-def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
-    """The mean step without a profiler as estimated from the trace: low, expected and high, in ns, of the slowest rank.
+def rank_paces_ns(trace: Trace) -> Mapping[int, tuple[tuple[float, float], ...]]:
+    """Per rank and `Case`, in ns: its step without the profiler by estimate, and that step less the time in which its
+    device stands waiting for other ranks in collectives: what the rank would take by itself."""
+    paces = {}
+    for rank, cases in deflated_pricers(trace).items():
+        waits = {key: part for key, part in exposed_waits(trace).items() if key[0] == rank}
+        waited_ns = largest_per_step_ns(trace, waits)
+        paces[rank] = tuple((case.step_ns, max(case.step_ns - waited_ns, 0.0)) for case in cases)
+    return paces
 
-    None where no rank has steady steps to replay.
+
+@remembered
+def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
+    """The mean step of the job without a profiler as estimated from the trace: low, expected and high, in ns.
+
+    Ranks wait for each other: a rank that waits for a late one has that one's step. So the step is that of the rank
+    with the shortest, which waits least, or what the slowest takes by itself, whichever is longer. None where no rank
+    has steady steps to replay.
     """
-    by_rank = [[pricer.step_ns for pricer in cases] for cases in deflated_pricers(trace).values()]
-    if not by_rank:
+    paces = rank_paces_ns(trace).values()
+    if not paces:
         return None
-    high_ns, expected_ns, low_ns = np.max(by_rank, axis=0).tolist()
+    high_ns, expected_ns, low_ns = (
+        max(min(step_ns for step_ns, _ in of_ranks), *(alone_ns for _, alone_ns in of_ranks))
+        for of_ranks in zip(*paces, strict=True)
+    )
     return low_ns, expected_ns, high_ns
 
 

@@ -12,7 +12,9 @@ The union of the communication kernels of a device less every instant at which a
 steady steps. Kernels are recognised by name: NCCL, RCCL, NVSHMEM, DeepEP and the custom all-reduce kernels of serving
 engines. Where all ranks are read, time that a collective spends waiting for its last rank is left out: it is not
 transfer, and no overlap wins it back (COM103 and COM104 look at it). So are sends and receives between the stages of a
-pipeline, which wait for each other's computation (COM105).
+pipeline, which wait for each other's computation (COM105). The gain is a replay with the collectives beside the
+computation before them, which they slow down: behind a host that is late anyway it is nothing. Exchanges that are
+repeated within a step take their time first (COM107).
 
 ## What to do
 Overlap it: gradient buckets that start during backward, prefetched all-gathers, communication on a stream of its own
@@ -47,6 +49,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.units import share_text
+from timesink.whatif.changes.transfers import OverlapCollectives
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -97,6 +100,7 @@ def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[F
             + ("." if waited else "; read all ranks together first: a late peer shows as communication."),
             verify="Capture again: the exposed share falls, and the step by at most the exposed time.",
             claim=Claim({key: exposed}),
+            change=OverlapCollectives(),
         ),
         evidence,
     )
@@ -116,4 +120,5 @@ RULE = Rule(
         )
     },
     references=("https://docs.pytorch.org/docs/stable/notes/ddp.html",),
+    symptom=True,
 )

@@ -11,7 +11,9 @@ moves k times the bytes that one exchange of the sum moves.
 
 ## How it is measured
 Ranges `DistributedDataParallel.forward` part each steady step. All-reduces are counted to the forward pass before their
-launch; behind each of them the list of sizes must be the same.
+launch; behind each of them the list of sizes must be the same. What the exchanges before the last cost is their time
+with no computation beside them, and what kernels beside them take beyond their free runs. The gain is a replay without
+them: behind a host that is late anyway it is nothing.
 
 ## What to do
 Run all but the last micro-batch under `no_sync()`.
@@ -40,9 +42,12 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import of_period
 from timesink.measures.communication.collectives import RepeatedExchange, repeated_exchanges
 from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
+from timesink.whatif.change import Case
+from timesink.whatif.changes.transfers import DropExchanges
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -56,12 +61,15 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 
 def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> tuple[Finding | None, Evidence]:
-    step_ns, exposed_ns = period_ns(trace, exchange.device), per_step_ns(trace, exchange.device, exchange.exposed)
+    change = DropExchanges.of(exchange.early, exchange.slowed)
+    slowed = change.kernels.beside.saved(trace, Case.EXPECTED) if change.kernels.beside else Intervals.none()
+    claim = exchange.exposed | slowed
+    step_ns, exposed_ns = period_ns(trace, exchange.device), per_step_ns(trace, exchange.device, claim)
     share = exposed_ns / step_ns if step_ns else 0.0
     evidence = Evidence(
-        f"exposed time of repeated exchanges on rank {exchange.device[0]}",
+        f"time that repeated exchanges cost on rank {exchange.device[0]}",
         Quantity(share, "ratio"),
-        "all but the last exchange of each step, where no computation runs beside them",
+        "all but the last exchange of each step, where no computation runs beside them, and what they slow down",
         limit=Quantity(limits["exposed_ratio"], "ratio"),
         table="collectives",
     )
@@ -69,8 +77,8 @@ def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> tuple[Fi
         return None, evidence
     finding = Finding(
         message=f"gradients are exchanged {exchange.times} times a step ({bytes_text(exchange.step_bytes)} where "
-        f"{bytes_text(exchange.step_bytes / exchange.times)} would do); the exchanges before the last stand exposed "
-        f"for {of_period(trace, exchange.device, exposed_ns)}",
+        f"{bytes_text(exchange.step_bytes / exchange.times)} would do); those before the last, exposed or in kernels "
+        f"that they slow down, cost {of_period(trace, exchange.device, exposed_ns)}",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
         where=Where(rank=exchange.device[0], device=exchange.device[1], op="DistributedDataParallel.forward"),
         evidence=(
@@ -79,7 +87,8 @@ def _judge(trace: Trace, limits: Limits, exchange: RepeatedExchange) -> tuple[Fi
         ),
         advice="Run every micro-batch but the last under model.no_sync().",
         verify="Capture again: one exchange per step.",
-        claim=Claim({exchange.device: exchange.exposed}),
+        claim=Claim({exchange.device: claim}),
+        change=change,
     )
     return finding, evidence
 

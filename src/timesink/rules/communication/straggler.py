@@ -14,7 +14,9 @@ most ranks had nothing to compute, beyond the median of the ranks (of two: the e
 from others is not counted (what it stood waiting in smaller collectives and for messages neither), nor any within the
 error of the clocks. Computation beyond the median of its peers is charged to the GPU, exposed transfer beyond theirs to
 the network, the rest to the host. The gain is a replay of all ranks' collectives
-without this rank's lateness.
+without this rank's lateness. More work does not vanish where it is balanced: then the gain is what the rank computes
+beyond the mean of all. A profiler slows some hosts more than others: a late host gains no more than by what the job's
+step, without the profiler's cost by estimate, exceeds what the others take by themselves, and possibly nothing.
 
 ## What to do
 Look at that rank and its host: uneven input, a slower GPU or clock, another process, garbage collection. `timesink
@@ -44,9 +46,11 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, step_ns
-from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, lateness, rebalanced
+from timesink.measures.ranks.late_rank import worth_of_rank
+from timesink.measures.ranks.lateness import lateness, rebalanced
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.rules.idle._family import BLAME_READS
 from timesink.units import NS_PER_MS, share_text, time_text
 
 # What a rank is late by: where it shows, and what to ask next. The first of equals is named.
@@ -87,9 +91,9 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Finding:
     waits, late = collective_waits(trace), lateness(trace)
     row = late.ranks.filter(late.ranks["rank"] == rank).row(0, named=True)
+    late_by = max(_SIDES, key=lambda name: row[name])
+    (side, question), worth = _SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
-    saved_ms = gain * period / NS_PER_MS
-    side, question = _SIDES[max(_SIDES, key=lambda name: row[name])]
     device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
     host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]
     claim = {key: part for key, part in exposed_waits(trace).items() if key[0] != rank}
@@ -116,12 +120,7 @@ def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Findin
         advice=f"Compare rank {rank} with a peer (`timesink idle --rank {rank}`): {question}",
         verify="Capture all ranks again: this rank comes late no more, and the waits of the others go.",
         claim=Claim(claim),
-        stated=Quantity(
-            saved_ms,
-            "ms",
-            low=saved_ms * (1 - GAIN_ERROR_RATIO),
-            high=saved_ms * (1 + GAIN_ERROR_RATIO),
-        ),
+        stated=Quantity(worth.gain_ns / NS_PER_MS, "ms", low=worth.low_ns / NS_PER_MS, high=worth.high_ns / NS_PER_MS),
     )
 
 
@@ -129,7 +128,7 @@ RULE = Rule(
     "COM103",
     check,
     needs=(DEVICE_OPS,),
-    reads=JOB_READS,
+    reads=(*dict.fromkeys((*JOB_READS, *BLAME_READS)),),
     limits={
         "gain_ratio": Limit(0.03, "ratio", "steps of a balanced job differ by less from run to run", "own captures"),
         "collectives": Limit(

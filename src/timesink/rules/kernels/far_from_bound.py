@@ -2,7 +2,8 @@
 
 ## What it detects
 Operators with recorded shapes whose kernels reach less than half of the attainable bound, where no known pattern
-(casts, layouts, alignment, precision, small grids, ...) explains it.
+(casts, layouts, alignment, precision, small grids, ...) explains it. Fused attention is left out: there is no other
+kernel to be had for it, and its mask is not recorded.
 
 ## Why it matters
 The bound says how long the operations or the bytes must take on this GPU. What is above it is the kernel's own, and a

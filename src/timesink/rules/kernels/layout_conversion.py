@@ -12,7 +12,10 @@ memory. Tensor-core convolutions want channels last; matrix products take a tran
 Kernels whose name is that of a conversion (`nchwToNhwc`, `nhwcToNchw`, transposes), and `elementwise_kernel` copies
 between equal types, which are not vectorised because strides differ. Expected: seven tenths of the
 conversions go (a network in the other layout has slower kernels elsewhere) and 95 % of the copies; cautiously two
-fifths of either. Hopefully the convolutions beside such conversions get shorter by a fifth, since others are chosen.
+fifths of either. Beside such conversions, a normalisation with one block a channel (batch norm of NCHW images) keeps
+the share of the device that its blocks fill, and hopefully a convolution gets shorter by a fifth, since other kernels
+are chosen. A copy that lays out anew what a concatenation has just written is left out: autograd makes it to read the
+gradients of a tensor's parts as one.
 
 ## What to do
 Convert model and input once with `memory_format=torch.channels_last`; leave `.contiguous()` out where the consumer
@@ -35,7 +38,8 @@ from timesink.whatif.changes.kernels import keep_layout
 PATTERN = KernelPattern(
     bottleneck=Bottleneck.LAYOUT_CONVERSION,
     subject="kernels that only change a layout",
-    how="conversions and strided copies within one type go; over the steady steps",
+    how="conversions and strided copies within one type go, normalisations beside them fill the device; over the "
+    "steady steps",
     advice="Keep one layout: channels_last for model and input of a convolutional network, no contiguous() before an "
     "operator that takes strides, shapes for which view suffices.",
     verify="Capture again: the copying kernels are gone, and the kernels that read their results take no longer.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -19,6 +20,7 @@ from timesink.whatif.change import (
     Case,
     Figure,
     HostWindows,
+    Range,
     Target,
     TargetedChange,
     Touches,
@@ -95,6 +97,33 @@ class ScaleHost:
         """The graph as it would be after the change."""
         edit = Edit(graph)
         edit.save_host(host_windows(graph, self.target), 1.0 - self.factor)
+        return edit.done()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeUnits:
+    """Of the host's time in the target the share `kept` stays: fewer, larger units cost it less often."""
+
+    touches: ClassVar[Touches] = Touches.HOST
+    target: Target
+    kept: Range
+
+    @classmethod
+    def of(cls, host: Mapping[tuple[int, int], Intervals], unit_bytes: float | None) -> MergeUnits:
+        """Units of that size become units of 25 MB; cautiously half as many go, hopefully half as many stay."""
+        share = fixes.UNITS_KEPT.value if unit_bytes is None else min(unit_bytes / fixes.UNIT_BYTES.value, 1.0)
+        hopeful = share / 2.0 if share < 1.0 else 1.0
+        return cls(Target("windows", windows=host), Range((1.0 + share) / 2.0, share, hopeful))
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return f"merge units of {self.target}"
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        edit = Edit(graph)
+        edit.save_host(host_windows(graph, self.target), 1.0 - self.kept.at(case))
         return edit.done()
 
 

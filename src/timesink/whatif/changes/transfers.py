@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -11,7 +11,18 @@ from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.kernels import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS
-from timesink.whatif.change import EVERYTHING, Case, Figure, Target, TargetedChange, Touches, chosen_ops
+from timesink.whatif.change import (
+    EVERYTHING,
+    Case,
+    Figure,
+    Range,
+    Selection,
+    Target,
+    TargetedChange,
+    Touches,
+    chosen_ops,
+)
+from timesink.whatif.changes.kernels import ShortenKernels, shorten
 from timesink.whatif.device import stream_neighbours
 from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
@@ -133,6 +144,34 @@ class OverlapCollectives(TargetedChange):
         _leave_shared_streams(edit, graph, chosen, slowed)
         _release_waiters(edit, graph, chosen, slowed)
         return edit.done()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DropExchanges:
+    """These collectives do not happen, and kernels beside them take the time that they take alone.
+
+    `kernels` are the collectives; beside them there are the kernels that they slow down.
+    """
+
+    touches: ClassVar[Touches] = Touches.COMMUNICATION
+    kernels: ShortenKernels
+
+    @classmethod
+    def of(cls, exchanges: Selection, slowed: Selection) -> DropExchanges:
+        """Drop the collectives of the selection; of the others `usual` is the share that each keeps."""
+        gone = shorten("drop-exchanges", exchanges, exchange=Range.exact(0.0))
+        half = (1.0 + slowed.usual) / 2.0
+        freed = ShortenKernels(gone.label, slowed.device, slowed.rows, (half, slowed.usual, slowed.usual))
+        return cls(replace(gone, beside=freed))
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return self.kernels.label
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        return self.kernels.rewrite(graph, case)
 
 
 def _leave_shared_streams(edit: Edit, graph: Graph, chosen: BoolArray, slowed_ns: Int64Array) -> None:

@@ -14,7 +14,7 @@ test test-all lowest: export PYTHONDONTWRITEBYTECODE :=
 PARALLEL := -n auto --maxprocesses 16 --dist worksteal
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile=quick $(ARGS)
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)

@@ -9,8 +9,15 @@ from hypothesis import settings
 from tests.profiles import ABSENT, PROFILES
 
 # A law is about values, not about how busy the machine is: no deadline per example.
+# `make test` asks for the quick profile; `make test-all` and CI hold every law to more examples.
 settings.register_profile("laws", deadline=None, max_examples=50)
-settings.load_profile("laws")
+settings.register_profile("quick", deadline=None, max_examples=15)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Laws, unless the command line asks for another profile."""
+    if config.getoption("--hypothesis-profile", default=None) is None:
+        settings.load_profile("laws")
 
 
 @pytest.fixture(scope="session")

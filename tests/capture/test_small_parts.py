@@ -281,3 +281,12 @@ def test_without_a_way_to_open_ranges_nothing_is_hooked() -> None:
     marks.start()
     assert len(gc.callbacks) == before
     marks.stop()
+
+
+def test_a_program_that_replays_graphs_runs_no_operators(tmp_path: Path) -> None:
+    trace = tmp_path / "rank0.json"
+    kernel = '{"cat": "kernel", "name": "gemm"}'
+    trace.write_text(f'{{"traceEvents": [{kernel}, {{"cat": "cuda_runtime", "name": "cudaGraphLaunch"}}]}}')
+    assert check(trace).missing(("operators", "kernels", "steps")) == ["rank0.json holds no steps"]
+    trace.write_text(f'{{"traceEvents": [{kernel}, {{"cat": "cuda_runtime", "name": "cudaLaunchKernel"}}]}}')
+    assert check(trace).missing(("operators", "kernels")) == ["rank0.json holds no operators"]

@@ -45,6 +45,7 @@ def test_every_truncation_is_survived(tmp_path: Path) -> None:
         survives(tmp_path, WHOLE[:size])
 
 
+@pytest.mark.slow
 def test_every_single_byte_may_lie(tmp_path: Path) -> None:
     for at in range(4, len(WHOLE)):
         for lie in (0x00, 0x7F, 0xFF):

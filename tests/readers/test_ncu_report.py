@@ -225,6 +225,7 @@ def test_pages_tell_the_same_launches_as_the_report(tmp_path: Path) -> None:
     assert read(csv, cache=False)[KERNEL_PROFILES].select(columns).equals(report)
 
 
+@pytest.mark.slow
 def test_a_thousand_kernels_of_two_thousand_metrics_take_seconds_to_read(tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
     names = [f"unit{index}__counter.sum" for index in range(2000)]

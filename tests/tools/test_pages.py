@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 from tests.rules import rule_laws as laws
 from tests.rules.cases import Case, read_cases
 
@@ -21,6 +22,7 @@ def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_reference_pages_are_current() -> None:
     done = tool("write_pages.py", "--check")
     assert done.returncode == 0, done.stderr

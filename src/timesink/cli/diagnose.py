@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, Reading, RuleChoice, StepMs
+from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, PricedReading, RuleChoice
 from timesink.cli.output import sink, working
-from timesink.cli.reading import unprofiled_step_ms
 from timesink.errors import UsageError
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub_sentence
@@ -18,11 +17,10 @@ from timesink.untrusted.scrub import scrub_sentence
 
 def command(
     paths: Paths,
-    unprofiled: StepMs = None,
     linked_only: LinkedOnly = False,
     *,
     writing: DiagnosisOutput,
-    reading: Reading,
+    reading: PricedReading,
     choice: RuleChoice,
 ) -> int:
     """Name the bottleneck of a trace and price its fix.
@@ -37,7 +35,7 @@ def command(
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.undiagnosable import check_diagnosis
 
-        diagnosis = diagnose(trace, rules, overrides, unprofiled_step_ms(unprofiled, paths))
+        diagnosis = diagnose(trace, rules, overrides)
         check_diagnosis(trace, diagnosis)
         if target.form is Format.HTML:
             from timesink.render.html import html_report
@@ -55,7 +53,7 @@ def report(
     ] = Path("report.html"),
     linked_only: LinkedOnly = False,
     *,
-    reading: Reading,
+    reading: PricedReading,
     choice: RuleChoice,
 ) -> int:
     """Write the diagnosis as one HTML file with timelines.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timesink.cli import completion
-from timesink.cli.options import Paths, Reading
+from timesink.cli.options import Paths, PricedReading
 from timesink.cli.output import working
 from timesink.errors import UsageError
 from timesink.untrusted.scrub import scrub_sentence
@@ -50,7 +50,7 @@ def command(
         bool, typer.Option("--no-findings", help="Leave the diagnosis out of the timeline.")
     ] = False,
     *,
-    reading: Reading,
+    reading: PricedReading,
 ) -> int:
     """Write a trace for Perfetto or speedscope, or one of its tables.
 
@@ -109,7 +109,7 @@ def open_command(
         float, typer.Option("--timeout", min=1, metavar="S", help="How long to wait, in seconds.")
     ] = 120.0,
     *,
-    reading: Reading,
+    reading: PricedReading,
 ) -> int:
     """Show a trace in the Perfetto UI.
 

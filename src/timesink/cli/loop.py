@@ -15,9 +15,9 @@ import typer
 
 from timesink.capture.manifest import MANIFEST, Capture
 from timesink.cli.capture import Active, Program, Settle, Timed, Timeout, translated
-from timesink.cli.options import NoColor, format_option
+from timesink.cli.options import NoColor, StepMs, format_option
 from timesink.cli.output import sink, tell
-from timesink.cli.reading import read_traces, unprofiled_step_ms
+from timesink.cli.reading import read_traces, timed
 from timesink.render.formats import Format
 from timesink.units import share_text
 from timesink.untrusted.whole_file import write_whole
@@ -94,6 +94,7 @@ def command(
         bool, typer.Option("--all", help="Make every stage, also where nothing is left unexplained.")
     ] = False,
     timeout: Timeout = 3600,
+    unprofiled: StepMs = None,
     form: Annotated[Format | None, format_option("Diagnosis")] = None,
     no_color: NoColor = False,
 ) -> int:
@@ -109,47 +110,46 @@ def command(
         is_python(program or ())
         stages = Stages(out)
         shared: dict[str, Any] = {"timeout_s": timeout, "auto_ranges": True}
-        made = Loop(tuple(program or ()), (settle, timed, steps), shared, stages, always)
+        made = Loop(tuple(program or ()), (settle, timed, steps), shared, stages, always, unprofiled)
         diagnosis = made.run()
     _write(out, diagnosis, stages)
     target.show(diagnosis)
     return 0
 
 
+@dataclass(frozen=True, slots=True)
 class Loop:
-    """One run of the loop."""
+    """One run of the loop. `counts` are steps to settle, to time and to record; `shared` goes to every capture."""
 
-    def __init__(
-        self, program: Sequence[str], counts: tuple[int, int, int], shared: dict[str, Any], stages: Stages, always: bool
-    ) -> None:
-        self._program = program
-        self._counts = counts
-        self._shared = shared
-        self._stages = stages
-        self._always = always
+    program: Sequence[str]
+    counts: tuple[int, int, int]
+    shared: dict[str, Any]
+    stages: Stages
+    always: bool
+    unprofiled_ms: float | None
 
     def run(self) -> Diagnosis:
         """Torch, then nsys and ncu where they are worth it; the joined diagnosis."""
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.next_capture import joined, with_kernels
 
-        first = self._stages.make("torch", "to name operators, gaps and kernels", self._torch)
+        first = self.stages.make("torch", "to name operators, gaps and kernels", self._torch)
         timeline = read_traces([first.folder])
         second = self._system(timeline)
         third = self._kernels(timeline)
         trace = timeline if third is None else with_kernels(timeline, read_traces(third.files))
-        main = diagnose(trace, unprofiled_step_ms=unprofiled_step_ms(None, [first.folder]))
+        main = diagnose(timed(trace, self.unprofiled_ms, [first.folder]))
         if second is None:
             return main
-        beside = diagnose(read_traces(second.files), unprofiled_step_ms=unprofiled_step_ms(None, [second.folder]))
-        return joined(main, beside)
+        beside = timed(read_traces(second.files), self.unprofiled_ms, [second.folder])
+        return joined(main, diagnose(beside))
 
     def _system(self, timeline: Trace) -> Capture | None:
         from timesink.diagnosis.next_capture import UNEXPLAINED, unexplained_share
 
         share = unexplained_share(timeline)
-        if share < UNEXPLAINED.default and not self._always:
-            self._stages.skip("nsys", f"{share_text(share)} of the step is idle without a cause (limit 5 %)")
+        if share < UNEXPLAINED.default and not self.always:
+            self.stages.skip("nsys", f"{share_text(share)} of the step is idle without a cause (limit 5 %)")
             return None
         return self._unless_missing("nsys", f"{share_text(share)} of the step is idle without a cause", self._nsys)
 
@@ -158,7 +158,7 @@ class Loop:
 
         patterns = kernels_worth_it(timeline)
         if not patterns:
-            self._stages.skip("ncu", "no kernel takes 5 % of a step")
+            self.stages.skip("ncu", "no kernel takes 5 % of a step")
             return None
         why = f"kernels that take most of the step: {', '.join(patterns)}"
         return self._unless_missing("ncu", why, lambda out: self._ncu(out, patterns))
@@ -168,41 +168,41 @@ class Loop:
         from timesink.capture.errors import CaptureError, Fault
 
         try:
-            return self._stages.make(name, why, capture)
+            return self.stages.make(name, why, capture)
         except CaptureError as error:
             if error.fault is Fault.REQUEST:
                 raise
-            self._stages.skip(name, str(error))
+            self.stages.skip(name, str(error))
             return None
 
     def _torch(self, out: Path) -> Capture:
         from timesink import capture
 
-        return capture.torch(self._program, steps=self._steps(), out=out, **self._shared)
+        return capture.torch(self.program, steps=self._steps(), out=out, **self.shared)
 
     def _nsys(self, out: Path) -> Capture:
         from timesink import capture
 
-        return capture.nsys(self._program, steps=self._steps(), out=out, **self._shared)
+        return capture.nsys(self.program, steps=self._steps(), out=out, **self.shared)
 
     def _ncu(self, out: Path, patterns: Sequence[str]) -> Capture:
         from timesink import capture
         from timesink.capture.schedule import StepSchedule
 
-        settle, timed, _ = self._counts
+        settle, timed, _ = self.counts
         steps = StepSchedule(settle + timed, 0, 0, 1)
         chosen: dict[str, Any] = {
             "kernels": "|".join(f"({pattern})" for pattern in patterns),
             "set_name": "full",
             "launch_count": 9,
         }
-        common: dict[str, Any] = {**self._shared, "auto_ranges": False, "unprofiled": "none"}
-        return capture.ncu(self._program, steps=steps, out=out, **chosen, **common)
+        common: dict[str, Any] = {**self.shared, "auto_ranges": False, "unprofiled": "none"}
+        return capture.ncu(self.program, steps=steps, out=out, **chosen, **common)
 
     def _steps(self) -> Any:
         from timesink.capture.schedule import StepSchedule
 
-        settle, timed, active = self._counts
+        settle, timed, active = self.counts
         return StepSchedule(settle, timed, active=active)
 
 

@@ -22,7 +22,7 @@ import typer
 from timesink.cli import completion
 from timesink.cli.help import ShownCommand, ShownGroup
 from timesink.cli.output import Sink, sink
-from timesink.cli.reading import read_traces
+from timesink.cli.reading import read_traces, timed
 from timesink.errors import UsageError
 from timesink.render.formats import Format, formats_of
 
@@ -180,6 +180,17 @@ class Reading:
         """The files as one trace, cut down to the window and the ranks asked for."""
         cache = not self.no_cache
         return read_traces(paths, ranks=self.ranks, cache=cache, linked_only=linked_only, window=self.window)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedReading(Reading):
+    """What of the traces is read, and the step time against which host work is priced."""
+
+    unprofiled: StepMs = None
+
+    def trace(self, paths: Sequence[Path], *, linked_only: bool = False) -> Trace:
+        """As `Reading.trace`, with the step time without a profiler where it is known."""
+        return timed(Reading.trace(self, paths, linked_only=linked_only), self.unprofiled, paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""From paths on the command line to the trace that was asked for, and to its step time without a profiler."""
+"""From paths on the command line to the trace that was asked for, with its step time without a profiler."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.capture.manifest import MANIFEST, step_ms
+from timesink.capture.manifest import measured_step_ms
 from timesink.cli.output import answer_is_partial, working
 from timesink.errors import UnreadableTrace
-from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
@@ -41,25 +40,12 @@ def read_traces(
     return trace
 
 
-def unprofiled_step_ms(given: float | None, paths: Sequence[Path]) -> float | None:
-    """Milliseconds of a step without a profiler: as given, else as the capture measured it; None where neither says.
+def timed(trace: Trace, given_ms: float | None, paths: Sequence[Path]) -> Trace:
+    """The trace with its step time without a profiler: as given, else as its capture measured it, else unknown.
 
-    Of the manifests next to several traces the slowest counts.
+    0 means that it is not known, whatever the capture measured.
     """
-    if given is not None:
-        return given or None
-    return max((ms for path in paths if (ms := _stored_ms(path)) is not None), default=None)
+    from timesink.units import NS_PER_MS
 
-
-def _stored_ms(path: Path) -> float | None:
-    """What the manifest of the trace's folder says, if it is one of timesink's and names the trace."""
-    try:
-        manifest = document((path if path.is_dir() else path.parent) / MANIFEST)
-    except (OSError, ValueError):
-        return None
-    if not isinstance(manifest, dict) or "timesink_manifest" not in manifest:
-        return None
-    listed = manifest.get("files", ())
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    named = path.is_dir() or any(entry.get("file") == path.name for entry in entries)
-    return step_ms(manifest, "unprofiled") if named else None
+    step_ms = measured_step_ms(paths) if given_ms is None else given_ms
+    return trace.with_unprofiled_step(step_ms * NS_PER_MS) if step_ms else trace

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import TRACES, PageOutput, Reading, StepMs
+from timesink.cli.options import TRACES, PageOutput, PricedReading
 from timesink.cli.output import working
-from timesink.cli.reading import unprofiled_step_ms
 from timesink.errors import UsageError
 
 Traces = Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=TRACES, show_default=False)]
@@ -27,13 +26,12 @@ def command(
         ),
     ] = None,
     list_changes: Annotated[bool, typer.Option("--changes", help="List what can be changed, and stop.")] = False,
-    unprofiled: StepMs = None,
     explain_cost: Annotated[
         bool, typer.Option("--explain-cost", help="Show the path that bounds the step, before and after.")
     ] = False,
     *,
     writing: PageOutput,
-    reading: Reading,
+    reading: PricedReading,
 ) -> int:
     """Price changes to a program before they are made.
 
@@ -63,6 +61,6 @@ def command(
         from timesink.views.what_if import what_if_page
 
         check_device_work(trace, "step to replay")
-        page = what_if_page(trace, parsed, unprofiled_step_ms(unprofiled, paths), explain_cost)
+        page = what_if_page(trace, parsed, None, explain_cost)
     target.show(page)
     return 0

@@ -15,9 +15,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from timesink.capture.manifest import measured_step_ms
 from timesink.diagnosis.verdicts import Diagnosis, Evidence, Quantity
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
+from timesink.units import NS_PER_MS
 from timesink.untrusted.scrub import scrub, scrub_values, shortened
 
 # About 2,000 tokens at three and a half characters each, the worst of names and figures.
@@ -100,6 +102,7 @@ class OpenCapture:
     paths: tuple[Path, ...]
     trace: Trace
     diagnosis: Diagnosis
+    unprofiled_step_ms: float | None = None
 
 
 class Captures:
@@ -110,15 +113,22 @@ class Captures:
         self._open: OrderedDict[str, OpenCapture] = OrderedDict()
         self._lock = Lock()
 
-    def open(self, path: str) -> OpenCapture:
-        """The capture at a path; read anew only where its bytes are new."""
+    def open(self, path: str, unprofiled_step_ms: float | None = None) -> OpenCapture:
+        """The capture at a path; read anew only where its bytes are new.
+
+        `unprofiled_step_ms` is its step time without a profiler, by default as its capture measured it. Another one
+        than before prices the capture anew, under the same handle.
+        """
         from timesink.readers import trace_files
 
+        if unprofiled_step_ms is not None and not 0 < unprofiled_step_ms < math.inf:
+            raise UsageError(f"no step takes {unprofiled_step_ms} ms", remedy="give milliseconds, or leave it out")
         files = tuple(self.allowed(str(file)) for file in trace_files(self.allowed(path)))
-        handle = _digest(files)
+        handle, step_ms = _digest(files), unprofiled_step_ms or measured_step_ms(files)
         with self._lock:
-            if handle not in self._open:
-                self._open[handle] = _read(handle, files)
+            known = self._open.get(handle)
+            if known is None or (unprofiled_step_ms and known.unprofiled_step_ms != step_ms):
+                self._open[handle] = _diagnosed(handle, files, None if known is None else known.trace, step_ms)
             self._open.move_to_end(handle)
             while len(self._open) > KEPT:
                 self._open.popitem(last=False)
@@ -153,12 +163,15 @@ class Captures:
         return f"give a path under {', '.join(map(str, self.roots))}, or start the server with another --root"
 
 
-def _read(handle: str, files: tuple[Path, ...]) -> OpenCapture:
+def _diagnosed(handle: str, files: tuple[Path, ...], trace: Trace | None, step_ms: float | None) -> OpenCapture:
+    """The files, read unless the trace is there, and diagnosed with their step time without a profiler."""
     from timesink.diagnosis.engine import diagnose
     from timesink.readers import read
 
-    trace = read(files)
-    return OpenCapture(handle, files, trace, diagnose(trace))
+    trace = read(files) if trace is None else trace
+    if step_ms is not None:
+        trace = trace.with_unprofiled_step(step_ms * NS_PER_MS)
+    return OpenCapture(handle, files, trace, diagnose(trace), step_ms)
 
 
 def _hidden(path: Path) -> bool:

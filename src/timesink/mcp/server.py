@@ -73,9 +73,12 @@ def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
         """The profiles under the folders this server may read, newest first. contains: part of a path."""
         return tools.listed_captures(captures, contains, max(cursor, 0))
 
-    def open_capture(path: str) -> dict[str, Any]:
-        """Open a profile: PyTorch profiler JSON, Nsight Systems or Nsight Compute report, or a folder of ranks."""
-        return tools.open_document(captures.open(path))
+    def open_capture(path: str, unprofiled_step_ms: float | None = None) -> dict[str, Any]:
+        """Open a profile: PyTorch profiler JSON, Nsight Systems or Nsight Compute report, or a folder of ranks.
+
+        unprofiled_step_ms: the step without a profiler, where known: it makes gains of host time exact.
+        """
+        return tools.open_document(captures.open(path, unprofiled_step_ms))
 
     def summary(handle: str) -> dict[str, Any]:
         """Where the mean step of each GPU goes, in milliseconds that sum to the step. Figures, no judgement."""

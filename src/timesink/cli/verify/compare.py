@@ -9,7 +9,7 @@ import typer
 
 from timesink.cli.options import NoCache
 from timesink.cli.output import working
-from timesink.cli.reading import read_traces
+from timesink.cli.reading import read_traces, timed
 from timesink.cli.verify.runs import CodeQuality, GateOutput, Threshold, share
 from timesink.errors import UsageError
 
@@ -39,6 +39,16 @@ Allow = Annotated[
     list[str] | None,
     typer.Option("--allow-env-diff", metavar="FACT", help="This fact may differ, such as gpu.", show_default=False),
 ]
+StepsMs = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--unprofiled-step-ms",
+        metavar="MS",
+        help="The step without a profiler, to price host work against: of BEFORE, and again of AFTER "
+        "[default: as `timesink capture` timed them].",
+        show_default=False,
+    ),
+]
 NoFindings = Annotated[bool, typer.Option("--no-findings", help="Apply no rules.")]
 
 
@@ -50,6 +60,7 @@ def command(
     threshold: Threshold = "2%",
     allow_env_diff: Allow = None,
     no_findings: NoFindings = False,
+    unprofiled: StepsMs = None,
     gitlab_codequality: CodeQuality = None,
     no_cache: NoCache = False,
     *,
@@ -72,7 +83,16 @@ def command(
         deviation = RunDeviation.measured(read(calibration))
     elif assume_run_sd is not None:
         deviation = RunDeviation.stated(share(assume_run_sd))
-    traces = read_traces([before], cache=not no_cache), read_traces([after], cache=not no_cache)
+    known = (unprofiled[0], unprofiled[1]) if unprofiled and len(unprofiled) == 2 else (None, None)
+    if unprofiled and None in known:
+        raise UsageError(
+            "each capture has a step time of its own",
+            remedy="give --unprofiled-step-ms twice: of BEFORE, then of AFTER",
+        )
+    traces = (
+        timed(read_traces([before], cache=not no_cache), known[0], [before]),
+        timed(read_traces([after], cache=not no_cache), known[1], [after]),
+    )
     with working("comparing"):
         from timesink.verify.compare import compare_captures
         from timesink.verify.environment import capture_facts, trace_facts

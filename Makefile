@@ -34,6 +34,7 @@ contracts: $(VENV)/.dev
 
 pages: $(VENV)/.dev
 	$(BIN)/python tools/write_pages.py --check
+	$(BIN)/python tools/ratchet.py --check
 
 check: lint types contracts pages
 

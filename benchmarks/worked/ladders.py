@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE
+from timesink.knowledge.assumptions import machines
 
 Flags = tuple[str, ...]
 H200_TENSOR_FLOPS = 989.5e12
@@ -67,7 +67,10 @@ def layer_attainable_ms(tokens: int = 2048, hidden: int = 4096, inner: int = 110
     """
     flops = 2 * tokens * hidden * (4 * hidden + 3 * inner) + 2 * tokens**2 * hidden
     moved = 2 * tokens * ((2 + 4 + 3) * hidden + 3 * inner)
-    return 1e3 * (flops / (H200_TENSOR_FLOPS * TENSOR_SHARE) + moved / (H200_DRAM_BYTES_PER_S * DRAM_SHARE))
+    return 1e3 * (
+        flops / (H200_TENSOR_FLOPS * machines.TENSOR_SHARE.value)
+        + moved / (H200_DRAM_BYTES_PER_S * machines.DRAM_SHARE.value)
+    )
 
 
 def gpt2_attainable_ms(tokens: int = 8192, length: int = 1024) -> float:
@@ -81,7 +84,10 @@ def gpt2_attainable_ms(tokens: int = 8192, length: int = 1024) -> float:
     parameters = matrices + layers * 13 * width + length * width + 2 * width
     attention = 3.5 * layers * 2 * tokens * length * width
     flops = 6 * tokens * matrices + attention
-    return 1e3 * (flops / (H200_TENSOR_FLOPS * TENSOR_SHARE) + 28 * parameters / (H200_DRAM_BYTES_PER_S * DRAM_SHARE))
+    return 1e3 * (
+        flops / (H200_TENSOR_FLOPS * machines.TENSOR_SHARE.value)
+        + 28 * parameters / (H200_DRAM_BYTES_PER_S * machines.DRAM_SHARE.value)
+    )
 
 
 FUSED = ("--fused",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,31 @@ def test_a_code_is_never_given_twice(tmp_path: Path) -> None:
     done = tool("new_rule.py", "ZZZ999", "second", "--topic", "example", "--into", str(tmp_path))
     assert done.returncode == 2
     assert "already there" in done.stderr
+
+
+def test_no_more_regexes_and_numbers_stand_outside_of_knowledge() -> None:
+    done = tool("ratchet.py", "--check")
+    assert done.returncode == 0, done.stderr
+    counts = json.loads((ROOT / "tools" / "ratchet.json").read_text(encoding="utf-8"))
+    assert counts["regexes_of_traces"] <= 20
+    assert counts["unnamed_numbers"] <= 40
+
+
+def test_the_ratchet_counts_regexes_and_numbers_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "measures").mkdir()
+    (tmp_path / "knowledge").mkdir()
+    declared = '"""A [a-z]+ docstring."""\nNAME = r"^aten::\\w+"\nCOST = 1.25\nPARTS = 8  # as many as fit\n'
+    counted = 'def measure(x):\n    y = x * 0.75\n    z = x[7] + 2 * x[3:4] + (x << 5)\n    return f"{x}[a-z]+"\n'
+    (tmp_path / "measures" / "part.py").write_text(declared + counted)
+    (tmp_path / "knowledge" / "names.py").write_text(declared + counted)
+    spec = importlib.util.spec_from_file_location("ratchet", ROOT / "tools" / "ratchet.py")
+    assert spec is not None
+    assert spec.loader is not None
+    ratchet = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ratchet)
+    assert ratchet.places(tmp_path) == {
+        "regexes_of_traces": ["measures/part.py:2: ^aten::\\w+"],
+        "regexes_of_text": [],
+        "unnamed_numbers": ["measures/part.py:6: 0.75"],
+        "numbers_without_a_reason": ["measures/part.py:6: 0.75", "measures/part.py:3: COST = 1.25"],
+    }

@@ -181,8 +181,8 @@ class Dask:
 
     workers: int = 0
     scheduler: str | None = None
-    reach_s: float = 30.0
-    workers_s: float = 300.0
+    reach_s: float = 30.0  # longer than a scheduler takes to answer over a slow network
+    workers_s: float = 300.0  # a batch system starts workers within minutes
 
     def map(self, function: Map, tasks: Sequence[Task]) -> Iterator[Summarised]:
         """Results as they come, a few tasks per worker under way at a time. Paths are sent, not bytes."""
@@ -224,7 +224,7 @@ def local_cluster(workers: int = 0) -> Any:
     """
     return _distributed().LocalCluster(
         n_workers=workers or cores(), threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
-        silence_logs=50, env=_ENVIRONMENT, config=_CONFIGURATION,
+        silence_logs=50, env=_ENVIRONMENT, config=_CONFIGURATION,  # logging.CRITICAL: its warnings are ours to give
     )  # fmt: skip
 
 

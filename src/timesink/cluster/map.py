@@ -62,9 +62,9 @@ def load(place: Path) -> tuple[Job, int] | None:
 def store(place: Path, job: Job, lost: int) -> None:
     """Keep a job: whole or not at all. A folder that cannot be written is no error."""
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # for the user alone
         with whole_file(place) as part:
-            part.touch(0o600)
+            part.touch(0o600)  # for the user alone
             with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
                 for table in SCHEMAS:
                     content = io.BytesIO()

@@ -71,7 +71,7 @@ def run_of(
 def _tree(parts: list[Job]) -> Job:
     """Merge by pairs, so that no row is copied more often than the logarithm of their number."""
     while len(parts) > 1:
-        parts = [Job.merged(parts[at : at + 8]) for at in range(0, len(parts), 8)]
+        parts = [Job.merged(parts[at : at + 8]) for at in range(0, len(parts), 8)]  # few enough to hold at once
     return parts[0]
 
 

@@ -13,11 +13,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-# What real kernels reach of these peaks. DRAM: the best of nine GPUs in public Nsight Compute reports. Tensor cores: a
-# bf16 product of 8192 x 8192 x 8192 on an H200 (790 of 989 TFLOP/s).
-DRAM_SHARE: Final = 0.93
-TENSOR_SHARE: Final = 0.80
-KERNEL_FLOOR_NS: Final = 2_000.0  # no kernel takes less, however little it does
+# What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
+LANES: Final = 32  # threads of a warp
+SECTOR_BYTES: Final = 32  # what caches and memory move at least
+LINE_BYTES: Final = 128  # of a cache: four sectors
+SECTORS_OF_PASS: Final = 4  # one pass through the L1 data pipe serves a line
+DRAM_ACCESS_SECTORS: Final = 2  # HBM moves 64 bytes at a time: a lone sector brings another along
+ISSUES_OF_CYCLE: Final = 4  # warp instructions a multiprocessor issues at most: one of each of its four schedulers
+RESIDENT_THREADS: Final = 2048  # of a multiprocessor, on compute capability 8.0 and 9.0
+ALIGNED_BYTES: Final = 16  # what one instruction loads at most: operands aligned to it need no more of them
+HOPPER: Final = (9, 0)  # its warp-group products take aligned operands only
+FIRST_WITH_TF32: Final = 8  # compute capability, major
 
 
 class Precision(StrEnum):

@@ -13,7 +13,7 @@ import polars as pl
 
 from timesink.model.arrays import Int64Array
 
-_AT_ONCE = 1 << 18
+_AT_ONCE = 1 << 18  # keeps what is looked up at once within a few MB
 _DENSE = 8  # a look-up table may be this many times longer than what it serves; sparser ids are searched instead
 
 

@@ -40,7 +40,7 @@ _TIME: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?|\.\d{1,15})(s|ms|us|ns)", r
 _REMEDY: Final = (
     f"write START:END in s, ms, us or ns since the trace's first event, such as {EXAMPLE}, 800ms:1.2s, 12.5s: or :3s"
 )
-_LONGEST_NS: Final = 1 << 62
+_LONGEST_NS: Final = 1 << 62  # times of it can be added to
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
-from timesink.units import time_text
+from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics
 from timesink.verify.environment import HARD, differences, trace_facts
@@ -258,7 +258,6 @@ def _moved(before: float | None, after: float | None) -> Fate:
 
 _FEWEST: Final = 5
 _DEVIATIONS: Final = 5.0  # of the median absolute deviation, scaled to a normal one's standard deviation
-_TO_SIGMA: Final = 1.4826
 _SHOWN: Final = 4
 
 
@@ -275,7 +274,7 @@ def single_changes(before_ns: Sequence[float], after_ns: Sequence[float], thresh
     change = np.log(np.asarray(after_ns, np.float64) / np.asarray(before_ns, np.float64))
     usual = float(np.median(change))
     apart = np.abs(change - usual)
-    noise = _DEVIATIONS * _TO_SIGMA * float(np.median(apart))
+    noise = _DEVIATIONS * SIGMA_PER_MAD * float(np.median(apart))
     odd = np.flatnonzero(apart > max(noise, math.log1p(threshold_ratio)))
     if 2 * odd.size >= change.size:  # then no step is the usual one
         return []

@@ -69,7 +69,7 @@ def _places(trace: Trace, top: int) -> Sheet:
         )
         .group_by("cause", *_PLACE)
         .agg(pl.col("idle_ns").sum(), pl.len().alias("stretches"))
-        .sort("idle_ns", "cause", *_PLACE, descending=[True] + [False] * 5, nulls_last=True)
+        .sort("idle_ns", "cause", *_PLACE, descending=[True] + [False] * (1 + len(_PLACE)), nulls_last=True)
     )
     left = grouped.height - top
     note = f"{left} more places (--top {grouped.height} shows all)" if left > 0 else ""

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from timesink.cluster.run import Run
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.clocks import Clock
 from timesink.measures.communication.pipelines import OverlapScore, pipeline_of, read_stage_logs
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
@@ -97,7 +98,7 @@ def logged_stages_page(paths: Sequence[Path], unit: str, least_score: float) -> 
         overlap.hidden_ns,
         overlap.headroom_ns,
         overlap.bubble_ratio,
-        None if overlap.score is None else round(overlap.score, 4),
+        None if overlap.score is None else round(overlap.score, 4),  # digits that mean something
         least_score,
         "yes" if passed else "no",
     )
@@ -153,8 +154,10 @@ def _steps(run: Run, top: int) -> Sheet:
         .agg(
             pl.len().cast(pl.Int64).alias("steps"),
             period.median().alias("p50_ns"),
-            pl.when(pl.len() >= 10).then(period.quantile(0.9)).alias("p90_ns"),
-            pl.when(pl.len() >= 100).then(period.quantile(0.99)).alias("p99_ns"),
+            # By the definition of p90.
+            pl.when(pl.len() >= assumed.P90_NEEDS.whole).then(period.quantile(0.9)).alias("p90_ns"),
+            # By the definition of p99.
+            pl.when(pl.len() >= assumed.P99_NEEDS.whole).then(period.quantile(0.99)).alias("p99_ns"),
             pl.col("compute_ns").median(),
         )
         .sort("p50_ns", "rank", descending=[True, False])
@@ -257,6 +260,7 @@ def _clocks(waits: CollectiveWaits, top: int) -> Sheet:
         (Field("offset_ns", "offset", unit="ns"), lambda clock: clock.offset_ns),
         (Field("error_ns", "error at most", unit="ns"), lambda clock: clock.error_ns),
         (Field("residual_ns", "residual", unit="ns"), lambda clock: clock.residual_ns),
+        # Digits that mean something.
         (Field("drift_us_per_s", "drift in us/s", unit="1"), lambda clock: round(clock.drift_ratio * 1e6, 3)),
         (Field("calls", "calls", unit="1"), lambda clock: clock.calls),
         (Field("consistent", "consistent", is_name=True), lambda clock: "yes" if clock.consistent else "no"),

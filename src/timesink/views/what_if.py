@@ -81,7 +81,7 @@ def _prices(trace: Trace, made: Mapping[int, Sequence[tuple[str, Sequence[Change
             if changes == (every,):  # no less than the best of them, which may have been priced without a replay
                 gain = gain and tuple(map(max, gain, best))
             best = tuple(map(max, gain or _NOTHING, best))
-            figures = (step_ns - gain[0], *gain) if gain else (None,) * 4
+            figures = (step_ns - gain[0], *gain) if gain else (None,) * 4  # one per column
             rows.append((rank, label, step_ns, *figures, by, remark))
     note = "gains of several changes overlap, so only the last row adds them up"
     several = any(len(named) > 1 for named in made.values())
@@ -118,6 +118,7 @@ def _trust(by_rank: Mapping[int, Pricer]) -> Sheet:
         (RANK, lambda item: item[0]),
         (Field("steps", "steps replayed", unit="1"), lambda item: len(item[1].anchors.windows)),
         (Field("residual_ratio", "unexplained", unit="ratio"), lambda item: item[1].residual_ratio),
+        # Digits that mean something.
         (Field("kappa", "host time left by calibration", unit="1"), lambda item: round(item[1].graph.kappa, 3)),
         (Field("inferred", "waits inferred", unit="1"), lambda item: _inferred_waits(item[1])),
         (Field("dropped", "edges dropped", unit="1"), lambda item: item[1].graph.network.dropped),

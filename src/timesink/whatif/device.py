@@ -18,7 +18,7 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.host import Calls
 
-_ROWS_AT_ONCE: Final = 1 << 18
+_ROWS_AT_ONCE: Final = 1 << 18  # keeps what is looked up at once within a few MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)

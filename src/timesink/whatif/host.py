@@ -274,8 +274,8 @@ def _order(thread: IntArray, time: Int64Array, ends: BoolArray, count: int) -> I
     """
     full = np.zeros(time.size, bool)
     full[: 2 * count] = np.tile(time[count : 2 * count] > time[:count], 2)
-    rank = np.where(ends, np.where(full, 0, 2), np.where(full, 5, 1))
-    rank[2 * count :] = np.where(ends[2 * count :], 4, 3)
+    rank = np.where(ends, np.where(full, 0, 2), np.where(full, 5, 1))  # the order of what happens at one instant
+    rank[2 * count :] = np.where(ends[2 * count :], 4, 3)  # the order of what happens at one instant
     return np.lexsort((rank, time, thread))
 
 

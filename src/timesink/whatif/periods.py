@@ -180,6 +180,7 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     noise = 0.0 if usual is None else 2 * replay.STEP_NOISE.value
     if _typical(_scaled(graph, replay.KAPPA_LEAST.value, inflated), anchors) > (1 + noise) * step_ns:
         inflated, usual = np.ones_like(inflated), None
+    # A replay for each of 20 steps of 0.05; between them the step is a straight line to 0.001.
     coarse, fine = np.linspace(replay.KAPPA_LEAST.value, 1.0, 20), np.linspace(replay.KAPPA_LEAST.value, 1.0, 951)
     tried = [_typical(_scaled(graph, float(kappa), inflated), anchors) for kappa in coarse]
     off = (np.interp(fine, coarse, tried) / step_ns - 1) / replay.STEP_NOISE.value

@@ -22,9 +22,9 @@ from timesink.whatif.graph import Graph
 from timesink.whatif.network import DISABLED, EdgeKind, Replay
 from timesink.whatif.periods import Anchors, StepWindows
 
-_RESAMPLES: Final = 400
-_SEED: Final = 20_260_401
-_LOW, _HIGH = 0.10, 0.90
+_RESAMPLES: Final = 400  # the tenth percentile is then known to 1.5 of 100
+_SEED: Final = 20_260_401  # any; fixed, so that a price is the same each time
+_LOW, _HIGH = 0.10, 0.90  # what is printed as low and high: four fifths lie between
 # How often each replay is drawn: (case, whether at usual instead of intrinsic launch costs, weight).
 _DRAWS: Final = (
     (Case.EXPECTED, False, 0.4),

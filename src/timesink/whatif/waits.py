@@ -287,7 +287,7 @@ def _recorded(
         sink = launches.next_on(number(device, stream, -1), start)
         if source >= 0 and sink >= 0:
             edges.append((source, sink, -1 if correlation is None else correlation))
-    columns = np.array(edges, np.int64).reshape(-1, 3).T
+    columns = np.array(edges, np.int64).reshape(-1, 3).T  # the three parts of an edge
     return columns[0], columns[1], columns[2]
 
 

@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 from tests.tables import trace_of
 
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.timeline.ranges import Phase, phase_of, serving_phases
-from timesink.measures.timeline.synchronisations import LEAST_BLOCKS, synchronised_ranges
+from timesink.measures.timeline.synchronisations import synchronised_ranges
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -59,7 +60,8 @@ def blocks(count: int, waiting: int) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("count", "waiting", "is_so"), [(10, 10, True), (10, 8, False), (LEAST_BLOCKS - 1, LEAST_BLOCKS - 1, False)]
+    ("count", "waiting", "is_so"),
+    [(10, 10, True), (10, 8, False), (*[assumed.TIMED_BLOCKS.whole - 1] * 2, False)],
 )
 def test_instrumentation_that_waits_after_each_block_is_recognised(count: int, waiting: int, is_so: bool) -> None:
     found = synchronised_ranges(blocks(count, waiting))

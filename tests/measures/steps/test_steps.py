@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from tests.strategies import frame, shifted, traces
 from tests.tables import trace_of
 
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.marks import StepMarker, step_of_ops
-from timesink.measures.steps.steps import P99_NEEDS, step_times, steps
+from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
 
@@ -187,7 +188,7 @@ def test_steps_of_a_program_without_gpu_are_its_ranges() -> None:
 
 
 def test_a_quantile_is_stated_only_where_there_are_enough_steps() -> None:
-    few, many = step_times(range(1, P99_NEEDS)), step_times(range(1, P99_NEEDS + 1))
+    few, many = step_times(range(1, assumed.P99_NEEDS.whole)), step_times(range(1, assumed.P99_NEEDS.whole + 1))
     assert (few.count, few.p99_ns) == (99, None)
     assert many.p99_ns is not None
     assert (step_times(range(9)).p90_ns, step_times([7]).p50_ns, step_times([]).p50_ns) == (None, 7.0, None)

@@ -6,9 +6,11 @@ import os
 from typing import Final
 
 from timesink.knowledge.assumption import VARIABLE, Assumption, named
-from timesink.knowledge.assumptions import fixes, replay
+from timesink.knowledge.assumptions import fixes, idle, kernels, machines, ranks, replay, steps
 
-_MODULES: Final = {module.__name__.rpartition(".")[2]: module for module in (fixes, replay)}
+_MODULES: Final = {
+    module.__name__.rpartition(".")[2]: module for module in (fixes, replay, machines, steps, idle, kernels, ranks)
+}
 SUBJECTS: Final = {subject: (module.__doc__ or "").partition("\n\n")[0] for subject, module in _MODULES.items()}
 """What each subject is about: the first paragraph of its file."""
 ALL: Final[dict[str, Assumption]] = named(

@@ -19,7 +19,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 
 # "No limit known": far beyond any offset, and far enough from the ends of int64 to be added to.
 UNKNOWN: Final = 1 << 58
-_ROUNDS: Final = 64
+_ROUNDS: Final = 64  # no more, should the bounds not settle
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,19 +14,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.model.arrays import Int64Array
 
-# Two clocks of disciplined hosts drift apart by no more: 500 ppm is the fastest that NTP slews a clock (RFC 5905).
-MAX_DRIFT_RATIO: Final = 5e-4
-# A drift is fitted over at least this much time and this many collectives, and kept where it exceeds the noise.
-_DRIFT_WINDOW_NS: Final = 1_000_000_000
-_DRIFT_CALLS: Final = 12
-_ABOVE_NOISE: Final = 4.0
-_ROUNDS: Final = 4
-# Clocks of one host differ by what ends of a collective differ by; those of two hosts seldom by so little.
-_SAME_CLOCK_NS: Final = 20_000
-_ASSUMED_ERROR_NS: Final = 50_000
+_ROUNDS: Final = 4  # a fixed number: the same trace gives the same clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +75,9 @@ def align_clocks(calls: pl.DataFrame, members: pl.DataFrame, pairs: pl.DataFrame
     if not _on_one_host(members, clocks):
         return clocks
     shared = _align(calls, pairs, members.with_columns(clock=pl.lit("one host, as it seems")))
-    error = pl.lit(_ASSUMED_ERROR_NS, pl.Int64)
+    error = pl.lit(assumed.CLOCK_ERROR_US.ns, pl.Int64)
     return Clocks(
-        tuple(replace(clock, error_ns=_ASSUMED_ERROR_NS) for clock in shared.clocks),
+        tuple(replace(clock, error_ns=assumed.CLOCK_ERROR_US.ns) for clock in shared.clocks),
         shared.calls.with_columns(error_ns=error),
         shared.pairs.with_columns(error_ns=error),
         shared.shared_clock_ok,
@@ -101,7 +93,9 @@ def _on_one_host(members: pl.DataFrame, clocks: Clocks) -> bool:
     if members["device"].n_unique() != ranks or len(visible) != 1 or (visible[0] or 0) < ranks:
         return False
     return all(
-        clock.consistent and clock.error_ns is not None and abs(clock.offset_ns) <= min(clock.error_ns, _SAME_CLOCK_NS)
+        clock.consistent
+        and clock.error_ns is not None
+        and abs(clock.offset_ns) <= min(clock.error_ns, assumed.SAME_CLOCK_US.ns)
         for clock in clocks.clocks[1:]
     )
 
@@ -112,7 +106,7 @@ def _align(calls: pl.DataFrame, pairs: pl.DataFrame, members: pl.DataFrame) -> C
     every = every.join(clock_of, on="rank", how="left", maintain_order="left")
     rigorous = every.filter("rigorous")
     visits = _visits(rigorous, rigorous["clock_number"].to_numpy().astype(np.int64))
-    low, high = offset_bounds(visits, MAX_DRIFT_RATIO)
+    low, high = offset_bounds(visits, assumed.DRIFT_MOST.value)
     collectives = every.filter(~pl.col("paired"))
     fits = _fit_clocks(collectives if _connects_all(collectives, every) else every)
     names = clock_of.sort("clock_number").group_by("clock_number", "clock", maintain_order=True).agg("rank")
@@ -173,7 +167,7 @@ class _Bounds:
         before = np.maximum(after - 1, 0)
         lows, highs = [], []
         for near in (before, after):
-            wider = np.ceil(np.abs(time_ns - self.time_ns[near]) * MAX_DRIFT_RATIO).astype(np.int64)
+            wider = np.ceil(np.abs(time_ns - self.time_ns[near]) * assumed.DRIFT_MOST.value).astype(np.int64)
             lows.append(self.low_ns[near] - wider)
             highs.append(self.high_ns[near] + wider)
         return np.maximum(*lows), np.minimum(*highs)
@@ -303,17 +297,17 @@ def _fit_line(start: Int64Array, difference: Int64Array, shift: int, is_referenc
     level = int(np.median(difference))
     noise = float(np.median(np.abs(difference - level)))
     flat = _Fit(0 if is_reference else level + shift, 0.0, middle, round(noise))
-    if is_reference or start.size < _DRIFT_CALLS or int(np.ptp(start)) < _DRIFT_WINDOW_NS:
+    if is_reference or start.size < assumed.DRIFT_CALLS.whole or int(np.ptp(start)) < assumed.DRIFT_WINDOW_US.ns:
         return flat
     order = np.argsort(start, kind="stable")
-    third = start.size // 3
+    third = start.size // 3  # both ends, without the middle
     early, late = order[:third], order[-third:]
     run = float(np.median(start[late]) - np.median(start[early]))
     slope = float(np.median(difference[late]) - np.median(difference[early])) / run if run > 0 else 0.0
-    slope = float(np.clip(slope, -MAX_DRIFT_RATIO, MAX_DRIFT_RATIO))
+    slope = float(np.clip(slope, -assumed.DRIFT_MOST.value, assumed.DRIFT_MOST.value))
     level_without_slope = difference - slope * (start - middle)
     scatter = float(np.median(np.abs(level_without_slope - np.median(level_without_slope))))
-    if abs(slope) * run < _ABOVE_NOISE * max(scatter, 1.0):
+    if abs(slope) * run < assumed.DRIFT_ABOVE_NOISE.value * max(scatter, 1.0):
         return flat
     return _Fit(int(np.median(level_without_slope)) + shift, slope, middle, round(scatter))
 

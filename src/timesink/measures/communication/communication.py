@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.kernels import op_class
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
@@ -91,12 +92,6 @@ def communication(trace: Trace) -> Communication:
     )
 
 
-# A launch shape says little by itself: only kernels whose free runs agree this well (p90 / p10) are compared, and only
-# with at least so many runs of each kind.
-_SPREAD: Final = 1.25
-_INSTANCES: Final = 3
-# A run counts as beside communication from the first share of its time on, and as free up to the second.
-_BESIDE, _FREE = 0.5, 0.02
 _SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
@@ -132,20 +127,22 @@ def contended_runs(trace: Trace) -> pl.DataFrame:
         parts.append(own.with_columns(pl.Series("covered_ns", covered)))
     share, length = pl.col("covered_ns") / pl.col("length_ns"), pl.col("length_ns")
     runs = pl.concat(parts).filter(length > 0)
-    runs = runs.with_columns((share >= _BESIDE).alias("beside"), (share <= _FREE).alias("free"))
+    runs = runs.with_columns(
+        (share >= assumed.BESIDE_SHARE.value).alias("beside"), (share <= assumed.FREE_SHARE.value).alias("free")
+    )
     alone = (
         runs.group_by(shape)
         .agg(
             length.filter("free").median().alias("alone_ns"),
-            length.filter("free").quantile(0.1).alias("low"),
-            length.filter("free").quantile(0.9).alias("high"),
+            length.filter("free").quantile(0.1).alias("low"),  # p90 / p10 is the spread that FREE_SPREAD bounds
+            length.filter("free").quantile(0.9).alias("high"),  # the same
             pl.col("free").sum().alias("free_count"),
             pl.col("beside").sum().alias("beside_count"),
         )
         .filter(
-            (pl.col("free_count") >= _INSTANCES)
-            & (pl.col("beside_count") >= _INSTANCES)
-            & (pl.col("high") <= _SPREAD * pl.col("low"))
+            (pl.col("free_count") >= assumed.FREE_RUNS.whole)
+            & (pl.col("beside_count") >= assumed.FREE_RUNS.whole)
+            & (pl.col("high") <= assumed.FREE_SPREAD.value * pl.col("low"))
         )
     )
     compared_runs = runs.filter("beside").join(alone, on=shape, how="inner", nulls_equal=True)
@@ -173,6 +170,6 @@ def without_contention(trace: Trace, device: Device, beside: Intervals) -> Selec
     runs = runs.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
     start, end = (ops[name].gather(runs["row"]).to_numpy() for name in ("start_ns", "end_ns"))
     length = np.maximum(end - start, 1)
-    near = beside.covered_ns(start, end) >= _BESIDE * length
+    near = beside.covered_ns(start, end) >= assumed.BESIDE_SHARE.value * length
     usual = np.minimum(runs["alone_ns"].to_numpy() / length, 1.0)[near]
     return Selection(device, {"slowed": runs["row"].cast(pl.Int64).to_numpy()[near]}, usual=usual)

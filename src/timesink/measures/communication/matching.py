@@ -20,19 +20,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import BARRIERS, EXCHANGE, POINT_TO_POINT
 from timesink.model.arrays import Int64Array
 
-# The least share of the shorter sequence that a shift must cover.
-_OVERLAP: Final = 0.5
-# A shift takes the place of the plain one only where its ends agree this many times better.
-_BETTER: Final = 2.0
 # No more shifts than this are tried: periods beyond it need sequence numbers.
 _SHIFTS: Final = 512
 # Matching blocks take quadratic time: sequences with gaps are compared up to this length.
 _LONGEST_FOR_GAPS: Final = 4_000
-# Exchanges of fewer ranks than this may be messages between two as well as an all-to-all.
-_CROWD: Final = 3
 _MEMBER: Final = ["rank", "device"]
 
 
@@ -63,7 +58,7 @@ def align_sequences(reference: TokenSequence, other: TokenSequence) -> tuple[Int
     if shifts:
         spreads_ns = [_spread_ns(reference, other, shift) for shift in shifts]
         best = int(np.argmin(spreads_ns))
-        chosen = best if spreads_ns[best] * _BETTER < spreads_ns[0] else 0
+        chosen = best if spreads_ns[best] * assumed.SHIFT_BETTER.value < spreads_ns[0] else 0
         return _overlap(len(reference), len(other), shifts[chosen])
     return _matching_blocks(reference.token, other.token)
 
@@ -83,7 +78,7 @@ def _overlap(reference: int, other: int, shift: int) -> tuple[Int64Array, Int64A
 def _fitting_shifts(reference: Int64Array, other: Int64Array) -> list[int]:
     """Shifts at which all tokens of the overlap are equal and it is long enough, the nearest to 0 first."""
     shorter = min(reference.size, other.size)
-    least = max(1, int(np.ceil(_OVERLAP * shorter)))
+    least = max(1, int(np.ceil(assumed.SHIFT_OVERLAP.value * shorter)))
     shifts = sorted(range(least - other.size, reference.size - least + 1), key=lambda shift: (abs(shift), shift))
     overlaps = ((shift, _overlap(reference.size, other.size, shift)) for shift in shifts[:_SHIFTS])
     return [shift for shift, (ours, theirs) in overlaps if np.array_equal(reference[ours], other[theirs])]
@@ -153,7 +148,9 @@ def exchanges_alike(calls: pl.DataFrame) -> pl.Series:
     """
     counts = calls.filter(pl.col("kind") == EXCHANGE).group_by("group", *_MEMBER).len()
     groups = counts.group_by("group").agg(pl.len().alias("members"), pl.col("len").n_unique().alias("counts"))
-    alike = groups.filter((pl.col("members") >= _CROWD) & (pl.col("counts") == 1)).select("group", alike=pl.lit(True))
+    alike = groups.filter((pl.col("members") >= assumed.CROWD.whole) & (pl.col("counts") == 1)).select(
+        "group", alike=pl.lit(True)
+    )
     joined = calls.select("group").join(alike, on="group", how="left", nulls_equal=True, maintain_order="left")
     return joined["alike"].fill_null(False)
 

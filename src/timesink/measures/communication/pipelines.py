@@ -24,6 +24,7 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.ranks.job import Job, by_device, job
@@ -89,10 +90,6 @@ class OverlapScore:
         return min(1.0, self.hidden_ns / possible) if possible > 0 else None
 
 
-# Ranks are stages where sends and receives are most of their communication, by count.
-_MOSTLY: Final = 0.5
-
-
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A job whose `ranks` mostly send and receive (`labelled`: the profiler says so, else kernel names do).
@@ -142,7 +139,7 @@ def _stage_ranks(calls: pl.DataFrame) -> tuple[int, ...]:
     calls = calls.with_columns(alike=exchanges_alike(calls))
     sends = pl.col("kind").is_in(list(POINT_TO_POINT)) | ((pl.col("kind") == EXCHANGE) & ~pl.col("alike"))
     shares = calls.group_by("rank").agg(sends.mean().alias("share"))
-    return tuple(shares.filter(pl.col("share") > _MOSTLY)["rank"].sort().to_list())
+    return tuple(shares.filter(pl.col("share") > assumed.PIPELINE_SHARE.value)["rank"].sort().to_list())
 
 
 def _micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
@@ -168,7 +165,6 @@ def between_stages(trace: Trace) -> dict[Device, Intervals]:
 
 UNITS_NS: Final[Mapping[str, float]] = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 _BOUNDARY: Final = re.compile(profiler_texts.STAGE_BOUNDARY)
-_LEAST_ITEMS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +207,7 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s") -> StageLog:
     stages = tuple(PipelineStage(name, float(np.median(lengths[name])) * factor) for name in sorted(lengths))
     apart = {name: np.concatenate([np.diff(run) for run in runs]) for name, runs in begins.items()}
     periods = [float(np.median(values)) for _, values in sorted(apart.items()) if values.size]
-    if items < _LEAST_ITEMS or not periods:
+    if items < assumed.STAGE_ITEMS.whole or not periods:
         raise UnreadableTrace(paths[0], f"{items} items are too few for a period", remedy="log at least three items")
     period_ns = float(np.median(periods)) * factor
     return StageLog(OverlapScore(stages, period_ns), items, tuple(str(path) for path in paths))

@@ -15,6 +15,7 @@ from typing import Final
 
 import polars as pl
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import BUS_FACTORS
 from timesink.measures.communication.clocks import Clocks, align_clocks
 from timesink.measures.communication.matching import (
@@ -222,10 +223,6 @@ def channels(waits: CollectiveWaits) -> pl.DataFrame:
     )
 
 
-# With fewer groups or pairs the usual one is not known.
-_PEERS: Final = 3
-# Shorter ones are latency and launch skew, not bandwidth.
-_SHORTEST_NS: Final = 100_000
 _SHAPE: Final = ("kind", "size", "hosts", "bytes")
 
 
@@ -286,7 +283,7 @@ def links(trace: Trace) -> Links:
     return links_of(collective_waits(trace))
 
 
-def links_of(waits: CollectiveWaits, fewest: int = 5) -> Links:
+def links_of(waits: CollectiveWaits, fewest: int = assumed.LINK_CALLS.whole) -> Links:
     """Groups and pairs with at least `fewest` transfers of a known size each, among enough of their like."""
     calls = pl.concat([waits.calls, waits.pairs]).filter(pl.col("bytes").is_not_null() & pl.col("complete"))
     hosts = waits.job.members.select("rank", "clock").unique("rank", keep="first")
@@ -310,8 +307,8 @@ def links_of(waits: CollectiveWaits, fewest: int = 5) -> Links:
             pl.col("transfer_ns").median().alias("p50_ns"),
             pl.col("exposed_transfer_ns").sum().alias("exposed_ns"),
         )
-        .filter((pl.col("count") >= fewest) & (pl.col("p50_ns") >= _SHORTEST_NS))
+        .filter((pl.col("count") >= fewest) & (pl.col("p50_ns") >= assumed.LINK_SHORTEST_US.ns))
     )
-    compared = units.filter(pl.len().over(_SHAPE) >= _PEERS)
+    compared = units.filter(pl.len().over(_SHAPE) >= assumed.LINK_PEERS.whole)
     usual = pl.col("p50_ns").quantile(0.5, "lower").over(_SHAPE)
     return Links(compared.with_columns(usual.alias("usual_ns")).sort("ranks", *_SHAPE))

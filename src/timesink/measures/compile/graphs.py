@@ -25,7 +25,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.gpus import DRAM_SHARE
+from timesink.knowledge.assumptions import kernels as assumed
+from timesink.knowledge.assumptions import machines
 from timesink.knowledge.kernels import op_class
 from timesink.knowledge.operators import Operator
 from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
@@ -211,11 +212,6 @@ def _island(trace: Trace, device: Device, rows: Int64Array, counts: tuple[int, i
     )
 
 
-_LEAST: Final = 2
-_SHORT_NS: Final = 6_000.0  # bound by latency: the fused kernel takes no longer than one of them
-_UNKNOWN_KEPT: Final = 0.5
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedChains:
     """Runs of generated pointwise kernels on one device: their kernels and what these take in one graph, the `idle`
@@ -251,10 +247,10 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
         if device in graphs:
             call = pl.int_range(pl.len()).over("run") // max(graphs[device], 1)
             runs = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("run"))
-        runs = runs.filter(pl.len().over("run") >= _LEAST)
+        runs = runs.filter(pl.len().over("run") >= assumed.GRAPH_RUN_LEAST.whole)
         if runs.height:
             gpu = gpus.get(device)
-            rate = gpu.dram_bytes_per_s * DRAM_SHARE if gpu else None
+            rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value if gpu else None
             fused = _fused(device, runs, _memory_ns(trace, runs, rate))
             devices.append(GeneratedChains(fused, _idle(trace, device, fused), runs.height / runs["run"].n_unique()))
     return tuple(devices)
@@ -278,7 +274,7 @@ def _memory_ns(trace: Trace, runs: pl.DataFrame, bytes_per_s: float | None) -> F
     return np.array([np.nan if size is None else size / bytes_per_s * 1e9 for size in sizes], np.float64)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # distinct signatures of one program
 def _bytes(name: str, shapes: str | None, dtypes: str | None) -> int | None:
     operator = Operator.recorded(name, shapes, dtypes, None, None) if shapes and dtypes else None
     tensors = operator.tensors() if operator and name.startswith("triton_") else []
@@ -302,12 +298,12 @@ def _fused(device: Device, runs: pl.DataFrame, memory_ns: Float64Array) -> Selec
     longest = np.zeros(total.size)
     np.maximum.at(longest, run, length)
     memory = np.minimum(np.where(np.isnan(memory_ns), length, memory_ns), length)
-    memory = np.where(length <= _SHORT_NS, length, memory)
+    memory = np.where(length <= assumed.LATENCY_BOUND_US.ns, length, memory)
     most_moving = np.zeros(total.size)
     np.maximum.at(most_moving, run, memory)
     fused = np.maximum(np.hypot(most_moving, np.bincount(run, np.sqrt(length**2 - memory**2))), longest)
-    unknown = np.bincount(run, np.isnan(memory_ns) & (length > _SHORT_NS)) > 0
-    fused = np.where(unknown, longest + _UNKNOWN_KEPT * (total - longest), fused)
+    unknown = np.bincount(run, np.isnan(memory_ns) & (length > assumed.LATENCY_BOUND_US.ns)) > 0
+    fused = np.where(unknown, longest + assumed.UNKNOWN_KEPT.value * (total - longest), fused)
     usual, best = (np.minimum(time / np.maximum(total, 1.0), 1.0)[run] for time in (fused, longest))
     order = np.argsort(runs["row"].to_numpy())
     return Selection(device, {"piece": runs["row"].to_numpy()[order]}, usual[order], best[order])

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from timesink.knowledge.assumptions import machines
+from timesink.knowledge.gpus import LANES, SECTORS_OF_PASS
 from timesink.measures.counters.counters import (
     ARITHMETIC,
     FULL,
@@ -34,11 +36,9 @@ from timesink.measures.counters.counters import (
     stalls_of,
 )
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
-from timesink.measures.counters.waste import LANES, Cause, Waste, least_passes, waste_of
+from timesink.measures.counters.waste import Cause, Waste, least_passes, waste_of
 from timesink.model.trace import Trace, remembered
 
-# The share of its nominal peak that a unit reaches at best. DRAM: the highest of 87 kernels on nine GPUs was 94.9 %.
-ACHIEVABLE = {Resource.DRAM: 0.95}
 _WASTES = (Cause.REGISTER_SPILLS, Cause.ATOMICS, Cause.BANK_CONFLICTS, Cause.UNCOALESCED, Cause.DIVERGENCE)
 _LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
 _SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
@@ -104,7 +104,7 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
 
 
 def _used(leaf: Leaf) -> float:
-    return min(1.0, leaf.busy / ACHIEVABLE.get(leaf.resource, 1.0))
+    return min(1.0, leaf.busy / (machines.DRAM_BUSY.value if leaf.resource is Resource.DRAM else 1.0))
 
 
 def _top(units: tuple[Leaf, ...], waste: Waste) -> Leaf:
@@ -228,7 +228,7 @@ def _kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
         return least_passes(access)
     kept = 1 - waste.of(Cause.UNCOALESCED, Resource.L2)
     if "tag_requests" in leaf.name:
-        return kept / 4
+        return kept / SECTORS_OF_PASS
     used = {"xbar2lts": access.used_of_stores, "l1tex2xbar": access.used_of_stores, "lts2xbar": access.used_of_loads}
     direction = next((share for word, share in used.items() if word in leaf.name), 1.0)
     return 0.0 if direction is None else min(kept, direction)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
 from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
@@ -146,9 +147,9 @@ def level_bytes(kernel: KernelCounters, level: str) -> float | None:
     if level == "l2":
         moved = kernel.total("l1tex__m_xbar2l1tex_read_bytes.sum", "l1tex__m_l1tex2xbar_write_bytes.sum")
         sectors = kernel.get("lts__t_sectors_srcunit_tex.sum")
-        return moved if moved is not None else None if sectors is None else sectors * 32
+        return moved if moved is not None else None if sectors is None else sectors * gpus.SECTOR_BYTES
     lines = kernel.first("l1tex__lsu_writeback_active_mem_lgds.sum", "l1tex__lsu_writeback_active_mem_lg.sum")
-    return kernel.get("l1tex__t_bytes.sum") if lines is None else lines * 128
+    return kernel.get("l1tex__t_bytes.sum") if lines is None else lines * gpus.LINE_BYTES
 
 
 # Where a report has no bytes or no peak of a level: the busiest of these of its units.
@@ -188,9 +189,9 @@ def _bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> fl
     if level == "l2":
         per_cycle = kernel.get("lts__lts2xbar_cycles_active.sum.peak_sustained")
         clock = kernel.get("lts__cycles_elapsed.avg.per_second")
-        return per_cycle * 32 * clock if per_cycle and clock else None
+        return per_cycle * gpus.SECTOR_BYTES * clock if per_cycle and clock else None
     clock, sms = _clock(kernel), _sm_count(kernel, sheet)
-    return 128 * sms * clock if clock and sms else None
+    return gpus.LINE_BYTES * sms * clock if clock and sms else None
 
 
 def _sm_count(kernel: KernelCounters, sheet: GpuPeaks | None) -> float | None:

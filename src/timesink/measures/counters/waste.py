@@ -21,16 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from timesink.knowledge import gpus
 from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource
 from timesink.measures.counters.roofline import level_bytes
 
-_SECTOR_BYTES = 32
-LANES = 32  # of a warp
-_PASS_SECTORS = 4  # one pass through the L1 data pipe serves 128 bytes
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
 _MOST_COALESCED_PASSES = 4
-_DRAM_ACCESS_SECTORS = 2  # HBM moves 64 bytes at a time: a lone sector brings another along
-_ISSUES = 4  # warp instructions an SM issues per cycle at most: one of each of its four schedulers
 
 
 class Cause(StrEnum):
@@ -109,7 +105,7 @@ def waste_of(kernel: KernelCounters) -> Waste:
     """
     access = access_of(kernel)
     lanes = active_lanes(kernel)
-    idle_lanes = 0.0 if lanes is None else max(0.0, 1 - lanes / LANES)
+    idle_lanes = 0.0 if lanes is None else max(0.0, 1 - lanes / gpus.LANES)
     local = _ratio(_local_instructions(kernel), kernel.first("smsp__inst_executed.sum", "inst_executed"))
     atomic_sectors = _ratio(_atomic_sectors(kernel), _sectors(kernel, "l2"))
     shares = {
@@ -185,7 +181,7 @@ def _global_sectors(kernel: KernelCounters) -> tuple[float | None, float | None]
 def _used_bytes(kernel: KernelCounters, op: str) -> float | None:
     """The share of each touched sector that the kernel uses, 0 to 1; `op` is ld or st."""
     per_sector = kernel.get(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio")
-    return None if per_sector is None else min(1.0, per_sector / _SECTOR_BYTES)
+    return None if per_sector is None else min(1.0, per_sector / gpus.SECTOR_BYTES)
 
 
 def _wavefronts(kernel: KernelCounters) -> float | None:
@@ -216,7 +212,7 @@ def _local_instructions(kernel: KernelCounters) -> float:
 def _sectors(kernel: KernelCounters, level: str) -> float | None:
     """Sectors moved at a memory level, ``l2`` or ``dram``."""
     moved = level_bytes(kernel, level)
-    return None if moved is None else moved / _SECTOR_BYTES
+    return None if moved is None else moved / gpus.SECTOR_BYTES
 
 
 def _atomic_sectors(kernel: KernelCounters) -> float:
@@ -235,10 +231,12 @@ def _requests(kernel: KernelCounters, *ops: str) -> float | None:
 
 
 def _memory_instructions(kernel: KernelCounters) -> float:
-    """Load-store instructions among all executed: (share of their peak x that peak) / (share of all x _ISSUES)."""
+    """Load-store instructions among all executed: (share of their peak x that peak) / (share of all x its peak)."""
     requests, every = kernel.share("sm__inst_executed_pipe_lsu"), kernel.share("sm__inst_executed")
     return (
-        0.0 if requests is None or not every else min(1.0, requests * _requests_per_cycle(kernel) / (every * _ISSUES))
+        0.0
+        if requests is None or not every
+        else min(1.0, requests * _requests_per_cycle(kernel) / (every * gpus.ISSUES_OF_CYCLE))
     )
 
 
@@ -281,7 +279,7 @@ def _uncoalesced(kernel: KernelCounters, access: Access) -> dict[Resource, float
     if excess is None or not access.ideal_sectors:
         return _uncoalesced_by_wavefronts(access)
     not_atomic = 1 - _atomic_requests(kernel)
-    within_dram = 1 - (1 - excess) / _DRAM_ACCESS_SECTORS if excess else 0.0
+    within_dram = 1 - (1 - excess) / gpus.DRAM_ACCESS_SECTORS if excess else 0.0
     return {
         Resource.L1: not_atomic * _excess_passes(kernel, access),
         Resource.L2: not_atomic * min(excess, _above(access.ideal_sectors, _sectors(kernel, "l2"), excess)),
@@ -300,7 +298,7 @@ def _excess_passes(kernel: KernelCounters, access: Access) -> float:
     """
     if access.wavefronts is None or not access.excess_ratio:
         return access.excess_ratio or 0.0
-    needed = max((access.ideal_sectors or 0.0) / _PASS_SECTORS, _requests(kernel, "ld", "st") or 0.0)
+    needed = max((access.ideal_sectors or 0.0) / gpus.SECTORS_OF_PASS, _requests(kernel, "ld", "st") or 0.0)
     return _ratio(access.wavefronts - access.other_wavefronts - needed, access.wavefronts)
 
 
@@ -308,7 +306,7 @@ def least_passes(access: Access) -> float:
     """The share of the data pipe's passes that is left if each global pass serves 128 bytes; it cannot be less."""
     if access.wavefronts is None or access.ideal_sectors is None:
         return 0.0
-    return _ratio(access.other_wavefronts + access.ideal_sectors / _PASS_SECTORS, access.wavefronts)
+    return _ratio(access.other_wavefronts + access.ideal_sectors / gpus.SECTORS_OF_PASS, access.wavefronts)
 
 
 def _uncoalesced_by_wavefronts(access: Access) -> dict[Resource, float]:

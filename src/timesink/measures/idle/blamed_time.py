@@ -21,6 +21,8 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import FREE
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
@@ -37,19 +39,7 @@ from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
-from timesink.units import NS_PER_US
 from timesink.whatif.changes.host import RemoveSyncs
-
-# The host is ahead again once a launch finds this many earlier ones still waiting: one or two wait by chance.
-AHEAD_BY: Final = 3
-# Removing the waits must win at least this share of the idle time after them, or they are not its root: a replay that
-# wins less says that the host would have been late without them too.
-EFFECTIVE_RATIO: Final = 1 / 3
-# A wait after a copy of this many bytes from or to pageable memory is part of the copy; after fewer it hands over a
-# value, such as a loss that is printed.
-COPIED_BYTES: Final = 65_536
-# An eager operator costs the host 5 to 20 us; three of them in a row take no more than this.
-DISPATCH_MOST_NS: Final = 60 * NS_PER_US
 
 Root = Literal["wait", "allocator", "copy_in", "copy_out"]
 _ROOTS: Final = pl.Enum(list(get_args(Root)))
@@ -140,7 +130,7 @@ def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
 
 def _untraced_python() -> pl.Expr:
     """Whether an untraced stretch is Python rather than dispatch."""
-    return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= DISPATCH_MOST_NS)
+    return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= assumed.DISPATCH_MOST_US.ns)
 
 
 def _after_removable_waits(trace: Trace) -> pl.Expr:
@@ -184,7 +174,7 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         period=period_name(trace),
         host=_by_thread(stretches, intervals),
         place_ratio=int(place["length"].sum()) / max(int(length.sum()), 1),
-        rows=tuple(longest["op_row"].head(5).to_list()),
+        rows=tuple(longest["op_row"].head(5).to_list()),  # as many as people look at
         **{name: top[name] for name in _PLACE},
     )
 
@@ -221,7 +211,7 @@ class SyncGain:
     def effective(self, rank: int) -> bool:
         """Whether the waits of a rank are the root of the idle time after them."""
         gain = self.gain_ns.get(rank)
-        return gain is not None and gain > EFFECTIVE_RATIO * self.behind_ns[rank]
+        return gain is not None and gain > assumed.EFFECTIVE_SHARE.value * self.behind_ns[rank]
 
     @property
     def effective_ranks(self) -> list[int]:
@@ -276,7 +266,7 @@ def _draining_calls(trace: Trace) -> Int64Array:
         70            python    none        -1
     """
     frame = idle_blame(trace).frame
-    ahead = launched_ahead(trace, AHEAD_BY)
+    ahead = launched_ahead(trace, assumed.AHEAD_BY.whole)
     start, draining = frame["start_ns"].to_numpy(), frame["sync_row"].fill_null(-1).to_numpy()
     restart = frame["cause"].is_in(list(_RESTART)).to_numpy()
     answer = draining.copy()
@@ -321,7 +311,11 @@ def _roots(trace: Trace, sync_row: Int64Array) -> pl.Series:
 def _rows_of_copies(trace: Trace, direction: Literal["h2d", "d2h"]) -> Int64Array:
     """Calls that copied more than a value through pageable memory; the wait is the thread's next call."""
     host_side = "src_memory" if direction == "h2d" else "dst_memory"
-    data = (pl.col("copy_kind") == direction) & (pl.col(host_side) == "pageable") & (pl.col("bytes") >= COPIED_BYTES)
+    data = (
+        (pl.col("copy_kind") == direction)
+        & (pl.col(host_side) == "pageable")
+        & (pl.col("bytes") >= fixes.STAGED_BYTES.whole)
+    )
     copied = trace.get(DEVICE_OPS).select(data.fill_null(False)).to_series().to_numpy()
     call = launch_links(trace).call
     return np.unique(call[copied & (call >= 0)])

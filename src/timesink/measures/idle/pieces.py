@@ -21,16 +21,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray
 from timesink.model.tables import API_CALLS
 from timesink.whatif.graph import RankWork
 
-# A drain ends this soon after the release at most: the gap may begin later, with unrelated work of another stream.
-_DRAIN_SLACK_NS: Final = 20_000
-# An op that waits in a queue starts some microseconds after its predecessor ends. Gaps up to the late quantile of such
-# gaps in the trace are ordinary; the bounds hold where the trace has few of them, or mostly strange ones.
-_ORDINARY_GAP_NS: Final = (3_000, 10_000)
 _CLASS_CAUSE: Final = ("dependency_compute", "dependency_communication", "dependency_copy")
 
 
@@ -124,7 +120,7 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
 
     Without the wait the host would have come to the next launch earlier by as long as it waited: that much of the gap,
     after the call returned, is the wait's doing. What the host needs beyond it would keep the device idle anyway. Such
-    a call is released by work that ends up to `_DRAIN_SLACK_NS` before the gap, and returns before the next launch. For
+    a call is released by work that ends up to 20 us before the gap, and returns before the next launch. For
     a gap [100, 190) with the launch at 180::
 
         waits from  released at  returns at  charged until
@@ -138,7 +134,7 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
     if not releases.call.size or not gaps.start_ns.size:
         return drain, until
     released = blocks.end_ns[releases.block]
-    near = (released >= gaps.start_ns.min() - _DRAIN_SLACK_NS) & (released <= gaps.start_ns.max())
+    near = (released >= gaps.start_ns.min() - assumed.DRAIN_SLACK_US.ns) & (released <= gaps.start_ns.max())
     waited = np.flatnonzero(near & (calls.start_ns[releases.call] < released))
     release_device, gap_device = work.ops.device[blocks.op[releases.block]], work.ops.device[gaps.op]
     for device in np.unique(gap_device):
@@ -150,7 +146,7 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
         before = np.searchsorted(released[candidates], gaps.start_ns[gap], side="right") - 1
         release = candidates[np.maximum(before, 0)]  # the last one before the gap began
         call = releases.call[release]
-        drains = (before >= 0) & (gaps.start_ns[gap] - released[release] <= _DRAIN_SLACK_NS)
+        drains = (before >= 0) & (gaps.start_ns[gap] - released[release] <= assumed.DRAIN_SLACK_US.ns)
         drains &= calls.end_ns[call] <= gaps.host_end_ns[gap]
         drains &= activity.timeline_of[calls.thread[call]] == gaps.timeline[gap]
         gap, call, lost = gap[drains], call[drains], (released[release] - calls.start_ns[call])[drains]
@@ -244,7 +240,9 @@ def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piece
     source_end, source_class = _sources(gaps, work)
     dependency_end = np.clip(source_end, call_end, gaps.end_ns)
     dependency = np.array([CAUSE_CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
-    ordinary = gaps.end_ns - dependency_end <= int(np.clip(work.costs.gap_late_ns, *_ORDINARY_GAP_NS))
+    ordinary = gaps.end_ns - dependency_end <= int(
+        np.clip(work.costs.gap_late_ns, assumed.GAP_LEAST_US.ns, assumed.GAP_MOST_US.ns)
+    )
     rest = np.where(ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
     rest = np.where(gaps.in_graph, CAUSE_CODE["graph_gap"], rest)
     gap, none = np.arange(gaps.op.size), np.full(gaps.op.size, -1, np.int64)

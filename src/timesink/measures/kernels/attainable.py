@@ -18,7 +18,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.gpus import DRAM_SHARE, KERNEL_FLOOR_NS, TENSOR_SHARE, GpuPeaks, Precision
+from timesink.knowledge.assumptions import machines
+from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.operators import OperatorWork
 from timesink.knowledge.work import recorded_work
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
@@ -132,9 +133,9 @@ def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
     if work is None or not device_ns:
         return None
     parts = {
-        "memory": calls * work.bytes / (gpu.dram_bytes_per_s * DRAM_SHARE) * 1e9,
+        "memory": calls * work.bytes / (gpu.dram_bytes_per_s * machines.DRAM_SHARE.value) * 1e9,
         "compute": calls * _compute_ns(work, str(row["math"]), gpu),
-        "latency": kernels * KERNEL_FLOOR_NS,
+        "latency": kernels * machines.KERNEL_FLOOR_US.ns,
     }
     limiter = max(parts, key=lambda name: parts[name])
     bound = parts[limiter]
@@ -154,7 +155,7 @@ def _compute_ns(work: OperatorWork, math: str, gpu: GpuPeaks) -> float:
     rate = gpu.flops_of(Precision(path)) if path in set(Precision) else None
     if rate is None or not work.flops:
         return 0.0
-    return work.flops / (rate * (TENSOR_SHARE if path in _TENSOR else 1.0)) * 1e9
+    return work.flops / (rate * (machines.TENSOR_SHARE.value if path in _TENSOR else 1.0)) * 1e9
 
 
 _KEY: Final = ["rank", "device", "op", "input_shapes", "math"]

@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge import kernel_traits
+from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.conversions import copies
@@ -40,9 +41,7 @@ from timesink.whatif.change import Selection
 
 _PRODUCTS: Final = ("gemm", "gemv")
 _BETWEEN: Final = ("pointwise", "copy", "fill", "random", "index", "concat", "softmax", "layout", "other")
-_REACH: Final = 8  # kernels between a softmax and its product: scale, mask, dropout, copies
 _RECAST: Final = ("copy", "layout")  # one may stand between two products of a backward pass
-_MEAN_REACH: Final = 3  # a copy and the output projection come before it
 _WIDE: Final = ("fp32", "tf32")
 
 
@@ -111,7 +110,7 @@ def _product_at(place: int, step: int, stream: Int64Array, product: BoolArray, p
     All kernels up to it must be on the stream of `place` and of a kind that attention has between (`passed`).
     """
     at = place + step
-    for _ in range(_REACH + 1):
+    for _ in range(assumed.SOFTMAX_REACH.whole + 1):
         if not 0 <= at < len(stream) or stream[at] != stream[place]:
             return -1
         if product[at]:
@@ -124,7 +123,7 @@ def _product_at(place: int, step: int, stream: Int64Array, product: BoolArray, p
 
 def _averaged(product: int, stream: Int64Array, averages: BoolArray) -> list[int]:
     """The position of a mean over heads, where attention weights were asked for: soon after the last product."""
-    reach = range(product + 1, min(product + 1 + _MEAN_REACH, len(stream)))
+    reach = range(product + 1, min(product + 1 + assumed.MEAN_REACH.whole, len(stream)))
     return [at for at in reach if averages[at] and stream[at] == stream[product]][:1]
 
 
@@ -139,9 +138,7 @@ def _neighbour(place: int, step: int, product: BoolArray, recast: BoolArray, str
 
 _MEMBERS: Final = ("pointwise", "reduction", "fill")
 _JOINS: Final = "concat"  # a compiler writes the pieces where they belong; by itself it makes no chain
-_LEAST: Final = 3  # a run of two is an operation and its activation
 _READ: Final = ("row", "stream", "start_ns", "length", "name", "family")
-_ONE_SIZE: Final = 8  # members move within this factor of the longest: scalars at the end of a loss are no chain
 
 
 @remembered
@@ -181,10 +178,10 @@ def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
     if any_run:
         return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
     longest = pl.col("length").max().over("run")
-    runs = runs.filter(pl.col("length") * _ONE_SIZE >= longest)
+    runs = runs.filter(pl.col("length") * assumed.CHAIN_SIZES.whole >= longest)
     different = pl.col("name").n_unique().over("run") > 1  # one operation over and over need not be a chain
     working = (pl.col("family") != _JOINS).sum().over("run")
-    runs = runs.filter((working >= _LEAST) & different)
+    runs = runs.filter((working >= assumed.CHAIN_LEAST.whole) & different)
     return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.gpus import GpuPeaks, Precision
+from timesink.knowledge.gpus import FIRST_WITH_TF32, GpuPeaks, Precision
 from timesink.knowledge.kernel_traits import DOUBLE
 from timesink.measures.kernels.facts import device_peaks, kernel_facts, rows_of
 from timesink.measures.timeline.device_timeline import Device
@@ -25,7 +25,6 @@ from timesink.whatif.change import Selection
 _PRODUCTS: Final = ("gemm", "convolution")
 _STREAMING: Final = ("pointwise", "reduction", "norm", "softmax", "copy", "concat", "loss", "foreach")
 _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take scalars as double
-_FIRST_WITH_TF32: Final = 8
 
 
 @remembered
@@ -77,7 +76,7 @@ def _has_tensor_cores(trace: Trace, device: Device) -> bool:
     """Whether fp32 products could run on tensor cores there; assumed where the GPU's capability is not recorded."""
     rows = trace.get(DEVICES).filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
     major = rows["compute_major"].drop_nulls()
-    return not len(major) or int(major[0]) >= _FIRST_WITH_TF32
+    return not len(major) or int(major[0]) >= FIRST_WITH_TF32
 
 
 def _peak_ratio(gpu: GpuPeaks | None) -> float:

@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge import kernel_traits, op_names
-from timesink.knowledge.gpus import DRAM_SHARE, TENSOR_SHARE, GpuPeaks, Precision
+from timesink.knowledge import gpus, kernel_traits, op_names
+from timesink.knowledge.assumptions import machines
+from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.operators import Operator, Tensor
 from timesink.knowledge.work import matmul
 from timesink.measures.kernels.facts import device_peaks, kernel_facts
@@ -25,11 +26,9 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
-ALIGNED_BYTES: Final = 16
 _ITEM_BYTES: Final = {"bf16": 2, "fp16": 2, "tf32": 4, "fp8": 1, "int8": 1}
 _LOAD: Final = re.compile(kernel_traits.LOADS_AT_ONCE)
 _PRODUCTS: Final = re.compile(op_names.PRODUCTS)
-_HOPPER: Final = (9, 0)
 _AT_ONCE: Final = 100_000
 _SIGNATURE: Final = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 
@@ -66,7 +65,7 @@ def _misaligned(trace: Trace, device: Device, products: pl.DataFrame, gpu: GpuPe
         bound = _bound_ns(work, math, gpu) if work and gpu else None
         rows.append(row)
         best.append(np.nan if bound is None else min(bound / max(length, 1), 1.0))
-    since_hopper = gpu is not None and gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
+    since_hopper = gpu is not None and gpu.compute_capability is not None and gpu.compute_capability >= gpus.HOPPER
     role = "named_since_hopper" if since_hopper else "named"
     return Selection(device, {role: np.array(rows, np.int64)}, best=np.array(best, np.float64))
 
@@ -85,15 +84,15 @@ def _signatures(trace: Trace, products: pl.DataFrame, host: pl.DataFrame) -> Ite
         yield from zip(names, texts, some.rows(), strict=True)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=65536)  # distinct names and signatures of one program
 def _narrow_loads(name: str, math: str | None) -> bool:
     """Whether the kernel loads less than 16 bytes at a time, by its name."""
     loads = [int(first or second) for first, second in _LOAD.findall(name)]
     item = _ITEM_BYTES.get(math or "")
-    return bool(loads) and item is not None and min(loads) * item < ALIGNED_BYTES
+    return bool(loads) and item is not None and min(loads) * item < gpus.ALIGNED_BYTES
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=65536)  # distinct names and signatures of one program
 def _work(
     name: str, shapes: str | None, dtypes: str | None, strides: str | None, concrete: str | None
 ) -> tuple[bool, float, float] | None:
@@ -106,7 +105,7 @@ def _work(
         return None
     matrices = [tensor for tensor in operator.tensors() if len(tensor.shape) >= 2]
     columns = matrices[-1].shape[-2 if name.endswith("linear") else -1]
-    result = columns * matrices[-1].itemsize % ALIGNED_BYTES != 0
+    result = columns * matrices[-1].itemsize % gpus.ALIGNED_BYTES != 0
     return result or any(_unaligned(tensor) for tensor in matrices), done.flops, float(done.bytes)
 
 
@@ -116,7 +115,7 @@ def _unaligned(matrix: Tensor) -> bool:
     if rows == 1 or columns == 1:
         return False
     leading = max(matrix.strides[-2:]) if len(matrix.strides) == len(matrix.shape) else columns
-    return leading * matrix.itemsize % ALIGNED_BYTES != 0
+    return leading * matrix.itemsize % gpus.ALIGNED_BYTES != 0
 
 
 def _bound_ns(work: tuple[bool, float, float], math: str | None, gpu: GpuPeaks) -> float | None:
@@ -124,4 +123,7 @@ def _bound_ns(work: tuple[bool, float, float], math: str | None, gpu: GpuPeaks) 
     if rate is None:
         return None
     _, flops, moved = work
-    return max(flops / (rate * TENSOR_SHARE), moved / (gpu.dram_bytes_per_s * DRAM_SHARE)) * 1e9
+    return (
+        max(flops / (rate * machines.TENSOR_SHARE.value), moved / (gpu.dram_bytes_per_s * machines.DRAM_SHARE.value))
+        * 1e9
+    )

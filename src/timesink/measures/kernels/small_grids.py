@@ -17,7 +17,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.calls import STREAM_WAIT
+from timesink.knowledge.gpus import RESIDENT_THREADS
 from timesink.measures.kernels.facts import all_rows, kernel_facts, multiprocessors
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
@@ -26,8 +28,6 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
-
-_RESIDENT_THREADS: Final = 2048  # per multiprocessor, on compute capability 8.0 and 9.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ def serialized_streams(trace: Trace) -> tuple[SerializedStreams, ...]:
         kernels = facts.on(device).filter(pl.col("family") != "communication")
         sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
         threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z"))
-        kernels = kernels.with_columns(threads.to_series().fill_null(_RESIDENT_THREADS).alias("threads"))
+        kernels = kernels.with_columns(threads.to_series().fill_null(RESIDENT_THREADS).alias("threads"))
         first, second = _turns(kernels)
         if not first.size:
             continue
@@ -102,9 +102,7 @@ def _serial(device: Device, kernels: pl.DataFrame, first: Int64Array, second: In
     blocks = kernels["blocks"].fill_null(np.iinfo(np.int32).max).to_numpy()
     sm_count = float(sms or 1)
     fill = np.minimum(blocks / sm_count, 1.0)
-    packed = np.minimum(
-        blocks / (sm_count * np.maximum(_RESIDENT_THREADS // np.maximum(kernels["threads"], 1), 1)), 1.0
-    )
+    packed = np.minimum(blocks / (sm_count * np.maximum(RESIDENT_THREADS // np.maximum(kernels["threads"], 1), 1)), 1.0)
     order = np.argsort(kernels["row"].to_numpy()[second])
     first, second = first[order], second[order]
     expected = _gain(length, fill, first, second) if sms else np.zeros(first.size)
@@ -134,8 +132,6 @@ def _waits(trace: Trace, device: Device) -> int:
     return max(edges, int(matches(calls["name"], STREAM_WAIT).sum()))
 
 
-# Shorter kernels are bound by latency, whatever their grid.
-SHORT_NS: Final = 15_000
 _NO_GRID_OF_ITS_OWN: Final = ("communication",)
 
 
@@ -153,7 +149,7 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
             continue
         small = kernels.filter(
             (2 * pl.col("blocks") < counts[device])
-            & (pl.col("length") > SHORT_NS)
+            & (pl.col("length") > assumed.SHORT_US.ns)
             & ~pl.col("family").is_in(_NO_GRID_OF_ITS_OWN)
             & ~pl.col("row").is_in(pl.Series(serial).implode())
             & ~pl.col("overlapped")

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge import frames as known_frames
+from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.ranges import TORCH_OPTIMIZER_STEP, TORCH_ZERO_GRAD
 from timesink.measures.memory.allocator import BEFORE, Lifetimes, lifetimes
 from timesink.measures.timeline.device_timeline import Device
@@ -160,7 +161,6 @@ class Category(StrEnum):
 
 CODES = {category: code for code, category in enumerate(Category)}
 
-_CACHES_ALIKE = 4
 
 # What torch.profiler's own categories are here; its autograd details are tensors that backward needs and frees.
 _OF_PROFILER = {
@@ -310,6 +310,7 @@ def _by_size(life: _Lives, code: Int8Array, left: BoolArray) -> list[tuple[Categ
             gradients[at] = True
             continue
         number = seen[size] = seen.get(size, 0) + 1
+        # Two moments, and a copy in full precision.
         weights[at], states[at] = number <= expected[size], expected[size] < number <= 3 * expected[size]
     found = [(Category.GRADIENTS, gradients), (Category.WEIGHTS, weights), (Category.OPTIMIZER_STATE, states)]
     return [*found, (Category.KV_CACHE, _alike(life, left) & ~is_gradient.any())]
@@ -319,7 +320,7 @@ def _alike(life: _Lives, left: BoolArray) -> BoolArray:
     """Without training: long-lived blocks made outside of any module, four or more of one size, as caches are."""
     outside = left & life.persists & life.shown["known"] & ~life.shown["module"] & ~life.shown["data"]
     sizes, counts = np.unique(life.size[outside], return_counts=True)
-    return np.asarray(outside & np.isin(life.size, sizes[counts >= _CACHES_ALIKE]))
+    return np.asarray(outside & np.isin(life.size, sizes[counts >= assumed.CACHES_ALIKE.whole]))
 
 
 def _most_at_once(life: _Lives, chosen: BoolArray) -> tuple[Int64Array, Int64Array]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.communication import contention
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import step_ns
-from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, evened_out, lateness
+from timesink.measures.ranks.lateness import evened_out, lateness
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.replay import estimated_step_ns, rank_paces_ns
@@ -35,12 +36,13 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
     """
     waits, estimated = collective_waits(trace), estimated_step_ns(trace)
     step = trace.unprofiled_step_ns or (estimated[1] if estimated else step_ns(waits.job))
-    low, gain, high = gain_ratio * (1 - GAIN_ERROR_RATIO), gain_ratio, gain_ratio * (1 + GAIN_ERROR_RATIO)
+    error = assumed.GAIN_ERROR.value
+    low, gain, high = gain_ratio * (1 - error), gain_ratio, gain_ratio * (1 + error)
     if late_by == "device_ns":
         spread, gone = (part.gain_ratio for part in evened_out(waits, lateness(trace), rank, _slowed_ns(trace)))
         if spread:
-            low, gain = min(low, spread * (1 - GAIN_ERROR_RATIO)), spread
-            high = max(high, spread * (1 + GAIN_ERROR_RATIO), gone * (1 + GAIN_ERROR_RATIO))
+            low, gain = min(low, spread * (1 - error)), spread
+            high = max(high, spread * (1 + error), gone * (1 + error))
     elif late_by == "host_ns" and estimated:
         room = _room(trace, rank, estimated)
         low, gain, high = 0.0, min(gain, room[Case.EXPECTED.value]), min(high, max(room))

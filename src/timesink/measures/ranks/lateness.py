@@ -17,21 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.waits import CollectiveWaits, collective_waits
 from timesink.measures.ranks.job import by_device
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
-
-# A collective that starts this soon after the one before it on its stream was held by that one, not by its rank's work.
-_FOLLOWS_NS: Final = 20_000
-_HELD_UP: Final = 0.5  # of the ranks: most of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +112,7 @@ def lateness_of(waits: CollectiveWaits) -> Lateness:
 def _anchors(calls: pl.DataFrame) -> Int64Array:
     """Instances, ascending, of complete collectives that held at least half of their ranks."""
     held = calls.group_by("instance").agg(pl.col("holds").mean().alias("share"), pl.col("complete").all())
-    return np.sort(held.filter((pl.col("share") >= _HELD_UP) & pl.col("complete"))["instance"].to_numpy())
+    return np.sort(held.filter((pl.col("share") >= assumed.HELD_UP.value) & pl.col("complete"))["instance"].to_numpy())
 
 
 def _with_anchors(waits: CollectiveWaits, anchors: Int64Array) -> pl.DataFrame:
@@ -191,7 +187,7 @@ def _held_by(arrival: Int64Array, end: Int64Array, stream: Int64Array, instance:
     for one_stream in np.unique(stream):
         rows = np.flatnonzero(stream == one_stream)
         gap = arrival[rows[1:]] - end[rows[:-1]]
-        holder[rows[1:]] = np.where((gap >= 0) & (gap <= _FOLLOWS_NS), instance[rows[:-1]], -1)
+        holder[rows[1:]] = np.where((gap >= 0) & (gap <= assumed.FOLLOWS_US.ns), instance[rows[:-1]], -1)
     return holder
 
 
@@ -234,10 +230,6 @@ def _by_rank(calls: pl.DataFrame, instances: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("rank")
     )
-
-
-# What such a gain may be off by, of itself: p10 to p90 of replays of one rank's graph (whatif.pricing).
-GAIN_ERROR_RATIO: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def differences(facts: pl.DataFrame) -> tuple[Difference, ...]:
     return tuple(differing)
 
 
-def ranks_text(ranks: tuple[int, ...], most: int = 6) -> str:
+def ranks_text(ranks: tuple[int, ...], most: int = 6) -> str:  # as many as fit on a line
     """`rank 3`, `ranks 1, 2 and 5`, or the first few and how many more."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

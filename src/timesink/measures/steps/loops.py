@@ -24,20 +24,12 @@ from typing import Final
 
 import numpy as np
 
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.model.arrays import BoolArray, Int64Array
 
-ROUNDS_NEEDED: Final = 3  # two occurrences show one period, and no second one to check it by
-_KINDS_AT_HOME: Final = 0.85  # of the kinds that come back, below which nothing is called a loop
-_EXACT: Final = 0.85  # of the rounds of kinds at home in which they must occur exactly as often as usual
-_ALIKE: Final = 0.02  # paces whose shares of kinds at home differ by less are equally good: the faster one is the loop
-_ROUNDS_AT_HOME: Final = 0.75  # of the rounds must have a kind as often as usual: a cut or odd round is allowed
-_COUNT_TOLERANCE: Final = 0.15  # by which a kind's count in a round may differ from its usual one
-_SPAN: Final = 0.85  # of the recording that the rounds must span, one round more than was seen whole included
-_DISTANCE_TOLERANCE: Final = 0.25  # by which distances between rounds may differ from their median
-_CLOSE: Final = 1.5  # numbers of rounds within this factor are no multiples of one another: the more exact is the loop
 _CELLS_PER_OPERATION: Final = 4  # up to which counting in a table is quicker than sorting, and takes little memory
-_PACES_TRIED: Final = 48
-_KINDS_TRIED: Final = 8
+_PACES_TRIED: Final = 48  # a budget: those that most kinds return at
+_KINDS_TRIED: Final = 8  # a budget: kinds whose occurrences may begin rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,22 +58,22 @@ def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> Oper
     with `gaps_ns`, the time before each operation in which nothing was launched, it begins with the operation that
     waits longest of those that occur once in a round: programs pause between steps, to fetch a batch or to read a loss.
     """
-    found = [loop for loop in loops(kinds) if loop.exact_share >= _EXACT]
+    found = [loop for loop in loops(kinds) if loop.exact_share >= assumed.EXACT_SHARE.value]
     best = max((loop.home_share for loop in found), default=0.0)
-    if best < _KINDS_AT_HOME:
+    if best < assumed.KINDS_AT_HOME.value:
         return None
-    alike = [loop for loop in found if loop.home_share >= best - _ALIKE]
-    close = [loop for loop in alike if loop.rounds * _CLOSE >= alike[0].rounds]
+    alike = [loop for loop in found if loop.home_share >= best - assumed.PACES_ALIKE.value]
+    close = [loop for loop in alike if loop.rounds * assumed.PACES_CLOSE.value >= alike[0].rounds]
     loop = max(close, key=lambda loop: (loop.exact_share, loop.rounds))
     return replace(loop, starts=_begun(kinds, gaps_ns, loop.starts))
 
 
 def loops(kinds: Int64Array) -> list[OperationLoop]:
     """Every pace at which the whole sequence could repeat, most rounds first."""
-    if kinds.size < 2 * ROUNDS_NEEDED:
+    if kinds.size < 2 * assumed.REPEATS.whole:
         return []
     counts = np.bincount(kinds)
-    recurring = np.flatnonzero(counts >= ROUNDS_NEEDED)
+    recurring = np.flatnonzero(counts >= assumed.REPEATS.whole)
     found = []
     for rounds in _paces(counts[recurring]):
         starts = _steadiest(kinds, recurring[counts[recurring] == rounds])
@@ -96,7 +88,7 @@ def _paces(counts: Int64Array) -> Int64Array:
     values, weight = np.unique(counts, return_counts=True)
     times = np.rint(values / rounds[:, None])
     off = np.abs(values - times * rounds[:, None])
-    fits: BoolArray = (times >= 1) & (off <= np.maximum(times, 0.1 * values))
+    fits: BoolArray = (times >= 1) & (off <= np.maximum(times, assumed.PACE_FIT.value * values))
     best = np.argsort(-(fits * weight).sum(axis=1), kind="stable")[:_PACES_TRIED]
     return np.asarray(rounds[np.sort(best)], np.int64)
 
@@ -116,14 +108,16 @@ def _steadiest(kinds: Int64Array, candidates: Int64Array) -> Int64Array:
 def _spans(starts: Int64Array, length: int) -> bool:
     """Whether rounds cover the recording: the ends may cut one round off on each side."""
     rounds = starts.size
-    return bool((starts[-1] - starts[0]) * rounds >= _SPAN * length * (rounds - 1))
+    return bool((starts[-1] - starts[0]) * rounds >= assumed.SPAN.value * length * (rounds - 1))
 
 
 def _is_regular(starts: Int64Array) -> bool:
     """Whether most rounds are about equally long, in operations."""
     distances = np.diff(starts)
     usual = np.median(distances)
-    return bool((np.abs(distances - usual) <= _DISTANCE_TOLERANCE * usual).mean() >= _ROUNDS_AT_HOME)
+    return bool(
+        (np.abs(distances - usual) <= assumed.DISTANCE_TOLERANCE.value * usual).mean() >= assumed.ROUNDS_AT_HOME.value
+    )
 
 
 def _begun(kinds: Int64Array, gaps_ns: Int64Array | None, starts: Int64Array) -> Int64Array:
@@ -159,7 +153,7 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
     index[recurring] = np.arange(recurring.size)
     kind, piece = index[kinds], np.repeat(np.arange(pieces), np.diff(starts, prepend=0, append=kinds.size))
     cells, held = _counted((kind * pieces + piece)[kind >= 0], recurring.size * pieces)
-    comes_back = np.bincount(cells // pieces, minlength=recurring.size) >= ROUNDS_NEEDED
+    comes_back = np.bincount(cells // pieces, minlength=recurring.size) >= assumed.REPEATS.whole
     whole = (cells % pieces > 0) & (cells % pieces <= rounds)
     cells, held = cells[whole], held[whole]
     kind_of_cell = cells // pieces
@@ -170,9 +164,9 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
     usual = np.zeros(recurring.size, np.int64)
     seen = np.flatnonzero(present)
     usual[seen] = held[first[seen] + present[seen] // 2]
-    is_usual = np.abs(held - usual[kind_of_cell]) <= _COUNT_TOLERANCE * usual[kind_of_cell]
+    is_usual = np.abs(held - usual[kind_of_cell]) <= assumed.COUNT_TOLERANCE.value * usual[kind_of_cell]
     alike = np.bincount(kind_of_cell[is_usual], minlength=recurring.size)
-    at_home = comes_back & (alike >= _ROUNDS_AT_HOME * rounds)
+    at_home = comes_back & (alike >= assumed.ROUNDS_AT_HOME.value * rounds)
     if not at_home.any():
         return 0.0, 0.0
     rarest = at_home & (usual == usual[at_home].min())

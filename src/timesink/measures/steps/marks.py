@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.kernels import communicates
 from timesink.knowledge.ranges import OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
 from timesink.measures.steps.loops import outermost_loop
@@ -23,11 +24,6 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
 # aten::, FSDP:: and the ranges of emit_nvtx are operators, not steps.
-# Two occurrences show one period, and no second one to check it by.
-REPEATS: Final = 3
-# This share of the distances between unnamed marks must be within a factor of two of their median: a loop keeps its
-# pace but for a few steps that save or evaluate.
-STEADY_SHARE: Final = 2 / 3
 
 _THREAD: Final = ("rank", "process", "thread")
 _PROCESS: Final = ("rank", "process")
@@ -165,7 +161,7 @@ def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
 def _top_repeats(rows: pl.DataFrame) -> pl.DataFrame:
     """Ranges of the outermost depth of their thread at which any name comes back often enough."""
     family = [*_THREAD, "depth", "stem"]
-    often = rows.group_by(family).len().filter(pl.col("len") >= REPEATS)
+    often = rows.group_by(family).len().filter(pl.col("len") >= assumed.REPEATS.whole)
     top = often.filter(pl.col("depth") == pl.col("depth").min().over(_THREAD))
     return rows.join(top.select(family), on=family, how="semi", maintain_order="left")
 
@@ -185,7 +181,7 @@ def _best_family(rows: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, str] 
             pl.len().alias("count"),
             pl.col("start_ns").min().alias("first"),
             (pl.col("end_ns") - pl.col("start_ns")).sum().alias("covered"),
-            (near_median.mean() >= STEADY_SHARE).alias("steady"),
+            (near_median.mean() >= assumed.STEADY_SHARE.value).alias("steady"),
         )
         .with_columns((plain_stem.str.contains(STEP) & ~plain_stem.str.contains(PART_OF_STEP)).alias("hinted"))
         .filter(pl.col("hinted") | pl.col("steady"))

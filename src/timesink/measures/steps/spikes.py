@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.calls import FREE
 from timesink.knowledge.kernels import op_class
 from timesink.measures.idle.blame import idle_blame
@@ -30,22 +31,8 @@ from timesink.model.arrays import Int64Array
 from timesink.model.nesting import slice_of
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
+from timesink.units import SIGMA_PER_MAD
 
-# A step stands out that is longer than the median by more than this many robust standard deviations, ...
-DEVIATIONS: Final = 6.0  # a normal distribution is out by chance once in 10^9 steps
-_ROBUST: Final = 1.4826  # from the median absolute deviation of a normal distribution to its standard deviation
-# ... and by more than a share of the median, which depends on the cause:
-LEAST_EXCESS: Final = 0.2  # lower clocks; below this, steps differ for many small reasons
-LEAST_PAUSE: Final = 0.5  # other named causes: reading a loss every few steps drains as much
-LEAST_UNNAMED: Final = 1.0  # no cause named: short steps that the host sets the pace of vary by half and more
-LEAST_STEPS: Final = 4  # steady steps: with fewer there is no median to stand out from
-CARRIED_SHARE: Final = 0.5  # of the excess: what accounts for more of it than all the rest together
-# A checkpoint is a burst of copies to the host: of a megabyte at least, and many times what a usual step copies.
-_BURST_BYTES: Final = 1 << 20
-_BURST_TIMES: Final = 8
-# Kernels slowed by one factor, as by a lower clock, agree within this share of it, but for a few bound by memory.
-_ALIKE: Final = 0.1
-_ALIKE_SHARE: Final = 0.8
 # Finding the longest common blocks takes quadratic time: a step with more operations is aligned position by position.
 _LONGEST: Final = 4_000
 
@@ -122,11 +109,13 @@ def spikes(trace: Trace) -> Spikes:
 
 def _standing_out(period_ns: Int64Array) -> Int64Array:
     """Places of the steps that are too long to be a matter of chance."""
-    if period_ns.size < LEAST_STEPS:
+    if period_ns.size < assumed.SPIKE_STEPS.whole:
         return np.empty(0, np.int64)
     median = float(np.median(period_ns))
-    deviation = _ROBUST * float(np.median(np.abs(period_ns - median)))
-    return np.flatnonzero(period_ns - median > max(DEVIATIONS * deviation, LEAST_EXCESS * median))
+    deviation = SIGMA_PER_MAD * float(np.median(np.abs(period_ns - median)))
+    return np.flatnonzero(
+        period_ns - median > max(assumed.SPIKE_DEVIATIONS.value * deviation, assumed.SPIKE_EXCESS.value * median)
+    )
 
 
 def _named_spikes(trace: Trace, device: Device, windows: pl.DataFrame, slow: Int64Array) -> list[SpikeStep]:
@@ -142,11 +131,11 @@ def _least_excess(kind: Spike) -> float:
     """The share of the median that a spike of this kind must be longer by."""
     match kind:
         case Spike.CLOCKS:
-            return LEAST_EXCESS
+            return assumed.SPIKE_EXCESS.value
         case Spike.UNEXPLAINED | Spike.UNTRACED_PAUSE | Spike.HOST_WAIT | Spike.SLOW_KERNELS:
-            return LEAST_UNNAMED
+            return assumed.SPIKE_UNNAMED.value
         case _:
-            return LEAST_PAUSE
+            return assumed.SPIKE_PAUSE.value
 
 
 # Idle causes that are evidence for a class. A pause that nothing explains is reported as such, not as a collection of
@@ -214,13 +203,13 @@ def _kind(
         (causes["compute"], Spike.CLOCKS if _one_factor(slow, usual, aligned) else Spike.SLOW_KERNELS, ()),
     ]
     most, kind, names = max(candidates, key=lambda candidate: candidate[0])
-    if most >= CARRIED_SHARE * excess:
+    if most >= assumed.CARRIED_SHARE.value * excess:
         return kind, most, names
-    burst = slow.to_host_bytes >= max(_BURST_BYTES, _BURST_TIMES * usual.to_host_bytes)
-    if burst and carried(_SAVING) >= CARRIED_SHARE * excess:
+    burst = slow.to_host_bytes >= max(assumed.BURST_BYTES.whole, assumed.BURST_TIMES.whole * usual.to_host_bytes)
+    if burst and carried(_SAVING) >= assumed.CARRIED_SHARE.value * excess:
         return Spike.CHECKPOINT, carried(_SAVING), _SAVING
     for kind, names in _LAST_KINDS:
-        if carried(names) >= CARRIED_SHARE * excess:
+        if carried(names) >= assumed.CARRIED_SHARE.value * excess:
             return kind, carried(names), names
     return Spike.UNEXPLAINED, 0, ()
 
@@ -234,7 +223,11 @@ def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
         return False
     factor = length / np.maximum(usual_length, 1)
     median = float(np.median(factor))
-    return median > 1 + _ALIKE and float(np.mean(np.abs(factor / median - 1) <= _ALIKE)) >= _ALIKE_SHARE
+    return (
+        median > 1 + assumed.CLOCKS_ALIKE.value
+        and float(np.mean(np.abs(factor / median - 1) <= assumed.CLOCKS_ALIKE.value))
+        >= assumed.CLOCKS_ALIKE_SHARE.value
+    )
 
 
 def _operation(slow: _Step, aligned: Alignment) -> tuple[str, int]:

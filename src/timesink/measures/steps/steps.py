@@ -16,6 +16,7 @@ import polars as pl
 
 from timesink.knowledge import calls as known_calls
 from timesink.knowledge import ranges
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array
@@ -26,13 +27,6 @@ from timesink.model.window import Window
 
 _PROCESS: Final = ("rank", "process")
 _STEP: Final = (*_PROCESS, "step")
-# A quantile is stated only where about one observation lies beyond it.
-P90_NEEDS: Final = 10
-P99_NEEDS: Final = 100
-# Leading steps are warm-up if they are longer than the customary outlier fence, median + 3 median absolute deviations.
-# Steps that agree to a percent of the median are alike, however small their spread.
-DEVIATIONS: Final = 3.0
-LEAST_DEVIATION: Final = 0.01
 
 KEPT, WARM_UP, TRUNCATED, NO_DEVICE_WORK = "kept", "warm_up", "truncated", "no_device_work"
 BEGUN_BEFORE = "begun_before"
@@ -121,8 +115,8 @@ def step_times(periods_ns: npt.ArrayLike) -> StepTimes:
     return StepTimes(
         count=int(periods.size),
         p50_ns=quantile(0.5, 1),
-        p90_ns=quantile(0.9, P90_NEEDS),
-        p99_ns=quantile(0.99, P99_NEEDS),
+        p90_ns=quantile(0.9, assumed.P90_NEEDS.whole),  # by the definition of p90
+        p99_ns=quantile(0.99, assumed.P99_NEEDS.whole),  # by the definition of p99
         max_ns=int(periods.max()) if periods.size else None,
     )
 
@@ -267,8 +261,8 @@ def _leading_slow(period_ns: Int64Array, setup: Int64Array) -> int:
     while dropped < period_ns.size // 2:
         later = period_ns[dropped + 1 :]
         median = float(np.median(later))
-        deviation = max(float(np.median(np.abs(later - median))), LEAST_DEVIATION * median)
-        slow = period_ns[dropped] > median + DEVIATIONS * deviation
+        deviation = max(float(np.median(np.abs(later - median))), assumed.LEAST_DEVIATION.value * median)
+        slow = period_ns[dropped] > median + assumed.WARM_UP_DEVIATIONS.value * deviation
         if not slow and setup[dropped] <= np.median(setup[dropped + 1 :]):
             break
         dropped += 1

@@ -103,5 +103,6 @@ def _group(part: pl.DataFrame, device: Device, direction: str, pageable: bool, e
         bytes=moved,
         gigabytes_per_s=moved / sized_ns if sized_ns and moved else None,
         exposed=Intervals.of(part) & exposed,
+        # As many as people look at.
         rows=tuple(part.sort("length_ns", "row", descending=[True, False])["row"].head(5).to_list()),
     )

@@ -10,11 +10,11 @@ Systems records no operators; its 1 us per CUDA call is not counted here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -24,13 +24,6 @@ from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS, PROFILER_OVERHEAD
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US
-
-# What recording one of each costs the host; measured as the docstring above says.
-_OPERATOR_NS: Final = 1.0 * NS_PER_US
-_WITH_STACK_NS: Final = 1.5 * NS_PER_US
-_CALL_NS: Final = 3.0 * NS_PER_US
-_FRAME_NS: Final = 0.4 * NS_PER_US
-_ALLOCATION_NS: Final = 1.5 * NS_PER_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +137,12 @@ def profiler_cost(trace: Trace) -> tuple[ProfilerCost, ...]:
             trace.get(table).filter(pl.col("rank") == rank).height / step_count
             for table in (FRAMES, HOST_OPS, API_CALLS, MEMORY_EVENTS)
         )
-        stacks = _WITH_STACK_NS if frames or allocations else 0.0
-        cost_ns = frames * _FRAME_NS + operators * (_OPERATOR_NS + stacks) + calls * _CALL_NS
-        cost_ns += allocations * _ALLOCATION_NS
+        stacks = assumed.STACK_COST_US.ns if frames or allocations else 0.0
+        cost_ns = (
+            frames * assumed.FRAME_COST_US.ns
+            + operators * (assumed.OPERATOR_COST_US.ns + stacks)
+            + calls * assumed.CALL_COST_US.ns
+        )
+        cost_ns += allocations * assumed.ALLOCATION_COST_US.ns
         costs.append(ProfilerCost(rank, frames, operators, allocations, cost_ns, heavy=frames > 0))
     return tuple(costs)

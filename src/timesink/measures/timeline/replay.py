@@ -32,7 +32,7 @@ _OPS_KEPT: Final = 200_000
 _OPS_REPLAYED: Final = 20_000
 # An excerpt has this many stretches, spread evenly so that a drift over the run shows, of at least so many steps.
 _STRETCHES: Final = 4
-_STEPS_IN_STRETCH: Final = 3
+_STEPS_IN_STRETCH: Final = 3  # of at least so many steps
 
 
 @remembered

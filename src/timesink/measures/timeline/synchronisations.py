@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.knowledge.ranges import OWN_RANGES
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges
@@ -32,10 +33,6 @@ _OF_CALL: Final = {
 }
 
 
-# Fewer blocks than this that launch work may end in a wait by chance (a loss that is read, a copy): they are no
-# instrumentation. Of an instrumented program's blocks some at its edges end without a wait, hence not all of them.
-LEAST_BLOCKS: Final = 6
-WAITING_SHARE: Final = 0.9
 _THREAD: Final = ["rank", "process", "thread"]
 _DRAINS: Final = pl.Schema(
     {"rank": pl.Int32(), "device": pl.Int32(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), "call": pl.Int64()}
@@ -148,7 +145,7 @@ class SynchronisedRanges:
     @property
     def attribution_only(self) -> bool:
         """Whether nearly every block ends in a wait."""
-        return self.blocks >= LEAST_BLOCKS and self.waiting >= WAITING_SHARE * self.blocks
+        return self.blocks >= assumed.TIMED_BLOCKS.whole and self.waiting >= assumed.TIMED_SHARE.value * self.blocks
 
 
 @remembered

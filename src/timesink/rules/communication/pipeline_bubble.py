@@ -38,6 +38,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.pipelines import Pipeline, pipeline
 from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -45,8 +46,6 @@ from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
-
-_PER_STAGE = 4  # micro-batches per stage that Megatron-LM (2104.04473) takes for a small bubble
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -69,7 +68,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 
 def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     overlap, count = line.overlap, len(line.ranks)
-    filled_ns = overlap.longest.time_ns * (1 + (count - 1) / (_PER_STAGE * count))
+    filled_ns = overlap.longest.time_ns * (1 + (count - 1) / (assumed.MICRO_BATCHES.whole * count))
     gain_ms = max(0.0, overlap.period_ns - filled_ns) / NS_PER_MS
     score = overlap.score if overlap.score is not None else 0.0
     lines = device_timeline(trace).by_device
@@ -89,8 +88,8 @@ def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
             evidence,
             Evidence("OverlapScore", Quantity(score, "ratio"), "hidden stage time over what could be hidden"),
         ),
-        advice=f"Cut the batch into {_PER_STAGE * count} or more micro-batches and let them follow each other; even "
-        "out the stages.",
+        advice=f"Cut the batch into {assumed.MICRO_BATCHES.whole * count} or more micro-batches and let them follow "
+        "each other; even out the stages.",
         verify="Capture again: the bubble shrinks towards (p - 1) / (m + p - 1).",
         claim=Claim(standing),
         stated=Quantity(gain_ms, "ms", low=0.0, high=overlap.headroom_ns / NS_PER_MS),

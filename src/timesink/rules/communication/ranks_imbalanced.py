@@ -39,9 +39,10 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, step_ns
-from timesink.measures.ranks.lateness import GAIN_ERROR_RATIO, lateness, rebalanced
+from timesink.measures.ranks.lateness import lateness, rebalanced
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -93,7 +94,12 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         "logging of all ranks at the same step.",
         verify="Capture all ranks again: the waits in collectives shrink on every rank.",
         claim=Claim(exposed_waits(trace)),
-        stated=Quantity(saved_ms, "ms", low=saved_ms * (1 - GAIN_ERROR_RATIO), high=saved_ms * (1 + GAIN_ERROR_RATIO)),
+        stated=Quantity(
+            saved_ms,
+            "ms",
+            low=saved_ms * (1 - assumed.GAIN_ERROR.value),
+            high=saved_ms * (1 + assumed.GAIN_ERROR.value),
+        ),
     )
     return Found((finding,))
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
 from timesink.measures.timeline.device_timeline import Device
@@ -33,7 +34,9 @@ from timesink.units import bytes_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    devices = {device: counts for device, counts in memory_steps(trace).items() if counts.steps >= 3}
+    devices = {
+        device: counts for device, counts in memory_steps(trace).items() if counts.steps >= assumed.REPEATS.whole
+    }
     if not devices:
         return NotApplicable("the record holds fewer than three training steps")
     return found_or_clear(

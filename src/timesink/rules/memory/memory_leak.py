@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, found_or_clear
 from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict, Where
+from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.memory.ledger import MemorySteps, memory_steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.tables import MEMORY_EVENTS
@@ -32,7 +33,11 @@ from timesink.units import bytes_text
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
-    devices = {device: counts for device, counts in memory_steps(trace).items() if len(counts.levels_bytes) >= 3}
+    devices = {
+        device: counts
+        for device, counts in memory_steps(trace).items()
+        if len(counts.levels_bytes) >= assumed.REPEATS.whole
+    }
     if not devices:
         return NotApplicable("the record holds fewer than five training steps")
     return found_or_clear([_judge(device, counts, limits["bytes_per_step"]) for device, counts in devices.items()])

@@ -27,6 +27,7 @@ from functools import partial
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
@@ -95,7 +96,7 @@ def _advice(limits: KernelLimits) -> str:
 
 
 def _has_wgmma(limits: KernelLimits) -> bool:
-    return limits.kernel.compute_capability == (9, 0)
+    return limits.kernel.compute_capability == HOPPER
 
 
 def _fp32_per_fp64(limits: KernelLimits) -> float:

@@ -12,8 +12,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from timesink.knowledge.assumptions import fixes
-from timesink.knowledge.gpus import KERNEL_FLOOR_NS
+from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
@@ -77,7 +76,7 @@ class ShortenKernels:
 
     `rows` of `device_ops` is sorted. `keep[n]` belongs to case n (cautious, expected, hopeful), one figure per row from
     0 to 1 that does not grow from case to case. Where `floored`, no kernel that still runs takes less than
-    `KERNEL_FLOOR_NS`.
+    `machines.KERNEL_FLOOR_US`.
 
     `launches_saved` is the share of the host's time for launches that goes with them. Where `entries` is None that is,
     for every row, from the end of the thread's call before to the end of the launch; else for the ops at `entries`
@@ -125,7 +124,7 @@ class ShortenKernels:
         """The device time in which any of the kernels runs."""
         return Intervals.union_of(*self._times(trace))
 
-    def longest(self, trace: Trace, count: int = 5) -> tuple[int, ...]:
+    def longest(self, trace: Trace, count: int = 5) -> tuple[int, ...]:  # as many as people look at
         """Rows of the longest kernels, longest first."""
         start, end = self._times(trace)
         order = np.lexsort((self.rows, start - end))
@@ -140,7 +139,7 @@ class ShortenKernels:
         share = self.keep[case.value][place]
         if not self.floored:
             return share
-        floor = np.minimum(KERNEL_FLOOR_NS / np.maximum(length_ns, 1), 1.0)
+        floor = np.minimum(machines.KERNEL_FLOOR_US.ns / np.maximum(length_ns, 1), 1.0)
         return np.where(share > 0, np.maximum(share, floor), share)
 
 

@@ -1,0 +1,63 @@
+"""When the host is late, what it waits for, and which gaps between kernels are ordinary."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.assumption import Assumption
+
+AHEAD_BY: Final = Assumption(
+    2, 3, 5, "launches",
+    "the host is ahead again once a launch finds so many earlier ones waiting: one or two wait by chance",
+    "counting; docs/explanation/science.md, whose fault an idle GPU is", "", "IDL102",
+)  # fmt: skip
+EFFECTIVE_SHARE: Final = Assumption(
+    0.2, 1 / 3, 0.5, "of the idle time after the waits",
+    "removing them must win at least that, or they are not its root: the host would have been late without them",
+    "benchmarks/faults: root against symptom", "tune", "IDL102 IDL106 CPY102",
+)  # fmt: skip
+DISPATCH_MOST_US: Final = Assumption(
+    30.0, 60.0, 200.0, "us", "three eager operators in a row take no more than this",
+    "an eager operator costs the host 5 to 20 us", "", "IDL103 IDL104",
+)  # fmt: skip
+DRAIN_SLACK_US: Final = Assumption(
+    5.0, 20.0, 50.0, "us",
+    "a drain ends this soon after the release: the gap may begin later, with unrelated work of another stream",
+    "stamps of device and host differ by this at most (replay.clock_slack_us)",
+)  # fmt: skip
+GAP_LEAST_US: Final = Assumption(
+    2.0, 3.0, 5.0, "us", "a gap before queued work is ordinary up to here, where the trace has few of them",
+    "34 captures of benchmarks/faults: usual gaps are 0.9 to 1.2 us",
+)  # fmt: skip
+GAP_MOST_US: Final = Assumption(
+    5.0, 10.0, 20.0, "us", "a gap before queued work is never ordinary beyond, where those of the trace are strange",
+    "34 captures of benchmarks/faults: usual gaps are 0.9 to 1.2 us; ten times that is no usual one",
+)  # fmt: skip
+TIMED_BLOCKS: Final = Assumption(
+    4, 6, 12, "blocks", "fewer may end in a wait by chance (a loss that is read, a copy): no instrumentation",
+    "counting",
+)  # fmt: skip
+TIMED_SHARE: Final = Assumption(
+    0.8, 0.9, 1.0, "of the blocks", "end in a wait in an instrumented program: some at its edges do not",
+    "tests/measures/steps/test_step_structure.py: instrumented programs and others",
+)  # fmt: skip
+OPERATOR_COST_US: Final = Assumption(
+    0.5, 1.0, 2.0, "us an operator", "what recording it costs the host",
+    "captures of host-bound programs against unprofiled steps (H200, torch 2.11, shapes recorded)", "tune", "PRF101",
+)  # fmt: skip
+STACK_COST_US: Final = Assumption(
+    1.0, 1.5, 3.0, "us an operator", "what its stack, or memory recorded with it, costs more",
+    "captures of host-bound programs against unprofiled steps (H200, torch 2.11)", "tune", "PRF101",
+)  # fmt: skip
+CALL_COST_US: Final = Assumption(
+    2.0, 3.0, 5.0, "us a call", "what recording it costs the host",
+    "captures of host-bound programs against unprofiled steps (H200, torch 2.11)", "tune", "PRF101",
+)  # fmt: skip
+FRAME_COST_US: Final = Assumption(
+    0.2, 0.4, 1.0, "us a frame", "what recording it costs the host",
+    "calls of an empty function, torch 2.13, with stacks", "", "PRF101",
+)  # fmt: skip
+ALLOCATION_COST_US: Final = Assumption(
+    1.0, 1.5, 3.0, "us an allocation", "what recording it costs the host",
+    "captures of host-bound programs against unprofiled steps (H200, torch 2.11)", "tune", "PRF101",
+)  # fmt: skip

@@ -1,0 +1,41 @@
+"""Which kernels belong together, and which are too short to say anything."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.assumption import Assumption
+
+SOFTMAX_REACH: Final = Assumption(
+    5, 8, 12, "kernels", "between a softmax and its product: scale, mask, dropout, copies",
+    "counting those of attention as programs write it, forward and backward; benchmarks/faults", "tune", "KRN103",
+)  # fmt: skip
+MEAN_REACH: Final = Assumption(
+    2, 3, 5, "kernels", "a copy and the output projection come before the mean that is no attention",
+    "counting those of attention as programs write it", "", "KRN103",
+)  # fmt: skip
+CHAIN_LEAST: Final = Assumption(
+    2, 3, 4, "kernels", "a run of two is an operation and its activation", "counting", "", "KRN104"
+)
+CHAIN_SIZES: Final = Assumption(
+    4, 8, 16, "times", "members move within this factor of the longest: scalars at the end of a loss are no chain",
+    "benchmarks/faults: healthy programs", "tune", "KRN104",
+)  # fmt: skip
+SHORT_US: Final = Assumption(
+    10.0, 15.0, 25.0, "us", "shorter kernels are bound by latency, whatever their grid",
+    "benchmarks/faults: healthy programs of short kernels, in which a larger grid wins nothing", "tune", "KRN107",
+)  # fmt: skip
+LATENCY_BOUND_US: Final = Assumption(
+    4.0, 6.0, 10.0, "us", "bound by latency: a fused kernel takes no longer than one of them",
+    "three times the least time of a kernel that is assumed (machines.kernel_floor_us)", "", "CMP101",
+)  # fmt: skip
+GRAPH_RUN_LEAST: Final = Assumption(2, 2, 3, "kernels", "one kernel alone cannot be fused", "definition", "", "CMP101")
+UNKNOWN_KEPT: Final = Assumption(
+    0.25, 0.5, 0.75, "of the time beside the longest",
+    "what kernels keep of which nobody knows the traffic, when a compiler fuses them",
+    "half-way between no fusion and a full one", "", "CMP101",
+)  # fmt: skip
+CACHES_ALIKE: Final = Assumption(
+    3, 4, 8, "blocks of one size", "keys and values of requests come as one block per layer",
+    "counting: one block per layer, and networks of fewer than four layers are rare", "", "MEM106",
+)  # fmt: skip

@@ -1,0 +1,88 @@
+"""Clocks of several hosts, calls that belong together, and links and ranks that are slower than others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.assumption import Assumption
+
+DRIFT_MOST: Final = Assumption(
+    1e-4, 5e-4, 1e-3, "of the time", "two disciplined clocks drift apart by no more",
+    "RFC 5905: NTP slews by 500 ppm at most",
+)  # fmt: skip
+DRIFT_WINDOW_US: Final = Assumption(
+    5e5, 1e6, 1e7, "us", "a drift is fitted over at least this much time", "below it, 20 us of noise are 20 ppm"
+)
+DRIFT_CALLS: Final = Assumption(
+    6, 12, 50, "collectives", "a drift is fitted over at least so many",
+    "a slope of 12 points is known four times better than one of 3",
+)  # fmt: skip
+DRIFT_ABOVE_NOISE: Final = Assumption(
+    3.0, 4.0, 6.0, "times the scatter", "a smaller drift is noise",
+    "a normal distribution is out by chance once in 16 000",
+)  # fmt: skip
+SAME_CLOCK_US: Final = Assumption(
+    5.0, 20.0, 50.0, "us",
+    "clocks of one host differ by what ends of a collective differ by; two hosts seldom agree so well",
+    "benchmarks/ranks: ends of collectives of one host and of two",
+)  # fmt: skip
+CLOCK_ERROR_US: Final = Assumption(
+    20.0, 50.0, 100.0, "us", "the error of clocks that are called the same, where no collective bounds it",
+    "benchmarks/ranks: ranks of one host",
+)  # fmt: skip
+FREE_SPREAD: Final = Assumption(
+    1.1, 1.25, 1.5, "p90 / p10", "a launch shape says little: only kernels whose free runs agree are compared",
+    "single kernels differ by up to 5 % from run to run (timesink verify)", "", "COM106",
+)  # fmt: skip
+FREE_RUNS: Final = Assumption(
+    2, 3, 10, "runs of each kind", "fewer do not say what is usual", "a median of 3 stands one outlier", "", "COM106"
+)
+BESIDE_SHARE: Final = Assumption(
+    0.3, 0.5, 0.8, "of a kernel's time", "from here on it ran beside communication", "definition of most", "",
+    "COM106",
+)  # fmt: skip
+FREE_SHARE: Final = Assumption(
+    0.0, 0.02, 0.05, "of a kernel's time", "up to here it ran free of communication",
+    "a 20 % slow-down of 2 % of the time is 0.4 %", "", "COM106",
+)  # fmt: skip
+SHIFT_OVERLAP: Final = Assumption(
+    0.3, 0.5, 0.8, "of the shorter sequence", "the least that a shift of two ranks' calls must cover",
+    "definition of most",
+)  # fmt: skip
+SHIFT_BETTER: Final = Assumption(
+    1.5, 2.0, 4.0, "times", "a shift takes the place of the plain one only where its ends agree so much better",
+    "tests/measures/communication/test_matching.py: windows that begin at different calls",
+)  # fmt: skip
+CROWD: Final = Assumption(
+    3, 3, 4, "ranks", "exchanges of fewer may be messages between two as well as an all-to-all", "counting"
+)
+PIPELINE_SHARE: Final = Assumption(
+    0.3, 0.5, 0.8, "of its calls", "ranks are stages where sends and receives are most of their communication",
+    "definition of most", "", "COM105",
+)  # fmt: skip
+STAGE_ITEMS: Final = Assumption(3, 3, 10, "items", "fewer have no median distance", "counting", "", "COM105")
+MICRO_BATCHES: Final = Assumption(
+    2, 4, 8, "a stage", "so many make the bubble small", "Megatron-LM, arXiv:2104.04473", "", "COM105"
+)
+LINK_PEERS: Final = Assumption(
+    3, 3, 8, "groups or pairs", "with fewer the usual one is not known", "counting", "", "COM109"
+)
+LINK_CALLS: Final = Assumption(
+    3, 5, 20, "transfers", "fewer do not say how fast a link is", "a median of 5 stands two outliers", "", "COM109"
+)
+LINK_SHORTEST_US: Final = Assumption(
+    50.0, 100.0, 500.0, "us", "shorter transfers are latency and launch skew, not bandwidth",
+    "latency of collectives of small messages: tens of microseconds", "", "COM109",
+)  # fmt: skip
+FOLLOWS_US: Final = Assumption(
+    5.0, 20.0, 50.0, "us",
+    "a collective that starts so soon after the one before it was held by that one, not by its rank's work",
+    "gaps of queued kernels are 1 us; stamps are off by this at most (replay.clock_slack_us)", "", "COM103 COM104",
+)  # fmt: skip
+HELD_UP: Final = Assumption(
+    0.3, 0.5, 0.8, "of the ranks", "most of them wait", "definition of most", "", "COM103 COM104"
+)
+GAIN_ERROR: Final = Assumption(
+    0.05, 0.1, 0.2, "of the gain", "what a gain of balance may be off by",
+    "p10 to p90 of replays of one rank's graph (replay.model_error)", "", "COM103 COM104",
+)  # fmt: skip

@@ -1,0 +1,106 @@
+"""Which steps are steady, which stand out, and when what repeats is a loop."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timesink.knowledge.assumption import Assumption
+
+REPEATS: Final = Assumption(
+    2, 3, 5, "times", "two occurrences show one period, and no second one to check it by", "counting"
+)
+STEADY_SHARE: Final = Assumption(
+    0.5, 2 / 3, 0.9, "of the distances",
+    "a loop keeps its pace (within a factor of two of the median) but for a few steps that save or evaluate",
+    "programs of others with steps that save or evaluate (tests/measures/steps)",
+)  # fmt: skip
+KINDS_AT_HOME: Final = Assumption(
+    0.7, 0.85, 0.95, "of the kinds that come back", "below it nothing is called a loop",
+    "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)", "tune",
+)  # fmt: skip
+EXACT_SHARE: Final = Assumption(
+    0.7, 0.85, 0.95, "of the rounds", "kinds at home must occur exactly as often as usual in so many",
+    "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)", "tune",
+)  # fmt: skip
+PACES_ALIKE: Final = Assumption(
+    0.0, 0.02, 0.05, "of the kinds", "paces whose shares differ by less are equally good: the faster one is the loop",
+    "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)", "tune",
+)  # fmt: skip
+ROUNDS_AT_HOME: Final = Assumption(
+    0.6, 0.75, 0.9, "of the rounds", "must have a kind as often as usual: a cut or odd round is allowed",
+    "of four rounds one may be odd",
+)  # fmt: skip
+COUNT_TOLERANCE: Final = Assumption(
+    0.0, 0.15, 0.3, "of the usual count", "by which a kind's count in a round may differ",
+    "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)",
+)  # fmt: skip
+SPAN: Final = Assumption(
+    0.7, 0.85, 0.95, "of the recording", "rounds must span it, one round more than was seen whole included",
+    "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)",
+)  # fmt: skip
+DISTANCE_TOLERANCE: Final = Assumption(
+    0.1, 0.25, 0.5, "of the median", "by which distances between rounds may differ",
+    "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)",
+)  # fmt: skip
+PACE_FIT: Final = Assumption(
+    0.05, 0.1, 0.2, "of a number of rounds", "by which a count may be off a multiple of it",
+    "the same tolerance as between counts of rounds",
+)  # fmt: skip
+PACES_CLOSE: Final = Assumption(
+    1.2, 1.5, 1.9, "times",
+    "numbers of rounds within this factor are no multiples of one another: the more exact is the loop",
+    "multiples are 2 and more",
+)  # fmt: skip
+P90_NEEDS: Final = Assumption(
+    10, 10, 20, "steps", "about one lies beyond the ninetieth percentile", "definition: 1 / (1 - 0.9)"
+)
+P99_NEEDS: Final = Assumption(
+    100, 100, 200, "steps", "about one lies beyond the ninety-ninth percentile", "definition: 1 / (1 - 0.99)"
+)
+WARM_UP_DEVIATIONS: Final = Assumption(
+    2.5, 3.0, 5.0, "median absolute deviations", "a leading step beyond that is warm-up",
+    "the customary fence; docs/explanation/science.md, steps",
+)  # fmt: skip
+LEAST_DEVIATION: Final = Assumption(
+    0.005, 0.01, 0.03, "of the median", "steps that agree to this are alike, however small their spread",
+    "run-to-run deviation of one GPU (docs/explanation/accuracy.md)",
+)  # fmt: skip
+SPIKE_DEVIATIONS: Final = Assumption(
+    4.0, 6.0, 8.0, "standard deviations", "a step beyond them stands out",
+    "a normal distribution is out by chance once in 10^9 steps", "", "SPK101",
+)  # fmt: skip
+SPIKE_EXCESS: Final = Assumption(
+    0.1, 0.2, 0.3, "of the median", "lower clocks; below this steps differ for many small reasons",
+    "benchmarks/faults: healthy programs stay under it", "tune", "SPK101",
+)  # fmt: skip
+SPIKE_PAUSE: Final = Assumption(
+    0.3, 0.5, 1.0, "of the median", "other named causes: reading a loss every few steps drains as much",
+    "benchmarks/faults: healthy programs stay under it", "tune", "SPK101",
+)  # fmt: skip
+SPIKE_UNNAMED: Final = Assumption(
+    0.5, 1.0, 2.0, "of the median", "no cause named: short steps that the host sets the pace of vary by half and more",
+    "benchmarks/faults: healthy programs stay under it", "tune", "SPK101",
+)  # fmt: skip
+SPIKE_STEPS: Final = Assumption(
+    3, 4, 10, "steady steps", "with fewer there is no median to stand out from", "counting", "", "SPK101"
+)
+CARRIED_SHARE: Final = Assumption(
+    0.5, 0.5, 0.7, "of the excess", "what accounts for more than all the rest together is the cause",
+    "definition of most", "", "SPK101",
+)  # fmt: skip
+BURST_BYTES: Final = Assumption(
+    262144, 1048576, 16777216, "bytes", "a checkpoint copies at least so much to the host",
+    "the smallest networks of the captures hold megabytes of parameters", "", "SPK101",
+)  # fmt: skip
+BURST_TIMES: Final = Assumption(
+    4, 8, 20, "times what a usual step copies", "a checkpoint is a burst",
+    "usual steps copy a loss, or a batch of outputs", "", "SPK101",
+)  # fmt: skip
+CLOCKS_ALIKE: Final = Assumption(
+    0.05, 0.1, 0.2, "of the factor", "kernels slowed by a lower clock agree within this",
+    "single kernels differ by up to 5 % from run to run (timesink verify)", "", "SPK101",
+)  # fmt: skip
+CLOCKS_ALIKE_SHARE: Final = Assumption(
+    0.6, 0.8, 0.95, "of the kernels", "all but a few bound by memory, whose clock is another",
+    "tests/measures/steps/test_spikes.py: a clock that drops, with some kernels bound by memory", "", "SPK101",
+)  # fmt: skip

@@ -63,7 +63,7 @@ def test_the_script_reads_a_job_over_tls_and_leaves_nothing_behind(script: Path,
     command = ["bash", str(script), str(traces), str(page)]
     done = subprocess.run(command, capture_output=True, text=True, env=own, check=False, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{RANKS} ranks of {RANKS} files" in page.read_text("utf-8")
+    assert f"{RANKS} ranks of {RANKS} files: " in page.read_text("utf-8")
     assert "timesink: warning" not in done.stderr
     assert list(scratch.iterdir()) == []  # the key is gone
     assert stat.S_IMODE(page.stat().st_mode) & 0o077 == 0

@@ -273,3 +273,23 @@ def test_code_quality_lists_findings_with_a_relative_file_once_each() -> None:
 def test_code_quality_is_json_whatever_a_finding_is_called(text: str) -> None:
     found = FindingChange(text, text, text, Fate.NEW, file="src/a.py")
     assert len(json.loads(ci.code_quality(result(findings=(found,))))) == 1
+
+
+@pytest.mark.parametrize("form", [Format.TEXT, Format.MD])
+def test_a_headline_never_contradicts_its_rows(form: Format) -> None:
+    """First contact defect 12: what rests on an assumption is unproven in the headline and in its row alike."""
+    assumed = replace(SLOWER, tagged=True, notes=("rests on an assumed run-to-run deviation of 1 %",))
+    shown = render(result(gate_row(assumed)), form, width=160)
+    assert headline(result(gate_row(assumed))) == (
+        "suite: step time (mean) +3.4 % (10.00 ms → 10.34 ms), inconclusive: slower, not proven; "
+        "rests on an assumed run-to-run deviation of 1 %"
+    )
+    assert "✗" not in shown
+    assert "? slower, not proven" in shown
+
+
+def test_what_was_seen_is_in_the_headline_also_where_it_decides_nothing() -> None:
+    """First contact defect 12."""
+    assert headline(result(gate_row(NOISY))).startswith(
+        "suite: step time (mean) +1.0 % (10.00 ms → 10.34 ms), inconclusive: too noisy"
+    )

@@ -18,10 +18,10 @@ from timesink.render.values import cell_text
 from timesink.untrusted.scrub import scrub, shortened
 from timesink.views.page import Cell, Field, Sheet
 
-# The space between columns and the least width of a name, the roomiest first; then the columns are parted.
-FITS = ((3, 18), (2, 18), (2, 12))
+# The space between columns and the least width of a name and of a sentence, the roomiest first; where none fits, the
+# columns are parted.
+FITS = ((3, 18, 24), (2, 18, 24), (2, 12, 14))
 ONE_OF = ("rank", "device")  # columns that say nothing where all rows have the same
-_LEAST_SENTENCE = 24
 _NAME_LINES = 3
 _BREAKS = re.compile(r"(?<=[\s:/_.,>)\]}-])(?=[^\s:/_.,>)\]}-])|(?<=[a-z])(?=[A-Z])")
 
@@ -43,9 +43,9 @@ class TextColumn:
         widest = max(map(len, self.cells), default=0)
         return max(widest, _longest_word(self.head) if self.kind == "figure" else len(self.head))
 
-    def least(self, name: int) -> int:
-        """A figure needs all of it; names, of `name` characters at least, and sentences can wrap."""
-        floor = {"name": name, "sentence": _LEAST_SENTENCE}.get(self.kind, self.natural)
+    def least(self, name: int, sentence: int) -> int:
+        """A figure needs all of it; names and sentences of so many characters at least can wrap."""
+        floor = {"name": name, "sentence": sentence}.get(self.kind, self.natural)
         return min(self.natural, max(floor, _longest_word(self.head)))
 
     def lines(self, row: int, width: int) -> list[str]:
@@ -57,15 +57,16 @@ class TextColumn:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A width to fit columns into, the space between them and the least width of a name."""
+    """A width to fit columns into, the space between them and the least width of a name and of a sentence."""
 
     width: int
     gap: int
     name: int
+    sentence: int
 
     def least(self, columns: Sequence[TextColumn]) -> int:
         """What the columns need beside each other."""
-        return sum(column.least(self.name) for column in columns) + self.gap * (len(columns) - 1)
+        return sum(column.least(self.name, self.sentence) for column in columns) + self.gap * (len(columns) - 1)
 
     def holds(self, columns: Sequence[TextColumn]) -> bool:
         """Whether they fit."""
@@ -116,7 +117,7 @@ def _column(field: Field, cells: Sequence[Cell], full_names: bool) -> TextColumn
 def _parts(columns: Sequence[TextColumn], width: int) -> list[tuple[Sequence[TextColumn], Fit]]:
     """The columns in groups that fit; where one group does not hold them, columns without a value are left out, then
     each group begins with the first name among them."""
-    fits = [Fit(width, gap, name) for gap, name in FITS]
+    fits = [Fit(width, *fit) for fit in FITS]
     for some in (columns, [column for column in columns if set(column.cells) - {"–", ""}] or columns):
         for fit in fits:
             if fit.holds(some):
@@ -157,7 +158,7 @@ def _line(columns: Sequence[TextColumn], widths: Sequence[int], fit: Fit, cells:
 
 def _widths(columns: Sequence[TextColumn], fit: Fit) -> list[int]:
     """Each column's least width, then what is left over, a character at a time to the one that lacks most."""
-    widths = [column.least(fit.name) for column in columns]
+    widths = [column.least(fit.name, fit.sentence) for column in columns]
     for _ in range(fit.width - fit.least(columns)):
         lacking = [column.natural - room for column, room in zip(columns, widths, strict=True)]
         if max(lacking) <= 0:

@@ -57,16 +57,16 @@ def _whole(console: Console, diagnosis: Diagnosis, style: Style) -> None:
 def render_page(page: Page, style: Style) -> str:
     """The title, every sheet as a table, then the notes."""
     console = text_console(style.width, style.colour)
-    title = scrub_sentence(page.title)
-    console.print(Text(title, style="bold"), soft_wrap=page.is_command)
+    title = _sentence(page.title, "bold")
+    console.print(title, soft_wrap=page.is_command)
     for sheet in page.sheets:
         console.print()
         console.print(Text(scrub_sentence(sheet.title), style="bold cyan"))
         _table(console, sheet, of_one(page.sheets), style.verbose)
         if sheet.note:
-            console.print(Text(scrub_sentence(sheet.note), style="dim"))
+            console.print(_sentence(sheet.note, "dim"))
     for note in page.notes:
-        console.print(Text(f"note: {scrub_sentence(note)}", style="yellow"))
+        console.print(_sentence(f"note: {note}", "yellow"))
     return console_text(console)
 
 

@@ -16,9 +16,10 @@ from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.clocks import Clock
 from timesink.measures.communication.pipelines import OverlapScore, pipeline_of, read_stage_logs
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
-from timesink.measures.ranks.lateness import Lateness, lateness_of, rebalanced
+from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
-from timesink.units import time_text
+from timesink.rules.communication import straggler
+from timesink.units import share_text, time_text
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, rows_of, sheet_of
 
 _NAMED = 8
@@ -53,7 +54,7 @@ def ranks_page(run: Run, top: int) -> Page:
     """Everything that is known only from all ranks together."""
     waits = waits_of(run.job)
     late = lateness_of(waits)
-    sheets = [_budgets(waits, top), _steps(run, top), _kinds(waits), _arrivals(waits, top), _late(waits, late, top)]
+    sheets = [_late(waits, late, top), _budgets(waits, top), _steps(run, top), _kinds(waits), _arrivals(waits, top)]
     if waits.pairs.height:
         sheets.append(_channels(waits, top))
     sheets.append(_clocks(waits, top))
@@ -62,8 +63,32 @@ def ranks_page(run: Run, top: int) -> Page:
     if (line := pipeline_of(run.job)) is not None:
         sheets.append(_pipeline(line.overlap, top))
     count = len(run.job.ranks)
-    title = f"{count} rank{'s' if count != 1 else ''} of {run.file_count} files"
-    return Page(title, tuple(sheets), notes_of(run, waits))
+    files = f"{count} rank{'s' if count != 1 else ''} of {run.file_count} files"
+    return Page(f"{files}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits))
+
+
+def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:
+    """Which rank is late and what the job gains without that, by the rule that `timesink diagnose` goes by."""
+    if len(waits.job.ranks) < 2:
+        return "nothing to compare it with"
+    if not waits.matched.calls.height:
+        return "no collective of one rank has a counterpart on another"
+    members = waits.job.members
+    stood_ns, waited_ns = int(members["exposed_communication_ns"].sum()), int(waits.calls["exposed_wait_ns"].sum() or 0)
+    waiting = f"of {time_text(stood_ns)} exposed communication of all ranks {time_text(waited_ns)} is waiting"
+    limits = {name: limit.default for name, limit in straggler.RULE.limits.items()}
+    if late.anchors.size < limits["collectives"]:
+        return f"too few collectives hold all ranks up to tell who is late ({late.anchors.size}); {waiting}"
+    worst = latest_rank(late, waits.job.ranks)
+    if worst.gain_ratio <= limits["gain_ratio"] or not worst.has_most:
+        of = f"without the lateness of rank {worst.rank} the job gains {share_text(worst.gain_ratio)}"
+        return f"no one rank holds the others up ({of}); {waiting}"
+    row = late.ranks.filter(late.ranks["rank"] == worst.rank).row(0, named=True)
+    side, _ = straggler.SIDES[max(straggler.SIDES, key=lambda name: row[name])]
+    return (
+        f"rank {worst.rank} comes late to {row['late_count']} of {row['anchors']} collectives because of {side}; "
+        f"without that the job gains {share_text(worst.gain_ratio)}; {waiting}"
+    )
 
 
 def _pipeline(overlap: OverlapScore, top: int) -> Sheet:

@@ -275,6 +275,24 @@ def rebalanced(late: Lateness, ranks: Collection[int]) -> Rebalanced:
     return Rebalanced(chosen, max(gain, 0), late.span_ns)
 
 
+@dataclass(frozen=True, slots=True)
+class LatestRank:
+    """The rank without whose lateness the job gains most, that gain as a share of the job's time, and whether more than
+    half of all lateness is that rank's."""
+
+    rank: int
+    gain_ratio: float
+    has_most: bool
+
+
+def latest_rank(late: Lateness, ranks: Collection[int]) -> LatestRank:
+    """Of these ranks; of equal ones the first."""
+    gains = {rank: rebalanced(late, [rank]).gain_ratio for rank in ranks}
+    worst = max(gains, key=lambda rank: (gains[rank], -rank))
+    own = dict(late.ranks.select("rank", "own_ns").rows())
+    return LatestRank(worst, gains[worst], 2 * own.get(worst, 0) > sum(own.values()))
+
+
 def evened_out(
     waits: CollectiveWaits, late: Lateness, rank: int, slowed_ns: Mapping[int, float]
 ) -> tuple[Rebalanced, Rebalanced]:

@@ -47,14 +47,14 @@ from timesink.diagnosis.verdicts import (
 from timesink.measures.communication.waits import collective_waits, exposed_waits
 from timesink.measures.ranks.job import JOB_READS, step_ns
 from timesink.measures.ranks.late_rank import worth_of_rank
-from timesink.measures.ranks.lateness import lateness, rebalanced
+from timesink.measures.ranks.lateness import lateness, latest_rank
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.units import NS_PER_MS, share_text, time_text
 
 # What a rank is late by: where it shows, and what to ask next. The first of equals is named.
-_SIDES = {
+SIDES = {
     "host_ns": ("its host", "what does its host do between collectives?"),
     "device_ns": ("more work on its GPU", "which kernels does it run beyond theirs?"),
     "network_ns": ("slower transfers to and from it", "which link, adapter or route do its transfers take?"),
@@ -72,27 +72,24 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if late.anchors.size < limits["collectives"]:
         why = f"{late.anchors.size} collectives hold all ranks up, too few to tell one late arrival from a late rank"
         return Undecided(why, "capture more steps, of every rank")
-    gains = {rank: rebalanced(late, [rank]).gain_ratio for rank in waits.job.ranks}
-    worst = max(gains, key=lambda rank: (gains[rank], -rank))
-    own = dict(late.ranks.select("rank", "own_ns").rows())
+    worst = latest_rank(late, waits.job.ranks)
     evidence = Evidence(
-        f"share of the time that goes where rank {worst} comes as its peers do",
-        Quantity(gains[worst], "ratio"),
+        f"share of the time that goes where rank {worst.rank} comes as its peers do",
+        Quantity(worst.gain_ratio, "ratio"),
         "collectives of all ranks replayed without the lateness that is this rank's own",
         limit=Quantity(limits["gain_ratio"], "ratio"),
         table="collectives",
     )
-    total = sum(own.values())
-    if gains[worst] <= limits["gain_ratio"] or 2 * own.get(worst, 0) <= total:
+    if worst.gain_ratio <= limits["gain_ratio"] or not worst.has_most:
         return Clear((evidence,))
-    return Found((_finding(trace, worst, gains[worst], evidence),))
+    return Found((_finding(trace, worst.rank, worst.gain_ratio, evidence),))
 
 
 def _finding(trace: Trace, rank: int, gain: float, evidence: Evidence) -> Finding:
     waits, late = collective_waits(trace), lateness(trace)
     row = late.ranks.filter(late.ranks["rank"] == rank).row(0, named=True)
-    late_by = max(_SIDES, key=lambda name: row[name])
-    (side, question), worth = _SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
+    late_by = max(SIDES, key=lambda name: row[name])
+    (side, question), worth = SIDES[late_by], worth_of_rank(trace, rank, gain, late_by)
     period = step_ns(waits.job)
     device = waits.job.members.filter(waits.job.members["rank"] == rank)["device"][0]
     host = waits.job.members.filter(waits.job.members["rank"] == rank)["host"][0]

@@ -9,6 +9,7 @@ from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
+from timesink.diagnosis.in_short import statements
 from timesink.diagnosis.pricing import price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
@@ -44,7 +45,8 @@ def diagnose(
     if unprofiled_step_ms is not None:
         trace = trace.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
     overrides_of = _overrides_by_code(rules, overrides)
-    rulings = tuple(Ruling(rule.card, rule.verdict(trace, overrides_of.get(rule.code, {}))) for rule in rules)
+    barred = headline.not_diagnosable(trace)
+    rulings = tuple(Ruling(rule.card, barred or rule.verdict(trace, overrides_of.get(rule.code, {}))) for rule in rules)
     step_ms = headline.step_ms(trace)
     findings = _ranked_findings(rulings, trace, step_ms)
     bottleneck, statement = _conclusion(findings, step_ms, trace)
@@ -57,9 +59,9 @@ def diagnose(
         bottleneck=bottleneck,
         statement=headline.marked_as_part(trace, statement),
         notes=(*headline.notes(trace), *(Note(sentence) for sentence in changed())),
-        statements=headline.statements(trace),
         budgets=step_budgets(trace),
         profiled_kernels=trace.get(KERNEL_PROFILES).height,
+        statements=() if barred else statements(trace),
     )
 
 

@@ -1,7 +1,6 @@
-"""The head of a diagnosis: its sources, step times, device budgets and notes, and the sentences that sum it up.
+"""The head of a diagnosis: its sources, step times, device budgets and notes.
 
-`no_bottleneck` is the verdict where no finding is worth a change. `statements` are the three sentences that a team
-writes down of a run: where the time goes, what overlaps, what the compiler made of it.
+`no_bottleneck` is the verdict where no finding is worth a change, or where nothing may be diagnosed.
 """
 
 from __future__ import annotations
@@ -10,26 +9,24 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-import polars as pl
+import numpy as np
 
-from timesink.diagnosis.verdicts import DeviceFigures, Limit, Note, StepFigures
-from timesink.diagnosis.words import period_text
+from timesink.diagnosis.verdicts import DeviceFigures, Limit, Note, StepFigures, Undecided
+from timesink.diagnosis.words import number, period_text
+from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
-from timesink.measures.compile.summary import compile_counters
 from timesink.measures.idle.shares import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
-from timesink.measures.steps.accumulation import micro_batches
-from timesink.measures.steps.parts import step_parts
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, share_of_step
-from timesink.measures.steps.phases import StepPhases, phases
+from timesink.measures.steps.per_step import period_ns, share_of_step
 from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.measures.timeline.ranges import serving_phases
+from timesink.measures.timeline.graph_capture import graph_capture
+from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns
-from timesink.measures.timeline.synchronisations import synchronised_ranges
-from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICES, SOURCES
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, DEVICES, SOURCES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
@@ -41,10 +38,8 @@ QUIET: Final = Limit(
 )
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
+_MOSTLY_CAPTURE: Final = 0.5
 _DIFFERENCES_SHOWN: Final = 6
-_PARTS_SHOWN: Final = 3
-_LEAST_SHOWN: Final = 5e-5  # of the time: less would be said to be 0.00 %
-_WORTH_HIDING: Final = 0.01  # of the step
 _DROPPED: Final = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
@@ -134,8 +129,46 @@ def marked_as_part(trace: Trace, statement: str) -> str:
     )
 
 
+def not_diagnosable(trace: Trace) -> Undecided | None:
+    """Why no rule may look at a trace that records something else than the program's run; None where they may."""
+    capture = graph_capture(trace)
+    if capture.share < _MOSTLY_CAPTURE:
+        return None
+    return Undecided(
+        f"{share_text(capture.share)} of the trace records how a CUDA graph is captured: "
+        "kernels launched then do not run",
+        "start the profiler after the graphs are captured, and record steps that replay them",
+    )
+
+
+def _one_engine_step(trace: Trace) -> str:
+    """What the only step of a serving engine in the trace ran; '' for any other trace."""
+    projected = range_projection(trace).filter(matches(range_projection(trace)["name"], ENGINE_STEP))
+    if steps(trace).times.count or sum(phase.steps for phase in serving_phases(trace)) != 1 or not projected.height:
+        return ""
+    # Annotations nest, and the outer one may begin while the device still does what was launched before the trace.
+    step = projected.sort("first_ns").row(-1, named=True)
+    device = (step["rank"], step["device"])
+    span_ns = step["last_ns"] - step["first_ns"]
+    busy_ns = int(device_timeline(trace)[device].busy.covered_ns([step["first_ns"]], [step["last_ns"]])[0])
+    launched = launch_links(trace)
+    replayed = int(launched.shared.sum())
+    graphs = int(np.unique(launched.call[launched.shared]).size)
+    by_graph = f", {replayed} of them replayed by {number(graphs, 'graph launch', 'graph launches')}" if graphs else ""
+    name = serving_phases(trace)[0].phase.value
+    return (
+        f"The trace holds one {name} step of a serving engine: {step['op_count']} operations in {time_text(span_ns)}"
+        f"{by_graph}, and the device is busy {share_text(busy_ns / max(span_ns, 1))} of it. What the device waits for "
+        "between steps cannot be told from one: record ten or more."
+    )
+
+
 def no_bottleneck(trace: Trace, has_findings: bool) -> str:
     """One sentence for a trace in which no finding is worth a change."""
+    if (barred := not_diagnosable(trace)) is not None:
+        return f"Nothing can be diagnosed: {barred.why}. To decide: {barred.to_decide}."
+    if one_step := _one_engine_step(trace):
+        return one_step
     timelines = device_timeline(trace).by_device
     if not timelines:
         return "The trace holds no device work, so no bottleneck of the device can be named."
@@ -145,12 +178,6 @@ def no_bottleneck(trace: Trace, has_findings: bool) -> str:
         what = "no rule names a cause, and what the host did in that time is not all recorded"
     devices = "The device is" if len(timelines) == 1 else f"The {len(timelines)} devices are"
     return f"{devices} busy {share_text(busy)}{_of_step(trace, busy)}{_attained(trace)}{_main_cause(trace)}; {what}."
-
-
-def statements(trace: Trace) -> tuple[str, ...]:
-    """Attribution, overlap, compilation: those of them that the trace supports."""
-    sentences = (_attribution(trace), _overlap(trace), _compilation(trace))
-    return tuple(sentence for sentence in sentences if sentence)
 
 
 def _unequal_ranks(trace: Trace) -> tuple[str, ...]:
@@ -197,99 +224,6 @@ def _main_cause(trace: Trace) -> str:
         return ""
     cause = min(totals, key=lambda cause: (-totals[cause], cause))
     return f"; {share_text(totals[cause] / totals.total())} of its idle time is {IDLE_WORDS[cause]}"
-
-
-def _attribution(trace: Trace) -> str:
-    if not step_parts(trace).span_ns:
-        return ""
-    how = (
-        "block-profiled: attribution, not throughput" if synchronised_ranges(trace).attribution_only else "as profiled"
-    )
-    passes = micro_batches(trace) or 1
-    updates = f"; {passes} micro-batches to an optimizer step" if passes > 1 else ""
-    return f"attribution: {_phase_shares(trace) or _range_shares(trace) or _part_shares(trace)} ({how}){updates}"
-
-
-def _phase_shares(trace: Trace) -> str:
-    """Prefill and decode of a serving engine; '' where no engine step was recorded."""
-    engine = [phase for phase in serving_phases(trace) if phase.device_ns]
-    total_ns = sum(phase.device_ns for phase in engine)
-    shares = [
-        f"{phase.phase.value} ({_number(phase.steps, 'engine step')}) is {share_text(phase.device_ns / total_ns)}"
-        for phase in engine
-    ]
-    return f"{', '.join(shares)} of the GPU time of engine steps" if shares else ""
-
-
-def _range_shares(trace: Trace) -> str:
-    """What of the busy time the program's largest ranges launched; '' where fewer than two of them did."""
-    found = phases(trace)
-    named = found.frame.drop_nulls("phase")
-    if named.height < 2:
-        return ""
-    shown = named.head(_PARTS_SHOWN)
-    outside_ns = int(found.frame.filter(pl.col("phase").is_null())["time_ns"].sum())
-    others_ns = int(named["time_ns"].sum()) - int(shown["time_ns"].sum())
-    rest = [("other ranges", others_ns), ("outside ranges", outside_ns)]
-    return _shares([*shown.iter_rows(), *rest], found.busy_ns, f"the {_busy_time(found)}")
-
-
-def _busy_time(found: StepPhases) -> str:
-    return f"{time_text(found.busy_ns / max(found.step_count, 1))} that the device is busy"
-
-
-def _part_shares(trace: Trace) -> str:
-    """The kinds of device work, and the idle time."""
-    parts = step_parts(trace)
-    totals = parts.frame.group_by("kind").agg(pl.col("total_ns").sum())
-    rows = totals.sort("total_ns", "kind", descending=[True, False]).iter_rows()
-    return _shares(list(rows), parts.span_ns, f"the {time_text(parts.span_ns / max(parts.step_count, 1))}")
-
-
-def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
-    """``of the 2.79 ms that ..., forward is 40.0 %, backward 60.0 %``: together all of it."""
-    named = [f"{name} {share_text(ns / total_ns)}" for name, ns in times if ns > _LEAST_SHOWN * total_ns]
-    return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
-
-
-def _overlap(trace: Trace) -> str:
-    """How well computation, communication and copies hide each other in a steady step of the device with the longest
-    span: hidden time over what could be hidden; '' where one of them takes nearly all the time."""
-    lines = sorted(device_timeline(trace).by_device.values(), key=lambda line: (-line.span_ns, line.rank, line.device))
-    if not lines or not steps(trace).times.count:
-        return ""
-    line = lines[0]
-    device = (line.rank, line.device)
-    kinds = (("compute", line.compute), ("communication", line.communication), ("copies", line.copy))
-    stages = tuple(PipelineStage(name, per_step_ns(trace, device, work)) for name, work in kinds)
-    overlap = OverlapScore(stages, per_step_ns(trace, device, line.busy))
-    possible_ns = overlap.serial_ns - overlap.longest.time_ns
-    if overlap.score is None or possible_ns < _WORTH_HIDING * period_ns(trace, device):
-        return ""
-    times = ", ".join(f"{stage.name} {time_text(stage.time_ns)}" for stage in stages if stage.time_ns)
-    return (
-        f"overlap: {times} of {period_text(trace, device)}; OverlapScore {overlap.score:.2f} "
-        "(0 one after another, 1 the longest hides the others)"
-    )
-
-
-def _compilation(trace: Trace) -> str:
-    counters = compile_counters(trace)
-    counts, per = [], "per step" if period_name(trace) == "step" else "in the window"
-    if COMPILE_EVENTS in trace:
-        counts.append(f"graph breaks {counters.graph_breaks:.0f}, recompilations {counters.recompilations:.0f}")
-    if counters.regions_per_step is not None and counters.graphs_per_step is not None:
-        regions, graphs = counters.regions_per_step, counters.graphs_per_step
-        counts.append(f"{_number(regions, 'compiled region')} of {_number(graphs, 'graph')} {per}")
-    if counters.steady_compilations:
-        counts.append(f"{counters.steady_compilations:.0f} compilations in steady steps")
-    if counts and counters.launches_per_step is not None:
-        counts.append(f"{counters.launches_per_step:.0f} launches {per}")
-    return f"compile: {', '.join(counts)}" if counts else ""
-
-
-def _number(count: float, noun: str) -> str:
-    return f"{count:.0f} {noun}{'s' * (round(count) != 1)}"
 
 
 def _profiled_step_ns(trace: Trace) -> float | None:

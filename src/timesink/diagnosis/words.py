@@ -34,3 +34,8 @@ def of_period(trace: Trace, device: Device, time_ns: float) -> str:
 def per_period(trace: Trace, count: float) -> str:
     """A number of things in a step: ``6 per step``; in the recorded window, where there are no steps."""
     return f"{count:.3g} per step" if period_name(trace) == "step" else f"{count:.3g} in the window"
+
+
+def number(count: float, noun: str, plural: str = "") -> str:
+    """A count and its noun: ``1 graph``, ``3 graphs``."""
+    return f"{count:.0f} {noun if round(count) == 1 else plural or noun + 's'}"

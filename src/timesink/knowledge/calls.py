@@ -45,6 +45,14 @@ STREAM_WAIT: Final = Pattern(
     r"^(?:cuda|cu|hip)StreamWaitEvent", "makes a stream wait, not the host", "cudaStreamWaitEvent",
     "cudaStreamSynchronize",
 )  # fmt: skip
+CAPTURE_BEGIN: Final = Pattern(
+    r"^(?:cuda|cu|hip)StreamBeginCapture", "from here on work is recorded into a graph and does not run",
+    ("cudaStreamBeginCapture", "hipStreamBeginCapture", "cuStreamBeginCapture_v2_ptsz"), "cudaStreamIsCapturing",
+)  # fmt: skip
+CAPTURE_END: Final = Pattern(
+    r"^(?:cuda|cu|hip)StreamEndCapture", "the graph is complete", ("hipStreamEndCapture", "cudaStreamEndCapture_ptsz"),
+    "cudaGraphLaunch",
+)  # fmt: skip
 EVENT_RECORD: Final = Pattern(
     r"^(?:cuda|cu|hip)EventRecord", "records an event", "cudaEventRecordWithFlags", "cudaEventQuery"
 )

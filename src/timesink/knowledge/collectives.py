@@ -14,14 +14,15 @@ COLLECTIVE_WORDS: Final = (
     "scatter", "gather", "reduce", "send", "recv",
 )  # fmt: skip
 COMMUNICATION: Final = Pattern(
-    r"(?i)nccl|rccl|hccl|msccl|oneccl|nvshmem|deep_ep::|deepep|dpsk::ep::|(?:^|[^a-z])uc[ctpx]_"
+    r"(?i)nccl|rccl|hccl|msccl|oneccl|nvshmem|deep_ep::|deepep|(?:^|[^a-z])uc[ctpx]_"
+    r"|(?:^|[_: ])ep::(?:internode|intranode|layout|cuda)"
     r"|cross_device_(reduce|store)|lamport|quick_?reduce|userbuffers_fp16_sum"
     r"|(?:^|[^kp])all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
     "a kernel that communicates",
     (
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "rcclGenericKernel",
         "hcclAicpuKernel", "mscclKernel_Sum_float_Simple", "nvshmemi_transfer_rma_threadgroup",
-        "deep_ep::intranode::dispatch<8, 768>", "dpsk::ep::internode_ll::combine",
+        "deep_ep::intranode::dispatch<8, 768>", "dpsk::ep::internode_ll::combine", "void acme::ep::cuda::layout<256>",
         "cross_device_reduce_1stage<float, 8>", "ucc_tl_cuda_reduce", "uct_cuda_ipc_put",
         "flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<1>",
     ),
@@ -36,6 +37,11 @@ NCCL_KERNEL: Final = Pattern(
 UP_TO_KIND: Final = Pattern(
     r"^.*?Kernel_?", "what a kernel's name says before the kind", "ncclDevKernel_AllReduce", "allreduce"
 )
+EXPERT_EXCHANGE: Final = Pattern(
+    r"(?:^|[_:])ep::\w+::(dispatch|combine)\b", "tokens go to the GPUs of their experts, or come back: an all-to-all",
+    ("deep_ep::intranode::dispatch<8, 768>", "dpsk::ep::internode::combine<false>"),
+    "dpsk::ep::internode::cached_notify<false>", "DeepEP",
+)  # fmt: skip
 _CUSTOM_ALL_REDUCE: Final = ("crossdevicereduce", "lamport", "quickreduce", "multimem")
 
 # Every rank needs every rank's data: nobody leaves before the last has come. Others are one-sided.
@@ -72,6 +78,8 @@ def kind_of_kernel(name: str) -> str:
     """The collective that a communication kernel runs, by its name; `unknown` where the name does not say."""
     head = name.split("(", maxsplit=1)[0].removeprefix("void ")
     compact = letters(after_kernel(head)) or letters(head)
+    if re.search(EXPERT_EXCHANGE, head):
+        return "alltoall"
     if any(word in compact for word in _CUSTOM_ALL_REDUCE):
         return "allreduce"
     return next((word for word in COLLECTIVE_WORDS if word in compact), "unknown")

@@ -35,6 +35,17 @@ SGLANG_STEP: Final = Pattern(
     r"^step\[(?P<mode>\w+)(?: bs=(?P<requests>\d+))?", "an engine step, with its mode and its requests",
     ("step[EXTEND bs=4 toks=512]", "step[IDLE]"), "step 12", "SGLang",
 )  # fmt: skip
+ENGINE_STEP: Final = Pattern(
+    f"{VLLM_STEP}|{SGLANG_STEP}".replace("?P<context>", "").replace("?P<generation>", "")
+    .replace("?P<mode>", "").replace("?P<requests>", ""),
+    "one step of a serving engine", ("execute_context_2(512)_generation_7(7)", "step[DECODE bs=32]"), "step 12",
+    "vLLM, SGLang",
+)  # fmt: skip
+EXCHANGE: Final = Pattern(
+    r"(?i)(^|[^a-z])(ep_?)?(dispatch|combine|all_?(to_?all|2_?all|gather|reduce)|reduce_?scatter)([^a-z]|$)",
+    "tokens or gradients are exchanged with other GPUs", ("dispatch(B)", "combine(F)", "moe_all2all"),
+    ("dispatcher", "attn(B)", "recombine"), "people; DualPipe",
+)  # fmt: skip
 OPERATOR: Final = Pattern(
     r"^[A-Za-z_]\w*::|, (seq|op_id) = ", "an operator of a framework, which neither is a step nor loads data",
     ("aten::mm", "MmBackward0, seq = 12"), "step 3", "torch.autograd.profiler.emit_nvtx, FSDP",

@@ -13,13 +13,18 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.kernels import communicates, op_class
+from timesink.knowledge.ranges import EXCHANGE
+from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.nesting import key_slices
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
+
+_APART_RATIO: Final = 0.5  # a stream that mostly runs what such ranges launch is one for exchanges
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,3 +178,27 @@ def without_contention(trace: Trace, device: Device, beside: Intervals) -> Selec
     near = beside.covered_ns(start, end) >= assumed.BESIDE_SHARE.value * length
     usual = np.minimum(runs["alone_ns"].to_numpy() / length, 1.0)[near]
     return Selection(device, {"slowed": runs["row"].cast(pl.Int64).to_numpy()[near]}, usual=usual)
+
+
+def unnamed_exchange(trace: Trace) -> str | None:
+    """The kernel with the most time of those that a range called dispatch, combine, all-to-all or the like launches on
+    a stream apart from the rest, and that no library known here would call so; None where there is none.
+
+    Such a kernel may communicate. Its name does not say it, and so nothing else here counts it.
+    """
+    ops, call, places = trace.get(DEVICE_OPS), launch_links(trace).call, host_places(trace)
+    exchanges = np.append(matches(places.range_names_, EXCHANGE).to_numpy(), False)
+    if not exchanges.any() or not ops.height:
+        return None
+    inside = (call >= 0) & exchanges[np.append(places.range_, -1)[call]]
+    timed = ops.select("rank", "device", "stream", "name", (pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    kernels = timed.with_columns(pl.Series("inside", inside)).filter(
+        (ops["kind"] == "kernel") & ~communicates(ops["name"])
+    )
+    streams = kernels.group_by("rank", "device", "stream").agg(
+        pl.col("ns").filter("inside").sum().alias("inside_ns"), pl.col("ns").sum().alias("all_ns")
+    )
+    apart = streams.filter(pl.col("inside_ns") > _APART_RATIO * pl.col("all_ns"))
+    found = kernels.filter("inside").join(apart, on=["rank", "device", "stream"], how="semi")
+    longest = found.group_by("name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+    return str(longest["name"][0]) if longest.height else None

@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.kernels import communicates
-from timesink.knowledge.ranges import OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
+from timesink.knowledge.ranges import ENGINE_STEP, OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
 from timesink.measures.steps.loops import outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array
@@ -86,7 +86,8 @@ def step_marks(trace: Trace) -> StepMarks:
     """
     on_device = False
     marks = [part for _, part in sorted((_range_marks(trace) | _profiler_marks(trace)).items())]
-    if not marks:
+    if not marks and not matches(trace.get(RANGES)["name"], ENGINE_STEP).any():
+        # What repeats within the one or two annotated steps of an engine is a layer.
         on_device = not launch_links(trace).linked_count
         marks = list(_pattern_marks(trace, on_device))
     frames = [

@@ -36,17 +36,18 @@ from timesink.diagnosis.verdicts import (
     Limit,
     NotApplicable,
     Quantity,
+    Undecided,
     Verdict,
     Where,
 )
 from timesink.diagnosis.words import of_period
-from timesink.measures.communication.communication import DeviceCommunication, communication
+from timesink.measures.communication.communication import DeviceCommunication, communication, unnamed_exchange
 from timesink.measures.communication.pipelines import between_stages
 from timesink.measures.communication.waits import collective_waits, waiting_in_collectives
 from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.intervals import Intervals
-from timesink.model.tables import DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import share_text
 from timesink.whatif.changes.transfers import OverlapCollectives
@@ -56,6 +57,11 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit."""
     devices = [device for device in communication(trace) if device.kernel_count]
     if not devices:
+        if (name := unnamed_exchange(trace)) is not None:
+            return Undecided(
+                f"ranges named like an exchange launch {name} on a stream of their own: no library known to timesink",
+                "timesink summary lists these kernels: if they communicate, their time with none beside them counts",
+            )
         return NotApplicable("the trace holds no communication kernels")
     return found_or_clear([_judge(trace, limits, device) for device in devices])
 
@@ -110,7 +116,7 @@ RULE = Rule(
     "COM101",
     check,
     needs=(DEVICE_OPS,),
-    reads=JOB_READS,
+    reads=(*JOB_READS, RANGES, API_CALLS),
     limits={
         "exposed_ratio": Limit(
             0.05,

@@ -1,0 +1,122 @@
+"""The three sentences that a team writes down of a run: where the time goes, what overlaps, what the compiler made of
+it. Each is true or absent: shares sum to the time they are of, and what the trace does not show is not said."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from timesink.diagnosis.words import number, period_text
+from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
+from timesink.measures.compile.summary import compile_counters
+from timesink.measures.steps.accumulation import micro_batches
+from timesink.measures.steps.parts import step_parts
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.steps.phases import StepPhases, phases
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline.ranges import serving_phases
+from timesink.measures.timeline.synchronisations import synchronised_ranges
+from timesink.model.tables import COMPILE_EVENTS
+from timesink.model.trace import Trace
+from timesink.units import share_text, time_text
+
+_PARTS_SHOWN: Final = 3
+_LEAST_SHOWN: Final = 5e-5  # of the time: less would be said to be 0.00 %
+_WORTH_HIDING: Final = 0.01  # of the step
+
+
+def statements(trace: Trace) -> tuple[str, ...]:
+    """Attribution, overlap, compilation: those of them that the trace supports."""
+    sentences = (_attribution(trace), _overlap(trace), _compilation(trace))
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _attribution(trace: Trace) -> str:
+    if not step_parts(trace).span_ns:
+        return ""
+    how = (
+        "block-profiled: attribution, not throughput" if synchronised_ranges(trace).attribution_only else "as profiled"
+    )
+    passes = micro_batches(trace) or 1
+    updates = f"; {passes} micro-batches to an optimizer step" if passes > 1 else ""
+    return f"attribution: {_phase_shares(trace) or _range_shares(trace) or _part_shares(trace)} ({how}){updates}"
+
+
+def _phase_shares(trace: Trace) -> str:
+    """Prefill and decode of a serving engine; '' where no engine step was recorded."""
+    engine = [phase for phase in serving_phases(trace) if phase.device_ns]
+    total_ns = sum(phase.device_ns for phase in engine)
+    shares = [
+        f"{phase.phase.value} ({number(phase.steps, 'engine step')}) is {share_text(phase.device_ns / total_ns)}"
+        for phase in engine
+    ]
+    return f"{', '.join(shares)} of the GPU time of engine steps" if shares else ""
+
+
+def _range_shares(trace: Trace) -> str:
+    """What of the busy time the program's largest ranges launched; '' where fewer than two of them did."""
+    found = phases(trace)
+    named = found.frame.drop_nulls("phase")
+    if named.height < 2:
+        return ""
+    shown = named.head(_PARTS_SHOWN)
+    outside_ns = int(found.frame.filter(pl.col("phase").is_null())["time_ns"].sum())
+    others_ns = int(named["time_ns"].sum()) - int(shown["time_ns"].sum())
+    rest = [("other ranges", others_ns), ("outside ranges", outside_ns)]
+    return _shares([*shown.iter_rows(), *rest], found.busy_ns, f"the {_busy_time(found)}")
+
+
+def _busy_time(found: StepPhases) -> str:
+    return f"{time_text(found.busy_ns / max(found.step_count, 1))} that the device is busy"
+
+
+def _part_shares(trace: Trace) -> str:
+    """The kinds of device work, and the idle time."""
+    parts = step_parts(trace)
+    totals = parts.frame.group_by("kind").agg(pl.col("total_ns").sum())
+    rows = totals.sort("total_ns", "kind", descending=[True, False]).iter_rows()
+    return _shares(list(rows), parts.span_ns, f"the {time_text(parts.span_ns / max(parts.step_count, 1))}")
+
+
+def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
+    """``of the 2.79 ms that ..., forward is 40.0 %, backward 60.0 %``: together all of it."""
+    named = [f"{name} {share_text(ns / total_ns)}" for name, ns in times if ns > _LEAST_SHOWN * total_ns]
+    return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
+
+
+def _overlap(trace: Trace) -> str:
+    """How well computation, communication and copies hide each other in a steady step of the device with the longest
+    span: hidden time over what could be hidden; '' where one of them takes nearly all the time."""
+    lines = sorted(device_timeline(trace).by_device.values(), key=lambda line: (-line.span_ns, line.rank, line.device))
+    if not lines or not steps(trace).times.count:
+        return ""
+    line = lines[0]
+    device = (line.rank, line.device)
+    kinds = (("compute", line.compute), ("communication", line.communication), ("copies", line.copy))
+    stages = tuple(PipelineStage(name, per_step_ns(trace, device, work)) for name, work in kinds)
+    overlap = OverlapScore(stages, per_step_ns(trace, device, line.busy))
+    possible_ns = overlap.serial_ns - overlap.longest.time_ns
+    if overlap.score is None or possible_ns < _WORTH_HIDING * period_ns(trace, device):
+        return ""
+    times = ", ".join(f"{stage.name} {time_text(stage.time_ns)}" for stage in stages if stage.time_ns)
+    return (
+        f"overlap: {times} of {period_text(trace, device)}; OverlapScore {overlap.score:.2f} "
+        "(0 one after another, 1 the longest hides the others)"
+    )
+
+
+def _compilation(trace: Trace) -> str:
+    counters = compile_counters(trace)
+    counts, per = [], "per step" if period_name(trace) == "step" else "in the window"
+    if COMPILE_EVENTS in trace:
+        counts.append(f"graph breaks {counters.graph_breaks:.0f}, recompilations {counters.recompilations:.0f}")
+    if counters.regions_per_step is not None and counters.graphs_per_step is not None:
+        regions, graphs = counters.regions_per_step, counters.graphs_per_step
+        counts.append(f"{number(regions, 'compiled region')} of {number(graphs, 'graph')} {per}")
+    if counters.steady_compilations:
+        counts.append(f"{counters.steady_compilations:.0f} compilations in steady steps")
+    if counts and counters.launches_per_step is not None:
+        counts.append(f"{counters.launches_per_step:.0f} launches {per}")
+    return f"compile: {', '.join(counts)}" if counts else ""

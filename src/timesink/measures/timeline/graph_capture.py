@@ -1,0 +1,46 @@
+"""How much of a trace is the capture of a CUDA graph, in which kernels are recorded into the graph and do not run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS
+from timesink.model.trace import Trace, remembered
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCapture:
+    """`captured_ns` is the time between the begin and the end of captures, `span_ns` that from the first CUDA call to
+    the last, of all processes."""
+
+    count: int
+    captured_ns: int
+    span_ns: int
+
+    @property
+    def share(self) -> float:
+        """Captured time over the span, 0 to 1."""
+        return self.captured_ns / self.span_ns if self.span_ns else 0.0
+
+
+@remembered
+def graph_capture(trace: Trace) -> GraphCapture:
+    """Captures begun and ended by calls of one process, each end with the last begin before it."""
+    calls = trace.get(API_CALLS)
+    marks = calls.with_columns(
+        begin=matches(calls["name"], CAPTURE_BEGIN), end=matches(calls["name"], CAPTURE_END)
+    ).filter(pl.col("begin") | pl.col("end"))
+    if not marks.height:
+        return GraphCapture(0, 0, 0)
+    pairs = marks.sort("rank", "process", "start_ns").with_columns(
+        pl.when("begin").then("end_ns").forward_fill().over("rank", "process").alias("begun_ns")
+    )
+    captured = pairs.filter(pl.col("end") & pl.col("begun_ns").is_not_null())
+    union = Intervals.union_of(captured["begun_ns"].to_numpy(), captured["start_ns"].to_numpy())
+    span_ns = int(calls["end_ns"].to_numpy().max()) - int(calls["start_ns"].to_numpy().min())
+    return GraphCapture(captured.height, union.total_ns, span_ns)

@@ -1,0 +1,116 @@
+"""Every sentence of every capture's diagnosis is true, as far as it can be read back into numbers."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benchmarks.faults.score import captures_in
+from tests.diagnosis.said import false_sentences, told
+
+from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.verdicts import Diagnosis, Quantity
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPTURES = sorted((ROOT / "benchmarks" / "faults" / "captures").glob("*.tar.xz"))
+NAMES = [path.name.removesuffix(".tar.xz") for path in CAPTURES]
+SAMPLE = [
+    path
+    for name in ("adamw_one_by_one", "compiled_gpt_training", "printed_loss", "pageable_batch", "graph_decode")
+    for path in CAPTURES
+    if path.name.startswith(f"{name}.")
+]
+# Programs that accumulate gradients, and over how many micro-batches; no other program does.
+MICRO_BATCHES = {
+    "printed_loss.high": 6, "printed_loss.low": 4, "collected_per_microbatch": 4, "exchanged_per_microbatch": 4,
+}  # fmt: skip
+
+
+def micro_batches(capture: str) -> int:
+    return next((count for name, count in MICRO_BATCHES.items() if capture.startswith(name)), 1)
+
+
+def check(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    for capture, paths in captures_in(folder).items():
+        trace = read(paths[0] if len(paths) == 1 else paths, cache=False)
+        faults = false_sentences(diagnose(trace), trace, micro_batches(capture))
+        assert not faults, f"{capture}: {told(faults)}"
+
+
+@pytest.mark.parametrize("archive", SAMPLE, ids=[path.name for path in SAMPLE])
+def test_what_is_said_of_a_sample_of_the_captures_is_true(archive: Path, tmp_path: Path) -> None:
+    check(archive, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", CAPTURES, ids=NAMES)
+def test_what_is_said_of_every_capture_is_true(archive: Path, tmp_path: Path) -> None:
+    check(archive, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["kineto", "nsys"])
+def test_what_is_said_of_public_profiles_is_true(shared_data: Path, kind: str) -> None:
+    for path in sorted((shared_data / "public" / kind).glob("*")):
+        if path.suffix in (".gz", ".json", ".sqlite"):
+            trace = read(path)
+            faults = false_sentences(diagnose(trace), trace)
+            assert not faults, f"{path.name}: {told(faults)}"
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Diagnosis, Trace]:
+    trace = read(ROOT / "src/timesink/cli/demo/gpt_before.json.gz")
+    return diagnose(trace), trace
+
+
+def share_of(text: str, name: str, points: float) -> str:
+    """The text with the share after `name` changed by so many points."""
+    return re.sub(
+        rf"({name} (?:is )?)([\d.]+) %", lambda found: f"{found[1]}{float(found[2]) + points:.1f} %", text, count=1
+    )
+
+
+def test_the_unchanged_sentences_pass(demo: tuple[Diagnosis, Trace]) -> None:
+    assert false_sentences(*demo) == []
+
+
+MUTATIONS = {
+    "shares sum": lambda d: replace(d, statements=(share_of(d.statements[0], "backward", 1.0),)),
+    "by sequence numbers backward": lambda d: replace(
+        d, statements=(share_of(share_of(d.statements[0], "backward", -5.0), "outside ranges", 5.0),)
+    ),
+    "micro-batches": lambda d: replace(d, statements=(f"{d.statements[0]}; 28 micro-batches to an optimizer step",)),
+    "generated name": lambda d: replace(d, statements=("attribution: ## Call CompiledFxGraph fabc ## is 100 %",)),
+    "more is done than the step holds": lambda d: replace(
+        d, statements=("overlap: compute 8.00 ms, copies 7.00 ms of the 9.00 ms step; OverlapScore 0.10 (0 ...)",)
+    ),
+    "the verdict saves what no finding does": lambda d: replace(
+        d, statement=re.sub(r"saves [\d.]+ ms", "saves 9.99 ms", d.statement)
+    ),
+    "there are no steps": lambda d: replace(d, steps=replace(d.steps, count=0)),
+    "is not": lambda d: first(d, message=re.sub(r"\([\d.]+ %\)", "(41.0 %)", d.findings[0][1].message)),
+    "stands in no evidence": lambda d: first(d, evidence=()),
+    "do not belong here": lambda d: first(d, message="casts take long; 4.29 % of it can go"),
+    "not low <= value <= high": lambda d: first(d, recoverable=Quantity(1.5, "ms", low=1.6, high=2.0)),
+    "of a step of": lambda d: first(d, recoverable=Quantity(1.5, "ms", low=1.0, high=99.0)),
+    "together": lambda d: first(d, recoverable=Quantity(12.0, "ms", low=1.0, high=12.0), of_ms=12.3),
+}
+
+
+def first(diagnosis: Diagnosis, **changed: object) -> Diagnosis:
+    """The diagnosis with its first finding changed."""
+    (card, finding), *others = diagnosis.findings
+    return replace(diagnosis, findings=((card, replace(finding, **changed)), *others))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("said", MUTATIONS)
+def test_a_false_sentence_is_caught(demo: tuple[Diagnosis, Trace], said: str) -> None:
+    diagnosis, trace = demo
+    assert any(said in fault for fault in false_sentences(MUTATIONS[said](diagnosis), trace))

@@ -61,3 +61,10 @@ def test_every_entry_has_a_source_and_dense_rates_double_from_16_to_8_bit() -> N
         half, eighth = entry.flops_of(Precision.FP16), entry.flops_of(Precision.FP8)
         if half and eighth:
             assert eighth == pytest.approx(2 * half, rel=0.02)
+
+
+def test_the_memory_of_a_b200_is_as_wide_and_fast_as_the_device_says() -> None:
+    b200 = peaks("NVIDIA B200")
+    assert b200 is not None
+    assert b200.dram_bytes_per_s == pytest.approx(7680 / 8 * 3996e6 * 2, rel=1e-3)
+    assert "pytorch/ao" in b200.source

@@ -41,6 +41,23 @@ PCT = "avg.pct_of_peak_sustained_elapsed"
         ("lts__t_bytes_equiv_l1sectormiss_pipe_lsu.sum", "sm_89", Standing.ABSENT, "lts__t_sectors_srcunit_tex.sum"),
         ("l1tex__t_bytes_equiv_l1sectormiss_pipe_lsu.sum", "sm_80", Standing.WRONG, "lts__t_sectors_srcunit_tex.sum"),
         ("a__made_up_name.sum", "sm_90", Standing.UNKNOWN, ""),
+        (f"sm__inst_executed_pipe_fp32.{PCT}", "sm_90", Standing.UNKNOWN, f"sm__inst_executed_pipe_fma.{PCT}"),
+        (
+            "smsp__warp_issue_stalled_memory_dependency_per_warp_active.pct",
+            "sm_90",
+            Standing.UNKNOWN,
+            "smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct",
+        ),
+        (
+            "smsp__warp_issue_stalled_long_scorebord_per_warp_active.pct",
+            "sm_90",
+            Standing.UNKNOWN,
+            "smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct",
+        ),
+        ("sm__inst_executed_pipe_fp63.sum", "sm_90", Standing.UNKNOWN, ""),
+        ("launch__occupancy_limit_registers", "sm_90", Standing.EXISTS, ""),
+        ("launch__registers_per_thread", "sm_120", Standing.EXISTS, ""),
+        ("launch__cluster_size", "sm_80", Standing.UNKNOWN, ""),
     ],
 )
 def test_a_name_has_its_standing_on_a_chip(name: str, chip: str, standing: Standing, instead: str) -> None:

@@ -90,7 +90,7 @@ _REPORT = "counters of an Nsight Compute report at maximum clock"
 _BLACKWELL = "NVIDIA Blackwell datasheet (2024), dense"
 _ADA = "NVIDIA Ada datasheets (2023), dense"
 _CDNA = "AMD Instinct data sheets (2022, 2023), dense matrix rates"
-_B200_NOTE = "sources disagree by up to 10 % (fp64 37-40, fp32 75-80 TFLOP/s, DRAM 7.7-8.0 TB/s); the higher stands"
+_GB200_NOTE = "sources disagree by up to 10 % (fp64 37-40, fp32 75-80 TFLOP/s, DRAM 7.7-8.0 TB/s); the higher stands"
 _SXM_NOTE = "tensor rates assume 1.83 GHz, fp32 and fp64 1.98 GHz"
 
 
@@ -152,15 +152,15 @@ ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
         ((10, 0), 152, 8000, 126),
         _rates(45, 45, 90, 1250, 2500, 2500, 5000, 10000, 5000),
         _BLACKWELL,
-        _B200_NOTE,
+        _GB200_NOTE,
     ),
     _nvidia(
         r"\bB200\b",
         "B200",
-        ((10, 0), 148, 8000, 126),
+        ((10, 0), 148, 7672, 126),
         _rates(40, 40, 80, 1100, 2250, 2250, 4500, 9000, 4500),
-        _BLACKWELL,
-        _B200_NOTE,
+        f"{_BLACKWELL}; DRAM asked of a device: bus of 7,680 bits at 3,996 MHz (github.com/pytorch/ao/pull/4002)",
+        "sources disagree by up to 8 % (fp64 37-40, fp32 75-80 TFLOP/s); the higher stands",
     ),
     _nvidia(r"\bL40S\b", "L40S", ((8, 9), 142, 864, 96), _rates(1.4, None, 91.6, 183, 362, 362, 733, None, 733), _ADA),
     _nvidia(r"\bL4$", "L4", ((8, 9), 58, 300, 48), _rates(0.47, None, 30.3, 60, 121, 121, 242, None, 242), _ADA),

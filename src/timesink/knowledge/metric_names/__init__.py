@@ -60,6 +60,28 @@ _INVENTED = {
     "ltc__throughput": "lts__throughput",
     "l1tex__t_bytes_equiv_l1sectormiss": "lts__t_sectors_srcunit_tex",
 }
+_ONE_WORD = 0.75  # two words are one, misspelt, where so much of them agrees
+# Words of other tools (nvprof's reasons of stalls, types for pipes), and what Nsight Compute counts in their place.
+_STALLED = "nvprof's word for what Nsight Compute calls {}"
+_ELSEWHERE = {
+    "pipe_fp32": ("pipe_fma", "no pipe is called fp32: products and sums of fp32 run on the fma pipe"),
+    **{
+        f"stalled_{nvprof}": (f"stalled_{right}", _STALLED.format(right))
+        for nvprof, right in {
+            "memory_dependency": "long_scoreboard",
+            "exec_dependency": "wait",
+            "execution_dependency": "wait",
+            "constant_memory_dependency": "imc_miss",
+            "memory_throttle": "lg_throttle",
+            "pipe_busy": "math_pipe_throttle",
+            "inst_fetch": "no_instruction",
+            "instruction_fetch": "no_instruction",
+            "sync": "barrier",
+            "synchronization": "barrier",
+            "texture": "tex_throttle",
+        }.items()
+    },
+}
 _DOUBTS = {
     "lts__t_bytes": "counts fabric hops twice on GA100 and GH100: for L2 traffic use l1tex__m_xbar2l1tex_read_bytes "
     "and l1tex__m_l1tex2xbar_write_bytes",
@@ -93,9 +115,36 @@ def checked(name: str, chip: str) -> NameVerdict:
     if letter in absent:
         why = f"{CHIPS[chip][0]} has no such counter"
         return NameVerdict(name, Standing.ABSENT, why, known_on, _with(_REPLACED.get(_root(base), ""), suffix))
-    near = difflib.get_close_matches(base, _table(), n=1, cutoff=0.85) if not known_on else []
-    why = f"not known on {CHIPS[chip][0]}" if known_on else "in no report or table timesink knows"
-    return NameVerdict(name, Standing.UNKNOWN, why, known_on, _with(near[0], suffix) if near else "")
+    if known_on and base.startswith("launch__") and "cluster" not in base:
+        return NameVerdict(name, Standing.EXISTS, "describes the launch, which no chip counts", known_on)
+    why, instead = (f"not known on {CHIPS[chip][0]}", "") if known_on else _meant(base)
+    return NameVerdict(name, Standing.UNKNOWN, why, known_on, _with(instead, suffix))
+
+
+def _meant(base: str) -> tuple[str, str]:
+    """Why a name is in no table, and the known name that is meant, "" where that cannot be told."""
+    for word, (right, why) in _ELSEWHERE.items():
+        meant = re.sub(rf"(?<=_){word}(?=_|$)", right, base)
+        if meant != base and meant in _table():
+            return why, meant
+    return "in no report or table timesink knows", _misspelt(base)
+
+
+def _misspelt(base: str) -> str:
+    """The known name that differs by a slip in one word; "" where words differ by what they mean: `fp32` is no slip for
+    `fp64`, nor `memory_dependency` for `membar`."""
+    for near in difflib.get_close_matches(base, _table(), n=3, cutoff=0.85):
+        left = [word for word in base.split("_") if word not in near.split("_")]
+        right = [word for word in near.split("_") if word not in base.split("_")]
+        if len(left) == len(right) and all(map(_alike, left, right)):
+            return near
+    return ""
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two words are one word, misspelt."""
+    digits = [re.findall(r"\d+", word) for word in (one, other)]
+    return digits[0] == digits[1] and difflib.SequenceMatcher(None, one, other).ratio() >= _ONE_WORD
 
 
 def _wrong(name: str, base: str, suffix: str) -> NameVerdict | None:

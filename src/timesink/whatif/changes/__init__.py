@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from timesink.errors import UsageError
-from timesink.whatif.change import Case, Change, Range, Target, Touches
+from timesink.whatif.change import EVERYTHING, Case, Change, Range, Target, Touches
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import FuseOptimizer, KernelFix, ScaleKernels, ShortenKernels
 from timesink.whatif.changes.transfers import OverlapCollectives, PinCopies
@@ -65,7 +65,7 @@ GRAMMAR: Final = {
     "scale": "scale kernel:REGEX FACTOR, or collective:, op:, range:, frame: — how long its device work runs",
     "scale-host": "scale-host op:REGEX FACTOR, or range:, frame:, call: — how long its host time takes",
     "remove-sync": "remove-sync [op:REGEX | range: | call:] — waits that go",
-    "pin-copies": "pin-copies [TARGET] — pageable host-to-device copies from pinned memory, overlapped",
+    "pin-copies": "pin-copies [d2h] [TARGET] — pageable copies to the device (or host) by pinned memory, overlapped",
     "feed-loader": "feed-loader [range:REGEX] [workers=N] — batches that come from workers",
     "fuse-optimizer": "fuse-optimizer [range:REGEX] — one fused optimizer step",
     "fuse-pointwise": "fuse-pointwise [kernel:REGEX] — runs of pointwise kernels as one",
@@ -130,6 +130,12 @@ def _scale_host(words: list[str]) -> Change:
     return ScaleHost(*_factored(words, "scale-host"))
 
 
+def _pin_copies(words: list[str]) -> Change:
+    to_host = words[:1] == ["d2h"]
+    target = _target(words[to_host:], "pin-copies") or EVERYTHING
+    return PinCopies(target, "d2h" if to_host else "h2d")
+
+
 def _feed_loader(words: list[str]) -> Change:
     counts = [w.removeprefix("workers=") for w in words if w.startswith("workers=")]
     target = _target([w for w in words if not w.startswith("workers=")], "feed-loader")
@@ -170,7 +176,7 @@ _PARSERS: Final[dict[str, Callable[[list[str]], Change | KernelFix]]] = {
     "scale": _scale,
     "scale-host": _scale_host,
     "remove-sync": _optional(RemoveSyncs, RemoveSyncs, "remove-sync"),
-    "pin-copies": _optional(PinCopies, PinCopies, "pin-copies"),
+    "pin-copies": _pin_copies,
     "feed-loader": _feed_loader,
     "fuse-optimizer": lambda words: KernelFix("fuse-optimizer", _target(words, "fuse-optimizer")),
     "fuse-pointwise": lambda words: KernelFix("fuse-pointwise", _target(words, "fuse-pointwise")),

@@ -47,6 +47,12 @@ class PinCopies(TargetedChange):
     direction: Literal["h2d", "d2h"] = "h2d"
     ratio: Figure = fixes.PINNED_TIME
 
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        verb = self.verb if self.direction == "h2d" else f"{self.verb} {self.direction}"
+        return verb if self.target.kind == "any" else f"{verb} {self.target}"
+
     def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
         """The graph as it would be after the change."""
         program = graph.program

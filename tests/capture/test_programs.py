@@ -117,7 +117,8 @@ for x in DataLoader(torch.randn(4000, 8), batch_size=4, num_workers=2, prefetch_
     assert done.manifest["ranks"][0]["warm_up"] == FEW.warm_up + 2 * 3
 
 
-def test_phases_are_marked_without_edits(torch_python: str, tmp_path: Path) -> None:
+def test_phases_are_marked_without_edits_also_where_stacks_are_recorded(torch_python: str, tmp_path: Path) -> None:
+    """`--stacks` takes frames that run the code of `Module.__call__` for modules: it must be the code of no other."""
     text = """
 import torch
 from torch.utils.data import DataLoader
@@ -127,7 +128,9 @@ for x in DataLoader(torch.randn(400, 8), batch_size=4):
     optimizer.zero_grad(); model(x).sum().backward(); optimizer.step(); torch.save(model.state_dict(), "/dev/null")
 """
     script = written(tmp_path, text)
-    done = capture.torch([torch_python, script], steps=FEW, out=tmp_path / "out", quiet=True, auto_ranges=True)
+    done = capture.torch(
+        [torch_python, script], steps=FEW, out=tmp_path / "out", quiet=True, auto_ranges=True, stacks=True
+    )
     found = names(done.files[0])
     for phase in ("data", "forward", "backward", "optimizer", "checkpoint"):
         assert found.count(phase) == FEW.active, phase

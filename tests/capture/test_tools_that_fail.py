@@ -151,10 +151,11 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert caught.value.fault is Fault.REQUEST
 
 
-def test_a_program_past_its_time_is_ended(tmp_path: Path) -> None:
+def test_a_program_past_its_time_is_ended(executable: Program, tmp_path: Path) -> None:
+    sleeps = str(executable("sleeps.py", "#!/bin/sh\nexec sleep 60\n"))
     began = time.monotonic()
     with pytest.raises(CaptureError, match="time limit"):
-        capture.torch([sys.executable, "-c", "import time; time.sleep(60)"], out=tmp_path / "out", timeout_s=0.5)
+        capture.torch([sleeps], out=tmp_path / "out", timeout_s=0.5)
     assert time.monotonic() - began < 30
 
 

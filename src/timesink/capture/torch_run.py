@@ -10,6 +10,7 @@ from typing import Any
 
 from timesink.capture import manifest as manifests
 from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.interpreter import check_torch
 from timesink.capture.manifest import Capture, check
 from timesink.capture.running import (
     CaptureSettings,
@@ -74,6 +75,7 @@ def capture_torch(program: Sequence[str], options: TorchOptions, settings: Captu
             remedy="capture it with nsys, which takes any program",
         )
     ready_folder(settings.out)
+    check_torch(program)
     plan = torch_plan(options, settings)
     known = manifests.surroundings(program, settings.config_files)
     ended = run_watched(program, plan, settings, "torch")

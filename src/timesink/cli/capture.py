@@ -321,9 +321,17 @@ def show_check(settings: CaptureSettings, argv: Sequence[str], tool: Tool | None
     ready_folder(settings.out)
     if not existed:
         settings.out.rmdir()
-    named = f"{tool.title} at {tool.path}" if tool is not None else "torch.profiler, in the program"
+    named = f"{tool.title} at {tool.path}" if tool is not None else _profiler_of(argv)
     sys.stdout.write(f"ready: {named}, into {settings.out}, {settings.steps.total} steps\n")
     return 0
+
+
+def _profiler_of(argv: Sequence[str]) -> str:
+    """torch.profiler, with what is known of the PyTorch that it belongs to. `CaptureError` where that is not there."""
+    from timesink.capture.interpreter import check_torch
+
+    known = check_torch(argv, load=True) or "not looked at: the command line does not tell which Python runs"
+    return f"torch.profiler ({known})"
 
 
 def show_capture(done: Capture) -> None:

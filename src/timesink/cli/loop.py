@@ -109,6 +109,7 @@ def command(
 
         is_python(program or ())
         stages = Stages(out)
+        _check_tools(program or (), out)
         shared: dict[str, Any] = {"timeout_s": timeout, "auto_ranges": True}
         made = Loop(tuple(program or ()), (settle, timed, steps), shared, stages, always, unprofiled)
         diagnosis = made.run()
@@ -204,6 +205,22 @@ class Loop:
 
         settle, timed, active = self.counts
         return StepSchedule(settle, timed, active=active)
+
+
+def _check_tools(program: Sequence[str], out: Path) -> None:
+    """`CaptureError` where the first stage cannot be made; a word on tools that later stages would miss."""
+    from timesink.capture.errors import CaptureError
+    from timesink.capture.interpreter import check_torch
+    from timesink.capture.tools import installed_tool
+
+    absent = [name for name in ("torch", "nsys", "ncu") if not (out / name / MANIFEST).is_file()]
+    if "torch" in absent:
+        check_torch(program)
+    for name in {"nsys", "ncu"}.intersection(absent):
+        try:
+            installed_tool(name)
+        except CaptureError as error:
+            tell(f"loop: a stage with {name} would be left out: {error}")
 
 
 def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import inspect
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
@@ -176,6 +176,8 @@ class TorchRecorder(Recorder):
         import torch
         from torch.profiler import ProfilerActivity, profile, schedule
 
+        # It advises to keep the events of all cycles as Python objects. There is one cycle, and it goes to the file.
+        warnings.filterwarnings("ignore", message=".*Profiler clears events")
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -188,7 +190,6 @@ class TorchRecorder(Recorder):
             with_stack=plan.stacks,
             profile_memory=plan.memory,
             experimental_config=_synchronisations(torch),
-            **({"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}),
         )
         self._profile.timesink_owns_it = True
         self._garbage = torch_marks(torch)

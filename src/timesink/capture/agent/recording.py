@@ -23,6 +23,7 @@ from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch,
 from timesink.capture.schedule import AgentPlan, Mode
 
 RANKS = "ranks"
+_FAILURES = (OSError, RuntimeError, ImportError, ValueError)
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
 _WORLD_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 
@@ -106,7 +107,7 @@ class Agent:
             self._ended += 1
             try:
                 self._at_boundary(self._ended)
-            except (OSError, RuntimeError) as error:
+            except _FAILURES as error:
                 self._fail(error)
 
     @property
@@ -176,7 +177,7 @@ class Agent:
             wait()
             try:
                 self._recorder.stop()
-            except (OSError, RuntimeError) as error:
+            except _FAILURES as error:
                 self._fail(error)
             else:
                 self._finish()

@@ -167,7 +167,7 @@ def statuses(folder: Path) -> list[dict[str, Any]]:
 
 
 class Progress:
-    """Tells on stderr when rank 0 changes phase; `is_done` once every rank has ended its recording."""
+    """Tells on a terminal when rank 0 changes phase; `is_done` once every rank has ended its recording."""
 
     def __init__(self, plan: AgentPlan, what: str, quiet: bool) -> None:
         self._folder = Path(plan.folder)
@@ -199,7 +199,7 @@ class Progress:
         return words[rank["phase"]]
 
     def _tell(self, words: str) -> None:
-        if not self._quiet:
+        if not self._quiet and sys.stderr.isatty():
             sys.stderr.write(f"timesink: {self._what}: {words}\n")
             sys.stderr.flush()
 

@@ -52,7 +52,7 @@ class Tool:
 
 def installed_tool(name: str, given: Path | None = None) -> Tool:
     """The tool given, or the one found. `CaptureError` where there is none, or it does not run."""
-    path = given if given is not None else find_tool(name)
+    path = given.absolute() if given is not None else find_tool(name)
     if path is None:
         raise CaptureError(Fault.MISSING, f"{name} is not on this machine", remedy=_PACKAGES[name])
     if not path.is_file():

@@ -19,7 +19,7 @@ import typer
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.cli import completion
-from timesink.cli.options import Commands
+from timesink.cli.options import Commands, Quiet
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 
@@ -73,6 +73,7 @@ class CaptureRun:
     whole: Annotated[bool, typer.Option("--whole", help="Record the whole program: for programs without steps.")] = (
         False
     )
+    quiet: Quiet = False
     keep_running: Annotated[
         bool, typer.Option("--keep-running", help="Let the program go on once its steps are recorded.")
     ] = False
@@ -93,9 +94,10 @@ class CaptureRun:
 
     def settings(self, tool: str, active: int, warm_up: int, **others: Any) -> CaptureSettings:
         """These options as settings; `others` are further fields. `CaptureError` for numbers that make no sense."""
-        from timesink.capture.running import CaptureSettings, default_folder
+        from timesink.capture.running import CaptureSettings, default_folder, is_python
         from timesink.capture.schedule import StepSchedule
 
+        is_python(self.words)
         if absent := [path for path in self.config_file or () if not path.is_file()]:
             raise CaptureError(Fault.REQUEST, f"there is no file {absent[0]}", remedy="check --config-file")
         return CaptureSettings(
@@ -103,6 +105,7 @@ class CaptureRun:
             StepSchedule(self.settle, self.timed, warm_up, active),
             whole=self.whole,
             keep_running=self.keep_running,
+            quiet=self.quiet,
             timeout_s=self.timeout,
             config_files=tuple(self.config_file or ()),
             **others,

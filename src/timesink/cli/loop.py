@@ -15,7 +15,7 @@ import typer
 
 from timesink.capture.manifest import MANIFEST, Capture
 from timesink.cli.capture import Active, Program, Settle, Timed, Timeout, translated
-from timesink.cli.options import NoColor, StepMs, format_option
+from timesink.cli.options import NoColor, Quiet, StepMs, format_option
 from timesink.cli.output import sink, tell
 from timesink.cli.reading import read_traces, timed
 from timesink.render.formats import Format
@@ -42,13 +42,14 @@ class Stages:
     """The loop's folder. `make` captures unless the stage's manifest is there; a broken attempt is moved aside."""
 
     folder: Path
+    quiet: bool = False
     done: list[LoopStage] = field(default_factory=list)
 
     def make(self, name: str, why: str, capture: Callable[[Path], Capture]) -> Capture:
         """The stage's capture: taken up if it exists, else made now."""
         folder = self.folder / name
         resumed = (folder / MANIFEST).is_file()
-        tell(f"loop: {name}: {'taken from ' + str(folder) if resumed else why}")
+        tell(f"loop: {name}: {'taken from ' + str(folder) if resumed else why}", self.quiet)
         if not resumed and folder.exists():
             folder.rename(_free_name(folder))
         stored = Capture.load(folder) if resumed else capture(folder)
@@ -57,7 +58,7 @@ class Stages:
 
     def skip(self, name: str, why: str) -> None:
         """The stage is not needed, or cannot be made."""
-        tell(f"loop: {name}: left out: {why}")
+        tell(f"loop: {name}: left out: {why}", self.quiet)
         self.done.append(LoopStage(name, None, why))
 
 
@@ -95,6 +96,7 @@ def command(
     ] = False,
     timeout: Timeout = 3600,
     unprofiled: StepMs = None,
+    quiet: Quiet = False,
     form: Annotated[Format | None, format_option("Diagnosis")] = None,
     no_color: NoColor = False,
 ) -> int:
@@ -108,9 +110,9 @@ def command(
         from timesink.capture.running import is_python
 
         is_python(program or ())
-        stages = Stages(out)
+        stages = Stages(out, quiet)
         _check_tools(program or (), out)
-        shared: dict[str, Any] = {"timeout_s": timeout, "auto_ranges": True}
+        shared: dict[str, Any] = {"timeout_s": timeout, "auto_ranges": True, "quiet": quiet}
         made = Loop(tuple(program or ()), (settle, timed, steps), shared, stages, always, unprofiled)
         diagnosis = made.run()
     _write(out, diagnosis, stages)

@@ -118,6 +118,7 @@ LinkedOnly = Annotated[
     bool,
     typer.Option("--linked-only", help="Leave out GPU work whose launch is not in the trace (TraceLens' convention)."),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, and nothing that the program prints.")]
 ExitZero = Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 also where the gate fails.")]
 StepMs = Annotated[
     float | None,

@@ -187,10 +187,11 @@ def _unheard(shown: str) -> None:
     """Where nobody watches."""
 
 
-def tell(line: str) -> None:
-    """A line of progress on stderr, where results do not go."""
-    sys.stderr.write(f"{scrub_sentence(line)}\n")
-    sys.stderr.flush()
+def tell(line: str, quiet: bool = False) -> None:
+    """A line of progress for whoever watches: on stderr where that is a terminal, unless it is to be quiet."""
+    if not quiet and sys.stderr.isatty():
+        sys.stderr.write(f"{scrub_sentence(line)}\n")
+        sys.stderr.flush()
 
 
 def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequence[str]) -> None:

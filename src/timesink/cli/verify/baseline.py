@@ -12,7 +12,7 @@ import typer
 
 from timesink import __version__
 from timesink.cli.options import Commands, OutputFile, PageOutput
-from timesink.cli.output import sink, tell
+from timesink.cli.output import sink
 from timesink.cli.verify.runs import Program, Root, RunSession, StepTimeOptions, Suite, WorkFacts, counters, one_command
 from timesink.errors import UsageError
 
@@ -83,7 +83,7 @@ def update(
         rows = []
         for number in range(1, runs + 2):
             row = launcher.launch("before", number)
-            tell(f"run {number} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step")
+            session.tell(f"run {number} of {runs + 1}: {row.mean_s * 1e3:.4g} ms per step")
             rows.append(row)
     now = datetime.now(UTC)
     blank = baselines.Baseline(suite, here.hard, workload, ())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli.output import tell
 from timesink.cli.verify.runs import (
     CodeQuality,
     GateOutput,
@@ -143,7 +143,7 @@ def command(
         from timesink.verify.counters import gate_counters
 
         with session.launcher(sides.commands(), source) as launcher:
-            result = two_sides(looks.plan(), launcher, stored.suite)
+            result = two_sides(looks.plan(), launcher, stored.suite, session.tell)
         old = counters(measured.metrics_before, measured.capture_before)
         result = replace(result, rows=(*result.rows, *gate_counters(old, new, share_tolerance=tolerance)))
     else:
@@ -153,15 +153,17 @@ def command(
         program = one_command(sides.program)
         with session.launcher({"before": program, "after": program}, source) as launcher:
             workload = work.workload(program, times.facts)
-            result = gate.run(program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=tell)
+            result = gate.run(
+                program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=session.tell
+            )
     result = replace(result, artefact=artefact)
     return writing.write(result, target, open_metrics=openmetrics, code_quality=gitlab_codequality)
 
 
-def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str) -> GateResult:
+def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:
     """Both builds, run here in turns."""
     from timesink.verify.experiment import to_result, verify
 
-    result = to_result(verify(plan, launcher.launch, tell), suite)
+    result = to_result(verify(plan, launcher.launch, progress), suite)
     remark = launcher.watch.remark
     return replace(result, notes=(*result.notes, remark)) if remark else result

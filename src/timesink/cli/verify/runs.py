@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from timesink.cli import completion
-from timesink.cli.options import ExitZero, PageOutput, format_option
-from timesink.cli.output import Sink
+from timesink.cli.options import ExitZero, PageOutput, Quiet, format_option
+from timesink.cli.output import Sink, tell
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.render.formats import Format
@@ -296,6 +296,11 @@ class RunSession:
             "--keep", metavar="DIR", help="Keep every run's output and steps in this folder.", show_default=False
         ),
     ] = None
+    quiet: Quiet = False
+
+    def tell(self, line: str) -> None:
+        """A line of progress."""
+        tell(line, self.quiet)
 
     @contextmanager
     def launcher(self, commands: Mapping[Side, Command], source: StepSource) -> Iterator[Launcher]:

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from timesink.cli.options import PageOutput
-from timesink.cli.output import tell
 from timesink.cli.verify.runs import (
     GateOutput,
     Looks,
@@ -66,7 +65,7 @@ def command(
     from timesink.verify.experiment import to_result, verify
 
     with session.launcher(commands, source) as launcher:
-        verification = verify(plan, launcher.launch, tell)
+        verification = verify(plan, launcher.launch, session.tell)
         remark = launcher.watch.remark
     if ledger is not None:
         from timesink.verify.experiment import gain_ms
@@ -110,7 +109,7 @@ def calibrate(
     here = environment(command)
     path = calibration.location(root, here, work.workload(command, times.facts))
     with session.launcher({"before": command, "after": command}, source) as launcher:
-        rows = calibration.calibrate(lambda number: launcher.launch("before", number), runs, tell)
+        rows = calibration.calibrate(lambda number: launcher.launch("before", number), runs, session.tell)
         notes = [launcher.watch.remark] if launcher.watch.remark else []
     if unsettled := sum(not row.settled for row in rows):
         notes.append(f"{unsettled} of {len(rows)} runs never settle; their second half was used")

@@ -1,0 +1,215 @@
+"""Every command with nothing, with --help, with one good and one bad request.
+
+The exit code is the one that is documented, success leaves stderr empty, and nothing ever ends in a traceback.
+
+`make smoke` runs this file with the newest and with the oldest dependencies that pyproject.toml allows.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import lzma
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
+from typer.core import TyperGroup
+
+from timesink.cli.app import COMMANDS, loaded, run
+
+ROOT = Path(__file__).resolve().parents[2]
+Captured = pytest.CaptureFixture[str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Requests to one command, in a folder where `workplace` has put files. `good` ends with `code`.
+
+    `alone` is the exit code without arguments; `library` is what an extra of timesink brings.
+    """
+
+    good: str
+    bad: str
+    alone: int = 2
+    code: int = 0
+    library: str = ""
+
+
+CASES = {
+    "which": Case("which step slow", "which --gpu-utilisation 200"),
+    "capture torch": Case("capture torch --print -- python train.py", "capture torch --dry-run -- ./no-such-program"),
+    "capture nsys": Case(
+        "capture nsys --nsys ./nsys --print -- true", "capture nsys --nsys ./no-such-tool --print -- true"
+    ),
+    "capture ncu": Case("capture ncu --ncu ./ncu --print -- true", "capture ncu --ncu ./ncu --replay twice -- true"),
+    "loop": Case("loop --help", "loop --steps -1 -- python train.py"),
+    "next": Case("next before.json.gz", "next no-such-file"),
+    "redact": Case("redact before.json.gz -o redacted.json.gz", "redact no-such-file"),
+    "diagnose": Case("diagnose before.json.gz", "diagnose before.json.gz --only XYZ"),
+    "report": Case("report before.json.gz -o report.html", "report broken.json"),
+    "summary": Case("summary before.json.gz", "summary before.json.gz --top 0"),
+    "idle": Case("idle before.json.gz", "idle broken.json"),
+    "compile": Case("compile compile.log", "compile no-such-file"),
+    "kernels": Case("kernels kernels.ncu-rep", "kernels before.json.gz"),
+    "roofline": Case("roofline kernels.ncu-rep", "roofline broken.json"),
+    "ranks": Case("ranks before.json.gz", "ranks before.json.gz --engine none"),
+    "pipeline": Case("pipeline stages.jsonl", "pipeline broken.json"),
+    "memory show": Case("memory show snapshot.pickle", "memory show kernels.ncu-rep"),
+    "memory plan": Case("memory plan --hf-config config.json", "memory plan broken.json"),
+    "memory diff": Case("memory diff snapshot.pickle snapshot.pickle", "memory diff snapshot.pickle no-such-file"),
+    "query": Case("query before.json.gz --example steps", "query before.json.gz --example stepz", library="duckdb"),
+    "open": Case("open no-such-file", "open before.json.gz --origin nowhere", code=2),
+    "export": Case("export before.json.gz --table device_ops -o ops.csv", "export before.json.gz -o trace.xyz"),
+    "what-if": Case("what-if before.json.gz --change remove-sync", "what-if before.json.gz --change nothing"),
+    "compare": Case("compare before.json.gz after.json.gz --exit-zero", "compare before.json.gz broken.json"),
+    "verify": Case("verify --pairs 2 --warm-up-pairs 0 --exit-zero --toggle A=1/2 -- PYTHON t.py", "verify --pairs x"),
+    "ledger add": Case("ledger add faster --finding CPY101", "ledger add faster --finding CPY9"),
+    "ledger show": Case("ledger show", "ledger show 7", alone=0),
+    "ledger close": Case("ledger --root kept close 1 --outcome faster", "ledger close 1 --outcome splendid"),
+    "gate": Case("gate --history history.jsonl", "gate --history no-such-file"),
+    "baseline update": Case(
+        "baseline update --reason first --runs 1 -- PYTHON t.py", "baseline update --reason first --runs 0 -- true"
+    ),
+    "baseline show": Case("baseline show", "baseline show --format xml", alone=0),
+    "calibrate": Case("calibrate --runs 5 -- PYTHON t.py", "calibrate --runs 1 -- PYTHON t.py"),
+    "demo": Case("demo", "demo --format xml", alone=0),
+    "doctor": Case("doctor", "doctor --format xml", alone=0),
+    "rules": Case("rules", "rules --format xml", alone=0),
+    "explain": Case("explain IDL101", "explain IDL999"),
+    "tables": Case("tables before.json.gz", "tables broken.json"),
+    "metrics check": Case("metrics check dram__bytes.sum", "metrics check a --chip sm_1"),
+    "mcp": Case("mcp --help", "mcp --allow-exec", library="mcp"),
+}
+# Without arguments these run, or need a terminal: the good request stands for it.
+RUN_ALONE = ("demo", "mcp")
+
+
+def leaves(name: str, command: Any) -> Iterator[str]:
+    """The command, or the commands of a group."""
+    if not isinstance(command, TyperGroup):
+        yield name
+        return
+    for below, other in command.commands.items():
+        yield from leaves(f"{name} {below}", other)
+
+
+def test_no_command_is_left_out() -> None:
+    assert sorted(CASES) == sorted(leaf for name in COMMANDS for leaf in leaves(name, loaded(name)))
+
+
+TRAIN = "import timesink, time\nfor _ in range(8):\n    time.sleep(0.001)\n    timesink.step()\n"
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1376,
+    "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 32000,
+    "max_position_embeddings": 8192, "hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the requests name."""
+    folder = tmp_path_factory.mktemp("smoke")
+    for side in ("before", "after"):
+        (folder / f"{side}.json.gz").write_bytes(
+            files("timesink.cli").joinpath(f"demo/gpt_{side}.json.gz").read_bytes()
+        )
+    for name, packed in (
+        ("snapshot.pickle", "tests/data/memory/gpt_bf16_adamw.pickle.xz"),
+        ("kernels.ncu-rep", "benchmarks/kernels/reports/gemm.ncu-rep.xz"),
+    ):
+        (folder / name).write_bytes(lzma.decompress((ROOT / packed).read_bytes()))
+    (folder / "compile.log").write_bytes((ROOT / "tests/data/compile/item_break.text.log").read_bytes())
+    (folder / "broken.json").write_text('{"traceEvents": 7}')
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    (folder / "t.py").write_text(TRAIN)
+    stages = [{"tA0": step, "tA1": step + 0.6, "tB0": step + 0.4, "tB1": step + 1.0} for step in range(12)]
+    (folder / "stages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in stages))
+    (folder / "history.jsonl").write_text(
+        "".join(json.dumps({"mean": 1.0 + 0.001 * (n % 3)}) + "\n" for n in range(30))
+    )
+    (folder / "kept").mkdir()
+    opened = {"event": "add", "number": 1, "date": "2026-01-01", "hypothesis": "x", "finding": "", "predicted_ms": None}
+    (folder / "kept" / "ledger.jsonl").write_text(json.dumps({**opened, "change": ""}) + "\n")
+    for name, helping in (("nsys", NSYS_HELP), ("ncu", NCU_HELP)):
+        (folder / name).write_text(tool(name, helping, "2024.1.1", ""))
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def workplace(files_of_a_user: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the current one."""
+    monkeypatch.chdir(files_of_a_user)
+    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(files_of_a_user / "cache"))
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    return files_of_a_user
+
+
+def asked(request: str) -> list[str]:
+    """The words of a request."""
+    return [sys.executable if word == "PYTHON" else word for word in request.split()]
+
+
+def check(capsys: Captured, words: list[str], code: int) -> str:
+    """Run the words in this process; what they print. Any exception but ours fails the test by itself."""
+    ended = run(words)
+    out, err = capsys.readouterr()
+    assert ended == code, f"{ended}: {out}{err}"
+    assert "Traceback" not in out + err
+    assert (err == "") == (code == 0), err
+    return out
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("name", CASES)
+def test_every_command_has_help(name: str, capsys: Captured) -> None:
+    assert f"Usage: timesink {name}" in check(capsys, [*name.split(), "--help"], 0)
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("name", [name for name in CASES if name not in RUN_ALONE])
+def test_every_command_without_arguments_says_what_it_needs(name: str, capsys: Captured) -> None:
+    check(capsys, name.split(), CASES[name].alone)
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("name", CASES)
+def test_every_command_does_its_work_in_silence(name: str, capsys: Captured) -> None:
+    case = CASES[name]
+    if case.library and importlib.util.find_spec(case.library) is None:
+        pytest.skip(f"pip install {case.library}: what the extra of timesink brings")
+    out = check(capsys, asked(case.good), case.code)
+    assert out or case.code or "-o" in case.good
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("name", CASES)
+def test_every_command_refuses_what_makes_no_sense(name: str, capsys: Captured) -> None:
+    check(capsys, asked(CASES[name].bad), 5 if "no-such-tool" in CASES[name].bad else 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "query before.json.gz --example top-kernels", "diagnose before.json.gz", "diagnose no-such-file", "mcp"],
+)
+def test_the_end_of_the_process_is_silent_too(words: str, workplace: Path) -> None:
+    """First contact defect 6: what libraries print as the interpreter ends."""
+    library = {"query": "duckdb", "mcp": "mcp"}.get(words.partition(" ")[0], "")
+    if library and importlib.util.find_spec(library) is None:
+        pytest.skip(f"pip install {library}: what the extra of timesink brings")
+    done = subprocess.run(
+        [sys.executable, "-m", "timesink", *words.split()],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120, cwd=workplace,
+        env={**os.environ, "PYTHONWARNINGS": "default"},
+    )  # fmt: skip
+    refused = "no-such-file" in words
+    assert done.returncode == (2 if refused else 0), done.stderr
+    assert (len(done.stderr.splitlines()) <= 3) if refused else (done.stderr == ""), done.stderr

@@ -4,13 +4,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-all floors lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest clean
+.PHONY: demo test test-all floors lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest smoke clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
 
 # Bytecode is kept even where the environment says otherwise: tests start hundreds of interpreters.
-test test-all lowest: export PYTHONDONTWRITEBYTECODE :=
+test test-all lowest smoke: export PYTHONDONTWRITEBYTECODE :=
 PARALLEL := -n auto --maxprocesses 16 --dist worksteal
 
 test: $(VENV)/.dev
@@ -71,11 +71,22 @@ sbom: dist
 audit: $(VENV)/.supply
 	$(BIN)/pip-audit --skip-editable
 
-# The oldest dependencies that pyproject.toml promises to work with, in an environment of their own.
-lowest: $(VENV)/.supply
-	rm -rf build/lowest && $(PYTHON) -m venv build/lowest
-	$(BIN)/uv pip compile -q pyproject.toml --resolution lowest-direct -o build/lowest/requirements.txt
-	$(BIN)/uv pip install -q --python build/lowest/bin/python -r build/lowest/requirements.txt . pytest pytest-xdist hypothesis jsonschema lxml
+# The oldest and the newest dependencies that pyproject.toml promises to work with, in an environment each.
+RESOLUTION_lowest := lowest-direct
+RESOLUTION_newest := highest
+build/lowest/.made build/newest/.made: build/%/.made: $(VENV)/.supply pyproject.toml $(NATIVE)
+	rm -rf build/$* && $(PYTHON) -m venv --without-pip build/$*
+	$(BIN)/uv pip compile -q pyproject.toml --all-extras --resolution $(RESOLUTION_$*) -o build/$*/requirements.txt
+	$(BIN)/uv pip install -q --python build/$*/bin/python -r build/$*/requirements.txt -e . \
+		pytest pytest-xdist hypothesis jsonschema lxml
+	touch $@
+
+# Every command once: with nothing, with --help, with a good and with a bad request.
+smoke: build/lowest/.made build/newest/.made
+	build/newest/bin/python -m pytest $(PARALLEL) tests/end_to_end/test_smoke.py
+	build/lowest/bin/python -m pytest $(PARALLEL) tests/end_to_end/test_smoke.py
+
+lowest: build/lowest/.made
 	build/lowest/bin/python -m pytest $(PARALLEL) $(LOWEST)
 LOWEST ?= tests/model tests/knowledge tests/readers tests/measures tests/rules tests/diagnosis tests/whatif tests/render tests/export
 

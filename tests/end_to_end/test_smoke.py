@@ -50,7 +50,7 @@ CASES = {
         "capture nsys --nsys ./nsys --print -- true", "capture nsys --nsys ./no-such-tool --print -- true"
     ),
     "capture ncu": Case("capture ncu --ncu ./ncu --print -- true", "capture ncu --ncu ./ncu --replay twice -- true"),
-    "loop": Case("loop --help", "loop --steps -1 -- python train.py"),
+    "loop": Case("loop --help", "loop --steps many -- python train.py"),
     "next": Case("next before.json.gz", "next no-such-file"),
     "redact": Case("redact before.json.gz -o redacted.json.gz", "redact no-such-file"),
     "diagnose": Case("diagnose before.json.gz", "diagnose before.json.gz --only XYZ"),

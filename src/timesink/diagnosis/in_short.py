@@ -1,4 +1,4 @@
-"""The three sentences that a team writes down of a run: where the time goes, what overlaps, what the compiler made of
+"""The sentences that a team writes down of a run: where the time goes, what overlaps, what the compiler made of
 it. Each is true or absent: shares sum to the time they are of, and what the trace does not show is not said."""
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import polars as pl
 from timesink.diagnosis.words import number, period_text
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.measures.compile.summary import compile_counters
+from timesink.measures.counters.sampled import sampled
 from timesink.measures.steps.accumulation import micro_batches
 from timesink.measures.steps.parts import step_parts
-from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
+from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
 from timesink.measures.steps.phases import StepPhases, phases
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import serving_phases
 from timesink.measures.timeline.synchronisations import synchronised_ranges
+from timesink.model.intervals import Intervals
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
@@ -28,8 +30,8 @@ _WORTH_HIDING: Final = 0.01  # of the step
 
 
 def statements(trace: Trace) -> tuple[str, ...]:
-    """Attribution, overlap, compilation: those of them that the trace supports."""
-    sentences = (_attribution(trace), _overlap(trace), _compilation(trace))
+    """Attribution, counters, overlap, compilation: those of them that the trace supports."""
+    sentences = (_attribution(trace), _counters(trace), _overlap(trace), _compilation(trace))
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -84,6 +86,17 @@ def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
     """``of the 2.79 ms that ..., forward is 40.0 %, backward 60.0 %``: together all of it."""
     named = [f"{name} {share_text(ns / total_ns)}" for name, ns in times if ns > _LEAST_SHOWN * total_ns]
     return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
+
+
+def _counters(trace: Trace) -> str:
+    """What hardware counters say of the steady steps of the first device that has samples."""
+    for device in device_timeline(trace).by_device:
+        start, end = step_windows(trace, device)
+        if means := sampled(trace, device, Intervals(start, end)):
+            shares = ", ".join(f"{mean.what} {share_text(mean.share)}" for mean in means)
+            samples = number(max(mean.samples for mean in means), "sample")
+            return f"counters: on average over {period_text(trace, device)}, {shares} ({samples}, device {device[1]})"
+    return ""
 
 
 def _overlap(trace: Trace) -> str:

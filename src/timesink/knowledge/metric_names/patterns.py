@@ -55,3 +55,24 @@ TENSOR_OPERATIONS: Final = Pattern(
     "tensor operations of one kind of operands", "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32_sparsity_off.sum",
     "sm__pipe_tensor_op_hmma_cycles_active.sum",
 )  # fmt: skip
+
+# Counters that Nsight Systems samples, by what a person calls them. Of each it records other roll-ups too.
+SAMPLED: Final = {
+    "SMs active": Pattern(
+        r"^SMs Active \[Throughput %\]$", "cycles in which a multiprocessor has a warp, on average",
+        "SMs Active [Throughput %]", "SMs Active [Cycles Active]", "nsys --gpu-metrics-devices",
+    ),
+    "tensor cores active": Pattern(
+        r"^Tensor Active( / FP16 Active)? \[Throughput %\]$", "cycles in which tensor cores work",
+        ("Tensor Active [Throughput %]", "Tensor Active / FP16 Active [Throughput %]"), "Tensor Active [Avg]",
+        "nsys --gpu-metrics-devices",
+    ),
+    "DRAM read": Pattern(
+        r"^DRAM Read( Bandwidth)? \[Throughput %\]$", "reads, of the peak of the device's memory",
+        "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
+    ),
+    "DRAM written": Pattern(
+        r"^DRAM Write( Bandwidth)? \[Throughput %\]$", "writes, of the peak of the device's memory",
+        "DRAM Write Bandwidth [Throughput %]", "DRAM Read Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
+    ),
+}  # fmt: skip

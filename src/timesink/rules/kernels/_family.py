@@ -25,15 +25,16 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.diagnosis.words import of_period
+from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
 from timesink.measures.steps.per_step import per_step_ns, period_ns
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import ShortenKernels
 
-kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(API_CALLS, HOST_OPS, RANGES, DEVICES))
+kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, GPU_METRICS))
 """Declares a rule on the kernels of a step: the tables that kernel facts and steps read."""
 
 ONE_PERCENT: Final = Limit(
@@ -126,9 +127,20 @@ def _finding(
                 "union of the kernels, per steady step",
             ),
             *more,
+            *_sampled(trace, kernels),
         ),
         advice=pattern.advice,
         verify=pattern.verify,
         claim=Claim({kernels.device: kernels.saved(trace, Case.HOPEFUL)}),
         change=kernels,
+    )
+
+
+def _sampled(trace: Trace, kernels: ShortenKernels) -> tuple[Evidence, ...]:
+    """What counters that were sampled along the timeline say of the GPU while these kernels ran."""
+    return tuple(
+        Evidence(
+            f"{mean.what} while they run", Quantity(mean.share, "ratio"), f"{mean.samples} samples", table="gpu_metrics"
+        )
+        for mean in sampled(trace, kernels.device, kernels.whole(trace))
     )

@@ -38,7 +38,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
 )
 from timesink.measures.kernels.attainable import FarOperator, far_operators
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, HOST_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import KernelPattern, kernel_verdict
@@ -94,7 +94,7 @@ RULE = Rule(
     "KRN109",
     check,
     needs=(DEVICE_OPS, HOST_OPS),
-    reads=(*BLAME_READS, API_CALLS, DEVICES, EVENT_WAITS),
+    reads=(*BLAME_READS, API_CALLS, DEVICES, EVENT_WAITS, GPU_METRICS),
     limits={
         "attained_ratio": Limit(
             0.5,

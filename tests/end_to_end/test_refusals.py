@@ -88,13 +88,17 @@ def test_first_contact_defect_4_a_partial_answer_stays_and_is_marked(
 ) -> None:
     code, out, err = said(capsys, "diagnose", folder / "most.json.gz")
     assert code == 2
-    assert "Only part of the trace could be read: the gzip stream ends" in " ".join(out.split())
+    assert out.startswith("partial answer: ")
+    assert "the gzip stream ends before its end mark" in " ".join(out.split())
+    assert "what to do" in out  # the findings of what was read
     assert "the gzip stream ends before its end mark" in err
     code, out, _ = said(capsys, "diagnose", folder / "most.json.gz", "-f", "json")
     document = json.loads(out)
     jsonschema.Draft202012Validator(schema()).validate(document)
     assert (code, document["error"]["exit_code"]) == (2, 2)
     assert document["sources"]
+    code, out, _ = said(capsys, "report", folder / "most.json.gz", "-o", "-")
+    assert (code, "Partial answer: the gzip stream ends" in out) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["idle", "summary", "tables", "ranks", "compile"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 from timesink.capture.errors import CaptureError, Fault
 
 _PATIENCE_S = 120.0
-_PYTHON = re.compile(r"python[\d.]*(\.exe)?")
 # Programs that run the words after their options here, in a process of its own.
 _WRAPPERS = ("env", "nice", "taskset", "numactl", "stdbuf", "chrt", "ionice")
 _OLDEST = (3, 10)
@@ -33,7 +31,7 @@ def interpreter_of(program: Sequence[str]) -> list[str] | None:
     """The words that start it, wrappers such as env included; None where only running the program would tell."""
     if not program:
         return None
-    at = next((at for at, word in enumerate(program) if _PYTHON.fullmatch(Path(word).name)), None)
+    at = next((at for at, word in enumerate(program) if _is_python(word)), None)
     if at == 0 or (at is not None and Path(program[0]).name in _WRAPPERS):
         return list(program[: at + 1])
     found = shutil.which(program[0])
@@ -42,7 +40,13 @@ def interpreter_of(program: Sequence[str]) -> list[str] | None:
     with Path(found).open("rb") as file:
         line = file.readline(200).decode("utf-8", "replace").strip()
     words = line.removeprefix("#!").split()
-    return words if line.startswith("#!") and any(_PYTHON.fullmatch(Path(word).name) for word in words) else None
+    return words if line.startswith("#!") and any(_is_python(word) for word in words) else None
+
+
+def _is_python(word: str) -> bool:
+    """Whether a word is an interpreter's name, such as python, python3.11 or a path to one."""
+    name = Path(word).name.removesuffix(".exe")
+    return name.startswith("python") and not name.removeprefix("python").strip("0123456789.")
 
 
 def check_torch(program: Sequence[str], *, load: bool = False) -> str:

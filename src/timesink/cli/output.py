@@ -67,16 +67,16 @@ class Sink:
         from timesink.render import render
 
         text = render(result, self.form, width=self.width, colour=self.colour, strict=strict, verbose=self.verbose)
-        return self._marked(text, hasattr(result, "statement")) if _partial else text
+        return self._marked(text) if _partial else text
 
-    def _marked(self, text: str, says_it_itself: bool) -> str:
+    def _marked(self, text: str) -> str:
         """An answer from damaged input, marked as such: JSON carries the error, text begins with it."""
         if self.form is Format.JSON:
             from timesink.render.json import json_text
 
             document = json.loads(text)
             return json_text({**document, "error": _facts(_partial[0], 2)}) if isinstance(document, dict) else text
-        if self.form is Format.HTML or says_it_itself:
+        if self.form not in (Format.TEXT, Format.MD):
             return text
         lines = [fill(f"partial answer: {scrub_sentence(error.message)}", self.width) for error in _partial]
         return "\n".join([*lines, "", text])

@@ -122,13 +122,6 @@ def _estimated_step(trace: Trace) -> str:
     )
 
 
-def marked_as_part(trace: Trace, statement: str) -> str:
-    """The verdict, after a word on files that could not be read to their end."""
-    return (
-        f"Only part of the trace could be read: {'; '.join(trace.damage)}. {statement}" if trace.damage else statement
-    )
-
-
 def not_diagnosable(trace: Trace) -> Undecided | None:
     """Why no rule may look at a trace that records something else than the program's run; None where they may."""
     capture = graph_capture(trace)

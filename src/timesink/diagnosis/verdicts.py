@@ -289,7 +289,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Diagnosis(Presentable):
-    """Everything a report shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine."""
+    """Everything a report shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine.
+
+    `partial` says what is wrong with the files where only part of them could be read; it stands before the verdict.
+    """
 
     sources: tuple[Mapping[str, str | int | None], ...]
     steps: StepFigures
@@ -302,6 +305,7 @@ class Diagnosis(Presentable):
     statements: tuple[str, ...] = ()
     budgets: tuple[StepBudget, ...] = ()
     profiled_kernels: int = 0
+    partial: str = ""
 
     def __repr__(self) -> str:
         return f"<Diagnosis {self.bottleneck.value}: {len(self.findings)} findings, {len(self.rulings)} rules>"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from timesink.diagnosis.budgets import step_budgets
-from timesink.diagnosis.verdicts import Card, Finding, Undecided
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Undecided
 from timesink.errors import UsageError
 from timesink.export.sql import Allowance, ask
 from timesink.mcp.answers import MARK, Captures, OpenCapture, evidence, fitted, named, quantity, rounded, sentence
@@ -33,13 +33,20 @@ PAGE = 15
 WINDOW_ITEMS = 24
 
 
+def _statement(diagnosis: Diagnosis) -> str:
+    """The verdict in a sentence, after a word on files that could not be read to their end."""
+    return sentence(
+        f"partial answer, {diagnosis.partial}: {diagnosis.statement}" if diagnosis.partial else diagnosis.statement
+    )
+
+
 def open_document(capture: OpenCapture) -> dict[str, Any]:
     """What was opened, with the verdict, so that the next call can be the right one."""
     diagnosis, trace = capture.diagnosis, capture.trace
     return fitted(
         {
             "handle": capture.handle,
-            "verdict": {"bottleneck": diagnosis.bottleneck.value, f"statement{MARK}": sentence(diagnosis.statement)},
+            "verdict": {"bottleneck": diagnosis.bottleneck.value, f"statement{MARK}": _statement(diagnosis)},
             "steps": _steps(capture),
             "unprofiled_step_ms": rounded(capture.unprofiled_step_ms) or "not known: gains of host time are estimates",
             "findings": len(diagnosis.findings),
@@ -147,7 +154,7 @@ def diagnosis_document(capture: OpenCapture, limit: int, cursor: int) -> dict[st
     undecided = [ruling for ruling in diagnosis.rulings if isinstance(ruling.verdict, Undecided)]
     document: dict[str, Any] = {
         "handle": capture.handle,
-        "verdict": {"bottleneck": diagnosis.bottleneck.value, f"statement{MARK}": sentence(diagnosis.statement)},
+        "verdict": {"bottleneck": diagnosis.bottleneck.value, f"statement{MARK}": _statement(diagnosis)},
         "steps": _steps(capture),
         "findings": [_brief(number, *entry) for number, entry in enumerate(shown, start=cursor + 1)],
         "not_measured": _to_decide(undecided),
@@ -374,10 +381,10 @@ def verify_command(before: str, after: str) -> dict[str, Any]:
     return {
         "argv": ["timesink", "verify", "--before", before, "--after", after, "--format", "json"],
         "how": "both sides in fresh processes, in turns, without a profiler; looks after 6, 12 and 18 pairs",
-        "step_times": "the program calls timesink.step() after each step, or give --step-pattern; see the how-to",
+        "step_times": "steps of unmodified programs are found; --whole compares programs without steps; see the how-to",
         "exit_codes": {
             "0": "faster or no difference",
-            "1": "slower",
+            "1": "slower, or the speed-up of --at-least not proven",
             "3": "inconclusive, with --strict",
             "4": "invalid",
         },

@@ -35,6 +35,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty.json").write_text("")
     event = '{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": %d, "dur": 5}'
     (folder / "cpu.json").write_text(f'{{"traceEvents": [{", ".join(event % (10 * at) for at in range(9))}]}}')
+    logged = event.replace("cpu_op", "stage").replace("aten::add", "forward-compute")
+    (folder / "log.json").write_text(f'{{"traceEvents": [{", ".join(logged % (10 * at) for at in range(9))}]}}')
+    (folder / "log.parquet").write_bytes(b"PAR1" + bytes(90) + b"PAR1")
+    (folder / "run.pftrace").write_bytes(b"\x0a\x8c\x01\x52\x05")
+    (folder / "host.xplane.pb").write_bytes(b"\x0a\x10\x08\x01")
     (folder / "report.ncu-rep").write_bytes(REPORT)
     return folder
 
@@ -52,6 +57,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
         ("none.json", "nothing to diagnose in .*: it holds no events", "timesink capture torch"),
         ("empty.json", "the file is empty", "give a "),
         ("cpu.json", "nothing to diagnose in .*: it holds work of the CPU only", "timesink capture torch"),
+        ("log.json", "it holds only events of categories that are not read: 'stage' 9", "need a reader of their own"),
+        ("log.parquet", "this is a Parquet table, such as a log of operations, and no profile", "need a reader"),
+        ("run.pftrace", "a Perfetto trace in protocol buffers", "traceconv json"),
+        ("host.xplane.pb", "an XPlane profile of XLA", "give a profile of PyTorch"),
     ],
 )
 @pytest.mark.parametrize("command", [["diagnose"], ["report", "-o", "-"]])

@@ -18,8 +18,12 @@ from timesink.model.tables import (
     MEMORY_EVENTS,
     SOURCES,
 )
-from timesink.model.trace import Trace
+from timesink.model.trace import NoteKind, Trace
 
+_OTHER_EVENTS = (
+    "give the trace that a profiler wrote of the same run; logs of operations need a reader of their own, which is one "
+    "file (docs/how-to/write-a-reader.md)"
+)
 _RECORD = "record the program on a machine with a GPU: timesink capture torch -- python train.py"
 
 
@@ -76,7 +80,10 @@ def _without_gpu_work(trace: Trace, what: str) -> UsageError | UnreadableTrace:
     elif any(frame.height for table, frame in trace.tables.items() if table is not SOURCES):
         held = "it holds work of the CPU only"
     else:
-        held = "it holds no events"
+        skipped = [note.message for note in trace.notes if note.kind is NoteKind.SKIPPED and note.count]
+        held = f"it holds only {'; '.join(skipped)}" if skipped else "it holds no events"
+        if skipped:
+            return UsageError(f"{asked} in {trace.source}: {held}", remedy=_OTHER_EVENTS)
     nsys = any(name.startswith("nsys") for name in formats)
     remedy = "timesink capture nsys -- python train.py records GPU work (nsys needs -t cuda)" if nsys else _RECORD
     return UsageError(f"{asked} in {trace.source}: {held}", remedy=remedy)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from timesink.model.window import Window
 
 HEAD_BYTES = 4096
+_OWN_LOG = (
+    "give a profiler's trace of the same run; logs of your own need a reader, which is one file "
+    "(docs/how-to/write-a-reader.md)"
+)
 _KNOWN = "give a profile of PyTorch, Nsight Systems or Nsight Compute; `timesink help diagnose` lists the files"
 
 
@@ -77,7 +81,8 @@ def reader_of(path: Path) -> Reader:
     """The reader that takes the file, or `UnreadableTrace` that says what the file looks like."""
     reader = _recognised(path)
     if reader is None:
-        raise UnreadableTrace(path, _looks_like(path), remedy=_KNOWN)
+        why, way_out = _other_format(path) or (_looks_like(path), _KNOWN)
+        raise UnreadableTrace(path, why, remedy=way_out)
     return reader
 
 
@@ -117,6 +122,18 @@ def _is_trace(path: Path) -> bool:
 def _recognised(path: Path) -> Reader | None:
     head = head_of(path)
     return next((reader for reader in readers() if reader.recognises(path, head)), None)
+
+
+def _other_format(path: Path) -> tuple[str, str] | None:
+    """What a file of a format that is known and not read is, and the way out; None for any other file."""
+    head = head_of(path)
+    if head.startswith(b"PAR1"):
+        return "this is a Parquet table, such as a log of operations, and no profile", _OWN_LOG
+    if path.name.endswith((".pftrace", ".perfetto-trace")):
+        return "this is a Perfetto trace in protocol buffers", "convert it: traceconv json TRACE.pftrace TRACE.json"
+    if path.name.endswith(".xplane.pb"):
+        return "this is an XPlane profile of XLA (JAX, TensorFlow), which is not read", _KNOWN
+    return None
 
 
 def _looks_like(path: Path) -> str:

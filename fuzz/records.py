@@ -10,8 +10,8 @@ from typing import Any
 
 from fuzz import seeds
 from timesink.capture import Capture
+from timesink.capture.manifest import measured_step_ms
 from timesink.capture.redaction import redact
-from timesink.cli.reading import unprofiled_step_ms
 from timesink.measures.communication.pipelines import read_stage_logs
 from timesink.memory_plan.config import read_configuration, read_model
 from timesink.verify import baseline, calibration, changepoint, counters, environment, ledger
@@ -95,9 +95,7 @@ RECORDS = (
     Record("ledger", "ledger.jsonl", (_text(*_LEDGER),), ledger.read),
     Record("manifest", "manifest.json", (_manifest("torch"), _manifest("nsys")), environment.read_manifest),
     Record("capture-folder", "manifest.json", (_manifest("torch"),), lambda path: Capture.load(path.parent)),
-    Record(
-        "capture-steps", "manifest.json", (_manifest("torch"),), lambda path: unprofiled_step_ms(None, [path.parent])
-    ),
+    Record("capture-steps", "manifest.json", (_manifest("torch"),), lambda path: measured_step_ms([path.parent])),
     Record("counters", "counters.json", (_text(_COUNTERS),), counters.read_counters),
     Record("history", "history.jsonl", (_text(*({"mean": n / 100} for n in range(1, 9))),), changepoint.read_history),
     Record(

@@ -18,6 +18,7 @@ from timesink.cli.output import working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.render.formats import Format
+from timesink.render.values import filled
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 
@@ -134,11 +135,11 @@ def next_command(
 
     with working("choosing kernels"):
         chosen = next_kernels(trace, program, top)
-    target.show(next_page(chosen)) if target.form is not Format.TEXT else target.write(_text(chosen))
+    target.show(next_page(chosen)) if target.form is not Format.TEXT else target.write(_text(chosen, target.width))
     return 0
 
 
-def _text(chosen: Sequence[NextKernel]) -> str:
+def _text(chosen: Sequence[NextKernel], width: int) -> str:
     """Each command on a line of its own, whole, so that it can be copied."""
     from timesink.views.kernels import NEXT_NOTES
 
@@ -146,10 +147,10 @@ def _text(chosen: Sequence[NextKernel]) -> str:
     for kernel in chosen:
         target = kernel.target
         shapes = f" of {target.grids} shapes" if target.grids > 1 else ""
-        blocks.append(
+        why = (
             f"{scrub(target.function)}: {time_text(target.step_ns)} of a step ({share_text(target.step_ratio)}), "
             f"{target.per_step} launches{shapes}, mean {time_text(target.mean_ns)}; "
-            f"replays alone {time_text(kernel.replays_ns)} per launch\n"
-            f"  {scrub(kernel.command, _COMMAND_CHARACTERS)}\n"
+            f"replays alone {time_text(kernel.replays_ns)} per launch"
         )
-    return "\n".join(blocks) + "".join(f"\nnote: {note}" for note in NEXT_NOTES) + "\n"
+        blocks.append(f"{filled(why, width)}\n  {scrub(kernel.command, _COMMAND_CHARACTERS)}\n")
+    return "\n".join(blocks) + "".join(f"\n{filled(f'note: {note}', width)}" for note in NEXT_NOTES) + "\n"

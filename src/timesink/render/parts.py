@@ -102,12 +102,15 @@ def device_sheet(devices: tuple[DeviceFigures, ...]) -> Sheet:
 
 
 def place_text(where: Where) -> str:
-    """The known fields in words: `rank 0, thread 1234, range data_load`."""
+    """The known fields in words, what one can open first: `train.py:12, range data_load, rank 0, thread 1234`. Where
+    only a thread is known, that it is no place in the program."""
     fields = where.known()
     file, line = fields.pop("file", None), fields.pop("line", None)
-    places = [f"{name} {value}" for name, value in fields.items()]
-    if file is not None:
-        places.append(f"{file}:{line}" if line is not None else str(file))
+    opened = [] if file is None else [f"{file}:{line}" if line is not None else str(file)]
+    inner = [f"{name} {fields.pop(name)}" for name in ("op", "kernel", "range", "step") if name in fields]
+    places = [*opened, *inner, *(f"{name} {value}" for name, value in fields.items())]
+    if "thread" in fields and not opened and not inner:
+        places[-1] += ": a capture with stacks names the line"
     return ", ".join(places)
 
 

@@ -14,7 +14,7 @@ from textwrap import wrap
 from typing import Literal
 
 from timesink.knowledge.kernel_names import short_names
-from timesink.render.values import cell_text
+from timesink.render.values import cell_text, tied
 from timesink.untrusted.scrub import scrub, shortened
 from timesink.views.page import Cell, Field, Sheet
 
@@ -51,7 +51,7 @@ class TextColumn:
     def lines(self, row: int, width: int) -> list[str]:
         """A cell of that width."""
         if self.kind == "sentence":
-            return wrap(self.cells[row], width) or [""]
+            return wrap(tied(self.cells[row]), width) or [""]
         return wrapped_name(self.cells[row], width) if self.kind == "name" else [self.cells[row].rjust(width)]
 
 

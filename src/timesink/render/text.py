@@ -121,7 +121,7 @@ def _finding(group: Group) -> RenderableType:
         (f"{group.number}. ".ljust(INDENT), "bold"),
         (f"{group.card.code} {group.card.name}", "bold cyan"),
         "  ",
-        (scrub_sentence(saving_text(finding)), "bold green"),
+        (tied(scrub_sentence(saving_text(finding))), "bold green"),
     )
     lines = [("because", evidence_text(fact)) for fact in finding.evidence]
     lines += [("at", place_text(finding.where)), ("do", finding.advice), ("check", finding.verify)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from textwrap import fill
 from typing import assert_never
 
 from timesink.diagnosis.verdicts import Quantity
@@ -78,3 +79,8 @@ def cell_text(cell: Cell, column: Field) -> str:
 def tied(text: str) -> str:
     """The text with every figure tied to its unit by `TIE`, so that wrapping does not part them."""
     return _FIGURE.sub(TIE, text)
+
+
+def filled(text: str, width: int) -> str:
+    """The text in lines of that width, every figure beside its unit."""
+    return fill(tied(text), width).replace(TIE, " ")

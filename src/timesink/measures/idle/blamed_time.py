@@ -27,6 +27,7 @@ from timesink.knowledge.calls import FREE
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
+from timesink.measures.idle.own_frames import own_frames
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -37,7 +38,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
-from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.changes.host import RemoveSyncs
 
@@ -48,7 +49,7 @@ _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 _LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
 _PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
-_READ: Final = ("rank", "device", "start_ns", "end_ns", "cause", "process", "op_row", *_PLACE)
+_READ: Final = ("rank", "device", "start_ns", "end_ns", "cause", "process", "op_row", "frame_row", *_PLACE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +58,9 @@ class BlamedTime:
 
     `period` says what that step is: the recorded window, where there are no steps. `host` holds the same time per
     (process, thread) that kept the device waiting. `thread`, `call`, `host_op`, `range`, `frame` name the place with
-    the most of that time (None where no name was recorded); `place_ratio` is that place's share of it. Names are
-    untrusted text. `rows` are rows of `device_ops` that ended the longest stretches.
+    the most of that time (None where no name was recorded); `place_ratio` is that place's share of it; `file` and
+    `line` are the program's own frame around it, where stacks were recorded. Names are untrusted text. `rows` are rows
+    of `device_ops` that ended the longest stretches.
     """
 
     device: Device
@@ -74,6 +76,8 @@ class BlamedTime:
     frame: str | None
     place_ratio: float
     rows: tuple[int, ...]
+    file: str | None = None
+    line: int | None = None
 
     @property
     def share(self) -> float:
@@ -166,6 +170,7 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         .head(1)
     )
     top: dict[str, Any] = dict.fromkeys(_PLACE) if not place.height else place.row(0, named=True)
+    file, line = _own_line(trace, stretches, top)
     return BlamedTime(
         device=device,
         intervals=intervals,
@@ -175,8 +180,30 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         host=_by_thread(stretches, intervals),
         place_ratio=int(place["length"].sum()) / max(int(length.sum()), 1),
         rows=tuple(longest["op_row"].head(5).to_list()),  # as many as people look at
+        file=file,
+        line=line,
         **{name: top[name] for name in _PLACE},
     )
+
+
+def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    """File and line of the program's own frame around most of the time at the place."""
+    here = pl.all_horizontal(pl.col(name).cast(pl.String).eq_missing(pl.lit(place[name])) for name in _PLACE[1:])
+    there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"]))).drop_nulls("frame_row")
+    if not there.height:
+        return None, None
+    rows = own_frames(trace)[there["frame_row"].to_numpy()]
+    named = there.select(pl.Series("row", rows), "length").filter(pl.col("row") >= 0)
+    if not named.height:
+        return None, None
+    places = named.join(
+        trace.get(FRAMES).select(pl.col("file").cast(pl.String), "line").with_row_index("row").cast({"row": pl.Int64}),
+        on="row",
+        maintain_order="left",
+    )
+    most = places.group_by("file", "line").agg(pl.col("length").sum())
+    file, line, _ = most.sort("length", "file", "line", descending=[True, False, False]).row(0)
+    return file, line
 
 
 def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int, int], Intervals]:

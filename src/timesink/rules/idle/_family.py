@@ -93,7 +93,15 @@ def idle_verdict(
 def place_of(blamed: BlamedTime) -> Where:
     """Where most of the time goes, as far as names were recorded."""
     rank, device = blamed.device
-    return Where(rank=rank, device=device, thread=blamed.thread, range=blamed.range, op=blamed.host_op)
+    return Where(
+        rank=rank,
+        device=device,
+        thread=blamed.thread,
+        range=blamed.range,
+        op=blamed.host_op,
+        file=blamed.file,
+        line=blamed.line,
+    )
 
 
 def place_text(blamed: BlamedTime) -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.capture.conftest import torch_python  # noqa: F401 - a fixture
 from tests.verify.runs_by_hand import pairs, row
 
-from timesink.capture.agent.recording import StepMark
+from timesink.capture.agent.recording import Agent, StepMark
 from timesink.capture.agent.step_timer import StepTimer
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.cli.app import run as timesink
@@ -91,6 +91,25 @@ def test_a_step_inside_a_cuda_graph_is_no_step_until_the_graph_is_replayed(
         agent.step_ended(agent.captured)
     agent.write()
     assert len(found(tmp_path)["steps_ms"]) == 2  # type: ignore[arg-type]
+
+
+def test_a_capture_settles_and_times_anew_once_steps_are_replays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = AgentPlan(Mode.TIME, str(tmp_path), StepSchedule(settle=2, timed=3, warm_up=0, active=1), stop=False)
+    agent, optimizer, capturing = Agent(plan), object(), [False]
+    monkeypatch.setattr("timesink.capture.agent.recording.is_capturing", lambda: capturing[0])
+    for _ in range(4):
+        agent.optimizer_stepped(optimizer)
+    capturing[0] = True
+    agent.optimizer_stepped(optimizer)
+    capturing[0] = False
+    for replay in range(5):
+        assert not agent.finished, replay
+        agent.optimizer_stepped(optimizer)
+    assert agent.finished
+    (told,) = (tmp_path / "ranks").glob("*.json")
+    assert len(json.loads(told.read_text())["unprofiled"]["steps_ms"]) == 3
 
 
 def collected(folder: Path, source: FoundSteps, program: str = "pass") -> object:
@@ -248,3 +267,13 @@ def test_first_contact_defect_13_an_unmodified_training_script_is_verified(
     times = {one["side"]: one["median_s"] for one in told["runs"]}
     assert times["before"] > 0.032  # eight samples that sleep; what a loaded machine adds is no matter
     assert times["after"] < times["before"]
+
+
+def test_reports_for_continuous_integration_fail_and_say_what_is_missing() -> None:
+    from timesink.render.gate import ci
+
+    result = to_result(verify(ExperimentPlan(least_speed_up=1.1), launch(0.95)), "train")
+    assert "::error" in ci.workflow_commands(result)
+    for report in (ci.workflow_commands(result), ci.junit_xml(result)):
+        assert "speed-up of 1.1x not proven (1.05x to 1.06x)" in report
+    assert '<failure message="speed-up' in ci.junit_xml(result)

@@ -95,6 +95,8 @@ class Agent:
             return
         if is_capturing():
             self.captured = source if self.captured is None else max(source, self.captured)
+            if self.plan.mode is not Mode.STEPS and self._ended <= self._before_recording:
+                self._ended, self._watch = 0, None  # steps are replays from here on, so settle and time anew
             return
         self._mark(source)
 

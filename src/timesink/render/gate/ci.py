@@ -17,7 +17,15 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from timesink.render.gate.markdown import body
-from timesink.render.gate.pages import changed_findings, finding_text, headline, sentence, why, worst_first
+from timesink.render.gate.pages import (
+    changed_findings,
+    finding_text,
+    headline,
+    sentence,
+    speed_up_text,
+    why,
+    worst_first,
+)
 from timesink.untrusted.scrub import scrub, scrub_sentence
 from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
 
@@ -52,7 +60,8 @@ def summary(result: GateResult) -> str:
 
 def _annotation(row: GateRow) -> str:
     reasons = why(row.verdict)
-    return f"{sentence(row)}. {reasons}" if reasons else sentence(row)
+    told = f"{speed_up_text(row.verdict)}{sentence(row)}"
+    return f"{told}. {reasons}" if reasons else told
 
 
 def _command(kind: str, title: str, message: str, place: dict[str, str] | None = None) -> str:
@@ -152,7 +161,8 @@ def junit_xml(result: GateResult, *, strict: bool = False) -> str:
     for row, kind in zip(rows, kinds, strict=True):
         case = ET.SubElement(suite, "testcase", {"name": _text(row.name), "classname": name, "time": "0"})
         if kind:
-            details = {"message": _text(sentence(row)), "type": _text(str(row.verdict.outcome))}
+            told = f"{speed_up_text(row.verdict)}{sentence(row)}"
+            details = {"message": _text(told), "type": _text(str(row.verdict.outcome))}
             ET.SubElement(case, kind, details).text = _text(why(row.verdict) or sentence(row))
     ET.indent(root, " ")
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"

@@ -68,7 +68,7 @@ class Simulated:
     def windows(self) -> StepWindows:
         """The steps, from mark to mark."""
         marks = np.array(self.marks_ns, np.int64)
-        return StepWindows(marks[:-1], marks[1:])
+        return StepWindows.alike(marks[:-1], marks[1:])
 
     def trace(self) -> Trace:
         """The tables a profiler would have written."""

@@ -43,7 +43,7 @@ def _program(calls: list[tuple[str, int, int]], kernels: list[tuple[int, int, in
 
 
 def _pricer(trace: Trace, until_us: int) -> Pricer:
-    return Pricer(Graph.from_trace(trace), StepWindows(np.array([0]), np.array([until_us * US])))
+    return Pricer(Graph.from_trace(trace), StepWindows.alike(np.array([0]), np.array([until_us * US])))
 
 
 def _on_path(pricer: Pricer, kind: str) -> float:

@@ -141,7 +141,7 @@ def test_a_trace_without_calls_replays_as_it_was(rows: int) -> None:
 def test_the_critical_path_is_without_gaps_and_sums_to_its_shares(program: list[Instruction], length_ns: int) -> None:
     graph = Graph.from_trace(simulate(program).trace())
     replay = graph.replay()
-    anchors = Anchors(graph, StepWindows(np.array([0]), np.array([length_ns])))
+    anchors = Anchors(graph, StepWindows.alike(np.array([0]), np.array([length_ns])))
     found = path_pieces(graph, replay, anchors)
     assert np.array_equal(found.end_ns[:-1], found.start_ns[1:])
     assert (found.end_ns > found.start_ns).all()

@@ -12,12 +12,14 @@ from functools import cached_property
 import numpy as np
 
 from timesink.knowledge.assumptions import replay
+from timesink.knowledge.calls import CallKind
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
 from timesink.whatif.device import launched_ns
+from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph, Program
 from timesink.whatif.host import recorded_time
 from timesink.whatif.network import Replay
@@ -25,10 +27,28 @@ from timesink.whatif.network import Replay
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepWindows:
-    """Host windows of steady steps, in order: one begins where the program begins a step, not where the GPU does."""
+    """Host windows of steady steps, in order: one begins where the program begins a step, not where the GPU does.
+
+    `weight` is what each counts for in a mean step: 1, but where slow steps come more or less often than here.
+    """
 
     start_ns: Int64Array
     end_ns: Int64Array
+    weight: Float64Array
+
+    @classmethod
+    def alike(cls, start_ns: Int64Array, end_ns: Int64Array) -> StepWindows:
+        """Windows that all count alike."""
+        return cls(start_ns, end_ns, np.ones(start_ns.size))
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some steps count for more than others."""
+        return bool((self.weight != 1.0).any())
+
+    def mean(self, per_step: Float64Array) -> float:
+        """The mean of a figure per step, 0 without steps."""
+        return float(np.average(per_step, weights=self.weight)) if per_step.size else 0.0
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -135,12 +155,20 @@ class Anchors:
 
     def busy_ns(self, replay: Replay) -> float:
         """Time per step in which the busiest device ran work launched in the windows."""
-        first, last = np.searchsorted(self._launched_ns, [self.windows.start_ns[0], self.windows.end_ns[-1]])
+        windows = self.windows
+        if windows.uneven:
+            bounds = zip(windows.start_ns.tolist(), windows.end_ns.tolist(), strict=True)
+            return windows.mean(np.array([self._busy_between_ns(replay, *bound) for bound in bounds], np.float64))
+        return self._busy_between_ns(replay, windows.start_ns[0], windows.end_ns[-1]) / max(len(windows), 1)
+
+    def _busy_between_ns(self, replay: Replay, begin_ns: int, over_ns: int) -> float:
+        """Time in which the busiest device ran work launched between two instants."""
+        first, last = np.searchsorted(self._launched_ns, [begin_ns, over_ns])
         blocks = self._order[first:last]
         start, end = replay.time_ns[self.program.start_node(blocks)], replay.time_ns[self.program.end_node(blocks)]
         device = self._device[blocks]
         totals = [Intervals.union_of(start[device == d], end[device == d]).total_ns for d in np.unique(device)]
-        return max(totals, default=0) / max(len(self.windows), 1)
+        return float(max(totals, default=0))
 
 
 def _in_flight(program: Program) -> BoolArray:
@@ -194,13 +222,15 @@ def deflate(graph: Graph) -> tuple[Graph, ...]:
 
     One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every recorded call,
     operator, range and frame costs `replay.EVENT_COST_US`, out of the time inside recorded events where there are
-    operators; else, for calls that cost before and after themselves too, out of all host time.
+    operators; else, for calls that cost before and after themselves too, out of the host's time next to them. Calls
+    that allocate or free memory do not wait for the driver's lock.
     """
+    graph = _without_contention(graph)
     has_operators = graph.table(HOST_OPS).height > 0
     range_cost = replay.RANGE_COST_US if has_operators else replay.EVENT_COST_US
     events = sum(graph.table(table).height for table in (API_CALLS, HOST_OPS, FRAMES))
     host, _ = graph.host_edges()
-    shares = _recorded_shares(graph) if has_operators else np.ones(host.size)
+    shares = _recorded_shares(graph) if has_operators else _near_calls(graph)
     inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
     deflated = []
     for case in Case:
@@ -208,6 +238,35 @@ def deflate(graph: Graph) -> tuple[Graph, ...]:
         kappa = max(1.0 - recording_us * NS_PER_US / inflated_ns, replay.KEPT_AT_LEAST.at(case))
         deflated.append(_scaled(graph, kappa, shares))
     return tuple(deflated)
+
+
+def _near_calls(graph: Graph) -> Float64Array:
+    """The share of each host edge's time that is next to a call: recording is paid there, and what lasts longer, such
+    as a collection of garbage, is the program's own. One entry per host edge."""
+    points, edges = graph.program.points, graph.network.edges
+    host, _ = graph.host_edges()
+    length = points.time_ns[edges.dst[host]] - points.time_ns[edges.src[host]]
+    return np.asarray(np.minimum(replay.NEAR_CALL_US.ns / np.maximum(length, 1), 1.0), np.float64)
+
+
+def _without_contention(graph: Graph) -> Graph:
+    """The graph with calls that allocate or free memory no longer than a multiple of the quick ones of their kind.
+
+    Only where most take far longer: they wait for the driver's lock, which a profiler holds too.
+    """
+    calls, edit = graph.program.calls, Edit(graph)
+    for kind in (CallKind.ALLOCATE, CallKind.FREE):
+        chosen = np.flatnonzero(calls.kind == kind)
+        if chosen.size < replay.ENOUGH.whole:
+            continue
+        length = calls.lengths_ns[chosen]
+        quick_ns = float(np.quantile(length, replay.INTRINSIC_QUANTILE.value))
+        if np.median(length) <= replay.ALLOCATION_CONTENDED.value * quick_ns:
+            continue
+        share = 1.0 - np.minimum(replay.ALLOCATION_SPREAD.value * quick_ns / np.maximum(length, 1), 1.0)
+        if share.any():
+            edit.save_calls(chosen, calls.start_ns[chosen], calls.end_ns[chosen], share)
+    return edit.done()
 
 
 def _usual_kappa(graph: Graph) -> float | None:

@@ -78,10 +78,15 @@ class Pricer:
         self._floor = Floor.of(graph, self.anchors, self._base)
         self._last: tuple[Change, Price] | None = None
 
+    def weighing(self, weight: Float64Array) -> Pricer:
+        """The same with steps that count for so much each in a mean."""
+        windows = self.anchors.windows
+        return Pricer(self.graph, StepWindows(windows.start_ns, windows.end_ns, weight), self.residual_ratio)
+
     @property
     def step_ns(self) -> float:
         """Mean step of the graph as it is."""
-        return float(self.periods_ns.mean()) if self.periods_ns.size else 0.0
+        return self.anchors.windows.mean(self.periods_ns)
 
     def _residual_ratio(self) -> float:
         """Share of the critical path that no weight explains, in the median step: one hiccup condemns no trace."""
@@ -123,7 +128,8 @@ class Pricer:
                 matched = not changed.network.same_costs(graph.network)
         if not matched:
             return replace(self._priced(change, (0.0, 0.0, 0.0)), matched=False)
-        gain, (low, high) = float(gains[0].mean()), _interval(gains, self.step_ns)
+        windows = self.anchors.windows
+        gain, (low, high) = windows.mean(gains[0]), _interval(gains, self.step_ns, windows.weight)
         limit, why = bounds.limit_ns(change.touches, self.step_ns)
         most = bounds.most_ns(change.touches, self.step_ns)
         figures = (min(low, gain, limit), min(gain, limit), min(max(high, gain), most))
@@ -182,7 +188,7 @@ def _at_usual_costs(graph: Graph, replay: Replay) -> Graph:
     return graph.with_network(network.explain(weight, replay.time_ns))
 
 
-def _interval(gains: list[Float64Array], step_ns: float) -> tuple[float, float]:
+def _interval(gains: list[Float64Array], step_ns: float, weight: Float64Array) -> tuple[float, float]:
     """p10 and p90 of the mean gain over resampled steps and drawn replays, with errors as large as replays show.
 
     A bootstrap over steps (Efron, 1979) crossed with draws of the unknown figures: each of 400 times a replay is drawn,
@@ -192,7 +198,11 @@ def _interval(gains: list[Float64Array], step_ns: float) -> tuple[float, float]:
     rng = np.random.default_rng(_SEED)
     weights = np.array([share for _, _, share in _DRAWS])
     which = rng.choice(len(gains), size=_RESAMPLES, p=weights / weights.sum())
-    steps = rng.integers(0, gains[0].size, size=(_RESAMPLES, gains[0].size))
+    size = (_RESAMPLES, gains[0].size)
+    if (weight == 1.0).all():
+        steps = rng.integers(0, gains[0].size, size=size)
+    else:
+        steps = rng.choice(gains[0].size, p=weight / weight.sum(), size=size)
     means = np.stack(gains)[which[:, None], steps].mean(axis=1)
     means *= rng.normal(1.0, replay.MODEL_ERROR.value, size=_RESAMPLES)
     means += rng.normal(0.0, replay.STEP_ERROR.value * step_ns, size=_RESAMPLES)
@@ -250,4 +260,4 @@ def _host_only_ns(graph: Graph, anchors: Anchors) -> float:
     returns = graph.marks(graph.program.points.end_of[graph.program.releases.blocking])
     unexplained[returns[edges.dst]] = 0
     passed = anchors.host_ns(graph.network.with_costs(weight, unexplained).replay())
-    return float(np.mean(passed[1] - passed[0])) if passed is not None else 0.0
+    return anchors.windows.mean(passed[1] - passed[0]) if passed is not None else 0.0

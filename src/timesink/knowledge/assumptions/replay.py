@@ -98,6 +98,18 @@ KEPT_AT_LEAST: Final = Assumption(
     0.5, 0.35, 0.1, "of the host's time left", "an event that holds little but its own recording keeps this",
     "docs/decisions/0005-refusal-by-slow-down.md: kappa is 0.30 to 0.45", "tune",
 )  # fmt: skip
+NEAR_CALL_US: Final = Assumption(
+    20.0, 60.0, 200.0, "us", "recording is paid within so long of a call; a longer stretch is the program's own work",
+    "an eager operator costs the host 5 to 20 us, three in a row no more than this", "tune",
+)  # fmt: skip
+ALLOCATION_CONTENDED: Final = Assumption(
+    2.0, 4.0, 10.0, "times the quick ones", "half of the calls that allocate or free memory took so long: the driver's "
+    "lock was held", "benchmarks/faults: one capture has calls of 65 us to 12 ms, half of them over 2 ms", "tune",
+)  # fmt: skip
+ALLOCATION_SPREAD: Final = Assumption(
+    4.0, 2.0, 1.0, "times the quick ones", "what calls take that do not wait for that lock",
+    "benchmarks/faults: that capture's calls take 110 us without the profiler, its quick ones 50 to 65 us", "tune",
+)  # fmt: skip
 RESIDUAL_LIMIT: Final = Assumption(
     0.03, 0.05, 0.10, "of the step", "of a step that no edge explains for more than this no replay is to be trusted",
     "docs/explanation/science.md, replay; captures of benchmarks/faults replay to well below it",

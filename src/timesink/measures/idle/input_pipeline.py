@@ -30,6 +30,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGE
 from timesink.model.trace import Trace, remembered
 
 _THREAD: Final = ("rank", "process", "thread")
+_FETCH: Final = r"enumerate\(DataLoader\)#.*__next__"
 _SCHEMA: Final = pl.Schema(
     {
         "rank": pl.Int32(),
@@ -104,7 +105,7 @@ def input_pipeline(trace: Trace) -> InputPipeline:
     named = everywhere
     if launching.height:
         named = everywhere.join(launching, on=_THREAD, how="semi", maintain_order="left")
-    rows = pl.concat([named, _inferred_rows(trace).join(named, on="rank", how="anti")])
+    rows = pl.concat([named, _between_epochs(trace, named), _inferred_rows(trace).join(named, on="rank", how="anti")])
     rows = rows.sort(*_THREAD, "start_ns", "end_ns", "name")
     return InputPipeline(
         by_rank={
@@ -122,6 +123,28 @@ def _named_rows(trace: Trace) -> pl.DataFrame:
         frame = trace.get(table)
         loading = frame.filter(matches(frame["name"], pattern) & ~matches(frame["name"], OPERATOR))
         parts.append(loading.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
+    return pl.concat(parts)
+
+
+def _between_epochs(trace: Trace, named: pl.DataFrame) -> pl.DataFrame:
+    """Stretches from one fetch of a DataLoader to its thread's next, with no CUDA call between them.
+
+    The first fetch found its epoch over, the second is of the next one: in between the workers were started anew, which
+    PyTorch does not mark. A program that has work to do between two batches launches something.
+    """
+    fetches = named.filter(matches(named["name"], _FETCH)).sort(*_THREAD, "start_ns")
+    parts = [pl.DataFrame(schema=_SCHEMA)]
+    for key, own in fetches.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
+        thread = dict(zip(_THREAD, key, strict=True))
+        calls = trace.get(API_CALLS).filter(**thread)["start_ns"].to_numpy()
+        over, begin = own["end_ns"].to_numpy()[:-1], own["start_ns"].to_numpy()[1:]
+        nothing = (np.searchsorted(calls, over) == np.searchsorted(calls, begin)) & (begin > over)
+        between = (
+            own[:-1]
+            .filter(pl.Series(nothing))
+            .with_columns(pl.Series("start_ns", over[nothing]), pl.Series("end_ns", begin[nothing]))
+        )
+        parts.append(between)
     return pl.concat(parts)
 
 

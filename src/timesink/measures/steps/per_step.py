@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from timesink.measures.steps.steps import steps
+from timesink.measures.steps.weights import slow_rates, weights
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
@@ -56,11 +57,17 @@ def share_of_step(trace: Trace, device: Device, intervals: Intervals) -> float:
 
 
 def largest_per_step_ns(trace: Trace, claimed: Mapping[Device, Intervals]) -> float:
-    """The largest of several devices' times per step.
+    """The largest of several devices' times per step, slow steps counted as often as they come (`weights`).
 
     Ranks of a synchronous job wait for each other, so the device with the most to gain bounds what the job can gain.
     """
-    return max((per_step_ns(trace, device, part) for device, part in claimed.items()), default=0.0)
+    return max((_weighted_ns(trace, device, part) for device, part in claimed.items()), default=0.0)
+
+
+def _weighted_ns(trace: Trace, device: Device, intervals: Intervals) -> float:
+    start, end = step_windows(trace, device)
+    weight = weights(slow_rates(trace).get(device[0]), (end - start).astype(np.float64))
+    return float(np.average(intervals.covered_ns(start, end), weights=weight))
 
 
 @remembered

@@ -15,6 +15,7 @@ import polars as pl
 from timesink.measures.communication.waits import exposed_waits
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.steps.steps import steps
+from timesink.measures.steps.weights import slow, slow_rates, weights
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
@@ -59,26 +60,55 @@ def pricers(trace: Trace) -> Mapping[int, Pricer]:
     """A pricer per rank with steady steps. Of a long trace it replays a few stretches of steps, spread evenly."""
     worked = set(trace.get(DEVICE_OPS)["rank"].unique())  # a memory snapshot has steps, and nothing to replay
     windows_by_rank = step_windows(trace)
-    return {
+    found = {
         rank: Pricer(*_replayed(trace, rank, windows)) for rank, windows in windows_by_rank.items() if rank in worked
     }
+    for rank, rate in slow_rates(trace).items():
+        if rank in found:
+            found[rank] = found[rank].weighing(weights(rate, found[rank].periods_ns))
+    return found
 
 
 @remembered
 def calibrated_pricers(trace: Trace) -> Mapping[int, Pricer]:
     """The same with host time scaled so that a step takes as long as it does without a profiler.
 
-    Where that time is not known (`unprofiled_step_ns`), those of the trace as it is.
+    Where that time is not known (`unprofiled_step_ns`), those of the trace as it is. Where some steps are slow, the
+    known mean step says how often they come, if that is about as often as in the trace.
     """
     step_ns = trace.unprofiled_step_ns
     if step_ns is None:
         return pricers(trace)
-    return {
-        rank: Pricer(
-            calibrate(pricer.graph, step_ns, pricer.anchors.windows), pricer.anchors.windows, pricer.residual_ratio
-        )
-        for rank, pricer in pricers(trace).items()
-    }
+    found = {}
+    for rank, pricer in pricers(trace).items():
+        expected = deflated_pricers(trace)[rank][Case.EXPECTED.value] if pricer.anchors.windows.uneven else None
+        windows = None if expected is None else _as_often(expected, step_ns)
+        if expected is not None and windows is not None:
+            found[rank] = Pricer(expected.graph, windows, pricer.residual_ratio)
+        else:
+            windows = pricer.anchors.windows
+            found[rank] = Pricer(calibrate(pricer.graph, step_ns, windows), windows, pricer.residual_ratio)
+    return found
+
+
+# How often slow steps come is off the few that a capture shows by this factor at most.
+_RATE_FACTOR: Final = 3.0
+
+
+def _as_often(pricer: Pricer, step_ns: float) -> StepWindows | None:
+    """The windows with slow steps as often as gives the known mean step; None where no likely rate does.
+
+    Steps of 2.5 and 53 ms, the slow one of five, and 19.8 ms known: slow is a share of (19.8 - 2.5) / (53 - 2.5).
+    """
+    windows, periods = pricer.anchors.windows, pricer.periods_ns
+    long = slow(periods)
+    if not long.any():
+        return None
+    usual_ns, slow_ns = float(periods[~long].mean()), float(periods[long].mean())
+    seen, rate = float(windows.weight[long].sum() / windows.weight.sum()), (step_ns - usual_ns) / (slow_ns - usual_ns)
+    if not seen / _RATE_FACTOR <= rate <= min(_RATE_FACTOR * seen, 1.0):
+        return None
+    return StepWindows(windows.start_ns, windows.end_ns, weights(rate, periods))
 
 
 @remembered
@@ -131,7 +161,7 @@ def step_windows(trace: Trace) -> Mapping[int, StepWindows]:
     """Host windows of the kept steps of each rank."""
     kept = steps(trace).kept.sort("rank", "host_start_ns", "host_end_ns")
     return {
-        int(rank): StepWindows(rows["host_start_ns"].to_numpy(), rows["host_end_ns"].to_numpy())
+        int(rank): StepWindows.alike(rows["host_start_ns"].to_numpy(), rows["host_end_ns"].to_numpy())
         for (rank,), rows in kept.group_by("rank", maintain_order=True)
     }
 
@@ -163,7 +193,7 @@ def _replayed(trace: Trace, rank: int, windows: StepWindows) -> tuple[Graph, Ste
     )
     excerpt, op_rows = _excerpt(trace, rank, within)
     graph = Graph.of(Program.read(excerpt, rank), excerpt.tables, op_rows)
-    return graph, StepWindows(windows.start_ns[chosen], windows.end_ns[chosen])
+    return graph, StepWindows.alike(windows.start_ns[chosen], windows.end_ns[chosen])
 
 
 def _excerpt(trace: Trace, rank: int, within: Intervals) -> tuple[Trace, Int64Array]:

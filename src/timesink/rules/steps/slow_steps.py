@@ -40,6 +40,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import Spike, SpikeStep, spikes
 from timesink.measures.steps.steps import steps
+from timesink.measures.steps.weights import slow_rates
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule
@@ -91,7 +92,8 @@ def _judge(trace: Trace, device: tuple[int, int], kind: Spike, limit: float) -> 
     )
     if share <= limit:
         return None, evidence
-    worth_ms = excess_ns / len(start) / NS_PER_MS
+    rate = slow_rates(trace).get(device[0], len(slow) / len(start))
+    worth_ms = excess_ns / sum(spike.device == device for spike in spikes(trace).found) * rate / NS_PER_MS
     worst = max(slow, key=lambda spike: (spike.excess_ns, -spike.step))
     period = spikes(trace).period_steps(kind, device)
     finding = Finding(

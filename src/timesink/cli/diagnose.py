@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, PricedReading, RuleChoice
+from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, PricedReading, RuleChoice, Stepping
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
 from timesink.render.formats import Format
@@ -21,6 +21,7 @@ def command(
     *,
     writing: DiagnosisOutput,
     reading: PricedReading,
+    stepping: Stepping,
     choice: RuleChoice,
 ) -> int:
     """Name the bottleneck of a trace and price its fix.
@@ -30,7 +31,7 @@ def command(
     """
     target = writing.sink(paths)
     overrides, rules = choice.overrides(), choice.rules()
-    trace = reading.trace(paths, linked_only=linked_only)
+    trace = stepping.applied(reading.trace(paths, linked_only=linked_only))
     with working("applying the rules"):
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.undiagnosable import check_diagnosis
@@ -54,6 +55,7 @@ def report(
     linked_only: LinkedOnly = False,
     *,
     reading: PricedReading,
+    stepping: Stepping,
     choice: RuleChoice,
 ) -> int:
     """Write the diagnosis as one HTML file with timelines.
@@ -68,7 +70,7 @@ def report(
             remedy="give -o FILE.html; `timesink diagnose -o FILE.md` writes Markdown, `-o FILE.json` JSON",
         )
     overrides, rules = choice.overrides(), choice.rules()
-    trace = reading.trace(paths, linked_only=linked_only)
+    trace = stepping.applied(reading.trace(paths, linked_only=linked_only))
     with working("writing the report"):
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.undiagnosable import check_diagnosis

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import PageOutput, Paths, Reading
+from timesink.cli.options import PageOutput, Paths, Reading, Stepping
 from timesink.cli.output import working
 
 
@@ -16,13 +16,14 @@ def command(
     *,
     writing: PageOutput,
     reading: Reading,
+    stepping: Stepping,
 ) -> int:
     """Show what each GPU waited for while it was idle.
 
     Every gap is blamed whole and once; what nothing explains is called unexplained.
     """
     target = writing.sink(paths)
-    trace = reading.trace(paths)
+    trace = stepping.applied(reading.trace(paths))
     with working("blaming idle time"):
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.views.idle import idle_page

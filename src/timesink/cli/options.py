@@ -195,6 +195,38 @@ class PricedReading(Reading):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stepping:
+    """How steps are told apart."""
+
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            "--steps",
+            metavar="PATTERN|auto",
+            help="Steps begin at ranges, or else kernels, whose names match this regular expression; auto: find the "
+            "outermost loop of the kernels [default: marks of the program, else auto].",
+            show_default=False,
+        ),
+    ] = None
+    step_count: Annotated[
+        int | None,
+        typer.Option("--step-count", metavar="N", min=2, help="So many steps: choose that loop.", show_default=False),
+    ] = None
+
+    def applied(self, trace: Trace) -> Trace:
+        """The trace with the steps that were asked for. `UsageError` for a pattern that is no regular expression."""
+        if self.steps is None and self.step_count is None:
+            return trace
+        from timesink.model.names import pattern_fault
+        from timesink.model.trace import StepChoice
+
+        pattern = None if self.steps in (None, "auto") else self.steps
+        if pattern is not None and (fault := pattern_fault(pattern)):
+            raise UsageError(f"--steps: {pattern!r} is no regular expression: {fault}")
+        return trace.with_steps(StepChoice(pattern, self.step_count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChoice:
     """Which rules are applied, with which limits."""
 

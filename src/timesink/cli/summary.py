@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli.options import LinkedOnly, PageOutput, Paths, Reading
+from timesink.cli.options import LinkedOnly, PageOutput, Paths, Reading, Stepping
 from timesink.cli.output import working
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def command(
     parts: SummaryParts,
     writing: PageOutput,
     reading: Reading,
+    stepping: Stepping,
 ) -> int:
     """Show budget, steps, kernels, copies, waits and launches.
 
@@ -51,7 +52,7 @@ def command(
     `timesink diagnose` says which of them matter.
     """
     target = writing.sink(paths)
-    trace = reading.trace(paths, linked_only=linked_only)
+    trace = stepping.applied(reading.trace(paths, linked_only=linked_only))
     with working("measuring"):
         from timesink.diagnosis.undiagnosable import check_timeline
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import TRACES, PageOutput, PricedReading
+from timesink.cli.options import TRACES, PageOutput, PricedReading, Stepping
 from timesink.cli.output import working
 from timesink.errors import UsageError
 
@@ -32,6 +32,7 @@ def command(
     *,
     writing: PageOutput,
     reading: PricedReading,
+    stepping: Stepping,
 ) -> int:
     """Price changes to a program before they are made.
 
@@ -55,7 +56,7 @@ def command(
     from timesink.whatif.changes import parse_change
 
     parsed = tuple(parse_change(text) for text in changes)
-    trace = reading.trace(paths)
+    trace = stepping.applied(reading.trace(paths))
     with working("replaying"):
         from timesink.diagnosis.undiagnosable import check_device_work
         from timesink.views.what_if import what_if_page

@@ -18,6 +18,7 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.shares import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
+from timesink.measures.steps.marks import StepMarker, step_candidates
 from timesink.measures.steps.per_step import period_ns, share_of_step
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -40,6 +41,7 @@ _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is 
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY_CAPTURE: Final = 0.5
 _DIFFERENCES_SHOWN: Final = 6
+_CANDIDATES_SHOWN: Final = 4
 _DROPPED: Final = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",
@@ -102,12 +104,22 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
     if steps(trace).times.count == 0 and len(device_timeline(trace)):
         collected.append(Note("no steps found: figures per step are for the whole window"))
+    if choosable := _other_steps(trace):
+        collected.append(Note(choosable))
     if step_ns and profiled_ns:
         ratio = profiled_ns / step_ns
         collected.append(Note(f"the profiled step takes {ratio:.2f} times the unprofiled {time_text(step_ns)}"))
     elif estimate := _estimated_step(trace):
         collected.append(Note(estimate))
     return tuple(collected)
+
+
+def _other_steps(trace: Trace) -> str:
+    """What else the steps could be, where the trace has no marks and more than one loop of its kernels fits."""
+    if steps(trace).marker is not StepMarker.KERNEL_PATTERN or len(step_candidates(trace)) < 2:
+        return ""
+    shown = ", ".join(map(str, step_candidates(trace)[:_CANDIDATES_SHOWN]))
+    return f"steps are a loop of the kernels; candidates: {shown}; choose with --step-count N or --steps PATTERN"
 
 
 def _estimated_step(trace: Trace) -> str:

@@ -6,12 +6,22 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
+from polars.exceptions import ComputeError
 
 
 def matches(names: pl.Series, pattern: str) -> pl.Series:
     """Whether each name matches the regular expression anywhere; null names do not."""
     found = mapped(names, lambda distinct: distinct.str.contains(pattern), pl.Boolean)
     return found.fill_null(False) if found.null_count() else found
+
+
+def pattern_fault(pattern: str) -> str | None:
+    """Why a text is no regular expression, in one line; None where it is one."""
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except ComputeError as error:
+        return str(error).partition("\n\n")[0].strip().splitlines()[-1]
+    return None
 
 
 def mapped(names: pl.Series, function: Callable[[pl.Series], pl.Series], dtype: type[pl.DataType]) -> pl.Series:

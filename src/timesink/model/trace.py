@@ -48,12 +48,22 @@ class ImportNote:
     table: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StepChoice:
+    """How the user wants steps told apart: by ranges, or else kernels, whose names match `pattern`; by the outermost
+    loop of the kernels where that is None. `count` is how many steps there are, None where that is to be found."""
+
+    pattern: str | None = None
+    count: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Trace(Presentable):
     """Tables of one or more ranks. An absent table was not recorded; an empty table recorded that nothing happened.
 
     `source` names the file or files for people; times in every table are int64 nanoseconds on one clock. `window` is
-    what the trace was cut to, None for a whole recording. `unprofiled_step_ns` is how long a step takes without a
+    what the trace was cut to, None for a whole recording. `step_choice` is how steps are told apart where the
+    user says so. `unprofiled_step_ns` is how long a step takes without a
     profiler, as `timesink capture` or a person measured it and not as the files say; None where nobody did. The slowest
     rank sets it, as in a synchronous job.
     """
@@ -63,6 +73,7 @@ class Trace(Presentable):
     notes: tuple[ImportNote, ...] = field(default=())
     window: Window | None = None
     unprofiled_step_ns: float | None = None
+    step_choice: StepChoice | None = None
 
     def __contains__(self, table: Table | str) -> bool:
         return any(own.name == table for own in self.tables) if isinstance(table, str) else table in self.tables
@@ -145,6 +156,10 @@ class Trace(Presentable):
         message = "GPU operations whose launch is not in the trace are left out (--linked-only)"
         note = ImportNote(NoteKind.SKIPPED, message, ops.height - linked.height, DEVICE_OPS.name)
         return replace(self, tables={**self.tables, DEVICE_OPS: linked}).with_notes(note)
+
+    def with_steps(self, choice: StepChoice) -> Trace:
+        """The same tables, with steps told apart as the user says."""
+        return replace(self, step_choice=choice)
 
     def with_unprofiled_step(self, step_ns: float) -> Trace:
         """The same tables, to be held against that step time. Measures remember each of the two traces on its own."""

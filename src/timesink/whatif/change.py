@@ -9,15 +9,13 @@ from types import MappingProxyType
 from typing import ClassVar, Final, Literal, Protocol, get_args
 
 import numpy as np
-import polars as pl
-from polars.exceptions import ComputeError
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumption import Assumption
 from timesink.knowledge.kernels import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import matches
+from timesink.model.names import matches, pattern_fault
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.whatif.graph import Graph
 from timesink.whatif.host import thread_rows
@@ -128,11 +126,8 @@ class Target:
             raise UsageError(
                 f"{text!r} names no part of a program", remedy=f"write KIND:REGEX, KIND one of {', '.join(known)}"
             )
-        try:
-            pl.Series([""]).str.contains(pattern)
-        except ComputeError as error:
-            reason = str(error).partition("\n\n")[0].strip().splitlines()[-1]
-            raise UsageError(f"{pattern!r} is no regular expression: {reason}") from error
+        if reason := pattern_fault(pattern):
+            raise UsageError(f"{pattern!r} is no regular expression: {reason}")
         return next(cls(k, pattern) for k in get_args(Kind) if k == kind)
 
     def __str__(self) -> str:

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import frame, shifted, traces
 from tests.tables import trace_of
 
+from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.measures.steps.marks import StepMarker, step_of_ops
+from timesink.measures.steps.marks import StepMarker, step_candidates, step_of_ops
 from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
-from timesink.model.trace import Trace
+from timesink.model.trace import StepChoice, Trace
 
 
 def loop(periods_ns: list[int], name: str = "ProfilerStep#{}", **columns: object) -> Trace:
@@ -211,3 +213,23 @@ def test_moving_the_clock_moves_the_steps_and_nothing_else(trace: Trace, by_ns: 
     assert here.times == there.times
     assert here.frame["status"].to_list() == there.frame["status"].to_list()
     assert here.windows["period_ns"].to_list() == there.windows["period_ns"].to_list()
+
+
+LAYERS = ["embed", *["norm", "gemm", "gelu"] * 4, "loss", "adam"] * 6
+
+
+def test_the_user_chooses_the_loop_by_its_number_of_rounds() -> None:
+    assert steps(kernels(LAYERS).with_steps(StepChoice(count=24))).frame.height == 24
+    assert [candidate.rounds for candidate in step_candidates(kernels(LAYERS))][:1] == [6]
+    with pytest.raises(UsageError, match="nothing repeats 11 times; choose from 6 × "):
+        steps(kernels(LAYERS).with_steps(StepChoice(count=11)))
+
+
+def test_the_user_names_the_kernel_or_the_range_that_begins_a_step() -> None:
+    by_kernel = steps(kernels(LAYERS).with_steps(StepChoice("^loss$")))
+    assert (by_kernel.marker_name, by_kernel.frame.height) == ("loss", 6)
+    every_fourth = steps(kernels(LAYERS).with_steps(StepChoice("^norm$", 6)))
+    assert every_fourth.frame["host_start_ns"].diff().drop_nulls().unique().to_list() == [150]
+    assert steps(loop([10] * 5, "mine {}").with_steps(StepChoice("^mine"))).marker is StepMarker.RANGE
+    with pytest.raises(UsageError, match="no range and no kernel that comes back matches 'yours'"):
+        steps(kernels(LAYERS).with_steps(StepChoice("yours")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timesink.cli.options import NoCache
+from timesink.cli.options import NoCache, Stepping
 from timesink.cli.output import working
 from timesink.cli.reading import read_traces, timed
 from timesink.cli.verify.runs import CodeQuality, GateOutput, Threshold, share
@@ -64,6 +64,7 @@ def command(
     gitlab_codequality: CodeQuality = None,
     no_cache: NoCache = False,
     *,
+    stepping: Stepping,
     writing: GateOutput,
 ) -> int:
     """Say what moved between two captures, and why.
@@ -89,9 +90,10 @@ def command(
             "each capture has a step time of its own",
             remedy="give --unprofiled-step-ms twice: of BEFORE, then of AFTER",
         )
+    cache = not no_cache
     traces = (
-        timed(read_traces([before], cache=not no_cache), known[0], [before]),
-        timed(read_traces([after], cache=not no_cache), known[1], [after]),
+        timed(stepping.applied(read_traces([before], cache=cache)), known[0], [before]),
+        timed(stepping.applied(read_traces([after], cache=cache)), known[1], [after]),
     )
     with working("comparing"):
         from timesink.verify.compare import compare_captures

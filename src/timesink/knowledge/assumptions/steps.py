@@ -26,6 +26,10 @@ PACES_ALIKE: Final = Assumption(
     0.0, 0.02, 0.05, "of the kinds", "paces whose shares differ by less are equally good: the faster one is the loop",
     "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)", "tune",
 )  # fmt: skip
+NEARLY_AT_HOME: Final = Assumption(
+    0.1, 0.3, 0.5, "of the kinds that come back", "a loop in which so many fewer are at home is still one to choose",
+    "a layer of a program with an optimizer has a third to a half of its kinds at home",
+)  # fmt: skip
 ROUNDS_AT_HOME: Final = Assumption(
     0.6, 0.75, 0.9, "of the rounds", "must have a kind as often as usual: a cut or odd round is allowed",
     "of four rounds one may be odd",

@@ -51,6 +51,24 @@ class OperationLoop:
         return int(self.starts.size)
 
 
+def loop_of(kinds: Int64Array, gaps_ns: Int64Array, rounds: int) -> OperationLoop | None:
+    """The loop of about so many rounds (one more or less, for those cut off); None where nothing repeats so often."""
+    near = [loop for loop in loops(kinds) if abs(loop.rounds - rounds) <= 1]
+    if not near:
+        return None
+    loop = min(near, key=lambda loop: (abs(loop.rounds - rounds), -loop.exact_share))
+    return replace(loop, starts=_begun(kinds, gaps_ns, loop.starts))
+
+
+def candidates(kinds: Int64Array) -> list[OperationLoop]:
+    """The loops that could be the outermost one, most rounds first: kinds are at home in them nearly as surely as in
+    the best."""
+    found = loops(kinds)
+    best = max((loop.home_share for loop in found), default=0.0)
+    least = max(best - assumed.NEARLY_AT_HOME.value, assumed.NEARLY_AT_HOME.value)
+    return [loop for loop in found if loop.home_share >= least]
+
+
 def outermost_loop(kinds: Int64Array, gaps_ns: Int64Array | None = None) -> OperationLoop | None:
     """The outermost loop of a sequence of kinds (small non-negative integers); None where nothing repeats surely.
 

@@ -13,15 +13,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.kernels import communicates
 from timesink.knowledge.ranges import ENGINE_STEP, OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
-from timesink.measures.steps.loops import outermost_loop
+from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
-from timesink.model.arrays import Int32Array
+from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
-from timesink.model.trace import Trace, remembered
+from timesink.model.trace import StepChoice, Trace, remembered
+from timesink.units import time_text
 
 # aten::, FSDP:: and the ranges of emit_nvtx are operators, not steps.
 
@@ -84,12 +86,17 @@ def step_marks(trace: Trace) -> StepMarks:
 
     A process's own ProfilerStep ranges come before ranges that repeat.
     """
-    on_device = False
-    marks = [part for _, part in sorted((_range_marks(trace) | _profiler_marks(trace)).items())]
-    if not marks and not matches(trace.get(RANGES)["name"], ENGINE_STEP).any():
+    choice, on_device = trace.step_choice, False
+    if choice is None:
+        marks = [part for _, part in sorted((_range_marks(trace) | _profiler_marks(trace)).items())]
+    else:
+        marks = list(_matching_ranges(trace, choice.pattern)) if choice.pattern else []
+    if not marks and (choice is not None or not matches(trace.get(RANGES)["name"], ENGINE_STEP).any()):
         # What repeats within the one or two annotated steps of an engine is a layer.
         on_device = not launch_links(trace).linked_count
         marks = list(_pattern_marks(trace, on_device))
+    if not marks and choice is not None:
+        raise _no_such_steps(trace, choice)
     frames = [
         part.frame.select(
             pl.lit(part.rank, pl.Int32).alias("rank"),
@@ -228,11 +235,37 @@ def _by_process(rows: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFr
         yield (int(rank), int(process)), part
 
 
-def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
-    """Steps of each process by the outermost loop of what its busiest device runs, collectives left out.
+def _matching_ranges(trace: Trace, pattern: str) -> Iterator[_ProcessMarks]:
+    """Steps by the ranges and operators whose names match, of the thread of a process that has most of them."""
+    parts = []
+    for frame in (trace.get(RANGES), trace.get(HOST_OPS)):
+        rows = frame.filter(matches(frame["name"], pattern))
+        parts.append(rows.select(*_THREAD, pl.col("name").cast(pl.String), "start_ns", "end_ns"))
+    for process, found in _by_process(pl.concat(parts).unique(maintain_order=True)):
+        counts = found["thread"].value_counts().sort(["count", "thread"], descending=[True, False])
+        of_thread = found.filter(pl.col("thread") == counts["thread"][0]).sort("start_ns", -pl.col("end_ns"))
+        outer = of_thread.filter(pl.col("end_ns").cum_max().shift(1).fill_null(0) <= pl.col("start_ns"))
+        if outer.height > 1:
+            yield _marks_of(outer, process, StepMarker.RANGE, str(outer["name"][0]))
 
-    Operations are taken in the order of their launch, which a device's streams keep, else in the order they ran.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchOrder:
+    """What the busiest device of a process runs, collectives left out, in order of launch (`on_device`: of running).
+
+    `kinds` numbers what each operation is, `time_ns` is when it was launched or ran; `ops` are the rows themselves.
     """
+
+    rank: int
+    process: int
+    on_device: bool
+    ops: pl.DataFrame
+    kinds: Int64Array
+    time_ns: Int64Array
+
+
+def launch_orders(trace: Trace, on_device: bool) -> Iterator[LaunchOrder]:
+    """One per process that ran something on a device."""
     calls, call = trace.get(API_CALLS), launch_links(trace).call
     launched_ns = pl.Series("launched_ns", np.append(calls["start_ns"].to_numpy(), 0)[call], pl.Int64)
     ops = trace.get(DEVICE_OPS).select(*_PROCESS, "device", "name", "start_ns", "end_ns", *_KIND)
@@ -243,13 +276,20 @@ def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
     for process, of_process in _by_process(ops):
         busy = of_process.group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
         device = busy.sort(["busy_ns", "device"], descending=[True, False])["device"][0]
-        on_busiest = of_process.filter(pl.col("device") == device).sort(order)
-        kinds = on_busiest.select(pl.struct(pl.col("name").to_physical(), *_KIND).rank("dense").cast(pl.Int64) - 1)
-        time_ns = on_busiest[order[0]].to_numpy()
-        loop = outermost_loop(kinds.to_series().to_numpy(), np.diff(time_ns, prepend=time_ns[:1]))
-        if loop is None:
+        ordered = of_process.filter(pl.col("device") == device).sort(order)
+        kinds = ordered.select(pl.struct(pl.col("name").to_physical(), *_KIND).rank("dense").cast(pl.Int64) - 1)
+        time_ns = ordered[order[0]].to_numpy()
+        yield LaunchOrder(*process, on_device, ordered, kinds.to_series().to_numpy(), time_ns)
+
+
+def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
+    """Steps of each process by the kernels that the user named, or by the outermost loop of what its device runs."""
+    calls = trace.get(API_CALLS)
+    for launched in launch_orders(trace, on_device):
+        positions = _round_starts(launched, trace.step_choice)
+        if positions is None:
             continue
-        marks = on_busiest[loop.starts]
+        marks = launched.ops[positions]
         if on_device:
             starts = marks.select(pl.col("start_ns").alias("host_start_ns"), pl.lit(0, pl.Int64).alias("thread"))
         else:
@@ -261,4 +301,55 @@ def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
         label = pl.format("step {}", pl.int_range(pl.len())).alias("label")
         frame = starts.select(label, "thread", "host_start_ns", end.alias("host_end_ns"), end.alias("mark_end_ns"))
         name = str(marks["name"].cast(pl.String)[0])
-        yield _ProcessMarks(*process, StepMarker.KERNEL_PATTERN, name, frame)
+        yield _ProcessMarks(launched.rank, launched.process, StepMarker.KERNEL_PATTERN, name, frame)
+
+
+def _round_starts(launched: LaunchOrder, choice: StepChoice | None) -> Int64Array | None:
+    """Positions at which rounds begin; None where no loop is found, or nothing has the name that the user gave."""
+    gaps_ns = np.diff(launched.time_ns, prepend=launched.time_ns[:1])
+    if choice is not None and choice.pattern is not None:
+        named = np.flatnonzero(matches(launched.ops["name"], choice.pattern).to_numpy())
+        every = max(round(named.size / choice.count), 1) if choice.count else 1
+        return named[::every] if named.size > 1 else None
+    count = choice.count if choice is not None else None
+    loop = outermost_loop(launched.kinds, gaps_ns) if count is None else loop_of(launched.kinds, gaps_ns, count)
+    return None if loop is None else loop.starts
+
+
+def _no_such_steps(trace: Trace, choice: StepChoice) -> UsageError:
+    """What to say where the steps that the user asked for are not in the trace."""
+    if choice.pattern is not None:
+        return UsageError(
+            f"no range and no kernel that comes back matches {choice.pattern!r}",
+            remedy="`timesink summary --ranges` and `timesink kernels` list their names",
+        )
+    found = ", ".join(str(candidate) for candidate in step_candidates(trace))
+    asked = f"nothing repeats {choice.count} times" if choice.count else "no loop of kernels is found"
+    return UsageError(
+        asked, remedy=f"choose from {found}" if found else "name a range or a kernel with --steps PATTERN"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepCandidate:
+    """A loop of kernels that could be the step: how many rounds, and how long the median one takes, in ns."""
+
+    rounds: int
+    p50_ns: float
+
+    def __str__(self) -> str:
+        return f"{self.rounds} \N{MULTIPLICATION SIGN} {time_text(self.p50_ns)}"
+
+
+@remembered
+def step_candidates(trace: Trace) -> tuple[StepCandidate, ...]:
+    """The loops of the kernels that could be the steps, fewest rounds first, of the process that launches most."""
+    orders = list(launch_orders(trace, not launch_links(trace).linked_count))
+    if not orders:
+        return ()
+    launched = max(orders, key=lambda order: order.kinds.size)
+    found = [
+        StepCandidate(loop.rounds, float(np.median(np.diff(launched.time_ns[loop.starts]))))
+        for loop in candidates(launched.kinds)
+    ]
+    return tuple(sorted(found, key=lambda candidate: candidate.rounds))

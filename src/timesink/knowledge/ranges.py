@@ -146,9 +146,10 @@ OWN_RANGES: Final = Pattern(
 
 GENERATED: Final = Pattern(
     r"^## Call |CompiledFxGraph|CompiledFunction|Torch-Compiled Region|^TorchDynamo|^Pregraph bytecode"
-    r"|\(dynamo_timed\)",
-    "named by a compiler: no phase of anybody's program",
-    ("## Call CompiledFxGraph fabc ##", "Torch-Compiled Region: 0/1"), "## backward ##", "torch.compile",
+    r"|^(nccl|gloo|ucc|mpi|xccl):|^record_param_comms|\(dynamo_timed\)",
+    "named by a compiler or a library: no phase of anybody's program",
+    ("## Call CompiledFxGraph fabc ##", "Torch-Compiled Region: 0/1", "nccl:all_reduce"),
+    "## backward ##", "torch.compile, c10d",
 )  # fmt: skip
 
 # --- other host work

@@ -68,6 +68,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
     ops = trace.get(DEVICE_OPS)
     host_op = attribution(trace).host_op
     host_names = trace.get(HOST_OPS)["name"]
+    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
     frame = ops.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
         *("rank", "device", "stream", "start_ns", "end_ns"),
@@ -79,7 +80,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         _category(ops["name"], lambda name: decode(name).math).alias("math"),
         _category(ops["name"], lambda name: decode(name).fused).alias("fused"),
         mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
-        (pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")).alias("blocks"),
+        pl.when(blocks > 0).then(blocks).alias("blocks"),  # a grid of no blocks is one that was not recorded
         pl.Series("host_op", host_op, pl.Int64),
         _gathered(host_names, host_op).alias("op"),
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP), pl.Boolean),

@@ -192,9 +192,9 @@ def test_more_than_one_difference_is_not_one_change(shared_data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "moved"),
-    [("own/kineto/gpt_before.json.gz", "own/kineto/gpt_after.json.gz", "idle: untraced -"),
-     ("public/kineto/resnet50_workers0*", "public/kineto/resnet50_workers4*", "idle: loader -"),
-     ("public/nsys/h100_2gpu_before.sqlite", "public/nsys/h100_2gpu_after.sqlite", "idle: dispatch +")],
+    [("own/kineto/gpt_before.json.gz", "own/kineto/gpt_after.json.gz", "idle: input pipeline -"),
+     ("public/kineto/resnet50_workers0*", "public/kineto/resnet50_workers4*", "idle: input pipeline -"),
+     ("public/nsys/h100_2gpu_before.sqlite", "public/nsys/h100_2gpu_after.sqlite", "idle: framework dispatch +")],
 )  # fmt: skip
 def test_real_captures_show_the_known_change_and_sum_to_it(
     shared_data: Path, before: str, after: str, moved: str

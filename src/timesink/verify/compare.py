@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
@@ -141,8 +142,15 @@ def contributions(before: StepParts, after: StepParts) -> tuple[Contribution, ..
     sides = [_per_step(side) for side in (before, after)]
     pairs = matched(list(sides[0]), list(sides[1]))
     return tuple(
-        Contribution(_name(old, new), sides[0].get(old, 0) if old else 0, sides[1].get(new, 0) if new else 0)
+        Contribution(
+            _name(old, new),
+            sides[0].get(old, 0) if old else 0,
+            sides[1].get(new, 0) if new else 0,
+            key.name if key.kind == "compute" else "",
+        )
         for old, new in pairs
+        for key in (new or old,)
+        if key is not None
     )
 
 
@@ -185,7 +193,7 @@ def _name(old: PartKey | None, new: PartKey | None) -> str:
     assert key is not None
     fate = " (new)" if old is None else " (vanished)" if new is None else ""
     if key.kind != "compute":
-        return f"{key.kind}: {key.name}" if key.name else key.kind
+        return f"{key.kind}: {IDLE_WORDS.get(key.name, key.name)}" if key.name else key.kind
     grids = _unlike(old, new)
     inside = f" in {key.range}" if key.range else ""
     return f"kernel {key.name}{grids}{inside}{fate}"
@@ -204,7 +212,7 @@ def grouped(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
         kind = "compute" if part.name.startswith("kernel ") else part.name.partition(":")[0]
         sums[kind][0] += part.before_ns
         sums[kind][1] += part.after_ns
-    return tuple(Contribution(kind, *sums[kind]) for kind in sorted(sums))
+    return tuple(Contribution(kind, before_ns, after_ns) for kind, (before_ns, after_ns) in sorted(sums.items()))
 
 
 _PLACE = ("range", "op", "kernel", "file", "line", "stream")

@@ -189,11 +189,13 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One part of a change in step time: parts of a comparison sum to its total to the nanosecond."""
+    """One part of a change in step time: parts of a comparison sum to its total to the nanosecond. `kernel` is the name
+    of a kernel that `name` holds; people read a short one in its place."""
 
     name: str
     before_ns: int
     after_ns: int
+    kernel: str = ""
 
     @property
     def delta_ns(self) -> int:

@@ -54,7 +54,9 @@ def idle_places(trace: Trace) -> pl.DataFrame:
     for device in device_timeline(trace).by_device:
         frame = idle_blame(trace).on(device).with_columns(pl.col("cause").cast(pl.String))
         length = frame["end_ns"] - frame["start_ns"]
-        covered = pl.Series(_prepared(trace, device[0]).covered_ns(frame["start_ns"], frame["end_ns"]), dtype=pl.Int64)
+        covered = pl.Series(
+            input_prepared(trace, device[0]).covered_ns(frame["start_ns"], frame["end_ns"]), dtype=pl.Int64
+        )
         inside = pl.select(pl.when(frame["cause"].is_in(HOST_CAUSES)).then(covered).otherwise(0)).to_series()
         parts += [
             frame.with_columns(pl.lit(PREPARING).alias("cause"), inside.alias("idle_ns")),
@@ -65,8 +67,14 @@ def idle_places(trace: Trace) -> pl.DataFrame:
     return pl.concat(parts).filter(pl.col("idle_ns") > 0)
 
 
+def input_prepared(trace: Trace, rank: int) -> Intervals:
+    """When launching threads of the rank prepared input."""
+    found = input_pipeline(trace).by_rank.get(rank)
+    return found.loading if found else Intervals.none()
+
+
 def _per_step_ns(trace: Trace, device: Device, cause: str) -> float:
-    frame, prepared = idle_blame(trace).on(device), _prepared(trace, device[0])
+    frame, prepared = idle_blame(trace).on(device), input_prepared(trace, device[0])
     of_cause = _of(frame.filter(pl.col("cause") == cause), device)
     if cause == PREPARING:
         of_host = _of(frame.filter(pl.col("cause").is_in(list(HOST_CAUSES))), device)
@@ -76,9 +84,3 @@ def _per_step_ns(trace: Trace, device: Device, cause: str) -> float:
 
 def _of(stretches: pl.DataFrame, device: Device) -> Intervals:
     return intervals_of(stretches).get(device, Intervals.none())
-
-
-def _prepared(trace: Trace, rank: int) -> Intervals:
-    """When launching threads of the rank prepared input."""
-    found = input_pipeline(trace).by_rank.get(rank)
-    return found.loading if found else Intervals.none()

@@ -5,6 +5,7 @@ There is one sentence per verdict and one row per metric, so that all formats sa
 
 from __future__ import annotations
 
+from timesink.knowledge.kernel_names import short_names
 from timesink.render.formats import Style
 from timesink.render.values import number_text, value_text
 from timesink.verify.outcomes import ChangeVerdict, Effect, Fate, FindingChange, GateResult, GateRow, How, Outcome
@@ -103,7 +104,11 @@ def budget(result: GateResult) -> Sheet:
 def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
     """Parts of the change, largest first; the last row is all others together, so that the column sums to the total."""
     ranked = sorted(result.contributions, key=lambda part: (-abs(part.delta_ns), part.name))
-    rows = [(part.name, part.before_ns, part.after_ns, part.delta_ns) for part in ranked[:most]]
+    short = short_names(part.kernel for part in ranked[:most])
+    rows = [
+        (part.name.replace(part.kernel, short[part.kernel], 1), part.before_ns, part.after_ns, part.delta_ns)
+        for part in ranked[:most]
+    ]
     if rest := ranked[most:]:
         before_ns, after_ns = sum(part.before_ns for part in rest), sum(part.after_ns for part in rest)
         rows.append((f"{len(rest)} others", before_ns, after_ns, after_ns - before_ns))

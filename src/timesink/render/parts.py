@@ -160,6 +160,15 @@ def not_applicable_text(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
+def not_applicable_parts(diagnosis: Diagnosis) -> list[tuple[str, list[str]]]:
+    """Why rules do not apply, and which: rules with the same reason share an entry."""
+    together: dict[str, list[str]] = {}
+    for ruling in diagnosis.rulings:
+        if isinstance(ruling.verdict, NotApplicable):
+            together.setdefault(ruling.verdict.why, []).append(f"{ruling.card.code} {ruling.card.name}")
+    return list(together.items())
+
+
 def undecided_parts(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """Rules, why they could not decide, and what would let them; rules with the same reason share an entry."""
     together: dict[tuple[str, str], list[str]] = {}

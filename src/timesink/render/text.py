@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 
 from rich.console import Console, RenderableType
@@ -20,7 +21,7 @@ from timesink.render.parts import (
     device_sheet,
     evidence_text,
     grouped,
-    not_applicable_text,
+    not_applicable_parts,
     place_text,
     sources_text,
     steps_text,
@@ -32,6 +33,8 @@ from timesink.untrusted.scrub import defuse_lines, scrub_sentence
 from timesink.views.page import Page, Sheet
 
 INDENT = 4
+_NAMED_RULES = 2
+_SKIPPED = "skipped"
 LABEL_WIDTH = 9
 
 
@@ -134,13 +137,22 @@ def _rest(console: Console, diagnosis: Diagnosis) -> None:
     parts = [("in short", statement) for statement in diagnosis.statements]
     if clear := clear_text(diagnosis):
         parts.append(("clear", ", ".join(clear)))
-    if other := not_applicable_text(diagnosis):
-        parts.append(("n/a", ", ".join(other)))
-    parts += [("undecided", f"{rule}: {why}. To decide: {how}") for rule, why, how in undecided_parts(diagnosis)]
-    parts += [("note", str(note)) for note in diagnosis.notes]
+    parts += [("n/a", f"{_codes(rules)} ({why})") for why, rules in not_applicable_parts(diagnosis)]
+    parts += [
+        ("undecided", f"{_codes(rules.split(', '))}: {why}. To decide: {how}")
+        for rules, why, how in undecided_parts(diagnosis)
+    ]
+    parts += [("note", str(note)) for note in diagnosis.notes if note.kind != _SKIPPED]
+    if skipped := sum(note.kind == _SKIPPED for note in diagnosis.notes):
+        parts.append(("note", f"{skipped} kinds of rows that say nothing new were skipped (see JSON)"))
     if parts:
         console.print()
         console.print(_labelled(parts))
+
+
+def _codes(rules: Sequence[str]) -> str:
+    """A rule or two by code and name; more of them by their codes."""
+    return ", ".join(rules if len(rules) <= _NAMED_RULES else [rule.split()[0] for rule in rules])
 
 
 def _labelled(parts: list[tuple[str, str]]) -> RenderableType:

@@ -11,6 +11,7 @@ from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity, Verdict, Where
 from timesink.diagnosis.words import of_period
 from timesink.measures.idle.blamed_time import BlamedTime
+from timesink.model.names import matches
 from timesink.model.tables import (
     API_CALLS,
     DEVICE_OPS,
@@ -36,7 +37,8 @@ idle_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READ
 @dataclass(frozen=True, slots=True)
 class IdlePattern:
     """A rule for which the idle time of its own causes is all there is to measure. `time` gives that time per device;
-    `subject` ends the sentence "device 0 waits 2.40 ms of the 12.3 ms step for ..."."""
+    `subject` ends the sentence "device 0 waits 2.40 ms of the 12.3 ms step for ...". `whole` names ranges of the host
+    that go with a fix as a whole, though the device waits in a part of them only."""
 
     time: Callable[[Trace], tuple[BlamedTime, ...]]
     bottleneck: Bottleneck
@@ -45,6 +47,7 @@ class IdlePattern:
     subject: str
     advice: str
     verify: str
+    whole: str = ""
 
 
 def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict:
@@ -60,10 +63,17 @@ def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict
             advice=pattern.advice,
             verify=pattern.verify,
             claim=Claim({blamed.device: blamed.intervals}),
-            change=ScaleHost(Target("windows", windows=blamed.host), 0.0),
+            change=ScaleHost(_host_time(pattern, trace, blamed), 0.0),
         )
 
     return idle_verdict(pattern.time(trace), limit, pattern.label, pattern.how, finding)
+
+
+def _host_time(pattern: IdlePattern, trace: Trace, blamed: BlamedTime) -> Target:
+    """The host's time that goes: all of the ranges named, where some are recorded, else what the device waited for."""
+    if pattern.whole and matches(trace.get(RANGES)["name"], pattern.whole).any():
+        return Target("range", pattern.whole)
+    return Target("windows", windows=blamed.host)
 
 
 def idle_verdict(

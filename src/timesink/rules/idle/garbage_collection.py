@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Verdict
+from timesink.knowledge.ranges import GARBAGE_COLLECTION
 from timesink.measures.idle.blamed_time import blamed_time
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
@@ -35,6 +36,7 @@ PATTERN = IdlePattern(
     how="idle stretches inside a garbage collection, over the steady steps",
     subject="the garbage collector",
     advice="Freeze the heap after start-up (gc.freeze) and collect every few hundred steps on all ranks at once.",
+    whole=GARBAGE_COLLECTION,
     verify="Run with gc.disable(): the step shortens by at most this time.",
 )
 

@@ -19,11 +19,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
 from typer.core import TyperGroup
 
 from timesink.cli.app import COMMANDS, loaded, run
+from timesink.render.json import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 Captured = pytest.CaptureFixture[str]
@@ -194,6 +196,17 @@ def test_every_command_does_its_work_in_silence(name: str, capsys: Captured) -> 
 @pytest.mark.parametrize("name", CASES)
 def test_every_command_refuses_what_makes_no_sense(name: str, capsys: Captured) -> None:
     check(capsys, asked(CASES[name].bad), 5 if "no-such-tool" in CASES[name].bad else 2)
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    "name", ["summary", "idle", "tables", "what-if", "compile", "ledger show", "rules", "pipeline"]
+)
+def test_tables_are_json_that_obeys_the_shipped_schema(name: str, capsys: Captured) -> None:
+    """First contact defect 22."""
+    page = json.loads(check(capsys, [*asked(CASES[name].good), "--format", "json"], 0))
+    jsonschema.validate(page, schema("page"))
+    assert any(isinstance(rows, list) and key != "notes" for key, rows in page.items())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The JSON contract of a diagnosis; `diagnosis.schema.json` beside this file is its schema.
+"""The JSON contract: `diagnosis.schema.json` beside this file is the schema of diagnoses, `page.schema.json` of pages.
 
 Keys are added, never renamed, within one `schema_version`. Times are milliseconds with nanosecond digits. Text is
 scrubbed and written in ASCII, so that printing the document acts on no terminal.
@@ -53,9 +53,9 @@ def json_text(value: Any) -> str:
     return json.dumps(_finite(scrub_values(value)), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) that every document obeys."""
-    text = files("timesink.render").joinpath("diagnosis.schema.json").read_text(encoding="utf-8")
+def schema(what: str = "diagnosis") -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) that every diagnosis obeys, or every page where `what` is `page`."""
+    text = files("timesink.render").joinpath(f"{what}.schema.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 

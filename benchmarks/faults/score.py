@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import floors, scoring, suite
+from benchmarks.faults import floors, scoring, suite, sweep
 from benchmarks.faults.adopt import CAPTURES, MEASURED
 from benchmarks.faults.floors import ALL
 from benchmarks.faults.scoring import Figures, Foretold, Observation
@@ -151,6 +151,44 @@ def archive_observed(job: Job) -> list[Observation]:
     return [observation for observation in seen if observation]
 
 
+def swept(job: Job) -> list[tuple[str, sweep.Figures, list[sweep.Figures]]]:
+    """For the capture with its fault and every assumption that its diagnosis reads: figures as it is, and moved."""
+    from timesink.readers import read
+
+    known = truth(job.measured.get(f"{job.fault}/high"))
+    if known is None:
+        return []
+    gain, step_ms, _ = known
+    fault, found = suite.find(job.fault), []
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(CAPTURES / f"{job.fault}.{job.tool}.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        paths = captures_in(Path(folder)).get(f"{job.fault}.high.fault")
+        trace = read(paths) if paths else None
+    if trace is None:
+        return []
+
+    def figures() -> sweep.Figures:
+        import timesink
+
+        # told the step, it makes a trace of its own, of which nothing is remembered
+        diagnosis = timesink.diagnose(trace, unprofiled_step_ms=step_ms)
+        priced = [(str(one.bottleneck), one.where.rank or 0, one.recoverable) for _, one in diagnosis.findings]
+        promised = foretold(priced, fault.bottleneck, step_ms)
+        error = None if promised is None else abs(promised.value - gain)
+        return str(diagnosis.bottleneck), None if promised is None else promised.value, error
+
+    with sweep.watched() as seen:
+        base = figures()
+    for name in sorted(seen):
+        sides = []
+        for factor in sweep.SIDES:
+            with sweep.moved(name, factor):
+                sides.append(figures())
+        found.append((name, base, sides))
+    return found
+
+
 def jobs(options: argparse.Namespace) -> list[Job]:
     if not MEASURED.exists():
         raise SystemExit(f"{MEASURED} is missing: make the captures on a GPU first (benchmarks/faults/README.md)")
@@ -244,6 +282,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write every observation there")
     parser.add_argument("--floors", action="store_true", help="fail where a figure is worse than floors.json")
     parser.add_argument("--set-floors", action="store_true", help="write the figures of these splits to floors.json")
+    parser.add_argument(
+        "--sweep", action="store_true", help="move each assumption by a quarter: what moves, and by how much"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.set_floors and (options.tool or options.only or options.blind):
@@ -251,10 +292,26 @@ def parsed() -> argparse.Namespace:
     return options
 
 
+def show_sweep(parts: Iterator[list[tuple[str, sweep.Figures, list[sweep.Figures]]]]) -> int:
+    """Print how far each assumption matters, and keep it after every capture: a sweep takes long."""
+    found: dict[str, sweep.Moved] = {}
+    for captures, part in enumerate((part for part in parts if part), start=1):
+        for name, base, sides in part:
+            over = found.setdefault(name, sweep.Moved())
+            over.base.append(base)
+            for kept, figures in zip(over.sides, sides, strict=True):
+                kept.append(figures)
+        sweep.keep(found, captures)
+    print(table(sweep.HEADINGS, sweep.rows(found)))
+    return 0
+
+
 def main() -> int:
     options = parsed()
     # spawn: a forked child of a process that used Polars can hang
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        if options.sweep:
+            return show_sweep(pool.imap(swept, jobs(options), chunksize=1))
         observations = [item for part in pool.map(archive_observed, jobs(options), chunksize=1) for item in part]
     if options.json:
         options.json.write_text(json.dumps([dataclasses.asdict(item) for item in observations], indent=1))

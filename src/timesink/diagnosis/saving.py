@@ -7,7 +7,7 @@ from typing import Final
 from timesink.diagnosis.verdicts import Finding, Quantity
 from timesink.units import NS_PER_MS, share_text, time_text
 
-_NOTHING_MS: Final = 1e-6
+_NOTHING_MS: Final = 1e-6  # a nanosecond
 _WHOLE: Final = 0.995
 
 

@@ -91,6 +91,10 @@ DDP_FORWARD: Final = Pattern(
     r"^DistributedDataParallel\.forward$", "the forward pass of a replicated module",
     "DistributedDataParallel.forward", "DistributedDataParallel.reduce", "PyTorch",
 )  # fmt: skip
+TORCH_NEXT_BATCH: Final = Pattern(
+    r"enumerate\(DataLoader\)#.*__next__", "the main process waits for a batch of torch.utils.data",
+    "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data_time", "PyTorch",
+)  # fmt: skip
 NEXT_BATCH: Final = Pattern(
     r"(?i)enumerate\(DataLoader\)#.*__next__|^data(loading|_time)?$|data_?load", "the main process waits for a batch",
     ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data_time"), "metadata", "PyTorch; people",

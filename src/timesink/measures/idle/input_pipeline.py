@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge import frames
-from timesink.knowledge.ranges import LOADING, OPERATOR
+from timesink.knowledge.ranges import LOADING, OPERATOR, TORCH_NEXT_BATCH
 from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -30,7 +30,6 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGE
 from timesink.model.trace import Trace, remembered
 
 _THREAD: Final = ("rank", "process", "thread")
-_FETCH: Final = r"enumerate\(DataLoader\)#.*__next__"
 _SCHEMA: Final = pl.Schema(
     {
         "rank": pl.Int32(),
@@ -132,7 +131,7 @@ def _between_epochs(trace: Trace, named: pl.DataFrame) -> pl.DataFrame:
     The first fetch found its epoch over, the second is of the next one: in between the workers were started anew, which
     PyTorch does not mark. A program that has work to do between two batches launches something.
     """
-    fetches = named.filter(matches(named["name"], _FETCH)).sort(*_THREAD, "start_ns")
+    fetches = named.filter(matches(named["name"], TORCH_NEXT_BATCH)).sort(*_THREAD, "start_ns")
     parts = [pl.DataFrame(schema=_SCHEMA)]
     for key, own in fetches.partition_by(_THREAD, as_dict=True, maintain_order=True).items():
         thread = dict(zip(_THREAD, key, strict=True))

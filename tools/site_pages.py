@@ -20,6 +20,7 @@ GROUPS = {
         "many-ranks verify ci-gate agents python write-a-rule",
     ),
     "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say science accuracy other-tools"),
+    "Commands": ("commands", "index"),
     "Rules": ("rules", "index"),
     "Tables": ("tables", "index"),
     "Decisions": ("decisions", ""),

@@ -1,6 +1,6 @@
-"""Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases, the
-page of `timesink which` from its rules, docs/assumptions.md from the assumptions, and the order of all pages in
-mkdocs.yml.
+"""Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases,
+docs/commands/ from the help of the commands and a run of each, the page of `timesink which` from its rules,
+docs/assumptions.md from the assumptions, and the order of all pages in mkdocs.yml.
 
 python tools/write_pages.py            write them
 python tools/write_pages.py --check    fail where a page is not what would be written
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
+from command_pages import command_pages
 from site_pages import DOCS, SITE, which_page, with_navigation
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
@@ -37,7 +38,12 @@ def main() -> int:
     wanted = {DOCS / name: f"{MARK}\n\n{text.rstrip()}\n" for name, text in pages()}
     wanted[SITE] = with_navigation(SITE.read_text(encoding="utf-8"))
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    orphans = [path for folder in ("tables", "rules") for path in (DOCS / folder).glob("*.md") if path not in wanted]
+    orphans = [
+        path
+        for folder in ("tables", "rules", "commands")
+        for path in (DOCS / folder).glob("*.md")
+        if path not in wanted
+    ]
     if parser.parse_args().check:
         for path in [*stale, *orphans]:
             print(f"stale: {path.relative_to(DOCS.parent)}; run python tools/write_pages.py", file=sys.stderr)
@@ -58,6 +64,7 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"tables/{table.name}.md", table_page(table)
     yield "how-to/which-tool.md", which_page()
     yield "assumptions.md", assumptions_page()
+    yield from command_pages()
     yield "rules/index.md", rules_index()
     for rule in all_rules():
         yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))

@@ -124,6 +124,14 @@ def test_the_demo_names_the_input_pipeline_before_and_not_after(capsys: pytest.C
     assert not any(finding["bottleneck"] == "input_pipeline" for finding in both["gpt_after"]["findings"])
 
 
+def test_the_demo_fits_two_screens_and_ends_with_what_to_try_next(capsys: pytest.CaptureFixture[str]) -> None:
+    """First contact defect 28."""
+    assert run(["demo"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 60
+    assert lines[-5] == "Next, on a program of yours:"
+
+
 def test_the_demo_is_the_same_text_every_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo"]) == 0
     first = capsys.readouterr().out

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 CAPTURES = ("gpt_before", "gpt_after")
 BEFORE = "A GPT training loop on one H200, profiled with torch.profiler."
 AFTER = "The same loop after the fix: the batch stays on the GPU."
+NEXT = """Next, on a program of yours:
+  timesink doctor                                what is here to record with
+  timesink capture torch -- python train.py      record six steps of it
+  timesink diagnose FOLDER                       what costs most, and what a fix would save
+Without a GPU: docs/tutorial/first-step.md goes on with these two captures.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ def command(*, writing: DemoOutput) -> int:
         target.write(json_text({"schema_version": SCHEMA_VERSION, **documents}))
     else:
         both = target.text(_comparison(before, after))
-        target.write(f"{BEFORE}\n\n{target.text(before)}\n{AFTER}\n\n{both}")
+        target.write(f"{BEFORE}\n\n{target.text(before)}\n{AFTER}\n\n{both}\n{NEXT}")
     return 0
 
 

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-all floors lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest smoke clean
+.PHONY: demo test test-all sweep floors lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest smoke clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -18,6 +18,11 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# Every capture of the fault suite: one screen, true sentences, one price per change. CI reads each tenth of them.
+SWEEP := tests/diagnosis/test_sentences.py tests/diagnosis/test_one_price.py tests/end_to_end/test_one_screen.py
+sweep: $(VENV)/.dev
+	TIMESINK_SWEEP=all $(BIN)/python -m pytest $(PARALLEL) -m slow $(SWEEP)
 
 floors: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.faults.score --floors

@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis, Finding
-from timesink.knowledge.kernels import communicates
+from timesink.knowledge.op_class import communicates
 from timesink.measures.steps.parts import pacing_windows
 from timesink.model.correlation import launching_calls
 from timesink.model.intervals import Intervals

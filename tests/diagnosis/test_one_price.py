@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from tests.profiles import swept
 
 import timesink
 from timesink.diagnosis.pricing import Priced, price, price_change
@@ -105,7 +106,7 @@ def test_a_planted_fault_has_one_price_per_change(program: str, tool: str, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+@pytest.mark.parametrize("archive", swept(ARCHIVES), ids=lambda path: path.name.removesuffix(".tar.xz"))
 def test_every_finding_of_every_capture_has_one_price(archive: Path, tmp_path: Path) -> None:
     assert same_in(archive, "", tmp_path) >= 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from benchmarks.faults.score import captures_in
 from tests.diagnosis.said import false_sentences, told
+from tests.profiles import swept
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
@@ -18,7 +19,6 @@ from timesink.readers import read
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = sorted((ROOT / "benchmarks" / "faults" / "captures").glob("*.tar.xz"))
-NAMES = [path.name.removesuffix(".tar.xz") for path in CAPTURES]
 SAMPLE = [
     path
     for name in ("adamw_one_by_one", "compiled_gpt_training", "printed_loss", "pageable_batch", "graph_decode")
@@ -50,7 +50,7 @@ def test_what_is_said_of_a_sample_of_the_captures_is_true(archive: Path, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("archive", CAPTURES, ids=NAMES)
+@pytest.mark.parametrize("archive", swept(CAPTURES), ids=lambda path: path.name.removesuffix(".tar.xz"))
 def test_what_is_said_of_every_capture_is_true(archive: Path, tmp_path: Path) -> None:
     check(archive, tmp_path)
 

@@ -45,7 +45,7 @@ def test_the_commands_of_a_page_run_in_their_order(name: str, tmp_path: Path) ->
     for line in lines:
         words = shlex.split(line)
         if words[1] == "capture":  # PyTorch may be absent: check the options, and put the kept capture in its place
-            words.insert(words.index("--"), "--dry-run")
+            words.insert(words.index("--"), "--print")
         if "--pairs" in words:
             words[words.index("--pairs") + 1] = "2"
         command = [sys.executable, "-m", "timesink", *words[1:]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.faults.score import captures_in
-from tests.profiles import ABSENT, PROFILES
+from tests.profiles import ABSENT, PROFILES, swept
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis
@@ -66,7 +66,7 @@ def test_a_capture_of_the_fault_suite_is_diagnosed_on_one_screen(archive: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+@pytest.mark.parametrize("archive", swept(ARCHIVES), ids=lambda path: path.name)
 def test_every_capture_of_the_fault_suite_is_diagnosed_on_one_screen(archive: Path, tmp_path: Path) -> None:
     assert faults_in(archive, tmp_path) == {}
 

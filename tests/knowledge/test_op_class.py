@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from tests.tables import trace_of
 
-from timesink.knowledge.kernels import communicates, op_class
+from timesink.knowledge.op_class import communicates, op_class
 from timesink.model.tables import DEVICE_OPS
 
 COLLECTIVES = (

@@ -1,16 +1,10 @@
-"""What a kernel's name says (family, arithmetic type, tile) and what a device operation is for (compute, communication,
-copy): one classification, used by every measure and rule.
+"""What a kernel's name says: family, arithmetic type, tile. What a device operation is for says `op_class`.
+
+It needs no Polars, since what verifies a program shows kernels' names where there is none.
 
 Names are conventions of the libraries that launch the kernels, read from public traces (cuBLAS nvjet and xmma, cuDNN,
 CUTLASS, FlashAttention, Triton as TorchInductor names it, NCCL and RCCL, ATen, Tensile, MIOpen, CUB). A name that no
 pattern knows is `OTHER`; nothing is inferred from silence.
-
-A kernel communicates if its name says so: collectives of NCCL and RCCL (`ncclDevKernel_*`, `ncclKernel_*`), of HCCL,
-MSCCL, NVSHMEM and DeepEP, and the custom all-reduce kernels of serving engines (`cross_device_reduce`, one-shot,
-two-shot, Lamport, multimem, quick-reduce). A name that begins with `hip` is no collective. A copy between GPUs
-(`copy_kind` p2p) is a copy: the copy engine moves it and the trace does not say why. A memset and a CUDA graph traced
-as a whole are compute, the first because TraceLens and the nsys recipes count it so, the second because nothing is
-known of its kernels: `quality.graph_ratio` says how much time that assumption covers.
 """
 
 from __future__ import annotations
@@ -21,35 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-import polars as pl
-
 from timesink.knowledge import collectives
 from timesink.knowledge.pattern import Pattern
-from timesink.model.names import matches
-
-OpClass = pl.Enum(["compute", "communication", "copy"])
-# The same classes as the numbers that `OpClass` columns hold physically, for code on NumPy arrays.
-COMPUTE, COMMUNICATION, COPY = range(3)
-
-
-def communicates(names: pl.Series) -> pl.Series:
-    """Whether each kernel name is that of a collective or of point-to-point communication."""
-    return matches(names, collectives.COMMUNICATION)
-
-
-def op_class(ops: pl.DataFrame) -> pl.Series:
-    """The class of each row of `device_ops`, as an `OpClass` series."""
-    is_copy = (ops["kind"] == "copy").rename("is_copy")
-    is_kernel = (ops["kind"] == "kernel").rename("is_kernel")
-    kernel_talks = communicates(ops["name"]).rename("talks")
-    return pl.select(
-        pl.when(is_copy)
-        .then(pl.lit("copy", OpClass))
-        .when(is_kernel & kernel_talks)
-        .then(pl.lit("communication", OpClass))
-        .otherwise(pl.lit("compute", OpClass))
-        .alias("op_class")
-    ).to_series()
 
 
 class KernelFamily(StrEnum):

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.diagnosis.verdicts import Finding
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.steps import steps

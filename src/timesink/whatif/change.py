@@ -12,7 +12,7 @@ import numpy as np
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumption import Assumption
-from timesink.knowledge.kernels import COMMUNICATION
+from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches, pattern_fault

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.assumptions import replay
-from timesink.knowledge.kernels import COPY, op_class
+from timesink.knowledge.op_class import COPY, op_class
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
 from timesink.model.correlation import first_places
 from timesink.model.nesting import key_slices

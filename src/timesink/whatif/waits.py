@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import fixes, replay
 from timesink.knowledge.calls import CallKind
-from timesink.knowledge.kernels import COMMUNICATION, COPY
+from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace

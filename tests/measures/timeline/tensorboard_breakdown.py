@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.marks import STEP_COLUMNS, StepMarker, step_marks
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.intervals import Intervals

@@ -5,7 +5,7 @@ from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.strategies import traces
 from tests.tables import trace_of
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.communication.communication import communication
 from timesink.measures.kernels.kernels import kernels, small_kernels
 from timesink.measures.timeline.copies import copies

@@ -12,7 +12,7 @@ import pytest
 from tests.measures.conftest import Load
 from tests.measures.timeline.tensorboard_breakdown import ROLES, tensorboard_breakdown
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.timeline.device_timeline import DeviceTimeline, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.kernels import communicates, op_class
+from timesink.knowledge.op_class import communicates, op_class
 from timesink.knowledge.ranges import EXCHANGE
 from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline

@@ -27,7 +27,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.assumptions import machines
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.knowledge.operators import Operator
 from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
 from timesink.measures.idle.blame import idle_blame

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.kernels import function_name, op_class
+from timesink.knowledge.kernels import function_name
+from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links

@@ -15,7 +15,7 @@ import polars as pl
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
-from timesink.knowledge.kernels import communicates
+from timesink.knowledge.op_class import communicates
 from timesink.knowledge.ranges import ENGINE_STEP, OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
 from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
@@ -250,7 +250,7 @@ def _matching_ranges(trace: Trace, pattern: str) -> Iterator[_ProcessMarks]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LaunchOrder:
+class LaunchSequence:
     """What the busiest device of a process runs, collectives left out, in order of launch (`on_device`: of running).
 
     `kinds` numbers what each operation is, `time_ns` is when it was launched or ran; `ops` are the rows themselves.
@@ -264,7 +264,7 @@ class LaunchOrder:
     time_ns: Int64Array
 
 
-def launch_orders(trace: Trace, on_device: bool) -> Iterator[LaunchOrder]:
+def launch_sequences(trace: Trace, on_device: bool) -> Iterator[LaunchSequence]:
     """One per process that ran something on a device."""
     calls, call = trace.get(API_CALLS), launch_links(trace).call
     launched_ns = pl.Series("launched_ns", np.append(calls["start_ns"].to_numpy(), 0)[call], pl.Int64)
@@ -279,13 +279,13 @@ def launch_orders(trace: Trace, on_device: bool) -> Iterator[LaunchOrder]:
         ordered = of_process.filter(pl.col("device") == device).sort(order)
         kinds = ordered.select(pl.struct(pl.col("name").to_physical(), *_KIND).rank("dense").cast(pl.Int64) - 1)
         time_ns = ordered[order[0]].to_numpy()
-        yield LaunchOrder(*process, on_device, ordered, kinds.to_series().to_numpy(), time_ns)
+        yield LaunchSequence(*process, on_device, ordered, kinds.to_series().to_numpy(), time_ns)
 
 
 def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
     """Steps of each process by the kernels that the user named, or by the outermost loop of what its device runs."""
     calls = trace.get(API_CALLS)
-    for launched in launch_orders(trace, on_device):
+    for launched in launch_sequences(trace, on_device):
         positions = _round_starts(launched, trace.step_choice)
         if positions is None:
             continue
@@ -304,7 +304,7 @@ def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
         yield _ProcessMarks(launched.rank, launched.process, StepMarker.KERNEL_PATTERN, name, frame)
 
 
-def _round_starts(launched: LaunchOrder, choice: StepChoice | None) -> Int64Array | None:
+def _round_starts(launched: LaunchSequence, choice: StepChoice | None) -> Int64Array | None:
     """Positions at which rounds begin; None where no loop is found, or nothing has the name that the user gave."""
     gaps_ns = np.diff(launched.time_ns, prepend=launched.time_ns[:1])
     if choice is not None and choice.pattern is not None:
@@ -344,7 +344,7 @@ class StepCandidate:
 @remembered
 def step_candidates(trace: Trace) -> tuple[StepCandidate, ...]:
     """The loops of the kernels that could be the steps, fewest rounds first, of the process that launches most."""
-    orders = list(launch_orders(trace, not launch_links(trace).linked_count))
+    orders = list(launch_sequences(trace, not launch_links(trace).linked_count))
     if not orders:
         return ()
     launched = max(orders, key=lambda order: order.kinds.size)

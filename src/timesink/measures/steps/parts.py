@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.shares import PREPARING, input_prepared

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, BACKWARD_PASS, GENERATED, OPERATOR, PART_OF_STEP, STEP
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.parts import pacing_windows

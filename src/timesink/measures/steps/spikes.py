@@ -23,7 +23,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.calls import FREE
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device

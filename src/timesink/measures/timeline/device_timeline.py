@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.kernels import op_class
+from timesink.knowledge.op_class import op_class
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 
 from timesink.knowledge.assumptions import fixes
-from timesink.knowledge.kernels import COMMUNICATION
+from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
 from timesink.model.tables import DEVICE_OPS
 from timesink.whatif.change import (

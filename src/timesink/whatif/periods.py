@@ -72,9 +72,14 @@ class Anchors:
 
     @cached_property
     def main_thread(self) -> int | None:
-        """The number of the thread that makes the most calls and works on nobody's behalf."""
-        calls, workers = self.program.calls, np.unique(self.program.bursts.worker)
-        count = np.bincount(calls.thread, minlength=len(calls.threads))
+        """The number of the thread that launches the most and works on nobody's behalf; of all calls where none launch.
+
+        Threads that only ask whether collectives are over, many times a step, set no pace.
+        """
+        calls, workers, launched = self.program.calls, np.unique(self.program.bursts.worker), self.program.blocks.call
+        launches = np.bincount(calls.thread[launched[launched >= 0]], minlength=len(calls.threads))
+        launches[workers] = 0
+        count = launches if launches.any() else np.bincount(calls.thread, minlength=len(calls.threads))
         count[workers] = 0
         return int(np.argmax(count)) if count.size and count.max() > 0 else None
 

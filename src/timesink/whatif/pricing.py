@@ -88,6 +88,11 @@ class Pricer:
         """Mean step of the graph as it is."""
         return self.anchors.windows.mean(self.periods_ns)
 
+    @property
+    def host_ns(self) -> float:
+        """The host's time per step without any wait for the device."""
+        return self._floor.host_ns
+
     def _residual_ratio(self) -> float:
         """Share of the critical path that no weight explains, in the median step: one hiccup condemns no trace."""
         edges, windows = self.graph.network.edges, self.anchors.windows

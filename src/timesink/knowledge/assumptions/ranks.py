@@ -82,6 +82,17 @@ FOLLOWS_US: Final = Assumption(
 HELD_UP: Final = Assumption(
     0.3, 0.5, 0.8, "of the ranks", "most of them wait", "definition of most", "", "COM103 COM104"
 )
+SAME_WORK: Final = Assumption(
+    0.9, 0.95, 0.99, "of the kernel time of the others",
+    "a rank that runs so much of it, in the same shapes, has no larger share of one batch",
+    "benchmarks/ranks: all of it where a rank does more besides; benchmarks/faults: 45 to 75 % of uneven batches",
+    "third_tune", "COM103",
+)  # fmt: skip
+HOST_SLOWED: Final = Assumption(
+    3.0, 2.0, 1.5, "times the others' host", "a profiler slows one host more than others, by no more than this",
+    "benchmarks/faults: 1.4 times in FSDP programs of small units; benchmarks/ranks: 3.6 times where a host sleeps",
+    "third_tune", "COM103",
+)  # fmt: skip
 GAIN_ERROR: Final = Assumption(
     0.05, 0.1, 0.2, "of the gain", "what a gain of balance may be off by",
     "p10 to p90 of replays of one rank's graph (replay.model_error)", "", "COM103 COM104",

@@ -14,9 +14,11 @@ most ranks had nothing to compute, beyond the median of the ranks (of two: the e
 from others is not counted (what it stood waiting in smaller collectives and for messages neither), nor any within the
 error of the clocks. Computation beyond the median of its peers is charged to the GPU, exposed transfer beyond theirs to
 the network, the rest to the host. The gain is a replay of all ranks' collectives
-without this rank's lateness. More work does not vanish where it is balanced: then the gain is what the rank computes
-beyond the mean of all. A profiler slows some hosts more than others: a late host gains no more than by what the job's
-step, without the profiler's cost by estimate, exceeds what the others take by themselves, and possibly nothing.
+without this rank's lateness. A rank that runs all the kernels of its peers, and more or more slowly, wins what it
+computes beyond them. A larger share of the work does not vanish where it is balanced: then the gain is what the rank
+computes beyond the mean of all. A profiler slows some hosts more than others: a late host gains no more than by what
+the job's step, without the profiler's cost by estimate, exceeds what the others take by themselves, and possibly
+nothing; only a host that takes several times as long as the others' is late of itself.
 
 ## What to do
 Look at that rank and its host: uneven input, a slower GPU or clock, another process, garbage collection. `timesink

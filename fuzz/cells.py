@@ -68,7 +68,7 @@ def mutated_frame(data: bytes, rng: random.Random) -> bytes | None:
     is_parquet = data.startswith(b"PAR1")
     try:
         # Read by Arrow: Polars panics at some damage.
-        table = pyarrow.parquet.read_table(io.BytesIO(data)) if is_parquet else pyarrow.ipc.open_file(data).read()
+        table = pyarrow.parquet.read_table(io.BytesIO(data)) if is_parquet else pyarrow.ipc.open_file(data).read_all()
         table.validate(full=True)
         frame = pl.DataFrame(table)
         frame = _changed(frame, rng)

@@ -76,15 +76,18 @@ class Nesting:
     def inclusive(self, own: Int64Array) -> Int64Array:
         """Per row, the sum of `own` over the row and all that it encloses."""
         total = np.array(own, np.int64)
-        deepest = int(self.depth.max(initial=0))
-        by_depth = np.argsort(
-            self.depth.astype(np.min_scalar_type(deepest)), kind="stable"
-        )  # small integers: radix sort
-        edges = np.searchsorted(self.depth[by_depth], np.arange(1, deepest + 2))
-        for low, high in reversed(list(pairwise(edges))):
-            rows = by_depth[low:high]
+        for rows in reversed(self.levels()[1:]):
             np.add.at(total, self.parent[rows], total[rows])
         return total
+
+    def levels(self) -> list[Int64Array]:
+        """The rows of each depth, the outermost first; no level where there are no rows."""
+        deepest = int(self.depth.max(initial=-1))
+        by_depth = np.argsort(
+            self.depth.astype(np.min_scalar_type(max(deepest, 0))), kind="stable"
+        )  # small integers: radix sort
+        edges = np.searchsorted(self.depth[by_depth], np.arange(deepest + 2))
+        return [by_depth[low:high] for low, high in pairwise(edges)]
 
     def outermost_of_name(self, name: Int64Array) -> BoolArray:
         """Whether no interval around the row carries the same name: recursion counts once."""

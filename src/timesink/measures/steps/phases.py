@@ -13,7 +13,6 @@ hide copies. So the times sum to the busy time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -163,10 +162,7 @@ def _range_of_program(trace: Trace, rows: Int64Array) -> Int64Array:
 def _outermost(nesting: Nesting, own: Int64Array) -> Int64Array:
     """For each row the value of the outermost interval around it, itself included, that has one; -1 for none."""
     value = np.array(own, np.int64)
-    by_depth = np.argsort(nesting.depth, kind="stable")
-    edges = np.searchsorted(nesting.depth[by_depth], np.arange(1, int(nesting.depth.max(initial=0)) + 2))
-    for low, high in pairwise(edges):
-        rows = by_depth[low:high]
+    for rows in nesting.levels()[1:]:
         above = value[nesting.parent[rows]]
         value[rows] = np.where(above >= 0, above, value[rows])
     return value

@@ -101,8 +101,7 @@ def _paths(trace: Trace, names: pl.Series) -> pl.Series:
     code = names.rank("dense").to_numpy().astype(np.int64)[nested]
     path = np.empty(nested.size, np.int64)
     texts: list[str] = []
-    for level in range(int(nesting.depth.max()) + 1):
-        rows = np.flatnonzero(nesting.depth == level)
+    for level, rows in enumerate(nesting.levels()):
         above = path[nesting.parent[rows]] if level else np.zeros(rows.size, np.int64)
         _, first, number = np.unique(above * (len(names) + 1) + code[rows], return_index=True, return_inverse=True)
         path[rows] = number + len(texts)

@@ -85,19 +85,22 @@ def summary_document(capture: OpenCapture) -> dict[str, Any]:
 
 def listed_captures(captures: Captures, contains: str, cursor: int) -> dict[str, Any]:
     """The files under the roots that a reader takes, newest first, by the beginning of each file."""
-    from timesink.readers import head_of, readers
+    from timesink.readers.formats import recognised
 
-    found = []
-    for path in captures.files():
-        head = head_of(path)
-        reader = next((one for one in readers() if one.recognises(path, head)), None)
-        if reader is not None and contains in str(path):
-            found.append({"path" + MARK: named(str(path)), "format": reader.format, "bytes": path.stat().st_size})
-    shown = found[cursor : cursor + PAGE]
-    document: dict[str, Any] = {"of": len(found), "captures": shown, "next": "open_capture(path)"}
-    if len(found) > cursor + len(shown):
-        document |= {"truncated": True, "next_cursor": cursor + len(shown)}
-    return fitted(document, "captures", cursor)
+    found = [
+        {"path" + MARK: named(str(path)), "format": reader.format, "bytes": path.stat().st_size}
+        for path in captures.files()
+        if contains in str(path)
+        if (reader := recognised(path)) is not None
+    ]
+    document = {"of": len(found), "captures": found[cursor : cursor + PAGE], "next": "open_capture(path)"}
+    return _paged(document, "captures", cursor, len(found))
+
+
+def _paged(document: dict[str, Any], rows: str, cursor: int, of: int) -> dict[str, Any]:
+    """The document with as many of the rows shown as fit; where some of all `of` are left, the cursor to go on from."""
+    end = cursor + len(document[rows])
+    return fitted(document | ({"truncated": True, "next_cursor": end} if of > end else {}), rows, cursor)
 
 
 def idle_document(capture: OpenCapture) -> dict[str, Any]:
@@ -150,7 +153,6 @@ def diagnosis_document(capture: OpenCapture, limit: int, cursor: int) -> dict[st
     """Findings, costliest first, and what could not be decided."""
     diagnosis = capture.diagnosis
     shown = diagnosis.findings[cursor : cursor + limit]
-    left = len(diagnosis.findings) - cursor - len(shown)
     undecided = [ruling for ruling in diagnosis.rulings if isinstance(ruling.verdict, Undecided)]
     document: dict[str, Any] = {
         "handle": capture.handle,
@@ -160,9 +162,7 @@ def diagnosis_document(capture: OpenCapture, limit: int, cursor: int) -> dict[st
         "not_measured": _to_decide(undecided),
         "next": "explain_finding(handle, number)" if shown else "summary(handle)",
     }
-    if left > 0:
-        document |= {"truncated": True, "next_cursor": cursor + len(shown)}
-    return fitted(document, "findings", cursor)
+    return _paged(document, "findings", cursor, len(diagnosis.findings))
 
 
 def finding_document(capture: OpenCapture, number: int) -> dict[str, Any]:
@@ -215,9 +215,7 @@ def kernel_rows(capture: OpenCapture, sort: str, contains: str, cursor: int) -> 
         "of": len(numbered),
         "kernels": rows,
     }
-    if len(numbered) > cursor + len(rows):
-        document |= {"truncated": True, "next_cursor": cursor + len(rows)}
-    return fitted(document, "kernels", cursor)
+    return _paged(document, "kernels", cursor, len(numbered))
 
 
 def window_around(capture: OpenCapture, number: int) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def readers() -> tuple[Reader, ...]:
 
 def reader_of(path: Path) -> Reader:
     """The reader that takes the file, or `UnreadableTrace` that says what the file looks like."""
-    reader = _recognised(path)
+    reader = recognised(path)
     if reader is None:
         why, way_out = _other_format(path) or (_looks_like(path), _KNOWN)
         raise UnreadableTrace(path, why, remedy=way_out)
@@ -114,12 +114,13 @@ def _is_trace(path: Path) -> bool:
     """
     if not path.is_file() or path.name == "manifest.json":
         return False
-    reader = _recognised(path)
+    reader = recognised(path)
     is_log = path.name == "log.txt" and path.with_name("manifest.json").is_file()
     return reader is not None and (not is_log or reader.format == "torch_logs")
 
 
-def _recognised(path: Path) -> Reader | None:
+def recognised(path: Path) -> Reader | None:
+    """The reader that takes the file, by its beginning; None where no reader does."""
     head = head_of(path)
     return next((reader for reader in readers() if reader.recognises(path, head)), None)
 

@@ -35,6 +35,21 @@ def test_a_gap_is_the_hosts_until_the_launch() -> None:
     ]
 
 
+def test_ops_of_two_ranks_that_start_at_once_end_gaps_of_their_own_rank_only() -> None:
+    trace = trace_of("""
+        | device_ops | rank | name | start_ns | end_ns | correlation |
+        | first      |    0 | a    |       10 |     20 |           1 |
+        | last       |    0 | b    |       50 |     60 |           2 |
+        | other rank |    1 | c    |       50 |     70 |           1 |
+
+        | api_calls  | rank | name             | start_ns | end_ns | correlation |
+        | first      |    0 | cudaLaunchKernel |        0 |      5 |           1 |
+        | last       |    0 | cudaLaunchKernel |       42 |     45 |           2 |
+        | other rank |    1 | cudaLaunchKernel |        3 |      6 |           1 |
+    """)
+    assert device_gaps(trace).frame.select("op", "launch_start_ns").rows() == [(1, 42)]
+
+
 def test_launches_of_a_device() -> None:
     found = launches(trace_of(THREE_GAPS))[0, 0]
     assert found.launch_count == 3

@@ -238,9 +238,10 @@ def device_gaps(trace: Trace) -> DeviceGaps:
     lines = device_timeline(trace)
     parts = [np.empty(0, np.int32)]
     for (rank, device), first, last in key_slices(ops, ("rank", "device")):
+        start, call = op_start[first:last], call_of_op[first:last]
         for gaps in _gap_slices(lines[rank, device]):
-            ending = first + np.searchsorted(op_start[first:last], gaps.end_ns, side="left")
-            parts.append(_launched_first(ending, op_start, call_of_op, call_start).astype(np.int32))
+            ending = np.searchsorted(start, gaps.end_ns, side="left")
+            parts.append((first + _launched_first(ending, start, call, call_start)).astype(np.int32))
     return DeviceGaps(lines, np.concatenate(parts), ops["process"].to_numpy(), call_of_op, call_start)
 
 

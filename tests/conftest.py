@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.laws import USUAL
 from tests.profiles import ABSENT, PROFILES
 
 # A law is about values, not about how busy the machine is: no deadline per example.
-# `make test` asks for the quick profile; `make test-all` and CI hold every law to more examples.
-settings.register_profile("laws", deadline=None, max_examples=50)
-settings.register_profile("quick", deadline=None, max_examples=15)
+# `make test` asks for the quick profile, CI for more examples with another seed each time, `make test-all` for most.
+settings.register_profile("laws", deadline=None, max_examples=USUAL)
+settings.register_profile("ci", deadline=None, max_examples=25)
+settings.register_profile("quick", deadline=None, max_examples=12)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -53,6 +53,7 @@ def test_dask_survives_a_killed_worker_and_a_corrupt_rank(folder: Path, cluster:
     assert found.quarantined == wanted.quarantined
 
 
+@pytest.mark.slow
 def test_a_file_that_kills_every_worker_costs_only_itself(folder: Path, cluster: Any) -> None:
     engine = Dask(scheduler=cluster.scheduler_address)
     tasks = [Task(file, keep=False) for file in find_files([str(folder)])]
@@ -64,6 +65,7 @@ def test_a_file_that_kills_every_worker_costs_only_itself(folder: Path, cluster:
     assert len(results) == len(tasks)
 
 
+@pytest.mark.slow
 def test_generated_ranks_are_one_job_with_known_clocks(tmp_path: Path) -> None:
     """Two hosts of the same real rank: whatever one host's ranks say, the other's say by a clock that is off."""
     made = bodies([SEED], events=1)

@@ -55,6 +55,7 @@ def test_what_is_said_of_every_capture_is_true(archive: Path, tmp_path: Path) ->
     check(archive, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["kineto", "nsys"])
 def test_what_is_said_of_public_profiles_is_true(shared_data: Path, kind: str) -> None:
     for path in sorted((shared_data / "public" / kind).glob("*")):

@@ -32,6 +32,7 @@ def test_every_answer_can_be_the_picked_one() -> None:
     assert {choose(symptom).answer.name for symptom in SYMPTOMS} == {answer.name for answer in ANSWERS}
 
 
+@pytest.mark.slow
 def test_the_page_answers_as_the_command_does(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install mkdocs-material)")
     needs_browser()

@@ -18,17 +18,23 @@ DEMO = Path(timesink.__file__).parent / "cli" / "demo"
 MEASURED = {"batch_prepared_in_line/high": {"fault_ms": [10.6], "fix_ms": [8.7], "receipts_equal": [True]}}
 
 
-@pytest.fixture
-def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's two captures, trimmed to six steps and packed as the suite packs its own."""
-    with tarfile.open(tmp_path / "batch_prepared_in_line.torch.tar.xz", "w:xz") as archive:
+    folder = tmp_path_factory.mktemp("captures")
+    with tarfile.open(folder / "batch_prepared_in_line.torch.tar.xz", "w:xz", preset=0) as archive:
         for demo, variant in (("gpt_before", "fault"), ("gpt_after", "fix")):
-            raw, small = tmp_path / f"{demo}.json", tmp_path / f"batch_prepared_in_line.high.{variant}.json"
+            raw, small = folder / f"{demo}.json", folder / f"batch_prepared_in_line.high.{variant}.json"
             raw.write_bytes(gzip.decompress((DEMO / f"{demo}.json.gz").read_bytes()))
             trim_torch(raw, small, steps=6)
             archive.add(small, arcname=small.name)
-    monkeypatch.setattr(score, "CAPTURES", tmp_path)
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def captures(packed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(score, "CAPTURES", packed)
+    return packed
 
 
 def test_a_capture_is_diagnosed_and_held_against_the_measured_gain(captures: Path) -> None:

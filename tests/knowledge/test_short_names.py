@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from timesink.knowledge.kernel_names import short_name, short_names
 from timesink.knowledge.kernels import decode
@@ -79,7 +80,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.sets(st.one_of(st.text(max_size=20), st.lists(PARTS, max_size=8).map("".join)), max_size=12))
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=examples(200), derandomize=True, deadline=None)
 def test_different_kernels_of_a_table_keep_different_names(names: set[str]) -> None:
     shown = short_names(names)
     assert set(shown) == names

@@ -13,13 +13,14 @@ import pytest
 pytest.importorskip("mcp.client", reason="mcp is not installed (pip install mcp)")
 pytest.importorskip("duckdb", reason="duckdb is not installed (pip install duckdb)")
 
-from tests.mcp.test_server import Call, spoken
+from tests.mcp.test_server import Call, spoken, started
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK
-from timesink.mcp.declared import declared_commands
+from timesink.mcp.declared import Declared, declared_commands
+from timesink.mcp.server import build
 
 PYTHON = sys.executable
 
@@ -30,11 +31,17 @@ def declared(folder: Path, program: str, name: str = "train") -> tuple[str, ...]
     return ("--allow-exec", "--command", f"{name}={PYTHON} {name}.py 'two words' $HOME;ls")
 
 
+def serving(folder: Path, program: str) -> object:
+    """A server of a folder, in this process, that may run a Python program."""
+    _, _, command = declared(folder, program)
+    return build([folder], Declared(declared_commands([command], None), folder, timeout_s=60))
+
+
 def test_no_tool_runs_programs_unless_they_were_declared(tmp_path: Path) -> None:
     async def talk(client: Any, call: Call) -> None:
         assert "run" not in {tool.name for tool in (await client.list_tools()).tools}
 
-    spoken(tmp_path, talk)
+    spoken(build([tmp_path]), talk)
 
 
 def test_a_declared_command_runs_as_it_was_declared_without_a_shell(tmp_path: Path) -> None:
@@ -51,7 +58,7 @@ def test_a_declared_command_runs_as_it_was_declared_without_a_shell(tmp_path: Pa
         assert answer["exit_code"] == 3
         assert answer["last_lines" + MARK] == [f"['two words', '$HOME;ls'] {tmp_path}"]
 
-    spoken(tmp_path, talk, *declared(tmp_path, program))
+    started(tmp_path, talk, *declared(tmp_path, program))
 
 
 def test_a_string_that_is_no_declared_name_runs_nothing(tmp_path: Path) -> None:
@@ -59,7 +66,7 @@ def test_a_string_that_is_no_declared_name_runs_nothing(tmp_path: Path) -> None:
         for name in ("", "train; ls", "train\n", "TRAIN", "train --x", "python train.py", "../train"):
             assert "choose one of: train" in (await call("run", name=name))["error"]
 
-    spoken(tmp_path, talk, *declared(tmp_path, "open('ran', 'w')"))
+    spoken(serving(tmp_path, "open('ran', 'w')"), talk)
     assert not (tmp_path / "ran").exists()
 
 
@@ -74,9 +81,10 @@ def test_what_a_program_writes_is_data_and_short(tmp_path: Path) -> None:
         assert 0 < sum(map(len, lines)) <= 3_000
         assert not any(ACTS_ON_TERMINAL.search(line) for line in lines)
 
-    spoken(tmp_path, talk, *declared(tmp_path, program))
+    spoken(serving(tmp_path, program), talk)
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_ends_with_all_it_started(tmp_path: Path) -> None:
     late = "import time; time.sleep(3); open('late', 'w')"
     program = f"import subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', {late!r}])\ntime.sleep(60)\n"
@@ -86,7 +94,7 @@ def test_a_command_that_takes_too_long_ends_with_all_it_started(tmp_path: Path) 
         assert answer["timed_out_after_s"] == 1
         assert answer["exit_code"] < 0
 
-    spoken(tmp_path, talk, *declared(tmp_path, program), "--timeout", "1")
+    started(tmp_path, talk, *declared(tmp_path, program), "--timeout", "1")
     time.sleep(3)
     assert not (tmp_path / "late").exists()
 

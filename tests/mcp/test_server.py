@@ -1,4 +1,4 @@
-"""The server over real stdio, spoken to by the SDK's own client: few calls, small answers, nothing that acts."""
+"""The server, over stdio and in this process, spoken to by the SDK's client: few calls and small answers."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMA
 
 from timesink.diagnosis.engine import diagnose  # noqa: E402
 from timesink.mcp.answers import BUDGET_CHARACTERS, MARK, OpenCapture, text  # noqa: E402
+from timesink.mcp.server import build  # noqa: E402
 from timesink.mcp.tools import (  # noqa: E402
     diagnosis_document,
     finding_document,
@@ -49,12 +50,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def spoken(root: Path, talk: Callable[[Any, Call], Awaitable[None]], *more: str) -> None:
+Talk = Callable[[Any, Call], Awaitable[None]]
+
+
+def started(root: Path, talk: Talk, *more: str) -> None:
     """Start the server as an agent would, and talk to it."""
+    command = [sys.executable, "-m", "timesink", "mcp", "--root", str(root), *more]
+    spoken(StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ)), talk)
+
+
+def spoken(server: Any, talk: Talk) -> None:
+    """Talk to a server that is here, or that is started for it."""
 
     async def session() -> None:
-        command = [sys.executable, "-m", "timesink", "mcp", "--root", str(root), *more]
-        server = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
         async with sdk.Client(server, read_timeout_seconds=60) as client:
 
             async def call(name: str, /, **given: object) -> dict[str, Any]:
@@ -85,7 +93,7 @@ def test_why_is_this_step_slow_takes_three_calls(root: Path) -> None:
         assert all({"value", "unit"} <= fact.keys() for fact in whole["evidence"])
         assert any("source_table" in fact for fact in whole["evidence"])
 
-    spoken(root, talk)
+    spoken(build([root]), talk)
 
 
 def test_a_whole_exchange(root: Path) -> None:
@@ -131,7 +139,7 @@ def test_a_whole_exchange(root: Path) -> None:
         assert "device_ops" in (await client.read_resource("schema://tables")).contents[0].text
         assert "verify" in (await client.get_prompt("optimize-loop")).messages[0].content.text
 
-    spoken(root, talk)
+    started(root, talk)
 
 
 def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(root: Path, tmp_path: Path) -> None:
@@ -154,7 +162,7 @@ def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(ro
             assert "error" in await call("export", handle=handle, kind="html", path=path)
         assert "choose one of" in (await call("list_kernels", handle=handle, sort="size"))["error"]
 
-    spoken(root, talk)
+    spoken(build([root]), talk)
     assert (root / "taken.html").read_text() == "mine"
     assert not (tmp_path / "out.html").exists()
     (root / "link.json").unlink()
@@ -229,7 +237,7 @@ def test_the_skill_and_the_page_name_the_tools_there_are(root: Path) -> None:
             assert f"`{tool.name}" in page
             assert f"`{tool.name}" in skill or tool.name == "export"
 
-    spoken(root, talk)
+    spoken(build([root]), talk)
 
 
 def test_the_registry_entry_starts_this_server() -> None:

@@ -40,6 +40,7 @@ def assert_reads_alike(path: Path) -> Trace:
     return trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_public_file_reads_as_the_slow_reader_reads_it(shared_data: Path, name: str) -> None:
     trace = assert_reads_alike(shared_data / "public" / "kineto" / name)

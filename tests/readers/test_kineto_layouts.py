@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.readers.slow_kineto import COLUMNS, rows_of
 
 from timesink import _native
@@ -83,7 +84,7 @@ class Laid:
         return json.dumps(value, ensure_ascii=self.random.random() < 0.5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(several=st.lists(events, max_size=6), base=st.none() | st.integers(0, 2**60), random=st.randoms())
 def test_any_layout_reads_as_the_slow_reader_reads_it(
     tmp_path_factory: pytest.TempPathFactory, several: list[dict[str, Any]], base: int | None, random: Random
@@ -101,7 +102,7 @@ def test_any_layout_reads_as_the_slow_reader_reads_it(
         assert rows == expected.get(name, []), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(several=st.lists(events, max_size=5), cut=st.integers(0, 400), window=st.integers(1, 50))
 def test_windows_change_nothing(several: list[dict[str, Any]], cut: int, window: int) -> None:
     text = json.dumps({"traceEvents": several}).encode()[: -cut or None]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.readers import ncu_reports as made
 
 from timesink.errors import UnreadableTrace
@@ -52,7 +53,7 @@ def test_every_single_byte_may_lie(tmp_path: Path) -> None:
             survives(tmp_path, WHOLE[:at] + bytes([lie]) + WHOLE[at + 1 :])
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_any_bytes_in_place_of_any_others_are_survived(tmp_path: Path, data: st.DataObject) -> None:
     start = data.draw(st.integers(4, len(WHOLE)))

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys import sqlite
@@ -80,7 +81,7 @@ def integers(frame: pl.DataFrame) -> list[tuple[object, ...]]:
 
 
 @given(st.lists(st.tuples(cells, cells, cells, cells), max_size=12))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_no_cell_is_misread(rows):
     with tempfile.TemporaryDirectory() as folder:
         notes: list[ImportNote] = []
@@ -97,7 +98,7 @@ def test_no_cell_is_misread(rows):
 
 
 @given(st.lists(typical, max_size=12))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_sound_tables_are_read_to_the_letter_without_a_note(rows):
     with tempfile.TemporaryDirectory() as folder:
         notes: list[ImportNote] = []
@@ -108,7 +109,7 @@ def test_sound_tables_are_read_to_the_letter_without_a_note(rows):
 
 
 @given(st.lists(st.integers(-50, 50), unique=True, max_size=40), st.integers(1, 4))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_ranges_of_row_ids_cover_every_row_once_and_in_order(ids, parts):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = written(folder, [])

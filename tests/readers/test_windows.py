@@ -74,6 +74,7 @@ def test_a_window_read_is_the_window_cut(path: Path) -> None:
     obeys_the_law(path, parts=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", THEIRS, ids=lambda path: path.name)
 def test_a_window_read_of_what_others_recorded_is_the_window_cut(path: Path) -> None:
     obeys_the_law(path, parts=3)

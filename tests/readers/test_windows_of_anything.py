@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.readers.nsys_exports import write_sqlite
 from tests.readers.test_nsys_arrow import folder_of, text_tables
 from tests.readers.test_windows import LIMITS, same
@@ -98,7 +99,7 @@ def export(calls: list[Launch], turns: list[tuple[int, int, int]]) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(launches(), moments, windows)
 def test_an_export_through_a_window_is_the_export_cut(
     calls: list[Launch], turns: list[tuple[int, int, int]], window: tuple[int, int]
@@ -143,7 +144,7 @@ def kineto(calls: list[Launch], moments: list[tuple[int, int, int]], base_ns: in
     return json.dumps({"traceEvents": events, "baseTimeNanoseconds": base_ns})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(launches(), moments, windows, st.sampled_from([0, 1_700_000_000_000_000_000]))
 def test_a_trace_through_a_window_is_the_trace_cut(
     calls: list[Launch], moments: list[tuple[int, int, int]], window: tuple[int, int], base_ns: int

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from tests.laws import examples
 from tests.render.diagnoses import diagnosis
 
 from timesink.render import Format, formats_of, render
@@ -55,7 +56,7 @@ def test_no_report_acts_on_a_hostile_name(name: str, form: Format) -> None:
         report.encode("utf-8")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=80))
 def test_no_report_acts_on_any_name(name: str) -> None:
     for form in Format:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from tests.rules.case_tables import UNITS, BadCase, Repeat, TextTable, frames, parse_table
@@ -49,7 +49,7 @@ class Expected:
     says: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One case: its tables, its limits where they differ from the defaults, and the verdict expected."""
 
@@ -59,7 +59,9 @@ class Case:
     limits: Mapping[str, float]
     expected: Expected
 
+    @cached_property
     def trace(self) -> Trace:
+        """One for all who ask, so that what was measured of it is remembered."""
         return Trace(self.title, frames(self.tables))
 
 

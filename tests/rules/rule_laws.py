@@ -110,7 +110,7 @@ def case_faults(rule: Rule, case: Case) -> list[str]:
     unknown = sorted(set(case.limits) - set(rule.limits))
     if unknown:
         return [f"the case sets limits the rule has not: {', '.join(unknown)}"]
-    verdict = rule.verdict(case.trace(), case.limits)
+    verdict = rule.verdict(case.trace, case.limits)
     return differences(case, verdict) + style_faults(verdict)
 
 
@@ -133,7 +133,7 @@ def style_faults(verdict: Verdict) -> list[str]:
 
 def undeclared_tables(rule: Rule, case: Case) -> list[str]:
     """Tables that were asked for and are in neither `needs` nor `reads`."""
-    trace = case.trace()
+    trace = case.trace
     watched = Watched(trace.tables)
     rule.verdict(replace(trace, tables=watched), case.limits)
     return sorted(watched.asked - {table.name for table in (*rule.needs, *rule.reads)})
@@ -143,7 +143,7 @@ def near_miss_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:
     """Each limit has a case on each side of it: one whose verdict changes when the limit is raised by a quarter, and
     one whose verdict changes when it is lowered by as much (counted things: by a quarter or by one)."""
     faults = []
-    traces = [case.trace() for case in cases]
+    traces = [case.trace for case in cases]
     usual = [_gist(rule.verdict(trace, case.limits)) for case, trace in zip(cases, traces, strict=True)]
     known = list(zip(cases, traces, usual, strict=True))
     for name, limit in rule.limits.items():

@@ -48,7 +48,7 @@ def test_times_sizes_and_defaults_are_what_is_written(tmp_path: Path) -> None:
 | a          | copy | `a\\|b` |    0.5 |      2 | 1.5 MB | h2d       |           3 |
 """,
     )
-    row = case.trace()[DEVICE_OPS].row(0, named=True)
+    row = case.trace[DEVICE_OPS].row(0, named=True)
     assert (row["start_ns"], row["end_ns"], row["bytes"]) == (500, 2_000_000, 1_500_000)
     assert (row["name"], row["copy_kind"], row["correlation"]) == ("a|b", "h2d", 3)
     assert (row["rank"], row["device"], row["stream"], row["context"]) == (0, 0, 7, None)
@@ -72,7 +72,7 @@ def test_repeat_shifts_times_and_ids_and_numbers_names(tmp_path: Path) -> None:
 | launch    | cudaLaunchKernel |        1 |    1.1 |           5 |     2 |      200 |
 """,
     )
-    trace = case.trace()
+    trace = case.trace
     ranges, calls = trace[RANGES], trace[API_CALLS]
     assert ranges["name"].to_list() == ["ProfilerStep#0", "forward", "ProfilerStep#1", "forward"]
     assert ranges["start_ns"].to_list() == [0, 1_000_000, 10_000_000, 11_000_000]
@@ -83,8 +83,8 @@ def test_repeat_shifts_times_and_ids_and_numbers_names(tmp_path: Path) -> None:
 
 def test_a_table_without_rows_was_recorded_and_one_that_is_not_written_was_not(tmp_path: Path) -> None:
     case = one_case(tmp_path, "## none\n- Verdict: clear\n\n| host_ops | name |\n|---|---|\n")
-    assert case.trace()[HOST_OPS].height == 0
-    assert DEVICE_OPS not in case.trace()
+    assert case.trace[HOST_OPS].height == 0
+    assert DEVICE_OPS not in case.trace
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_a_wrong_case_file_is_refused_with_its_place(tmp_path: Path, text: str, 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadCase, match=complaint):
         for case in read_cases(path):
-            case.trace()
+            _ = case.trace
 
 
 def wrong(case: Case, **said: str) -> list[str]:
     says = tuple((key.replace("_", " "), text) for key, text in said.items())
     changed = replace(case, expected=replace(case.expected, says=says))
-    return differences(changed, RULE.verdict(case.trace()))
+    return differences(changed, RULE.verdict(case.trace))
 
 
 def test_every_expectation_can_fail() -> None:
@@ -144,7 +144,7 @@ def test_each_law_over_rules_can_fail() -> None:
 
 
 def test_a_finding_in_words_of_degree_or_without_figures_is_refused() -> None:
-    verdict = RULE.verdict(read_cases(EXAMPLE)[0].trace())
+    verdict = RULE.verdict(read_cases(EXAMPLE)[0].trace)
     assert isinstance(verdict, Found)
     (finding,) = verdict.findings
     vague = replace(finding, message="significant copy time", evidence=())
@@ -157,5 +157,5 @@ def test_a_finding_in_words_of_degree_or_without_figures_is_refused() -> None:
 
 def test_a_limit_overridden_by_a_case_is_used() -> None:
     found = read_cases(EXAMPLE)[0]
-    assert isinstance(RULE.verdict(found.trace(), {"copy_ms": 3.0}), Clear)
+    assert isinstance(RULE.verdict(found.trace, {"copy_ms": 3.0}), Clear)
     assert RULE.verdict(Trace("empty", {})).why == "the trace has no table device_ops"  # type: ignore[union-attr]

@@ -45,7 +45,7 @@ def scaffolded(into: Path) -> tuple[Rule, ModuleType, tuple[Case, ...]]:
 
 def test_a_new_rule_runs_and_passes_its_cases(tmp_path: Path) -> None:
     rule, module, cases = scaffolded(tmp_path)
-    kinds = [type(rule.verdict(case.trace())) for case in cases]
+    kinds = [type(rule.verdict(case.trace)) for case in cases]
     assert kinds == [case.expected.verdict for case in cases]
     assert laws.verdict_faults(rule, module, cases) == []
     assert laws.near_miss_faults(rule, cases) == []

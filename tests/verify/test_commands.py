@@ -200,6 +200,7 @@ def test_a_pattern_on_the_output_and_a_json_file_hand_over_steps_too(folder: Pat
     assert (done.returncode, "no difference" in done.stdout) == (0, True), done.stderr
 
 
+@pytest.mark.slow
 def test_the_composite_action_runs_the_gate_and_hands_on_its_exit_code(folder: Path) -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML reads the action file")
     action = Path(__file__).resolve().parents[2] / ".github" / "actions" / "timesink-gate" / "action.yml"

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.strategies import traces
 
 from timesink.measures.steps.parts import step_parts, step_series
@@ -64,7 +65,7 @@ def test_a_kernel_whose_grid_changed_is_matched_by_name_and_range_first() -> Non
     assert matched([a], []) == [(a, None)]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(traces())
 def test_parts_of_the_steps_sum_to_the_steps(trace: Trace) -> None:
     parts = step_parts(trace)
@@ -74,7 +75,7 @@ def test_parts_of_the_steps_sum_to_the_steps(trace: Trace) -> None:
         assert int(step_series(trace).sum()) == parts.span_ns
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(traces(), st.integers(1, 4))
 def test_parts_of_ops_taken_a_few_at_a_time_are_the_same(trace: Trace, at_once: int) -> None:
     key = ["kind", "name", "grid", "block", "range"]
@@ -84,7 +85,7 @@ def test_parts_of_ops_taken_a_few_at_a_time_are_the_same(trace: Trace, at_once: 
         assert step_parts(again).frame.sort(key).equals(whole)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(traces(), traces())
 def test_contributions_sum_to_the_change_of_the_mean_step_to_the_nanosecond(before: Trace, after: Trace) -> None:
     sides = step_parts(before), step_parts(after)
@@ -95,7 +96,7 @@ def test_contributions_sum_to_the_change_of_the_mean_step_to_the_nanosecond(befo
     assert sum(part.delta_ns for part in grouped(found)) == means[1] - means[0]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(traces())
 def test_a_trace_compared_with_itself_has_no_new_no_vanished_and_no_changed_part(trace: Trace) -> None:
     found = contributions(step_parts(trace), step_parts(trace))

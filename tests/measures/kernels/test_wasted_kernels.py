@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.strategies import frame, shifted
 from tests.tables import trace_of
 
@@ -92,7 +93,7 @@ def programs(draw: st.DrawFn) -> Trace:
 
 
 @pytest.mark.parametrize("name", MEASURES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(trace=programs())
 def test_what_goes_and_what_stays_make_up_the_kernels(name: str, trace: Trace) -> None:
     ops = trace[DEVICE_OPS]
@@ -114,7 +115,7 @@ def test_what_goes_and_what_stays_make_up_the_kernels(name: str, trace: Trace) -
 
 
 @pytest.mark.parametrize("name", MEASURES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(trace=programs(), by_ns=st.integers(-(10**9), 10**9))
 def test_a_later_clock_changes_nothing(name: str, trace: Trace, by_ns: int) -> None:
     def figures(of: Trace) -> list[tuple[list[int], list[list[float]]]]:

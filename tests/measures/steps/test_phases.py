@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.tables import trace_of
 
 from timesink.measures.steps.accumulation import micro_batches
@@ -97,7 +98,7 @@ def test_another_thread_s_work_is_nobody_s_without_a_link() -> None:
     assert found == {None: 0.667, "optimizer": 0.333}
 
 
-@settings(max_examples=25, derandomize=True)
+@settings(max_examples=examples(25), derandomize=True)
 @given(
     ops=st.lists(
         st.tuples(

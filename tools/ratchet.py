@@ -1,10 +1,10 @@
 """Count what should be declared in timesink.knowledge and is not: regular expressions, numbers without name or reason.
 
-A regular expression is a string that holds regex syntax (a class, a group, a repeated dot, an anchor) and is no
-docstring, no sentence, no help of an option, and no part of an f-string. Those of rooms that read or judge traces are
-counted by themselves: there, names are knowledge. The others clean, compare and write text of their own.
+A regular expression is what is given to `re` or to a method of Polars that takes one, and any other text or f-string
+that holds regex syntax (a class, a group, a repeated dot, an anchor) and is no docstring, no sentence and no help of an
+option. It has a reason where a comment stands on its line or before its statement.
 
-Numbers are counted in the same rooms but the readers, whose numbers are places in files. An unnamed number is a literal
+Numbers are counted where traces are judged: those of readers are places in files. An unnamed number is a literal
 in a function or a class other than -2 to 2, a half, powers of ten, indices and slices, cases of `match`, operands of
 shifts and masks, and members of an enumeration. A number without a reason is an unnamed one, or a constant of a module
 that is nothing but a number, with no comment on its line or before it and no text after it.
@@ -26,10 +26,13 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "timesink"
 COUNTS = Path(__file__).with_suffix(".json")
-OF_TRACES = ("model", "readers", "whatif", "measures", "diagnosis", "rules", "views", "cluster")
-KINDS = ("regexes_of_traces", "regexes_of_text", "unnamed_numbers", "numbers_without_a_reason")
+OF_FIGURES = ("model", "whatif", "measures", "diagnosis", "rules", "views", "cluster")
+KINDS = ("regexes", "regexes_without_a_reason", "unnamed_numbers", "numbers_without_a_reason")
 _SYNTAX = re.compile(r"\\[bdwsWDSBAZ.()\[\]/+*?|^$p]|\[\^?[^\]\s]+\][*+?{]|\(\?|\.[*+]|\^\(|\^[a-z]\w*\W|\)\$")
+_SYNTAX_OF_PARTS = re.compile(r"\\[bdwsWDS]|\(\?")
 _PROSE = re.compile(r"[a-z]{2,}(?:,|:)? [a-z]{2,} [a-z]{2,}|\[TARGET\]|\[default|:REGEX")
+_OF_RE = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
+_OF_POLARS = ("contains", "extract", "extract_all", "extract_groups", "replace", "replace_all", "count_matches")
 _NEEDS_NO_NAME = {-2, -1, 0, 1, 2, 0.5, *(10**power for power in range(1, 13))}
 Place = tuple[int, object]
 """A line and what stands there."""
@@ -69,25 +72,55 @@ def places(source: Path) -> dict[str, list[str]]:
         def listed(kind: str, part: Iterator[Place], name: Path = name) -> None:
             found[kind] += [f"{name}:{line}: {what}" for line, what in part]
 
-        listed("regexes_of_traces" if room in OF_TRACES else "regexes_of_text", regexes(tree))
-        if room in OF_TRACES and room != "readers":
+        listed("regexes", regexes(tree))
+        listed("regexes_without_a_reason", regexes_without_a_reason(tree, text.splitlines()))
+        if room in OF_FIGURES:
             listed("unnamed_numbers", unnamed_numbers(tree))
             listed("numbers_without_a_reason", without_a_reason(tree, text.splitlines()))
     return found
 
 
 def regexes(tree: ast.Module) -> Iterator[Place]:
-    """Every string that is a regular expression."""
-    passed: set[int] = set()
+    """Every text that is a regular expression."""
+    passed, given = set(), set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr):
-            passed.add(id(node.value))
-        elif isinstance(node, ast.JoinedStr):
-            passed |= {id(part) for part in ast.walk(node)}
+        match node:
+            case ast.Expr(value=inner):
+                passed.add(id(inner))
+            case ast.Call(func=ast.Attribute(value=of, attr=method), args=[first, *_]) if _takes_one(of, method):
+                given.add(id(first))
+            case ast.JoinedStr():
+                passed |= {id(part) for part in node.values}
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed
-        if is_text and _SYNTAX.search(node.value) and not _PROSE.search(node.value):
-            yield node.lineno, node.value
+        match node:
+            case ast.Constant(value=str() as said):
+                pass
+            case ast.Constant(value=bytes() as data):
+                said = data.decode("latin-1")
+            case ast.JoinedStr(values=parts):
+                said = "".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+            case _:
+                continue
+        syntax = _SYNTAX_OF_PARTS if isinstance(node, ast.JoinedStr) else _SYNTAX
+        looks_so = syntax.search(said) and not _PROSE.search(said) and id(node) not in passed
+        if looks_so or id(node) in given:
+            yield node.lineno, said
+
+
+def _takes_one(of: ast.expr, method: str) -> bool:
+    """Whether a call of this method of this takes a regular expression first."""
+    is_re = isinstance(of, ast.Name) and of.id == "re" and method in _OF_RE
+    return is_re or (isinstance(of, ast.Attribute) and of.attr == "str" and method in _OF_POLARS)
+
+
+def regexes_without_a_reason(tree: ast.Module, lines: list[str]) -> Iterator[Place]:
+    """Those with no comment on their line, nor on the line before the statement that holds them."""
+    statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Return))]
+    for line, said in regexes(tree):
+        around = [node.lineno for node in statements if node.lineno <= line <= (node.end_lineno or line)]
+        first = max(around, default=line)
+        if not lines[first - 2].lstrip().startswith("#") and not any("  # " in one for one in lines[first - 1 : line]):
+            yield line, said
 
 
 def unnamed_numbers(tree: ast.Module) -> Iterator[Place]:

@@ -11,7 +11,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   const stated = (text) => {
     const found = new RegExp(rules.percent).exec(text);
-    return found && new RegExp(rules.speaks_of_use).test(text) ? Number(found[1]) : null;
+    return found && rules.speaks_of_use.some((word) => text.includes(word)) ? Number(found[1]) : null;
   };
 
   const choose = (symptom) => {

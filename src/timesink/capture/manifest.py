@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
+from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, stored_command
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.whole_file import write_whole
@@ -160,13 +161,8 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_KINETO = {
-    "CUDA API calls": re.compile(rb'"cat": ?"cuda_(?:runtime|driver)"'),
-    "kernels": re.compile(rb'"cat": ?"kernel"'),
-    "operators": re.compile(rb'"cat": ?"cpu_op"'),
-    "launches of CUDA graphs": re.compile(rb'"name": ?"(?:cuda|hip)GraphLaunch'),
-}
-_STEP = re.compile(rb'"ProfilerStep#(\d+)"')
+_KINETO = {kind: re.compile(pattern.encode()) for kind, pattern in profiler_texts.KINETO_EVENTS.items()}
+_STEP = re.compile(profiler_texts.KINETO_STEP.encode())
 _LONGEST_MATCH = 64
 _SQLITE = {
     "steps": "SELECT COUNT(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId "
@@ -246,7 +242,7 @@ def _sqlite_counts(path: Path) -> Mapping[str, int]:
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for kind, query in _SQLITE.items():
-            table = re.findall(r"FROM (\w+)", query)[0]
+            table = query.partition("FROM ")[2].split()[0]
             counts[kind] = int(db.execute(query).fetchone()[0]) if table in tables else 0
     return counts
 
@@ -314,8 +310,9 @@ def gpus() -> list[dict[str, str]]:
 def cuda_version() -> str:
     """The newest CUDA the driver can run, as nvidia-smi states it; empty where it does not."""
     tool = shutil.which("nvidia-smi")
-    found = re.search(r"CUDA Version\s*:\s*([\d.]+)", output([tool, "-q", "-d", "COMPUTE"])) if tool else None
-    return found.group(1) if found else ""
+    lines = output([tool, "-q", "-d", "COMPUTE"]).splitlines() if tool else []
+    stated = (line.partition(":") for line in lines)
+    return next((version.strip() for name, _, version in stated if name.strip() == "CUDA Version"), "")
 
 
 def git_state(folder: Path) -> dict[str, object]:

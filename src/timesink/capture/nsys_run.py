@@ -5,7 +5,6 @@ The report is exported to SQLite by the nsys that wrote it, because only nsys ca
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from timesink.capture.running import (
 from timesink.capture.schedule import StepSchedule
 from timesink.capture.tools import Tool, installed_tool
 from timesink.untrusted.nvidia_tools import importer_link
+from timesink.untrusted.plain_text import is_made_of
 
 _EXPORT_TIMEOUT_S = 1800.0
 _ENDED_BY_DURATION = (-15, 143)  # nsys ends the program with SIGTERM once --duration is over
@@ -118,9 +118,14 @@ def _traces(tool: Tool, options: NsysOptions) -> list[str]:
     """The traces asked for; `CaptureError` where the version's help does not name one."""
     wanted = [*options.traces, *(["python-gil"] if options.python_gil else [])]
     for name in wanted:
-        if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", tool.help_text):
+        if name not in _words(tool.help_text):
             tool.require(f"--trace={name}", "this version cannot trace it")
     return list(dict.fromkeys(wanted))
+
+
+def _words(text: str) -> list[str]:
+    """The words of a help text; a dash is part of one."""
+    return "".join(mark if is_made_of(mark, "_-") else " " for mark in text).split()
 
 
 def export(tool: Tool, report: Path, keep_report: bool) -> tuple[Path, list[str]]:

@@ -25,6 +25,7 @@ from timesink.capture.manifest import Capture, Checked
 from timesink.capture.processes import Ended, Watch, run
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
 from timesink.capture.tools import Tool
+from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.plain_json import document
 
@@ -47,7 +48,7 @@ _SIGNS = {
     "Profiling is not supported on device": ("ncu cannot profile this GPU", "use a version of ncu made for it"),
 }
 # What nsys and ncu say in the end, after the program's own last words.
-_CHATTER = re.compile(r"\[\d+/\d+\]|Generat|==PROF==|Collecting data|Capture range|.*\.(nsys-rep|qdstrm)$")
+_CHATTER = re.compile(profiler_texts.TOOL_CHATTER)
 
 
 @dataclass(frozen=True, slots=True)

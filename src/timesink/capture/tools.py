@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timesink.capture.errors import CaptureError, Fault
+from timesink.knowledge.profiler_texts import TOOL_OPTION
 from timesink.untrusted.nvidia_tools import find_tool
+from timesink.untrusted.plain_text import numbers_in, stated_version
 
 _PATIENCE_S = 60.0
-_OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _PACKAGES = {
     "nsys": "install Nsight Systems (package nsight-systems) or Nsight Compute, which carries one, or give --nsys PATH",
     "ncu": "install Nsight Compute (package nsight-compute), or give --ncu PATH",
@@ -57,11 +57,10 @@ def installed_tool(name: str, given: Path | None = None) -> Tool:
         raise CaptureError(Fault.MISSING, f"{name} is not on this machine", remedy=_PACKAGES[name])
     if not path.is_file():
         raise CaptureError(Fault.MISSING, f"there is no {name} at {path}", remedy="check the path")
-    found = _VERSION.findall(asked(path, "--version"))
-    version = max(found, key=len) if found else "0"
+    version = stated_version(asked(path, "--version")).partition("-")[0]
     words = asked(path, *_HELP[name])
-    options = frozenset(_OPTION.findall(words))
-    return Tool(name, path, tuple(int(part) for part in version.split(".")), options, words)
+    options = frozenset(re.findall(TOOL_OPTION, words))
+    return Tool(name, path, numbers_in(version) or (0,), options, words)
 
 
 def asked(path: Path, *arguments: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes.util
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from timesink.cli.options import PageOutput
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
+from timesink.untrusted.plain_text import numbers_in, stated_version
 
 if TYPE_CHECKING:
     from timesink.views.page import Sheet
@@ -123,7 +123,6 @@ def text_of(path: Path) -> str:
 
 NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
 PARANOIA = Path("/proc/sys/kernel/perf_event_paranoid")
-_VERSION = re.compile(r"\d+\.\d+[\w.\-]*")
 _LOSES_KERNELS = (2024,)
 
 
@@ -191,14 +190,13 @@ def _program(name: str, remedy: str) -> Probe:
 
 
 def _loss_remedies(stated: str) -> list[str]:
-    if stated and tuple(int(part) for part in re.findall(r"\d+", stated)) < _LOSES_KERNELS:
+    if stated and numbers_in(stated) < _LOSES_KERNELS:
         return [f"nsys {stated} loses most kernels of CUDA 13 programs: use Nsight Systems 2025.1 or later for them"]
     return []
 
 
 def _version(program: str) -> str:
-    numbers = _VERSION.findall(output_of([program, "--version"]))
-    return max(numbers, key=len) if numbers else "found, but it states no version"
+    return stated_version(output_of([program, "--version"])) or "found, but it states no version"
 
 
 def _is_root() -> bool:

@@ -6,7 +6,6 @@ Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -19,8 +18,6 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "--only": ("--select",),
     "--skip": ("--ignore",),
 }
-_BOUND = r"([\d.]+?)(?:\.0)?"
-_AT_LEAST, _BETWEEN = re.compile(rf"x>={_BOUND}(?=[;\]])"), re.compile(rf"{_BOUND}<=x<={_BOUND}(?=[;\]])")
 
 
 class ShownCommand(TyperCommand):
@@ -109,16 +106,25 @@ def _write_parameters(command: TyperCommand | TyperGroup, ctx: Any, formatter: A
         else:
             names = ", ".join(sorted(param.opts, key=len))
             names += "".join(f" / {name}" for name in param.secondary_opts)
-            rows["Options"].append((f"{names} {value_name(param)}".strip(), record[1]))
+            rows["Options"].append((f"{names} {value_name(param)}".strip(), _plain_bounds(record[1], param)))
     for heading, listed in rows.items():
         if listed:
             with formatter.section(heading):
-                formatter.write_dl([(name, _plain_bounds(text)) for name, text in listed])
+                formatter.write_dl(listed)
 
 
-def _plain_bounds(text: str) -> str:
+def _plain_bounds(text: str, param: Any) -> str:
     """`[default: 30.0; x>=0.01]` as people say it."""
-    return _AT_LEAST.sub(r"at least \1", _BETWEEN.sub(r"\1 to \2", text))
+    least, most = getattr(param, "min", None), getattr(param, "max", None)
+    if least is None:
+        return text
+    if most is None:
+        return text.replace(f"x>={least}", f"at least {_short(least)}")
+    return text.replace(f"{least}<=x<={most}", f"{_short(least)} to {_short(most)}")
+
+
+def _short(figure: float) -> str:
+    return str(figure).removesuffix(".0")
 
 
 def _with_former_options(command: TyperCommand | TyperGroup, parser: Any) -> Any:

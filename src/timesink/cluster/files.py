@@ -5,7 +5,6 @@ Next to a trace, `timesink capture` writes a manifest of its machine, for compar
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
 from timesink.readers import trace_files
 from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document
+from timesink.untrusted.plain_text import is_made_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 # A manifest is a text file of this ending with one path, glob or URL a line; `#` begins a comment.
 MANIFEST_SUFFIX: Final = ".ranks"
-_URL: Final = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _FOREIGN: Final = (
     ("aiohttp", "ClientError"), ("botocore.exceptions", "BotoCoreError"), ("botocore.exceptions", "ClientError"),
     ("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError"),
@@ -55,12 +54,17 @@ class RankFile:
     @property
     def is_remote(self) -> bool:
         """Whether the file must be fetched before it is read."""
-        return bool(_URL.match(self.url)) and not self.url.lower().startswith("file://")
+        return _is_url(self.url) and not self.url.lower().startswith("file://")
+
+
+def _is_url(text: str) -> bool:
+    scheme, found, _ = text.partition("://")
+    return bool(found) and len(scheme) > 1 and scheme[0].isalpha() and is_made_of(scheme, "+.-")
 
 
 def without_credentials(url: str) -> str:
     """A URL as it may be shown: signed queries and `user:password@` left out."""
-    if not _URL.match(url):
+    if not _is_url(url):
         return url
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
@@ -112,11 +116,11 @@ def _manifest(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableTrace(path, f"the manifest cannot be read: {error}", remedy="check the path") from error
     entries = [line.partition("#")[0].strip() for line in lines]
-    return [entry if _URL.match(entry) else str(path.parent / entry) for entry in entries if entry]
+    return [entry if _is_url(entry) else str(path.parent / entry) for entry in entries if entry]
 
 
 def _files_of(place: str) -> list[RankFile]:
-    if _URL.match(place):
+    if _is_url(place):
         return _remote(place)
     path = Path(place)
     if any(mark in place for mark in "*?[") and not path.exists():
@@ -205,8 +209,8 @@ def _beside(url: str, system: AbstractFileSystem, name: str) -> str:
 
 
 _NAME: Final = "manifest.json"
-_MOST_BYTES: Final = 1 << 20
-_LONGEST: Final = 40
+_MOST_BYTES: Final = 1 << 20  # a manifest of a thousand GPUs has some 300 kB
+_LONGEST: Final = 40  # a driver version or a name of a GPU is shorter
 _OF_GPUS: Final = {
     "driver_version": "GPU driver", "clocks.max.sm": "highest SM clock", "clocks.mem": "memory clock",
     "power.limit": "power limit", "compute_mode": "compute mode", "mig.mode.current": "MIG",

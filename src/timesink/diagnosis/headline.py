@@ -40,8 +40,8 @@ QUIET: Final = Limit(
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY_CAPTURE: Final = 0.5
-_DIFFERENCES_SHOWN: Final = 6
-_CANDIDATES_SHOWN: Final = 4
+_DIFFERENCES_SHOWN: Final = 6  # more is no headline; the ranks page has all
+_CANDIDATES_SHOWN: Final = 4  # as many names as fit in a sentence
 _DROPPED: Final = {
     "warm_up": "warm-up",
     "truncated": "cut off by the end of the window",

@@ -24,7 +24,7 @@ from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 
-_PARTS_SHOWN: Final = 3
+_PARTS_SHOWN: Final = 3  # as many as fit in a sentence
 _LEAST_SHOWN: Final = 5e-5  # of the time: less would be said to be 0.00 %
 _WORTH_HIDING: Final = 0.01  # of the step
 

@@ -28,7 +28,7 @@ KERNEL_SHARE = Limit(
     why="a kernel below a twentieth of the step cannot repay a replay of forty passes, however slow it is",
     source="Amdahl: 5 % of the step is the most that it could win",
 )
-MOST_KERNELS = 3
+MOST_KERNELS = 3  # each costs a replay of its own: a minute
 _UNTRACED = ("untraced", "unexplained")
 
 

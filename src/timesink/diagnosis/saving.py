@@ -8,7 +8,7 @@ from timesink.diagnosis.verdicts import Finding, Quantity
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _NOTHING_MS: Final = 1e-6  # a nanosecond
-_WHOLE: Final = 0.995
+_WHOLE: Final = 0.995  # from here on it would read 100 %
 
 
 def saving_text(finding: Finding, *, interval: bool = True) -> str:

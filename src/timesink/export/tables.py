@@ -12,10 +12,10 @@ from timesink.model.trace import Trace
 from timesink.untrusted.scrub import defuse_lines, scrub
 
 SUFFIXES = (".parquet", ".csv", ".json")
-# Controls, line ends, characters of no width or other direction; and what a log takes for a command.
+# Controls, line ends, characters of no width or other direction; and what a log takes for a command: asked of whole
+# columns, so an expression of the engine.
 _ACTING = r"\p{C}|\p{Zl}|\p{Zp}|##\w*\[|^\s*::"
-# A spreadsheet takes a cell that begins with one of these for a formula.
-_FORMULA = r"^[=+\-@\t\r]"
+_FORMULA = tuple("=+-@\t\r")  # a spreadsheet takes a cell that begins with one of these for a formula
 
 
 def table_named(trace: Trace, name: str) -> pl.DataFrame:
@@ -44,6 +44,8 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
             text.write_ndjson(path)
         case ".csv":
             shown = text.with_columns(_visible(text[name]) for name, dtype in text.schema.items() if dtype == pl.String)
-            shown.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$0")).write_csv(path)
+            texts, starts = pl.col(pl.String), pl.col(pl.String).str.head(1)
+            plain = pl.when(starts.is_in(_FORMULA)).then("'" + texts).otherwise(texts)
+            shown.with_columns(plain.name.keep()).write_csv(path)
         case suffix:
             raise UsageError(f"no table is written as {suffix!r}", remedy=f"choose one of: {', '.join(SUFFIXES)}")

@@ -64,3 +64,39 @@ STAGE_BOUNDARY: Final = Pattern(
     r"^t([A-Za-z]\w*?)([01])$", "a column with the begin or end of a stage", ("tLoad0", "tLoad1"), "step",
     "logs of pipelines",
 )  # fmt: skip
+KINETO_EVENTS: Final = {
+    "CUDA API calls": Pattern(
+        r'"cat": ?"cuda_(?:runtime|driver)"', "category of a call", '"cat": "cuda_runtime"', '"cat": "kernel"', "Kineto"
+    ),
+    "kernels": Pattern(
+        r'"cat": ?"kernel"', "the category of a kernel", '"cat":"kernel"', '"cat": "gpu_memcpy"', "Kineto"
+    ),
+    "operators": Pattern(
+        r'"cat": ?"cpu_op"', "the category of an operator", '"cat": "cpu_op"', '"cat": "ac2g"', "Kineto"
+    ),
+    "launches of CUDA graphs": Pattern(
+        r'"name": ?"(?:cuda|hip)GraphLaunch', "a call that launches a graph", '"name": "cudaGraphLaunch"',
+        '"name": "cudaGraphInstantiate"', "Kineto",
+    ),
+}  # fmt: skip
+"""How events are spelled, for counts without parsing."""
+KINETO_STEP: Final = Pattern(
+    r'"ProfilerStep#(\d+)"', "the range of a step", '"name": "ProfilerStep#3"', '"ProfilerStep"', "torch.profiler"
+)
+MEMORY_TIMELINE_HEAD: Final = Pattern(
+    r"^\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]",
+    "the first row: time, action, bytes, category", "[[-1, 1, 512, 0], [", ("[[1, 9, 512, 0]", "[1, 1, 512, 0]"),
+    "export_memory_timeline, .raw.json",
+)  # fmt: skip
+MEMORY_TIMELINE_ROWS: Final = Pattern(
+    r"[\s\d,\[\]-]*", "rows of whole numbers", "[[-1, 1, 512, 0]]", (), "export_memory_timeline, .raw.json"
+)
+TOOL_CHATTER: Final = Pattern(
+    r"\[\d+/\d+\]|Generat|==PROF==|Collecting data|Capture range|.*\.(nsys-rep|qdstrm)$",
+    "what the tool says in the end, after the program's own last words",
+    ("[1/8] [====50%", "Generating '/tmp/x.qdstrm'", "==PROF== Disconnected"), "RuntimeError: no", "nsys, ncu",
+)  # fmt: skip
+TOOL_OPTION: Final = Pattern(
+    r"(?<![\w-])(--?[a-zA-Z][\w-]*)", "an option in a help text", ("  -t, --trace=", "--set arg"), "pre-2024 tools",
+    "nsys, ncu",
+)  # fmt: skip

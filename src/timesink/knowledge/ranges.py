@@ -10,6 +10,9 @@ from typing import Final
 
 from timesink.knowledge.pattern import Pattern
 
+NUMBER: Final = Pattern(
+    r"\d+", "what tells the range of one step, or one message, from the next of its kind", "batch 17", "batch", "people"
+)
 # --- steps
 PROFILER_STEP: Final = Pattern(
     r"^ProfilerStep#\d+$", "a step marked by prof.step()", "ProfilerStep#12", "ProfilerStep*", "torch.profiler"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -19,9 +18,10 @@ import anyio
 
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK
+from timesink.untrusted.plain_text import is_made_of
 from timesink.untrusted.scrub import scrub
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_LONGEST_NAME = 40
 _SHOWN_LINES, _SHOWN_CHARACTERS, _READ_BYTES = 40, 3_000, 65_536
 _GRACE_S = 5.0
 
@@ -48,8 +48,13 @@ def declared_commands(texts: Sequence[str], file: Path | None) -> dict[str, tupl
     return commands
 
 
+def _is_name(text: str) -> bool:
+    is_short = 0 < len(text) <= _LONGEST_NAME
+    return is_short and text[0] not in "_-" and text == text.lower() and is_made_of(text, "_-")
+
+
 def _add(commands: dict[str, tuple[str, ...]], name: str, command: object) -> None:
-    if not _NAME.fullmatch(name) or name in commands:
+    if not _is_name(name) or name in commands:
         why = "is declared twice" if name in commands else "is no name"
         raise UsageError(f"{name!r} {why}", remedy="name each command once, in a-z, 0-9, - and _, 40 letters at most")
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.errors import UnreadableTrace
+from timesink.knowledge import profiler_texts
 from timesink.readers.formats import Reader
 from timesink.untrusted.unpack import ReadLimits, unpacked_head, unpacked_whole
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 ACTIONS = ("unknown", "preexisting", "create", "increment_version", "destroy")
 CATEGORIES = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", None)
-_HEAD = re.compile(rb"^\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]")
-_ROWS = re.compile(rb"[\s\d,\[\]-]*")
+_HEAD = re.compile(profiler_texts.MEMORY_TIMELINE_HEAD.encode())
+_ROWS = re.compile(profiler_texts.MEMORY_TIMELINE_ROWS.encode())
 _BRACKETS = bytes.maketrans(b"[]", b"  ")
 _REMEDY = "export it again with export_memory_timeline(path + '.raw.json.gz')"
 

@@ -43,6 +43,7 @@ _PATH = 4_000  # characters
 _NOTHING_MS = 1e-6
 _NOTHING = 0.000_05  # a share that would read 0.00 %
 _SMALL = 0.01  # parts of the step below it are told together
+# Where a sentence can end early: it looks at what follows.
 _CLAUSE: Final = re.compile(r"[;:.](?=\s)| \((?!.*\) )|, (?=or |and |give |ask |keep |split )")
 _LOST: Final = "data_loss"
 _OPTION: Final = "--unprofiled-step-ms"

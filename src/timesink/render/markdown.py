@@ -27,7 +27,7 @@ from timesink.untrusted.scrub import NAME_CHARACTERS, defuse_lines, scrub, scrub
 from timesink.views.page import Cell, Field, Page, Sheet
 
 _EVIDENCE = (Field("fact", "fact"), Field("value", "value"), Field("limit", "limit"), Field("how", "measured"))
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>|~&$!])")
+_PUNCTUATION = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>|~&$!"})
 # GitHub acts on these after Markdown is done, so a backslash does not help; an empty comment splits them.
 _AUTOMATIC = re.compile(r"(@|#)(?=\w)|(:)(?=//)|(\bwww)(?=\.)", re.IGNORECASE)
 
@@ -73,7 +73,7 @@ def _cells(row: tuple[Cell, ...], columns: tuple[Field, ...]) -> str:
 
 def escaped(text: str) -> str:
     """A sentence as literal Markdown on one line."""
-    literal = _PUNCTUATION.sub(r"\\\1", scrub_sentence(text))
+    literal = scrub_sentence(text).translate(_PUNCTUATION)
     return _AUTOMATIC.sub(r"\g<0><!-- -->", literal)
 
 
@@ -81,11 +81,12 @@ def code(text: str, *, in_table: bool = False) -> str:
     """A name as a code span, whatever backticks it holds."""
     name = scrub(text, NAME_CHARACTERS)
     if in_table:
-        name = name.replace("|", "\\|")
-    longest = max((len(run) for run in re.findall(r"`+", name)), default=0)
-    if not longest:
+        name = name.replace("|", "\\|")  # no pattern: an escape
+    if "`" not in name:
         return f"`{name or ' '}`"
-    fence = "`" * (longest + 1)
+    fence = "``"
+    while fence in name:
+        fence += "`"
     return f"{fence} {name} {fence}"
 
 

@@ -23,6 +23,7 @@ from timesink.views.page import Cell, Field, Sheet
 FITS = ((3, 18, 24), (2, 18, 24), (2, 12, 14))
 ONE_OF = ("rank", "device")  # columns that say nothing where all rows have the same
 _NAME_LINES = 3
+# Where a name may be broken: places between characters, which only a pattern can name.
 _BREAKS = re.compile(r"(?<=[\s:/_.,>)\]}-])(?=[^\s:/_.,>)\]}-])|(?<=[a-z])(?=[A-Z])")
 
 Kind = Literal["figure", "name", "sentence", "command"]

@@ -18,6 +18,7 @@ _BYTES_PER_S = {"bytes/s": 1.0, "B/s": 1.0, "MB/s": 1e6, "GB/s": 1e9}
 _SHARES = ("ratio", "share")
 # Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
 TIE = "\ue000"
+# The space between a figure and its unit, of any sentence.
 _FIGURE = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w]))")
 
 

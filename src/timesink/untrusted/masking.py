@@ -13,17 +13,26 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_SECRET = re.compile(r"token|secret|passw(?:or)?d|passwd|api[-_]?key|access[-_]?key|credential|auth", re.IGNORECASE)
+from timesink.untrusted.plain_text import is_made_of
+
+_SECRETS = ("token", "secret", "passwd", "password", "apikey", "accesskey", "credential", "auth")
+# A value as a shell takes it: quoted, or up to the next space.
 _VALUE = r"(?:\"[^\"]*\"|'[^']*'|\S+)"
+# Patterns of secrets look around themselves, which plain methods of texts cannot.
 # A name begins where nothing of a name precedes it: each stretch of a long text is looked at once.
 _NAMED = (
     re.compile(rf"(?<![\w.-])([\w.-]+=){_VALUE}"),
     re.compile(rf"(?<![\w.-])(--?[\w.-]+\s+)(?!-){_VALUE}"),
 )
+# Logins in addresses, and tokens by how their issuers begin them.
 _PATTERNS = (
     re.compile(r"(?<!\w)(\w+://)[^/@\s]+(?=@)"),
     re.compile(r"()\b(?:hf_|ghp_|github_pat_|glpat-|sk-|xox[abp]-|AKIA)[A-Za-z0-9_-]{8,}"),
 )
+_SIGNS = (
+    "token", "secret", "passw", "key", "cred", "auth", "://", "hf_", "ghp_", "github_pat_", "glpat", "sk-", "xox",
+    "akia",
+)  # fmt: skip
 
 
 def redacted(command: str) -> str:
@@ -38,7 +47,8 @@ def redacted(command: str) -> str:
 
 
 def _without_secret(assignment: re.Match[str]) -> str:
-    return f"{assignment[1]}***" if _SECRET.search(assignment[1]) else assignment[0]
+    name = assignment[1].lower().replace("-", "").replace("_", "")
+    return f"{assignment[1]}***" if any(word in name for word in _SECRETS) else assignment[0]
 
 
 def stored_command(argv: Sequence[str]) -> str:
@@ -48,14 +58,21 @@ def stored_command(argv: Sequence[str]) -> str:
     return redacted(shlex.join(words))
 
 
-_KEPT = re.compile(
-    r"^(CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|MODULE_LOADING|MODULE_DATA_LOADING)"
-    r"|CUBLAS_WORKSPACE_CONFIG|CUDNN_[A-Z_]*|NVIDIA_TF32_OVERRIDE|NCCL_(?!.*FILE)[A-Z0-9_]+|OMP_[A-Z_]+|MKL_NUM_THREADS"
-    r"|PYTORCH_(CUDA_|HIP_)?ALLOC_CONF|TORCH_(NCCL_[A-Z_]+|CUDNN_[A-Z_]+|ALLOW_TF32[A-Z_]*|LOGS)|TORCHINDUCTOR_[A-Z_]+"
-    r"|TORCH_COMPILE_[A-Z_]+|TRITON_[A-Z_]+|WORLD_SIZE|LOCAL_WORLD_SIZE|NODE_RANK|SLURM_(NTASKS|NNODES|GPUS[A-Z_]*))$"
-)
-_REFUSED = re.compile(r"token|secret|key|passw|cookie|cred|path|dir|file|home|host|addr|user|url", re.IGNORECASE)
-_ASSIGNMENT = re.compile(r"[\w.,:;=+\-\[\]|^ ]{0,200}\Z")  # no path, no address, no quote
+_KEPT = frozenset((
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING", "CUDA_MODULE_DATA_LOADING", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
+    "MKL_NUM_THREADS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "TORCH_LOGS",
+    "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "SLURM_NTASKS", "SLURM_NNODES",
+))  # fmt: skip
+_KEPT_FAMILIES = (
+    "CUDNN_", "NCCL_", "OMP_", "TORCH_NCCL_", "TORCH_CUDNN_", "TORCH_ALLOW_TF32", "TORCHINDUCTOR_", "TORCH_COMPILE_",
+    "TRITON_", "SLURM_GPUS",
+)  # fmt: skip
+_REFUSED = (
+    "token", "secret", "key", "passw", "cookie", "cred", "path", "dir", "file", "home", "host", "addr", "user", "url",
+)  # fmt: skip
+_VALUE_MARKS = "_.,:;=+-[]|^ "  # no path, no address, no quote
+_LONGEST_VALUE = 200
 
 
 def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -63,5 +80,16 @@ def kept_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(environment.items())
-        if _KEPT.match(name) and not _REFUSED.search(name) and _ASSIGNMENT.match(value)
+        if _is_kept(name) and len(value) <= _LONGEST_VALUE and is_made_of(value, _VALUE_MARKS)
     }
+
+
+def _is_kept(name: str) -> bool:
+    known = name in _KEPT or (name.startswith(_KEPT_FAMILIES) and name.isupper() and is_made_of(name, "_"))
+    return known and not any(word in name.lower() for word in _REFUSED)
+
+
+def may_hold_secret(text: str) -> bool:
+    """Whether `redacted` could find something: a quick look at a text that most likely holds nothing."""
+    small = text.lower()
+    return any(sign in small for sign in _SIGNS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from timesink.untrusted.plain_text import numbers_in
 
 _NSYS = (
     "usr/local/cuda*/bin/nsys",
@@ -17,7 +18,6 @@ _NSYS = (
 )
 _NCU = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _PATTERNS = {"nsys": _NSYS, "ncu": _NCU}
-_PART = re.compile(r"\d+")
 
 
 def find_tool(name: str, environment: Mapping[str, str] | None = None, root: Path = Path("/")) -> Path | None:
@@ -33,7 +33,7 @@ def _candidates(name: str, environment: Mapping[str, str], root: Path) -> Iterat
         if home := environment.get(variable):
             yield from _runnable([Path(home) / "bin" / name])
     for pattern in _PATTERNS[name]:
-        yield from _runnable(sorted(root.glob(pattern), key=numbers, reverse=True))
+        yield from _runnable(sorted(root.glob(pattern), key=_numbers, reverse=True))
 
 
 def importer_link(nsys: Path) -> tuple[Path, str] | None:
@@ -41,14 +41,14 @@ def importer_link(nsys: Path) -> tuple[Path, str] | None:
     if "nsight-compute" not in nsys.parts:
         return None
     host = nsys.parent.parent
-    importers = sorted(host.glob("linux-desktop-glibc_*"), key=numbers)
+    importers = sorted(host.glob("linux-desktop-glibc_*"), key=_numbers)
     link = host / "host-linux-x64"
     return (link, importers[-1].name) if importers and not link.exists() else None
 
 
-def numbers(path: Path) -> tuple[int, ...]:
-    """Numbers in a path, so that 2025.10 is newer than 2025.9."""
-    return tuple(int(part) for part in _PART.findall(str(path)))
+def _numbers(path: Path) -> tuple[int, ...]:
+    """So that 2025.10 is newer than 2025.9."""
+    return numbers_in(str(path))
 
 
 def _runnable(paths: list[Path]) -> Iterator[Path]:

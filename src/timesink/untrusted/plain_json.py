@@ -12,7 +12,6 @@ MOST_NESTED: Final = 100
 """Levels of lists and objects. No file that is taken has more, and what walks a value may call itself as often."""
 _TOO_DEEP: Final = "it is nested too deeply"
 _LONG = re.compile(r"\d{309}")  # the largest double has 309 digits
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str | bytes, *, strict: bool = True) -> Any:
@@ -28,7 +27,7 @@ def parsed(text: str | bytes, *, strict: bool = True) -> Any:
         raise ValueError(_TOO_DEEP) from None
     if plain.count("[") + plain.count("{") > MOST_NESTED and _is_too_deep(value):
         raise ValueError(_TOO_DEEP)
-    return _encodable(value) if _SURROGATE.search(plain) else value
+    return _encodable(value) if "\\ud" in plain or "\\uD" in plain else value
 
 
 def _whole(digits: str) -> int:

@@ -7,7 +7,6 @@ keeps runs from before a lasting change together with runs after it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.errors import UsageError, did_you_mean
+from timesink.untrusted.plain_text import is_made_of
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter
 from timesink.verify.environment import Environment, differences
@@ -30,7 +30,7 @@ STATISTIC: Mapping[str, Any] = {
     "interval": "t prediction interval of log means",
     "level": BASELINE_LEVEL.default,
 }
-_SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+_LONGEST_SUITE = 80  # it becomes a folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Unusable:
 
 def location(root: Path, suite: str, environment: Environment) -> Path:
     """`<root>/baselines/<suite>/<environment key>.json`. `UsageError` where the suite's name is no plain file name."""
-    if not _SUITE.fullmatch(suite):
+    if not (suite[:1].isalnum() and is_made_of(suite, "_.-") and len(suite) <= _LONGEST_SUITE):
         raise UsageError(f"{suite!r} is no name for a suite", remedy="use letters, digits, '.', '_' and '-'")
     return root / "baselines" / suite / f"{environment.key}.json"
 

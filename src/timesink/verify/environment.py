@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -148,11 +147,10 @@ def _interpreter(program: str) -> str:
 
 
 # What differs between any two captures and says nothing: when, which process, where the output went, how long it took.
-_INCIDENTAL = re.compile(
-    r"(^|[. _])(date|time|started|finished|ended|duration|seconds|pid|output|outputs|path|paths|file|files|sha256"
-    r"|digest|size|bytes|uuid|id|session|created)([. _\d]|$)",
-    re.IGNORECASE,
-)
+_INCIDENTAL = frozenset((
+    "date", "time", "started", "finished", "ended", "duration", "seconds", "pid", "output", "outputs", "path",
+    "paths", "file", "files", "sha", "digest", "size", "bytes", "uuid", "id", "session", "created",
+))  # fmt: skip
 # Without these two captures are no measurements of the same thing.
 HARD = ("trace format", "ranks", "gpus", "gpu")
 
@@ -172,7 +170,12 @@ def read_manifest(path: Path) -> dict[str, str]:
         raise UsageError(
             f"{path} is no readable manifest: {broken}", remedy="leave it away or make it anew"
         ) from broken
-    return {name: value for name, value in _flat(content).items() if not _INCIDENTAL.search(name)}
+    return {name: value for name, value in _flat(content).items() if not _is_incidental(name)}
+
+
+def _is_incidental(name: str) -> bool:
+    words = name.lower().replace(".", " ").replace("_", " ").split()
+    return any(word.rstrip("0123456789") in _INCIDENTAL for word in words)
 
 
 def trace_facts(trace: Trace) -> dict[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -19,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
+from timesink.untrusted.plain_text import is_made_of
 from timesink.verify.processes import Command
 
 _FIELDS = ("timestamp", "index", "uuid", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
@@ -103,7 +103,7 @@ def visible_devices(commands: Iterable[Command]) -> str | None:
         command.environment.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")) for command in commands
     }
     only = chosen.pop() if len(chosen) == 1 else None
-    return only if only and re.fullmatch(r"[A-Za-z0-9,/-]+", only) and not only.startswith("-") else None
+    return only if only and is_made_of(only, ",/-") and not only.startswith("-") else None
 
 
 class GpuWatch:

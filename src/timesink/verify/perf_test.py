@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from timesink import __version__
+from timesink.untrusted.plain_text import dashed
 from timesink.verify import baseline as baselines
 from timesink.verify.baseline import updated
 from timesink.verify.environment import Environment, environment, short_hash
@@ -38,7 +38,7 @@ class PerfTest:
     @property
     def suite(self) -> str:
         """The test id as a file name; a hash keeps long or odd ids apart."""
-        plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", self.test_id).strip("-.")[-_NAME_CHARACTERS:].strip("-.")
+        plain = dashed(self.test_id, "_.-").strip("-.")[-_NAME_CHARACTERS:].strip("-.")
         return f"{plain or 'test'}-{short_hash(self.test_id)[:6]}"
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
 
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _TAIL_BYTES = 2000
 
 
@@ -33,9 +31,12 @@ class Command:
         except ValueError as broken:
             raise UsageError(f"cannot split the command {text!r}: {broken}", remedy="balance its quotes") from broken
         added: dict[str, str] = {}
-        while words and _ASSIGNMENT.match(words[0]):
-            name, _, value = words.pop(0).partition("=")
+        while words and "=" in words[0]:
+            name, _, value = words[0].partition("=")
+            if not (name.isascii() and name.isidentifier()):
+                break
             added[name] = value
+            del words[0]
         if not words:
             raise UsageError(f"the command {text!r} names no program", remedy="give a program and its arguments")
         return cls(tuple(words), added)

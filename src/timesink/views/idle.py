@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from timesink.knowledge.ranges import NUMBER
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.shares import IdleShare, idle_places, idle_shares
 from timesink.measures.steps.per_step import period_ns
@@ -62,7 +63,7 @@ def _places(trace: Trace, top: int) -> Sheet:
     )
     places = idle_places(trace)
     # A range per step is one place: the numbers in its name are left out.
-    ranges = mapped(places["range"], lambda names: names.str.replace_all(r"\d+", ""), pl.String)
+    ranges = mapped(places["range"], lambda names: names.str.replace_all(NUMBER, ""), pl.String)
     grouped = (
         places.with_columns(
             ranges.alias("range"), *(pl.col(name).cast(pl.String) for name in ("call", "host_op", "frame"))

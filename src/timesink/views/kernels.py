@@ -215,8 +215,9 @@ def _comparison_notes(result: Comparison) -> list[str]:
     return notes
 
 
+# As many as fit on a screen.
 SHOWN_KERNELS = 6
-SHOWN_STALLS = 8
+SHOWN_STALLS = 8  # of some twenty reasons; the others are under a percent
 
 _CAUSES = (
     Field("cause", "cause"),
@@ -275,7 +276,7 @@ def _remedy(reason: str) -> str | None:
 
 # Replays of `--set full` on Hopper, from 34 reports of ncu 2025.3; the profiler adds its own overhead to each.
 FULL_PASSES = 42
-_MOST_LAUNCHES = 4
+_MOST_LAUNCHES = 4  # each is replayed FULL_PASSES times
 NEXT_NOTES = (
     f"about {FULL_PASSES} replays per launch, each with the profiler's own overhead and with memory saved and restored",
     "launches are counted from the start of the trace: add those that the program makes before it",

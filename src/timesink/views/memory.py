@@ -16,7 +16,7 @@ from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, sheet_
 
 BYTES = "bytes"
 CATEGORY = Field("category", "category")
-_PICTURE_COLUMNS = 800
+_PICTURE_COLUMNS = 800  # one for each pixel of the picture
 
 
 def memory_page(trace: Trace, top: int, used_bytes: int | None) -> Page:

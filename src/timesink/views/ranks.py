@@ -22,7 +22,7 @@ from timesink.rules.communication import straggler
 from timesink.units import share_text, time_text
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, rows_of, sheet_of
 
-_NAMED = 8
+_NAMED = 8  # more files are counted, not named
 STAGE = Field("stage", "stage", is_name=True)
 
 

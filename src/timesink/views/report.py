@@ -36,7 +36,7 @@ from timesink.views.memory import memory_chart, memory_page
 from timesink.views.roofline import chart_of
 from timesink.views.timeline import window_of
 
-SHOWN_RANKS = 8
+SHOWN_RANKS = 8  # one node; a row of pictures each
 
 
 def step_series(trace: Trace) -> tuple[StepSeries, ...]:
@@ -72,8 +72,9 @@ def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tup
     return tuple(sorted(causes.items()))
 
 
+# Bounds of the size of a report: as many as people look at.
 SHOWN_WINDOWS = 8
-SHOWN_NAMES = 40
+SHOWN_NAMES = 40  # a screenful
 SHOWN_MEMORY_ROWS = 10
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from timesink.knowledge.ranges import NUMBER
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import attribution
@@ -117,7 +118,7 @@ def _waits(trace: Trace) -> Sheet:
     )
     calls = synchronisations(trace).calls
     # A range per step is one place: the numbers in its name are left out.
-    places = mapped(calls["range"], lambda names: names.str.replace_all(r"\d+", ""), pl.String)
+    places = mapped(calls["range"], lambda names: names.str.replace_all(NUMBER, ""), pl.String)
     frame = (
         calls.with_columns(pl.col("name").cast(pl.String), places.alias("range"))
         .group_by("rank", "name", "range")

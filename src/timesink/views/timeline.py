@@ -24,10 +24,11 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREA
 from timesink.model.trace import Trace
 from timesink.views.figures import Item, Lane, LaneKind, TimelineWindow
 
+# Bounds of one picture: more items than pixels, or more lanes than a screen holds, show nothing.
 SHOWN_ITEMS = 900
-SHOWN_THREADS = 4
-SHOWN_ROWS = 4
-SHOWN_STREAMS = 12
+SHOWN_THREADS = 4  # lanes of one screen
+SHOWN_ROWS = 4  # lanes of one screen
+SHOWN_STREAMS = 12  # lanes of one screen
 
 _HOST: tuple[tuple[LaneKind, str, Table], ...] = (
     ("range", "ranges", RANGES),

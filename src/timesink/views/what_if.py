@@ -22,7 +22,7 @@ _PATH = (
     Field("name", "name", is_name=True),
 )
 _NOTHING: tuple[float, ...] = (0.0, 0.0, 0.0)
-_NEXT_ROWS, _PATH_ROWS = 5, 20
+_NEXT_ROWS, _PATH_ROWS = 5, 20  # as many as people try; a screenful
 
 
 def grammar_page() -> Page:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
-from timesink.untrusted.masking import redacted
+from timesink.knowledge import private_texts
+from timesink.untrusted.masking import may_hold_secret, redacted
 
-_ABSOLUTE = re.compile(r"(?<![\w.)/])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\(?:[\w.@+~ -]+\\)*")
-_HOMES = re.compile(r"(?:/home|/Users|\\Users)[/\\]([\w.-]+)")
-_HINT = re.compile(r"(?i)token|secret|passw|key|cred|auth|://|hf_|gh[a-z]_|github_pat|glpat|sk-|xox|AKIA")
+_ABSOLUTE = re.compile(private_texts.ABSOLUTE_PATH)
+_HOMES = re.compile(private_texts.HOME)
 _KEPT_ANSWERS = 100_000
 _SHORTEST_NAME = 3
 _NOBODY = frozenset({"root", "user", "users", "home", "localhost", "ubuntu", "runner"})
@@ -44,6 +44,7 @@ class Cleaner:
             self._known.clear()
             self._names |= fresh
             longest_first = sorted(self._names, key=lambda name: (-len(name), name))
+            # a whole word, which the names of each text decide
             self._pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
 
     def learn_from(self, text: str) -> None:
@@ -63,7 +64,7 @@ class Cleaner:
 
     def _cleaned(self, text: str) -> str:
         result = self._counted("folders", text, _ABSOLUTE.sub(lambda found: last_part(found.group()), text))
-        if _HINT.search(result):
+        if may_hold_secret(result):
             result = self._counted("secrets", result, redacted(result))
         if self._pattern is not None:
             result = self._counted("names of hosts and users", result, self._pattern.sub("***", result))
@@ -81,7 +82,7 @@ class Cleaner:
 
 def last_part(path: str) -> str:
     """The file's own name: `train.py` of `/home/ann/x/train.py`."""
-    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    return path.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
 
 
 def _user() -> str:
@@ -91,13 +92,10 @@ def _user() -> str:
         return ""
 
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(private_texts.JSON_STRING, re.DOTALL)
 _CHUNK_CHARACTERS = 1 << 22
 # Values that name the machine or the run whatever they are: the key decides.
-_KEYED = re.compile(
-    r'("(?i:host_?name|host|user(?:_?name)?|username|trace_?name|cwd|working_?dir(?:ectory)?|environ(?:ment)?|'
-    r'command(?:_?line)?|argv?s?|cmd|program|bus_?id|uuid|serial)"\s*:\s*)"(?:[^"\\]|\\.)*"'
-)
+_KEYED = re.compile(private_texts.PRIVATE_JSON_VALUE)
 
 
 def redact_json(source: Path, target: Path, cleaner: Cleaner) -> list[str]:

@@ -10,16 +10,14 @@ from pathlib import Path
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.redaction.cleaner import Cleaner
+from timesink.knowledge import private_texts
 
 _MAGIC = b"NVR\0"
 _SESSION, _PROCESS, _PAYLOAD_BYTES = 3, 6, 5
 _COMMAND = 11
 _HOSTS = (3, 4)
-_ROOTS = (
-    b"home|root|Users|tmp|opt|usr|mnt|data|workspace|work|scratch|srv|var|proj|projects|gpfs|lustre|nfs|storage|content"
-)
-_FOLDERS = re.compile(rb"(?<![\w.)/])/(?:" + _ROOTS + rb")(?:/[\w.@+~-]+)*/(?=[\w.@+~-])")
-_USERS = re.compile(rb"/(?:home|Users)/([\w.-]+)")
+_FOLDERS = re.compile(private_texts.FOLDER_IN_REPORT.encode())
+_USERS = re.compile(private_texts.HOME.encode())
 
 
 def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:

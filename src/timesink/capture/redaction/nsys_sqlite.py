@@ -10,24 +10,13 @@ from pathlib import Path
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.redaction.cleaner import Cleaner
+from timesink.knowledge import private_texts
 
-# Tables no diagnosis needs, and that hold what the program printed, processes of others, disks, networks, folders.
-_DROPPED = re.compile(
-    r"TARGET_INFO_(NIC|NETWORK|PROCESS|EXEC|DISK|CGROUP|CONTAINER)\w*|ANALYSIS_FILE|ANALYSIS_DETAILS|PROCESS_ENV\w*|ProcessStreams"
-    r"|FILE_(ACCESS|SYSTEM)\w*|NETWORK_\w+|NIC_\w+|PROFILER_CONFIG\w*"
-)
-# Of tables of settings, the settings that say how to read the rest.
-_KEPT = {
-    "META_DATA_CAPTURE": r"CAPTURE_EVENT_TYPE|(\w+:)?CUDA_GRAPH\w*(:\w+)?|(\w+:)?COLLECT_\w+",
-    "META_DATA_EXPORT": r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",
-    "EXPORT_META_DATA": r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)",
-    "TARGET_INFO_SYSTEM_ENV": r"(?i)(gpu|nvidia|cuda)?_?(driver|cuda)_?\w*version\w*|GpuDriver\w*|CudaVersion\w*",
-}
-_PEOPLE = re.compile(r"(?i)(\w+:)?(EXPORT_)?(HOST|USER|USER_NAME|HOST_?NAME|DEVICE_DISPLAY_NAME|NODE_?NAME)")
-_SERIALS = re.compile(r"(?i)busLocation|uuid|luid|ctxswDevPath|ctrlDevPath|utcTime|localTime|hostname|vmId|serial\w*")
-# Columns that refer to strings, for exports whose declarations do not say so.
-_REFERRING = re.compile(r"nameId|endNameId|textId|\w+Name|module|symbol|srcFile|description|CpuInstruction")
-_ENVIRONMENT = re.compile(r"(?:(?:^|\s)[A-Za-z_]\w*=\S*(?=\s|$).*?){4}", re.DOTALL)
+_DROPPED = re.compile(private_texts.NSYS_TABLES)
+_PEOPLE = re.compile(private_texts.NSYS_PEOPLE)
+_SERIALS = re.compile(private_texts.NSYS_SERIALS)
+_REFERRING = re.compile(private_texts.NSYS_TEXT_COLUMNS)
+_ENVIRONMENT = re.compile(private_texts.ENVIRONMENT, re.DOTALL)
 _WORTH_TELLING = "(2, 3)"  # warnings and errors: what nsys says of lost events
 
 
@@ -67,7 +56,7 @@ def _drop_programs(db: sqlite3.Connection) -> Iterator[str]:
 
 def _learn_people(db: sqlite3.Connection, tables: list[str], cleaner: Cleaner) -> None:
     """Learn hosts and users from the settings that name them, to find them wherever else they occur."""
-    for table in (name for name in _KEPT if name in tables):
+    for table in (name for name in private_texts.NSYS_SETTINGS_KEPT if name in tables):
         named = db.execute(f"SELECT name, value FROM {table} WHERE value IS NOT NULL").fetchall()
         for name, value in named:
             cleaner.learn_from(_text(value))
@@ -90,7 +79,7 @@ def _drop_tables(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
 
 def _trim_settings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
     """Environment, command line, folder, host and user are among the settings: keep a list, drop the rest."""
-    for table, kept in _KEPT.items():
+    for table, kept in private_texts.NSYS_SETTINGS_KEPT.items():
         if table in tables:
             names = [name for (name,) in db.execute(f"SELECT DISTINCT name FROM {table}")]
             unwanted = [name for name in names if not re.fullmatch(kept, _text(name))]

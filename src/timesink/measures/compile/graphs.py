@@ -27,6 +27,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.assumptions import machines
+from timesink.knowledge.logs import COMPILE_ID
 from timesink.knowledge.op_class import op_class
 from timesink.knowledge.operators import Operator
 from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
@@ -43,7 +44,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
-_FRAME: Final = pl.col("name").str.extract(r"(\d+)/", 1).cast(pl.Int64, strict=False)
+_FRAME: Final = pl.col("name").str.extract(COMPILE_ID, 1).cast(pl.Int64, strict=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +144,7 @@ def _inside(trace: Trace) -> BoolArray:
     return np.asarray(by_range | ((operator >= 0) & in_region[np.maximum(operator, 0)]), np.bool_)
 
 
-_NAMED: Final = 3
+_NAMED: Final = 3  # as many as fit in a sentence
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING
+from timesink.knowledge.ranges import COMPILED_ONCE, COMPILING, NUMBER
 from timesink.measures.compile.graphs import compiled_regions
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launches
@@ -155,7 +155,7 @@ def _first_line(reason: str | None) -> str:
 
 def _unnumbered(guard: str) -> str:
     """The guard without the numbers it compares with: one guard fails for another number each time."""
-    return re.sub(r"\d+", "#", guard)
+    return re.sub(NUMBER, "#", guard)
 
 
 def _breaks(events: pl.DataFrame) -> tuple[GraphBreak, ...]:

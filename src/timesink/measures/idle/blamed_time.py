@@ -13,7 +13,6 @@ as dispatch and long ones as Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -36,7 +35,7 @@ from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import matches
+from timesink.model.names import mapped, matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace, remembered
@@ -217,8 +216,9 @@ def _without_step_marks(trace: Trace, ranges: pl.Series) -> pl.Series:
     marker = steps(trace).marker_name
     if not marker:
         return ranges
-    is_step = matches(ranges, rf"^{re.escape(marker)}#?\d*$")
-    return pl.select(pl.when(~is_step).then(ranges).alias("range")).to_series()
+    numbered = pl.col("name").str.strip_prefix(marker).str.strip_chars("#0123456789") == ""
+    is_step = mapped(ranges, lambda names: names.to_frame("name").select(numbered).to_series(), pl.Boolean)
+    return pl.select(pl.when(~is_step.fill_null(False)).then(ranges).alias("range")).to_series()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,7 +44,7 @@ def user_frame(stack: str | None) -> str:
     return next(iter(own or python or named or frames), "")
 
 
-FORWARD, BACKWARD, OPTIMIZER, RELEASE = 0, 1, 2, 3
+FORWARD, BACKWARD, OPTIMIZER, RELEASE = 0, 1, 2, 3  # places in PHASE_NAMES
 PHASE_NAMES = ("forward", "backward", "optimizer", "gradient release")
 
 

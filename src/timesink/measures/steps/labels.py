@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from timesink.knowledge.ranges import NUMBERED_STEP
+from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.measures.steps.marks import step_marks
 from timesink.measures.timeline.attribution import push_pop_ranges
 from timesink.model.trace import Trace, remembered
@@ -32,7 +32,7 @@ def range_labels(trace: Trace) -> pl.Series:
         .then(pl.lit(""))
         .when("recurs")
         .then("name")
-        .otherwise(pl.col("name").str.replace_all(r"\d+", "#"))
+        .otherwise(pl.col("name").str.replace_all(NUMBER, "#"))
     )
     labelled = distinct.select("name", label.alias("label"))
     return names.join(labelled, on="name", how="left", maintain_order="left")["label"]

@@ -16,7 +16,7 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.op_class import communicates
-from timesink.knowledge.ranges import ENGINE_STEP, OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
+from timesink.knowledge.ranges import ENGINE_STEP, NUMBER, OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
 from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
@@ -150,7 +150,7 @@ def _profiler_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
 def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     """Steps by ranges that repeat at top level; ranges whose names differ by their numbers are of one stem."""
     ranges = trace.get(RANGES)
-    stems = mapped(ranges["name"], lambda names: names.str.replace_all(r"\d+", "#"), pl.String).alias("stem")
+    stems = mapped(ranges["name"], lambda names: names.str.replace_all(NUMBER, "#"), pl.String).alias("stem")
     rows = ranges.select(*_THREAD, "depth", "name", "start_ns", "end_ns").with_columns(stems)
     rows = _top_repeats(rows.filter(~pl.col("stem").str.contains(OPERATOR)))
     launches = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")

@@ -41,8 +41,8 @@ from timesink.model.trace import Trace, remembered
 BACKWARD: Final = "backward"
 _NONE: Final = -1
 _WRAPPER_RATIO: Final = 0.9  # a range with this much of the work is around the phases, if there are ranges inside it
-_DEEPEST: Final = 4
-_WAITED_RATIO: Final = 0.9
+_DEEPEST: Final = 4  # wrappers in wrappers: step, engine, module, its forward
+_WAITED_RATIO: Final = 0.9  # the same share as of a wrapper: the rest is the worker starting and ending
 
 
 @dataclass(frozen=True, slots=True, eq=False)

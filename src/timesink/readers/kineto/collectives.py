@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from timesink.knowledge.collectives import COLLECTIVE_WORDS, NCCL_KERNEL, after_kernel, letters
-from timesink.model.names import matches
+from timesink.model.names import mapped, matches
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.readers.kineto.decoded import DecodedRows, DecodedTrace
@@ -92,8 +92,12 @@ def _descriptions(decoded: DecodedTrace, rows: DecodedRows) -> pl.DataFrame:
         text = decoded.named(rows.take(name))
         columns[name] = _nulls(rows.height, pl.Categorical()) if text is None else text
     frame = pl.DataFrame(columns)
-    compact = frame["collective"].cast(pl.String).str.to_lowercase().str.replace_all("[^a-z]", "")
-    return frame.with_columns(compact.is_in(list(_NO_TRANSFER)).fill_null(False).alias("quiet"))
+    quiet = mapped(frame["collective"], _moves_nothing, pl.Boolean).fill_null(False)
+    return frame.with_columns(quiet.alias("quiet"))
+
+
+def _moves_nothing(kinds: pl.Series) -> pl.Series:
+    return pl.Series([letters(kind) in _NO_TRANSFER for kind in kinds], dtype=pl.Boolean)
 
 
 def _kernels(ops: pl.DataFrame | None, described: pl.DataFrame) -> pl.DataFrame:

@@ -84,8 +84,7 @@ def number(cell: str, decimal_comma: bool) -> float | None:
 
 def three(cell: str) -> tuple[int, int, int] | None:
     """Of ``(384, 1, 1)`` the three numbers."""
-    found = [whole(digits) for digits in re.findall(r"\d+", cell)]
-    match found:
+    match [whole(part.strip()) for part in cell.strip(" ()").split(",")]:
         case [int(x), int(y), int(z)]:
             return x, y, z
         case _:

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from timesink.knowledge import profiler_texts
+from timesink.knowledge.ranges import NUMBER
 from timesink.model.schema import Table, lean
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (
@@ -35,7 +36,6 @@ _LATEST_NS = 1 << 62  # beyond it, adding the session's start could overflow
 _WARNING, _ERROR = 2, 3
 _LOSS = re.compile(profiler_texts.LOST_EVENTS)
 _DRIVERS = {"NvDriverVersion": "GPU driver", "CudaDriverVersion": "CUDA of the driver"}
-_NUMBER = re.compile(r"\d+")
 _LONGEST_MESSAGE = 200
 
 
@@ -112,7 +112,7 @@ def _reported_losses(export: Export) -> list[ImportNote]:
     messages: dict[str, tuple[str, int]] = {}
     for severity, text in frame.iter_rows():
         if text and (severity == _ERROR or _LOSS.search(text)):
-            key = _NUMBER.sub("#", text)
+            key = re.sub(NUMBER, "#", text)
             first, count = messages.get(key, (text, 0))
             messages[key] = (first, count + 1)
     return [

@@ -10,7 +10,6 @@ fixes a column's type from its first batch, so a value of another type further d
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -298,7 +297,7 @@ def _expression(name: str, kind: ColumnKind) -> str:
 
 
 _SECONDS_TO_LOOK = 60.0
-_PLAIN_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
+_PLAIN_TABLE = "CREATE TABLE "  # as SQLite itself spells it, whatever was typed
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 
 
@@ -393,7 +392,7 @@ def _plain_tables(connection: sqlite3.Connection, path: Path) -> tuple[set[str],
 
 
 def _has_pages(page: object, sql: object) -> bool:
-    return isinstance(page, int) and page > 0 and isinstance(sql, str) and _PLAIN_TABLE.match(sql) is not None
+    return isinstance(page, int) and page > 0 and isinstance(sql, str) and sql.startswith(_PLAIN_TABLE)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:

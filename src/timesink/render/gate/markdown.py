@@ -5,11 +5,10 @@ Comments hold 65,536 characters; whole details are left out from the end until t
 
 from __future__ import annotations
 
-import re
-
 from timesink.render.formats import Style
 from timesink.render.gate import pages
 from timesink.render.markdown import escaped, markdown_table
+from timesink.untrusted.plain_text import dashed
 from timesink.untrusted.scrub import defuse_lines
 from timesink.verify.outcomes import GateResult
 from timesink.views.page import Sheet
@@ -24,7 +23,7 @@ def render(result: GateResult, _style: Style | None = None) -> str:
 
 def marker(suite: str) -> str:
     """``<!-- timesink:suite -->``: the same for every result of a suite."""
-    return f"<!-- timesink:{re.sub('[^A-Za-z0-9_.]+', '-', suite) or 'default'} -->"
+    return f"<!-- timesink:{dashed(suite, '_.') or 'default'} -->"
 
 
 def body(result: GateResult, most_bytes: int) -> str:

@@ -41,7 +41,7 @@ from timesink.rules.kernels._family import place_of
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import join_graphs
 
-_SHOWN = 3
+_SHOWN = 3  # as many as fit in a sentence
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:

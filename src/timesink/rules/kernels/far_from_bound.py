@@ -51,7 +51,7 @@ _BOTTLENECKS = {
     "latency": Bottleneck.LATENCY_BOUND_KERNEL,
 }
 
-_SHOWN = 5
+_SHOWN = 5  # as many as people look at
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:

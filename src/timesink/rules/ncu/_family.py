@@ -57,7 +57,7 @@ ALLOW_TF32: Final = (
     "cores do them at many times the rate."
 )
 _SHARE: Final = "share of the kernel's time"
-_NAMES_SHOWN: Final = 3
+_NAMES_SHOWN: Final = 3  # as many as fit in a sentence
 
 
 @dataclass(frozen=True, slots=True)

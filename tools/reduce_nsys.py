@@ -20,6 +20,7 @@ EVENTS = (
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
     "NVTX_EVENTS",
+    "OSRT_API",
     "PROFILER_OVERHEAD",
 )
 WHOLE = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SESSION_START_TIME")
@@ -38,7 +39,7 @@ def reduce(source: Path, target: Path, start_ns: int, end_ns: int) -> None:
         if table in schema:
             db.execute(schema[table])
     for table in (name for name in EVENTS if name in schema):
-        domains = " OR eventType = 75" if table == "NVTX_EVENTS" else ""
+        domains = " OR eventType IN (33, 75)" if table == "NVTX_EVENTS" else ""  # names of categories and domains
         where = f"WHERE start BETWEEN ? AND ?{domains}"
         db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table} {where}", (start_ns, end_ns))
     for table in (name for name in (*WHOLE, *ENUMS) if name in schema):

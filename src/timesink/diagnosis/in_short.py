@@ -14,7 +14,7 @@ from timesink.measures.counters.sampled import sampled
 from timesink.measures.steps.accumulation import micro_batches
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
-from timesink.measures.steps.phases import StepPhases, phases
+from timesink.measures.steps.phases import StepPhases, host_phases, phases
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.ranges import serving_phases
@@ -26,12 +26,13 @@ from timesink.units import share_text, time_text
 
 _PARTS_SHOWN: Final = 3  # as many as fit in a sentence
 _LEAST_SHOWN: Final = 5e-5  # of the time: less would be said to be 0.00 %
+_DOMINANT: Final = 1 / 3  # of the step: less is one part among others
 _WORTH_HIDING: Final = 0.01  # of the step
 
 
 def statements(trace: Trace) -> tuple[str, ...]:
-    """Attribution, counters, overlap, compilation: those of them that the trace supports."""
-    sentences = (_attribution(trace), _counters(trace), _overlap(trace), _compilation(trace))
+    """Attribution, the host's phase, counters, overlap, compilation: those of them that the trace supports."""
+    sentences = (_attribution(trace), _host(trace), _counters(trace), _overlap(trace), _compilation(trace))
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -86,6 +87,20 @@ def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
     """``of the 2.79 ms that ..., forward is 40.0 %, backward 60.0 %``: together all of it."""
     named = [f"{name} {share_text(ns / total_ns)}" for name, ns in times if ns > _LEAST_SHOWN * total_ns]
     return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
+
+
+def _host(trace: Trace) -> str:
+    """The range in which the program's thread spends more than a third of the step; '' where there is none."""
+    found = host_phases(trace)
+    if not found.frame.height or found.frame["time_ns"][0] <= _DOMINANT * found.busy_ns:
+        return ""
+    name, time_ns = found.frame.row(0)
+    period = "mean step" if steps(trace).times.count else "window"
+    each = max(found.step_count, 1)
+    return (
+        f"host: the program's thread is in {name} for {time_text(time_ns / each)} of the {period} of "
+        f"{time_text(found.busy_ns / each)} ({share_text(time_ns / found.busy_ns)})"
+    )
 
 
 def _counters(trace: Trace) -> str:

@@ -1,7 +1,8 @@
 """SQL over the tables of a trace: one SELECT in a database of its own, with no way to a file or a network.
 
-A query can read the canonical tables, and steps and idle time as the measures see them. Ten questions with the queries
-that answer them are at the end; `timesink query --examples` prints them, and a test runs them.
+A query can read the canonical tables, and steps, idle time, ranges and calls as the measures see them. Eleven
+questions with the queries that
+answer them are at the end; `timesink query --examples` prints them, and a test runs them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ import polars as pl
 from timesink.errors import UsageError, extra
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.steps import steps
-from timesink.model.tables import ALL, DEVICE_OPS
+from timesink.measures.timeline.host_times import call_times, range_times
+from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace
 
 STEPS_DOC = "Derived: one row per steady step and GPU, from its first GPU work to that of the next step."
+RANGE_TIMES_DOC = "Derived: one row per name of a range: host time, the GPU work launched inside, and its backward's."
+RANGE_PATHS_DOC = "Derived: the same per path of nested names, from the outermost one."
+CALL_TIMES_DOC = "Derived: one row per name of a CUDA call: count, total, mean, median, shortest, longest, share."
+OS_CALL_TIMES_DOC = "Derived: the same of calls into the operating system."
 IDLE_DOC = "Derived: one row per stretch of idle time and what the GPU waited for; lengths sum to the idle time."
 
 
@@ -41,6 +47,12 @@ def holdings(trace: Trace) -> Iterator[Holding]:
     if DEVICE_OPS in trace:
         yield Holding("steps", STEPS_DOC, steps(trace).windows)
         yield Holding("idle", IDLE_DOC, idle_blame(trace).frame)
+    if RANGES in trace:
+        yield Holding("range_times", RANGE_TIMES_DOC, range_times(trace))
+        yield Holding("range_paths", RANGE_PATHS_DOC, range_times(trace, by_path=True))
+    for name, table, doc in (("call_times", API_CALLS, CALL_TIMES_DOC), ("os_call_times", OS_CALLS, OS_CALL_TIMES_DOC)):
+        if table in trace:
+            yield Holding(name, doc, call_times(trace, table))
 
 
 Value = str | int | float | bool | None
@@ -74,7 +86,7 @@ class Answer:
 
 
 def ask(trace: Trace, sql: str, allowance: Allowance | None = None) -> Answer:
-    """Run one SELECT over the canonical tables and the two that are derived from them.
+    """Run one SELECT over the canonical tables and those derived from them.
 
     Raises
     ------
@@ -191,6 +203,12 @@ EXAMPLES = (
         "Which CUDA calls keep the host longest?",
         "SELECT name, count(*) AS calls, sum(end_ns - start_ns) AS total_ns, max(end_ns - start_ns) AS longest_ns "
         "FROM api_calls GROUP BY name ORDER BY total_ns DESC, name LIMIT 10",
+    ),
+    Example(
+        "ranges",
+        "How long is the program in each range, and how long does the GPU work for it?",
+        "SELECT name, count, total_ns, device_ns, idle_ns, backward_ns FROM range_times ORDER BY total_ns DESC, name "
+        "LIMIT 10",
     ),
     Example(
         "launch-delay",

@@ -89,6 +89,21 @@ class Nesting:
         edges = np.searchsorted(self.depth[by_depth], np.arange(deepest + 2))
         return [by_depth[low:high] for low, high in pairwise(edges)]
 
+    def outermost(self, own: Int64Array) -> Int64Array:
+        """For each row the value of the outermost interval around it, itself included, that has one; -1 for none."""
+        value = np.array(own, np.int64)
+        for rows in self.levels()[1:]:
+            above = value[self.parent[rows]]
+            value[rows] = np.where(above >= 0, above, value[rows])
+        return value
+
+    def innermost_value(self, own: Int64Array) -> Int64Array:
+        """For each row the value of the innermost interval around it, itself included, that has one; -1 for none."""
+        value = np.array(own, np.int64)
+        for rows in self.levels()[1:]:
+            value[rows] = np.where(value[rows] >= 0, value[rows], value[self.parent[rows]])
+        return value
+
     def outermost_of_name(self, name: Int64Array) -> BoolArray:
         """Whether no interval around the row carries the same name: recursion counts once."""
         outermost = np.ones(name.size, np.bool_)

@@ -20,6 +20,7 @@ _GPU_WORK = (
     Field("op_count", "GPU ops", unit="1"),
     Field("device_ns", "GPU busy", unit="ns"),
     Field("idle_ns", "GPU idle", unit="ns"),
+    Field("backward_ns", "its backward", unit="ns"),
 )
 
 
@@ -39,7 +40,8 @@ def ranges_sheet(trace: Trace, *, tree: bool = False) -> Sheet:
     columns = (RANK, Field("name", "path" if tree else "range", is_name=True), *_SHARE, *_GPU_WORK, *_SPREAD)
     note = (
         "share: of the time that ranges cover; GPU busy and idle: between the first start and the last end of the work "
-        "that was launched inside, summed over the ranges"
+        "that was launched inside, by autograd too while the range waited for it, summed over the ranges; its "
+        "backward: GPU work that autograd launched elsewhere for operators called inside"
     )
     if RANGES not in trace:
         note = "ranges were not recorded: capture with --auto-ranges, or mark them with timesink.annotate"

@@ -21,7 +21,7 @@ from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
 from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES
+from timesink.model.tables import DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.views.figures import (
     KernelTime,
@@ -31,6 +31,7 @@ from timesink.views.figures import (
     StepSeries,
     TimelineWindow,
 )
+from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_chart, memory_page
 from timesink.views.roofline import chart_of
@@ -76,6 +77,7 @@ def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tup
 SHOWN_WINDOWS = 8
 SHOWN_NAMES = 40  # a screenful
 SHOWN_MEMORY_ROWS = 10
+SHOWN_RANGES = 15  # a screen of them: the rest is in timesink summary
 
 
 def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
@@ -100,8 +102,14 @@ def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
         kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
-        sections=(*_memory(trace), *_profiled_kernels(trace)),
+        sections=(*_ranges(trace), *_memory(trace), *_profiled_kernels(trace)),
     )
+
+
+def _ranges(trace: Trace) -> Iterator[Section]:
+    """The ranges by path, where any were recorded."""
+    if trace.get(RANGES).height:
+        yield Section("ranges", "Ranges", ranges_page(trace, SHOWN_RANGES, tree=True))
 
 
 def _memory(trace: Trace) -> Iterator[Section]:

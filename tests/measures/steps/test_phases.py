@@ -11,7 +11,7 @@ from tests.tables import trace_of
 from timesink.measures.steps.accumulation import micro_batches
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.parts import pacing_windows
-from timesink.measures.steps.phases import phases
+from timesink.measures.steps.phases import host_phases, phases
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.trace import Trace
 
@@ -96,6 +96,15 @@ def test_backward_is_known_by_sequence_numbers_where_no_range_names_it() -> None
 def test_another_thread_s_work_is_nobody_s_without_a_link() -> None:
     found = shares(training(ranges=("optimizer",), linked=False))
     assert found == {None: 0.667, "optimizer": 0.333}
+
+
+def test_the_host_s_phases_are_its_outermost_ranges_within_the_steps() -> None:
+    found = host_phases(training())
+    assert {name: round(ns / found.busy_ns, 2) for name, ns in found.frame.iter_rows()} == {
+        "backward": 0.6,
+        "forward": 0.3,
+        "optimizer": 0.09,
+    }
 
 
 @settings(max_examples=examples(25), derandomize=True)

@@ -1,13 +1,9 @@
-"""Tables of ranges and calls: against a slower obvious count, and against nsys' own queries on a real export."""
+"""Tables of ranges and calls, against a slower obvious count."""
 
 from __future__ import annotations
 
-import re
-import sqlite3
 import statistics
 from collections import defaultdict
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,9 +14,7 @@ from timesink.measures.timeline.host_times import call_times, range_times
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.tables import API_CALLS, RANGES
 from timesink.model.trace import Trace
-from timesink.readers import read
 
-EXPORT = Path(__file__).resolve().parents[2] / "data" / "nsys" / "gpt_before_5_steps.sqlite"
 STEPS = """
 | ranges | name | start_us | end_us |
 | a | ProfilerStep#1 | 0 | 100 |
@@ -66,21 +60,3 @@ def test_nothing_is_lost_between_names_paths_and_ranges(trace: Trace) -> None:
         assert times["op_count"].sum() == projected["op_count"].sum()
         assert (times["idle_ns"] >= 0).all()
         assert times["device_ns"].sum() + times["idle_ns"].sum() == times["projected_ns"].sum()
-
-
-@pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"])
-def test_a_real_export_answers_nsys_own_query_alike(table: str) -> None:
-    name = "coalesce(e.text, s.value)" if table == "NVTX_EVENTS" else "s.value"
-    link = "e.textId" if table == "NVTX_EVENTS" else "e.nameId"
-    with closing(sqlite3.connect(EXPORT)) as export:
-        wanted = {
-            re.sub(r"_v\d+$", "", row[0]): row[1:]
-            for row in export.execute(
-                f"SELECT {name}, count(*), sum(e.end - e.start), min(e.end - e.start), max(e.end - e.start) "
-                f"FROM {table} e LEFT JOIN StringIds s ON s.id = {link} WHERE e.end IS NOT NULL GROUP BY 1"
-            )
-        }
-    trace = read(EXPORT, cache=False)
-    times = range_times(trace) if table == "NVTX_EVENTS" else call_times(trace, API_CALLS)
-    columns = ("name", "count", "total_ns", "min_ns", "max_ns")
-    assert {row[0]: row[1:] for row in times.select(columns).iter_rows()} == wanted

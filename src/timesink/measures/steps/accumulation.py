@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.ranges import BACKWARD_PASS, OPTIMIZER_STEP
-from timesink.measures.steps.phases import backward_operators, inside_backward
+from timesink.measures.timeline.autograd import backward_operators, inside_backward
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.tables import HOST_OPS, RANGES

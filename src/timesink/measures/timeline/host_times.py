@@ -12,7 +12,7 @@ import polars as pl
 
 from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.measures.timeline.attribution import range_nesting
-from timesink.measures.timeline.ranges import range_projection
+from timesink.measures.timeline.ranges import backward_projection, range_projection, thread_projection
 from timesink.model.names import mapped
 from timesink.model.schema import Table
 from timesink.model.tables import RANGES
@@ -42,34 +42,51 @@ def call_times(trace: Trace, table: Table, *, by_thread: bool = False) -> pl.Dat
 
 
 def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
-    """Per rank and name of `ranges`, or per path of nested names from the outermost one, the costliest first.
+    """Per name of `ranges` and kind, or per path of nested names from the outermost one, the costliest first.
 
-    The numbered steps of torch.profiler are one name; all other names stay as they are.
+    The numbered steps of torch.profiler are one name; all other names stay as they are, a domain before a colon.
 
-    Columns: rank, name (or path), count, total_ns, mean_ns, median_ns, min_ns, max_ns of the host's time; time_ratio,
-    its share of the time from the first start to the last end of the rank's ranges; and of the GPU work launched
-    inside, summed over the ranges and devices: op_count, device_ns (busy time), projected_ns (from the first start to
-    the last end of that work), idle_ns (the difference).
+    Columns: rank, name (or path), kind, count, total_ns, mean_ns, median_ns, min_ns, max_ns of the host's time;
+    time_ratio, its share of the time from the first start to the last end of the rank's ranges; and of GPU work, summed
+    over the ranges and devices:
+
+    - op_count, device_ns (busy time), projected_ns (first start to last end), idle_ns (the difference): launched inside
+      the range, or by autograd while the range waited for it;
+    - thread_launch_count, thread_projected_ns: of that, what the range's own thread launched, as `nsys stats` projects
+      ranges; a graph is one launch;
+    - backward_op_count, backward_ns: launched by autograd, outside the range, for operators called in it.
     """
     ranges = trace.get(RANGES)
-    names = mapped(ranges["name"], _without_step_number, pl.String)
+    names = _names(ranges)
     labels = _paths(trace, names) if by_path else names
-    frame = ranges.select("rank", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")).with_columns(
+    frame = ranges.select("rank", "kind", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")).with_columns(
         labels.alias("name"), pl.int_range(ranges.height, dtype=pl.Int64).alias("range")
     )
-    projected = (
-        range_projection(trace)
-        .with_columns((pl.col("last_ns") - pl.col("first_ns")).alias("projected_ns"))
-        .group_by("range")
-        .agg(pl.col("op_count", "device_ns", "projected_ns").sum())
-    )
-    gpu = [pl.col(name).sum().cast(pl.Int64) for name in ("op_count", "device_ns", "projected_ns")]
-    times = frame.join(projected, on="range", how="left").group_by("rank", "name").agg(*_DURATIONS, *gpu)
+    gpu: list[pl.Expr] = []
+    for projection, kept in (
+        (range_projection(trace), {"op_count": "op_count", "device_ns": "device_ns", "projected_ns": "projected_ns"}),
+        (thread_projection(trace), {"launch_count": "thread_launch_count", "projected_ns": "thread_projected_ns"}),
+        (backward_projection(trace), {"op_count": "backward_op_count", "device_ns": "backward_ns"}),
+    ):
+        sums = projection.with_columns((pl.col("last_ns") - pl.col("first_ns")).alias("projected_ns"))
+        sums = sums.group_by("range").agg(pl.col(column).sum().alias(name) for column, name in kept.items())
+        frame = frame.join(sums, on="range", how="left")
+        gpu += [pl.col(name).sum().cast(pl.Int64) for name in kept.values()]
+    times = frame.group_by("rank", "name", "kind").agg(*_DURATIONS, *gpu)
     times = times.with_columns((pl.col("projected_ns") - pl.col("device_ns")).alias("idle_ns"))
     recorded = ranges.group_by("rank").agg(
         (pl.col("end_ns").max() - pl.col("start_ns").min()).clip(1).alias("recorded")
     )
     return _ranked(times.join(recorded, on="rank"), pl.col("recorded")).drop("recorded")
+
+
+def _names(ranges: pl.DataFrame) -> pl.Series:
+    """The names as they are shown: those of a domain after it, as `nsys stats` writes them."""
+    names = mapped(ranges["name"], _without_step_number, pl.String)
+    if "domain" not in ranges.columns or ranges["domain"].null_count() == ranges.height:
+        return names
+    prefix = ranges["domain"].cast(pl.String) + ":"
+    return (prefix.fill_null("") + names).alias("name")
 
 
 def _ranked(times: pl.DataFrame, whole: pl.Expr) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Ranges projected onto the GPU: the device time of the work launched inside each range on its thread.
+"""Ranges projected onto the GPU: the device time of the work launched inside each range, and by autograd for it.
 
 Also the phases of a serving loop: each engine step prefills, decodes, or does both, by the annotation around it. vLLM
 names a step `execute_<n>_context_<requests>(...)_generation_<requests>(...)`, older versions
@@ -8,6 +8,7 @@ names a step `execute_<n>_context_<requests>(...)_generation_<requests>(...)`, o
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -16,8 +17,9 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.ranges import SGLANG_STEP, VLLM_STEP
-from timesink.measures.timeline.attribution import host_places, launch_links, range_nesting
-from timesink.model.arrays import Int64Array
+from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
+from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
+from timesink.model.arrays import Int64Array, IntArray
 from timesink.model.intervals import union_ns
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
@@ -27,7 +29,7 @@ _PROJECTED: Final = pl.Schema(
     {"range": pl.Int64()}
     | {name: RANGES.columns[name].dtype for name in ("rank", "thread", "name", "depth")}
     | {"host_start_ns": pl.Int64(), "host_end_ns": pl.Int64(), "device": pl.Int32()}
-    | dict.fromkeys(("op_count", "device_ns", "first_ns", "last_ns"), pl.Int64())
+    | dict.fromkeys(("op_count", "launch_count", "device_ns", "first_ns", "last_ns"), pl.Int64())
 )
 
 
@@ -36,27 +38,51 @@ def range_projection(trace: Trace) -> pl.DataFrame:
     """One row per (range, device) that launched work, in order of both.
 
     Columns: range (row of `ranges`), rank, thread, name, depth, host_start_ns, host_end_ns, device, op_count,
-    device_ns (union over streams of its work, work of ranges inside it included), first_ns, last_ns (first start and
-    last end of it). Unions of two ranges can overlap in time, so device_ns of different ranges need not add up to busy
-    time. Work launched on other threads while a range is open is not the range's.
+    launch_count (calls; one launches all operations of a graph), device_ns (union over streams of its work, work of
+    ranges inside it included), first_ns, last_ns (first start and last end of it). Unions of two ranges can overlap in
+    time, so device_ns of different ranges need not add up to busy time. What autograd launches belongs to the range
+    that waits for it; other work that other threads launch while a range is open is not the range's.
     """
-    range_row, op_row = _launched_inside(trace)
+    return _projected(trace, _launched_inside(trace, host_places(trace).range_, waiting_ranges(trace)))
+
+
+@remembered
+def thread_projection(trace: Trace) -> pl.DataFrame:
+    """The same of work launched on the range's own thread alone, as `nsys stats` projects ranges."""
+    return _projected(trace, _launched_inside(trace, host_places(trace).range_))
+
+
+@remembered
+def backward_projection(trace: Trace) -> pl.DataFrame:
+    """The same of work that autograd launched for the forward operators called in the range, and that is not the
+    range's by `range_projection`: the backward work that a range of the forward pass causes later."""
+    caused_range, caused_op = _launched_inside(trace, forward_ranges(trace))
+    inside_range, inside_op = _launched_inside(trace, host_places(trace).range_, waiting_ranges(trace))
+    width = trace.get(DEVICE_OPS).height
+    elsewhere = ~np.isin(caused_range * width + caused_op, inside_range * width + inside_op)
+    return _projected(trace, (caused_range[elsewhere], caused_op[elsewhere]))
+
+
+def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFrame:
+    """Times of the device ops of each range, given as pairs of a row of `ranges` and one of `device_ops`."""
+    range_row, op_row = pairs
     if not op_row.size:
         return pl.DataFrame(schema=_PROJECTED)
     ops = trace.get(DEVICE_OPS).select("device", "start_ns", "end_ns")[op_row]
-    pairs = ops.with_columns(pl.Series("range", range_row))
-    pairs = pairs.with_columns(pl.struct("range", "device").rank("dense").sub(1).cast(pl.Int64).alias("group"))
+    pairs_of = ops.with_columns(pl.Series("range", range_row), pl.Series("call", launch_links(trace).call[op_row]))
+    pairs_of = pairs_of.with_columns(pl.struct("range", "device").rank("dense").sub(1).cast(pl.Int64).alias("group"))
     projected = (
-        pairs.group_by("group")
+        pairs_of.group_by("group")
         .agg(
             pl.col("range", "device").first(),
             pl.len().cast(pl.Int64).alias("op_count"),
+            pl.col("call").n_unique().cast(pl.Int64).alias("launch_count"),
             pl.col("start_ns").min().alias("first_ns"),
             pl.col("end_ns").max().alias("last_ns"),
         )
         .sort("group")
     )
-    group, start, end = (pairs[name].to_numpy() for name in ("group", "start_ns", "end_ns"))
+    group, start, end = (pairs_of[name].to_numpy() for name in ("group", "start_ns", "end_ns"))
     projected = projected.with_columns(pl.Series("device_ns", union_ns(group, start, end, projected.height)))
     named = trace.get(RANGES)[projected["range"]].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"})
     return projected.hstack(named.select("rank", "thread", "name", "depth", "host_start_ns", "host_end_ns")).select(
@@ -64,11 +90,12 @@ def range_projection(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _launched_inside(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """Every pair (range row, device op row) such that the range encloses the op's launch on its thread.
+def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int64Array, Int64Array]:
+    """Every pair (range row, device op row) such that the op's launch is in the range, or in one inside it.
 
-    Ops that no range encloses drop out; the others climb from the innermost range around their launch to its parents.
-    With op 0 launched in range 1, which is inside range 0, and op 1 launched in range 0 alone::
+    `innermost` gives for each row of `api_calls` the row of `push_pop_ranges` it is in: on its own thread, say, and on
+    the one that waits for it. Ops in no range drop out; the others climb to the parents of theirs. With op 0 launched
+    in range 1, which is inside range 0, and op 1 launched in range 0 alone::
 
         round  range  op
         1      1      0
@@ -78,45 +105,49 @@ def _launched_inside(trace: Trace) -> tuple[Int64Array, Int64Array]:
     links = launch_links(trace)
     row_of_nested = np.flatnonzero((trace.get(RANGES)["kind"] == "push_pop").to_numpy())
     parent = range_nesting(trace).parent
-    op = np.flatnonzero(links.linked)
-    enclosing = host_places(trace).range_[links.call[op]].astype(np.int64)
-    crossing_range, crossing_op = _launched_between(trace)
+    linked = np.flatnonzero(links.linked)
+    crossing_range, crossing_op = _launched_between(trace, linked, innermost)
     range_parts, op_parts = [crossing_range], [crossing_op]
-    while op.size:
-        inside = enclosing >= 0
-        op, enclosing = op[inside], enclosing[inside]
-        range_parts.append(row_of_nested[enclosing])
-        op_parts.append(op)
-        enclosing = parent[enclosing]
+    for place in innermost:
+        op, enclosing = linked, place[links.call[linked]].astype(np.int64)
+        while op.size:
+            inside = enclosing >= 0
+            op, enclosing = op[inside], enclosing[inside]
+            range_parts.append(row_of_nested[enclosing])
+            op_parts.append(op)
+            enclosing = parent[enclosing]
     return np.concatenate(range_parts), np.concatenate(op_parts)
 
 
-def _launched_between(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """The same for start/end ranges, which may cross: each takes the launches of its thread between its ends.
-
-    The calls of a thread are neighbouring rows in order of start, and ops are put in order of their call, so that each
-    range takes one run of calls and one run of ops.
-    """
+def _launched_between(trace: Trace, op: Int64Array, innermost: Sequence[IntArray]) -> tuple[Int64Array, Int64Array]:
+    """The same for start/end ranges, which may cross: each takes the launches between its ends, of its own thread and
+    of the threads that a range of its thread waits for."""
     crossing = trace.get(RANGES).with_row_index("range").filter(pl.col("kind") == "start_end")
-    links, calls = launch_links(trace), trace.get(API_CALLS)
-    op = np.flatnonzero(links.linked)
-    op = op[np.argsort(links.call[op], kind="stable")]
-    call_of_op = links.call[op]
-    call_start = calls["start_ns"].to_numpy()
-    threads = {thread: (first, last) for thread, first, last in thread_slices(calls)}
     range_parts, op_parts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    columns = ("range", "rank", "process", "thread", "start_ns", "end_ns")
-    for row, rank, process, thread, start, end in crossing.select(columns).iter_rows():
-        if (rank, process, thread) in threads:
-            first, last = threads[rank, process, thread]
-            first_call, last_call = first + np.searchsorted(call_start[first:last], [start, end])
-            launched = op[np.searchsorted(call_of_op, first_call) : np.searchsorted(call_of_op, last_call)]
-            range_parts.append(np.full(launched.size, row, np.int64))
-            op_parts.append(launched)
+    if crossing.height:
+        launched = _launches_by_thread(trace, op, innermost)
+        start_ns, op = launched["start_ns"].to_numpy(), launched["op"].to_numpy()
+        threads = {thread: (first, last) for thread, first, last in thread_slices(launched)}
+        columns = ("range", "rank", "process", "thread", "start_ns", "end_ns")
+        for row, rank, process, thread, start, end in crossing.select(columns).iter_rows():
+            first, last = threads.get((rank, process, thread), (0, 0))
+            within = op[slice(*(first + np.searchsorted(start_ns[first:last], [start, end])))]
+            range_parts.append(np.full(within.size, row, np.int64))
+            op_parts.append(within)
     return np.concatenate(range_parts), np.concatenate(op_parts)
 
 
-"""+"""
+def _launches_by_thread(trace: Trace, op: Int64Array, innermost: Sequence[IntArray]) -> pl.DataFrame:
+    """rank, process, thread, start_ns, op: each op under the thread of its launch and under that of the range that
+    waits for it, in order."""
+    call = launch_links(trace).call[op]
+    calls = trace.get(API_CALLS).select("rank", "process", "thread", "start_ns")[call].with_columns(pl.Series("op", op))
+    parts = [calls]
+    for place in innermost[1:]:
+        waited = np.flatnonzero(place[call] >= 0)
+        thread = push_pop_ranges(trace)["thread"].gather(place[call[waited]])
+        parts.append(calls[waited].with_columns(thread.alias("thread")))
+    return pl.concat(parts).sort("rank", "process", "thread", "start_ns")
 
 
 _VLLM: Final = re.compile(VLLM_STEP)

@@ -1,0 +1,129 @@
+"""Autograd's work belongs to the range that waits for it, and is known to be caused by the range of its forward."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from benchmarks.faults.score import captures_in
+from tests.profiles import swept
+from tests.tables import trace_of
+
+from timesink.knowledge.ranges import BACKWARD_PASS
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.autograd import backward_calls
+from timesink.measures.timeline.host_times import range_times
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+CAPTURES = Path(__file__).resolve().parents[3] / "benchmarks" / "faults" / "captures"
+SAMPLE = [CAPTURES / f"{name}.nsys.tar.xz" for name in ("printed_loss", "sgd_one_by_one", "compiled_gpt_training")]
+POINTS = 0.01
+TWO_LAYERS = """
+| ranges | name     | thread | start_us | end_us |
+| s      | step     |      1 |        0 |   1000 |
+| f      | forward  |      1 |        0 |    100 |
+| l1     | layer 1  |      1 |       10 |     40 |
+| l2     | layer 2  |      1 |       50 |     90 |
+| b      | backward |      1 |      200 |    500 |
+
+| host_ops | name            | thread | start_us | end_us | sequence_number | forward_thread |
+| outer    | aten::linear    |      1 |       12 |     30 |               7 |              0 |
+| maker 1  | aten::addmm     |      1 |       14 |     28 |               7 |              0 |
+| maker 2  | aten::relu      |      1 |       60 |     70 |               8 |              0 |
+| back 2   | ReluBackward0   |      2 |      210 |    240 |               8 |              1 |
+| back 1   | AddmmBackward0  |      2 |      250 |    290 |               7 |              1 |
+| inside   | aten::mm        |      2 |      252 |    280 |                 |                |
+
+| api_calls | name             | correlation | thread | start_us | end_us |
+| c1        | cudaLaunchKernel |           1 |      1 |       15 |     16 |
+| c2        | cudaLaunchKernel |           2 |      1 |       61 |     62 |
+| c3        | cudaLaunchKernel |           3 |      2 |      212 |    213 |
+| c4        | cudaLaunchKernel |           4 |      2 |      253 |    254 |
+| other     | cudaLaunchKernel |           5 |      3 |      300 |    301 |
+
+| device_ops | name | correlation | start_us | end_us |
+| k1         | gemm |           1 |       20 |     50 |
+| k2         | relu |           2 |       70 |     75 |
+| k3         | relu |           3 |      220 |    226 |
+| k4         | gemm |           4 |      260 |    330 |
+| k5         | copy |           5 |      400 |    450 |
+"""
+
+
+def test_backward_work_is_the_waiting_range_s_and_shown_beside_the_range_of_its_forward() -> None:
+    times = range_times(trace_of(TWO_LAYERS))
+    columns = ("name", "op_count", "device_ns", "backward_ns")
+    assert {name: figures for name, *figures in times.select(columns).rows()} == {
+        "step": [4, 111_000, 0],
+        "forward": [2, 35_000, 76_000],
+        "layer 1": [1, 30_000, 70_000],
+        "layer 2": [1, 5_000, 6_000],
+        "backward": [2, 76_000, 0],
+    }
+
+
+def test_a_start_end_range_takes_what_its_thread_waits_for() -> None:
+    times = range_times(trace_of(_crossing_step()))
+    assert dict(times.select("name", "op_count").rows())["step"] == 4
+
+
+def _crossing_step() -> str:
+    """The same with a step that is no push/pop range."""
+    lines = TWO_LAYERS.splitlines()
+    kinds = {"ranges": "kind     ", "s": "start_end"}
+    changed = []
+    for number, line in enumerate(lines):
+        label = line.split("|")[1].strip() if "|" in line else ""
+        changed.append(f"{line} {kinds.get(label, 'push_pop ')} |" if number < 7 and label else line)
+    return "\n".join(changed)
+
+
+def _share(ops: pl.DataFrame, part: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    return Intervals.of(ops.filter(pl.Series(part))).total_ns / max(Intervals.of(ops).total_ns, 1)
+
+
+def by_sequence(trace: Trace) -> float:
+    """Share of the GPU's busy time that operators with a forward one launched; of work whose launch is known."""
+    call = launch_links(trace).call
+    return _share(trace[DEVICE_OPS].filter(pl.Series(call >= 0)), backward_calls(trace)[call[call >= 0]])
+
+
+def by_range(trace: Trace) -> float | None:
+    """Share of the ranges called backward, likewise; None where there is none."""
+    times = range_times(trace)
+    backward = times.filter(matches(times["name"], BACKWARD_PASS))
+    busy = Intervals.of(trace[DEVICE_OPS].filter(pl.Series(launch_links(trace).linked))).total_ns
+    return backward["device_ns"].sum() / max(busy, 1) if backward.height else None
+
+
+def check(archive: Path, folder: Path) -> int:
+    """Of each program that trained under both profilers: the range's share against that by sequence numbers."""
+    for path in (archive, archive.with_name(archive.name.replace(".nsys.", ".torch."))):
+        with tarfile.open(path) as packed:
+            packed.extractall(folder, filter="data")
+    compared = 0
+    for capture, paths in captures_in(folder).items():
+        reports, traces = ([path for path in paths if path.suffix == suffix] for suffix in (".sqlite", ".json"))
+        share = by_range(read(reports[0], cache=False)) if len(reports) == len(traces) == 1 else None
+        if share is not None:
+            compared += 1
+            assert share == pytest.approx(by_sequence(read(traces[0], cache=False)), abs=POINTS, rel=0), capture
+    return compared
+
+
+@pytest.mark.parametrize("archive", SAMPLE, ids=lambda path: path.name)
+def test_the_range_backward_has_the_share_that_sequence_numbers_give(archive: Path, tmp_path: Path) -> None:
+    assert check(archive, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", swept(sorted(CAPTURES.glob("*.nsys.tar.xz"))), ids=lambda path: path.name)
+def test_it_has_in_every_capture(archive: Path, tmp_path: Path) -> None:
+    check(archive, tmp_path)

@@ -28,8 +28,6 @@ from timesink.model.trace import Trace, remembered
 
 _NONE: Final = -1
 _WAITED_RATIO: Final = 0.9  # of calls made while a backward pass waits: the rest is the worker starting and ending
-    0.9  # of a thread's calls while a backward pass waits: the rest is the worker starting and ending
-)
 _LINK: Final = ["rank", "process", "sequence_number"]
 
 

@@ -20,7 +20,7 @@ test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # Every capture of the fault suite: one screen, true sentences, one price per change. CI reads each tenth of them.
-SWEEP := tests/measures/timeline/test_autograd.py tests/diagnosis/test_sentences.py tests/diagnosis/test_one_price.py tests/end_to_end/test_one_screen.py
+SWEEP := tests/measures/timeline/test_autograd.py tests/diagnosis/test_captures.py
 sweep: $(VENV)/.dev
 	TIMESINK_SWEEP=all $(BIN)/python -m pytest $(PARALLEL) -m slow $(SWEEP)
 

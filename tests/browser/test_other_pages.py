@@ -69,7 +69,7 @@ def test_a_page_of_kernels_shows_roofs_limiters_and_stalls(opened: Open, pages: 
     assert page.locator("#profiled > details").count() == kernels == 6
     assert page.locator("#profiled > details").first.locator("table").count() == 2
     assert "lg_throttle" in page.locator("#profiled > details").first.inner_text()
-    assert "per window" in page.locator("#findings .gain").first.inner_text()
+    assert "of the recorded time" in page.locator("#findings .gain").first.inner_text()
 
 
 def test_ranks_are_a_heat_map_with_a_row_each(opened: Open, pages: dict[str, str]) -> None:

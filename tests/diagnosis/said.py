@@ -27,7 +27,8 @@ _TIME = r"(\d[\d.]*) (ns|us|ms|s)\b"
 _SHARE = r"(\d[\d.]*) %"
 _PART = re.compile(rf"{_TIME} of the (?:{_TIME} (?:step|window)|mean step of {_TIME} \(median {_TIME}\)) \({_SHARE}\)")
 _SAVES = re.compile(
-    rf"saves (?:at most )?{_TIME} \({_SHARE} of the (step|window)\)(?:, (?:at least {_TIME}|{_TIME} to {_TIME}))?"
+    rf"saves (?:at most )?{_TIME} (?:\({_SHARE} of the (step|window)\)|per step|of the recorded time)"
+    rf"(?:, (?:at least {_TIME}|{_TIME} to {_TIME}))?"
 )
 _GENERATED = re.compile(r"CompiledFxGraph|CompiledFunction|Torch-Compiled Region|ProfilerStep")
 _PER_STEP = re.compile(r"per step|each step|of the [\d.]+ \w+ step|of the step|mean step")
@@ -95,12 +96,12 @@ def _saving(finding: Finding) -> Iterator[str]:
     if "saves 0 ns" in text or (gain is not None and gain.value > 0 and not _SAVES.search(text)):
         yield f"no saving that can be read: {text}"
     for found in _SAVES.finditer(text):
-        value, share = ms(found[1], found[2]), float(found[3]) / 100
+        value, share = ms(found[1], found[2]), float(found[3]) / 100 if found[3] else None
         low = ms(found[5], found[6]) if found[5] else ms(found[7], found[8]) if found[7] else 0.0
         high = ms(found[9], found[10]) if found[9] else value
         if not low <= value * (1 + ROUNDED) or not value <= high * (1 + ROUNDED):
             yield f"not low <= value <= high: {text}"
-        if not finding.of_ms or not alike(value / finding.of_ms, share, 1e-4):
+        if (share is None) is bool(finding.of_ms) or (share and not alike(value / finding.of_ms, share, 1e-4)):
             yield f"{found[3]} % is not {found[1]} {found[2]} of {finding.of_ms} ms: {text}"
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.score import captures_in
-from tests.diagnosis.said import false_sentences, told
-from tests.profiles import swept
+from tests.diagnosis.said import false_sentences
 
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
@@ -18,51 +15,6 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 
 ROOT = Path(__file__).resolve().parents[2]
-CAPTURES = sorted((ROOT / "benchmarks" / "faults" / "captures").glob("*.tar.xz"))
-SAMPLE = [
-    path
-    for name in ("adamw_one_by_one", "compiled_gpt_training", "printed_loss", "pageable_batch", "graph_decode")
-    for path in CAPTURES
-    if path.name.startswith(f"{name}.")
-]
-# Programs that accumulate gradients, and over how many micro-batches; no other program does.
-MICRO_BATCHES = {
-    "printed_loss.high": 6, "printed_loss.low": 4, "collected_per_microbatch": 4, "exchanged_per_microbatch": 4,
-}  # fmt: skip
-
-
-def micro_batches(capture: str) -> int:
-    return next((count for name, count in MICRO_BATCHES.items() if capture.startswith(name)), 1)
-
-
-def check(archive: Path, folder: Path) -> None:
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
-    for capture, paths in captures_in(folder).items():
-        trace = read(paths[0] if len(paths) == 1 else paths, cache=False)
-        faults = false_sentences(diagnose(trace), trace, micro_batches(capture))
-        assert not faults, f"{capture}: {told(faults)}"
-
-
-@pytest.mark.parametrize("archive", SAMPLE, ids=[path.name for path in SAMPLE])
-def test_what_is_said_of_a_sample_of_the_captures_is_true(archive: Path, tmp_path: Path) -> None:
-    check(archive, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("archive", swept(CAPTURES), ids=lambda path: path.name.removesuffix(".tar.xz"))
-def test_what_is_said_of_every_capture_is_true(archive: Path, tmp_path: Path) -> None:
-    check(archive, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["kineto", "nsys"])
-def test_what_is_said_of_public_profiles_is_true(shared_data: Path, kind: str) -> None:
-    for path in sorted((shared_data / "public" / kind).glob("*")):
-        if path.suffix in (".gz", ".json", ".sqlite"):
-            trace = read(path)
-            faults = false_sentences(diagnose(trace), trace)
-            assert not faults, f"{path.name}: {told(faults)}"
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def _part(gain: Quantity, value_ms: float, finding: Finding) -> str:
     """``3.15 ms (4.30 % of the step)``."""
     time = time_text(value_ms * NS_PER_MS)
     if not finding.of_ms:
-        return f"{time} per {finding.period}"
+        return f"{time} per step" if finding.period == "step" else f"{time} of the recorded time"
     return f"{time} ({share_text(value_ms / finding.of_ms)} of the {finding.period})"
 
 

@@ -1,0 +1,90 @@
+"""Captures with a known fault, and public ones: true sentences, one price per change, and one screen for each.
+
+Each capture is read and measured once for all three.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.faults.score import captures_in
+from tests.diagnosis.said import false_sentences, told
+from tests.diagnosis.screen import faults_of_screen
+from tests.diagnosis.test_one_price import same_prices
+from tests.profiles import ABSENT, PROFILES, swept
+
+from timesink.diagnosis.engine import diagnose
+from timesink.errors import TimesinkError
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+CAPTURES = Path(__file__).resolve().parents[2] / "benchmarks" / "faults" / "captures"
+ARCHIVES = sorted(CAPTURES.glob("*.tar.xz"))
+SAMPLE = (
+    "adamw_one_by_one", "attention_written_out", "broken_in_pieces", "channels_first", "compiled_gpt_training",
+    "fp32_training", "gelu_written_out", "graph_decode", "item_per_layer", "logits_cast_up", "needless_contiguous",
+    "odd_width", "outputs_to_host", "pageable_batch", "printed_loss", "streams_in_lockstep",
+)  # fmt: skip
+# Programs that accumulate gradients, and over how many micro-batches; no other program does.
+MICRO_BATCHES = {
+    "printed_loss.high": 6, "printed_loss.low": 4, "collected_per_microbatch": 4, "exchanged_per_microbatch": 4,
+}  # fmt: skip
+READ_ALONE = (".json", ".gz", ".sqlite", ".ncu-rep", ".pickle", ".log", ".csv", ".nsys-rep")
+RANKS = PROFILES / "public" / "kineto" / "dlrm_8rank"
+PUBLIC = sorted(path for path in PROFILES.rglob("*") if path.suffix in READ_ALONE and path.is_file())
+
+
+def micro_batches(capture: str) -> int:
+    return next((count for name, count in MICRO_BATCHES.items() if capture.startswith(name)), 1)
+
+
+def captured(archive: Path, folder: Path) -> Iterator[tuple[str, Trace]]:
+    """The captures of an archive, by name."""
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    for name, paths in captures_in(folder).items():
+        yield name, read(paths[0] if len(paths) == 1 else paths, cache=False)
+
+
+def check(trace: Trace, accumulated: int = 1) -> None:
+    """The diagnosis says nothing false, and says it on one screen."""
+    diagnosis = diagnose(trace)
+    false = false_sentences(diagnosis, trace, accumulated)
+    assert not false, told(false)
+    assert faults_of_screen(diagnosis) == []
+
+
+@pytest.mark.parametrize("tool", ["torch", "nsys"])
+@pytest.mark.parametrize("program", SAMPLE)
+def test_a_planted_fault_is_told_truly_on_one_screen_with_one_price(program: str, tool: str, tmp_path: Path) -> None:
+    for name, trace in captured(CAPTURES / f"{program}.{tool}.tar.xz", tmp_path):
+        if name.endswith("high.fault"):
+            check(trace, micro_batches(name))
+            assert same_prices(trace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", swept(ARCHIVES), ids=lambda path: path.name.removesuffix(".tar.xz"))
+def test_every_capture_is_told_truly_on_one_screen_with_one_price(archive: Path, tmp_path: Path) -> None:
+    measured = json.loads((CAPTURES / "measured.json").read_text())
+    for name, trace in captured(archive, tmp_path):
+        check(trace, micro_batches(name))
+        same_prices(trace)
+        steps_ms = measured.get(f"{archive.name.split('.')[0]}/{name.split('.')[1]}", {}).get("fault_ms")
+        if steps_ms:
+            same_prices(trace.with_unprofiled_step(min(steps_ms) * 1e6))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PUBLIC, reason=ABSENT)
+@pytest.mark.parametrize("path", [*PUBLIC, RANKS], ids=lambda path: path.name)
+def test_what_is_said_of_a_public_profile_is_true_and_fits_one_screen(path: Path) -> None:
+    try:
+        trace = read(path, cache=False)
+    except TimesinkError:  # what is no profile
+        return
+    check(trace)

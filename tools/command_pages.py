@@ -31,6 +31,7 @@ EXAMPLES = {
     "query": "timesink query run.json.gz 'SELECT kind, count(*) AS n FROM device_ops GROUP BY kind ORDER BY n DESC'",
     "summary": "timesink summary run.json.gz --top 3",
     "idle": "timesink idle run.json.gz --top 5",
+    "lines": "timesink lines run.json.gz --top 5",
     "compile": "timesink compile run.json.gz logs/",
     "what-if": "timesink what-if run.json.gz --change 'scale kernel:nvjet 0.5'",
     "ranks": "timesink ranks traces/",

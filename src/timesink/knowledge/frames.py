@@ -85,6 +85,8 @@ LOADING: Final = Pattern(
     "the program takes a batch", "torch/utils/data/dataloader.py(700): __next__",
     "torch/utils/data/dataloader.py(400): __iter__", "PyTorch",
 )  # fmt: skip
+CALL_LINES: Final = "timesinkCallLines"
+"""The member of a trace to which timesink's own capture adds lines of calls (`capture.agent.call_lines`)."""
 PLACE: Final = Pattern(
     r"^(.+?)\((\d+)\): ", "file and line of a frame", "torch/nn/modules/module.py(1530): _wrapped_call_impl",
     "<built-in function print>", "torch.profiler",

@@ -22,17 +22,17 @@ STACK = """
 
 def test_each_frame_has_the_innermost_frame_of_the_program_around_it() -> None:
     """First contact defect 11."""
-    assert own_frames(trace_of(STACK)).tolist() == [0, 1, 1, 1, -1, -1]
+    assert own_frames(trace_of(STACK)).row.tolist() == [0, 1, 1, 1, -1, -1]
 
 
 def test_frames_that_claim_to_call_each_other_end_somewhere() -> None:
     (main,) = [line for line in STACK.splitlines() if "train.py" in line]
     looped = "| main | a | torch/x.py | 40 | 1 | 0 | 100 | 1 | 4 |"
-    assert own_frames(trace_of(STACK.replace(main, looped))).tolist() == [-1, 1, 1, 1, -1, -1]
+    assert own_frames(trace_of(STACK.replace(main, looped))).row.tolist() == [-1, 1, 1, 1, -1, -1]
 
 
 def test_a_trace_without_stacks_has_none() -> None:
-    assert own_frames(trace_of("ranges | name | thread | start_us | end_us")).tolist() == []
+    assert own_frames(trace_of("ranges | name | thread | start_us | end_us")).row.tolist() == []
 
 
 def test_idle_time_is_at_the_line_of_the_program_that_called_the_library() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import gzip
+import shutil
 import sys
 import time
 import warnings
@@ -18,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from timesink.capture.agent.call_lines import add_call_lines
 from timesink.capture.agent.nvtx import Nvtx, find_nvtx
 from timesink.capture.schedule import AgentPlan
 
@@ -219,7 +222,16 @@ class TorchRecorder(Recorder):
 
     def _export(self, done: Any) -> None:
         partial = self._target.with_name(f".partial-{self._target.name}")
-        done.export_chrome_trace(str(partial))
+        if not self._plan.stacks:
+            done.export_chrome_trace(str(partial))
+            partial.replace(self._target)
+            return
+        plain = partial.with_suffix("")
+        done.export_chrome_trace(str(plain))
+        add_call_lines(done, plain)
+        with plain.open("rb") as text, gzip.open(partial, "wb", compresslevel=6) as packed:
+            shutil.copyfileobj(text, packed)
+        plain.unlink()
         partial.replace(self._target)
 
 

@@ -191,15 +191,15 @@ def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -
     there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"]))).drop_nulls("frame_row")
     if not there.height:
         return None, None
-    rows = own_frames(trace)[there["frame_row"].to_numpy()]
-    named = there.select(pl.Series("row", rows), "length").filter(pl.col("row") >= 0)
+    own, at = own_frames(trace), there["frame_row"].to_numpy()
+    named = there.select(pl.Series("row", own.row[at]), pl.Series("called", own.line[at]), "length")
+    named = named.filter(pl.col("row") >= 0)
     if not named.height:
         return None, None
-    places = named.join(
-        trace.get(FRAMES).select(pl.col("file").cast(pl.String), "line").with_row_index("row").cast({"row": pl.Int64}),
-        on="row",
-        maintain_order="left",
-    )
+    defined = trace.get(FRAMES).select(pl.col("file").cast(pl.String), "line").with_row_index("row")
+    places = named.join(defined.cast({"row": pl.Int64}), on="row", maintain_order="left")
+    known = pl.when(pl.col("called") >= 0).then("called").otherwise("line").alias("line")
+    places = places.with_columns(known)
     most = places.group_by("file", "line").agg(pl.col("length").sum())
     file, line, _ = most.sort("length", "file", "line", descending=[True, False, False]).row(0)
     return file, line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
@@ -12,26 +14,40 @@ from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace, remembered
 
 
-@remembered
-def own_frames(trace: Trace) -> Int64Array:
-    """For each row of `frames`, the row of that frame, which may be itself; -1 where all around it is of libraries.
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnFrames:
+    """For each row of `frames`: `row`, that of the program's own frame, which may be itself, and -1 where all around it
+    is of libraries; `line`, that of the call that led from there to the frame, or -1 where it was not recorded.
 
-    row    0         1                  2
-    file   train.py  torch/__init__.py  threading.py
-    caller -1        0                  -1
-    own    0         0                  -1
+    row        0         1                  2             3
+    file       train.py  torch/__init__.py  threading.py  -
+    caller     -1        0                  -1            1
+    call_line  -         12                 -             90
+    own row    0         0                  -1            0
+    own line   -1        12                 -1            12
     """
+
+    row: Int64Array
+    line: Int64Array
+
+
+@remembered
+def own_frames(trace: Trace) -> OwnFrames:
+    """Go up from each frame, whether of Python or of a built-in function, to the first of the program's own."""
     frames = trace.get(FRAMES)
-    row = np.arange(frames.height)
+    row, line = np.arange(frames.height), np.full(frames.height, -1)
+    if not frames.height:
+        return OwnFrames(row, line)
     own = mapped(frames["file"], lambda files: files.map_elements(is_own, pl.Boolean, skip_nulls=True), pl.Boolean)
     is_known = own.fill_null(False).to_numpy()
-    caller = _callers(frames)
+    caller, called_at = callers(frames), frames["call_line"].fill_null(-1).cast(pl.Int64).to_numpy()
     while (open_ := ~is_known[row] & (caller[row] >= 0)).any():
+        line = np.where(open_, called_at[row], line)
         row = np.where(open_, caller[row], row)
-    return np.where(is_known[row], row, -1) if frames.height else row
+    return OwnFrames(np.where(is_known[row], row, -1), np.where(is_known[row], line, -1))
 
 
-def _callers(frames: pl.DataFrame) -> Int64Array:
+def callers(frames: pl.DataFrame) -> Int64Array:
     """The row of the calling frame, -1 where none was recorded. A call begins before what it calls."""
     numbered = frames.select("rank", "frame_id", "parent_id").with_row_index("row")
     ids = numbered.drop_nulls("frame_id").unique(["rank", "frame_id"], keep="first").select("rank", "frame_id", "row")

@@ -25,6 +25,7 @@ from timesink.model.tables.host import (
     COMPILE_EVENTS,
     FRAMES,
     HOST_OPS,
+    HOST_STACKS,
     OS_CALLS,
     PROFILER_OVERHEAD,
     RANGES,
@@ -32,6 +33,7 @@ from timesink.model.tables.host import (
     THREADS,
     CompileEvent,
     RangeKind,
+    StackKind,
 )
 from timesink.model.tables.memory import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, BlockState
 
@@ -44,6 +46,7 @@ ALL = (
     HOST_OPS,
     RANGES,
     FRAMES,
+    HOST_STACKS,
     OS_CALLS,
     THREAD_STATES,
     THREADS,
@@ -73,6 +76,7 @@ __all__ = [
     "FRAMES",
     "GPU_METRICS",
     "HOST_OPS",
+    "HOST_STACKS",
     "KERNEL_METRICS",
     "KERNEL_PROFILES",
     "KERNEL_RULES",
@@ -95,5 +99,6 @@ __all__ = [
     "MemoryKind",
     "OpKind",
     "RangeKind",
+    "StackKind",
     "SyncKind",
 ]

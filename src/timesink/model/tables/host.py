@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.model.schema import CORRELATION, END, NAME, PROCESS, RANK, START, THREAD, Column, Table, optional
+from timesink.model.schema import CORRELATION, END, NAME, PROCESS, RANK, START, THREAD, TIME, Column, Table, optional
 
 RangeKind = pl.Enum(["push_pop", "start_end"])
 
@@ -74,12 +74,31 @@ FRAMES = Table(
         "name": NAME,
         "file": optional(pl.Categorical(), "source file; untrusted text"),
         "line": optional(pl.Int32, "line of the function's definition"),
+        "call_line": optional(pl.Int32, "line of the caller that called it; timesink's own captures record it"),
         "start_ns": START,
         "end_ns": END,
         "frame_id": optional(pl.Int64, "profiler's id of the call"),
         "parent_id": optional(pl.Int64, "id of the calling frame"),
     },
     sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
+)
+
+StackKind = pl.Enum(["sample", "call"])
+
+HOST_STACKS = Table(
+    "host_stacks",
+    "One row per stack that was taken of a host thread: at regular intervals, or where it called CUDA.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": THREAD,
+        "time_ns": TIME,
+        "kind": Column(StackKind, "sample: taken at regular intervals; call: taken as the thread called CUDA"),
+        "stack": Column(
+            pl.Categorical(), "frames 'file(line): function', innermost first, separated by ';'; untrusted text"
+        ),
+    },
+    sorted_by=("rank", "process", "thread", "time_ns"),
 )
 
 OS_CALLS = Table(

@@ -23,7 +23,7 @@ class KinetoJson(Reader):
     """Reader of one rank's trace file."""
 
     format = "kineto_json"
-    version = 2
+    version = 3
     priority = 1
 
     def recognises(self, path: Path, head: bytes) -> bool:

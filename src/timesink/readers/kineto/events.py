@@ -14,7 +14,7 @@ import polars as pl
 
 from timesink import _native
 from timesink.knowledge import profiler_texts
-from timesink.knowledge.frames import PLACE
+from timesink.knowledge.frames import CALL_LINES, PLACE
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace
@@ -78,7 +78,26 @@ def frames(decoded: DecodedTrace) -> ColumnValues | None:
     columns["name"] = decoded.named(codes)
     columns["file"] = names.str.extract(PLACE, 1).cast(pl.Categorical()).gather(position)
     columns["line"] = names.str.extract(PLACE, 2).cast(pl.Int32, strict=False).gather(position)
+    columns["call_line"] = _call_lines(decoded, columns["start_ns"])
     return columns
+
+
+def _call_lines(decoded: DecodedTrace, start_ns: pl.Series | None) -> pl.Series | None:
+    """The lines that timesink's capture added to the file, by the start of the call; None where it added none."""
+    added = decoded.properties.get(CALL_LINES)
+    if not isinstance(added, dict) or start_ns is None:
+        return None
+    later, line = (added.get(name) for name in ("start_ns", "line"))
+    if not (isinstance(later, list) and isinstance(line, list)) or len(later) != len(line):
+        return None
+    try:
+        known = pl.DataFrame(
+            {"start_ns": pl.Series(later, dtype=pl.Int64).cum_sum(), "line": pl.Series(line, dtype=pl.Int32)}
+        )
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):  # whoever wrote it, it was not timesink
+        return None
+    known = known.unique("start_ns", keep="first")
+    return start_ns.to_frame("start_ns").join(known, on="start_ns", how="left", maintain_order="left")["line"]
 
 
 _FRAME_COLUMNS = ("process", "thread", "name", "start_ns", "end_ns")

@@ -21,6 +21,7 @@ from timesink.model.tables import (
     DEVICES,
     EVENT_WAITS,
     GPU_METRICS,
+    HOST_STACKS,
     MEMORY_EVENTS,
     OS_CALLS,
     PROFILER_OVERHEAD,
@@ -33,7 +34,7 @@ from timesink.model.tables import (
 )
 from timesink.model.trace import ImportNote, Trace
 from timesink.model.window import Window, touching
-from timesink.readers.nsys import device, host
+from timesink.readers.nsys import device, host, stacks
 from timesink.readers.nsys.device import FrameByTable, with_process
 from timesink.readers.nsys.export import (
     CALLS,
@@ -190,6 +191,7 @@ def _others(session: ExportReading, tables: Tables) -> None:
     makers: dict[Table, tuple[Callable[[ExportReading], pl.DataFrame], bool]] = {
         OS_CALLS: (host.os_calls, session.has(OS_RUNTIME)),
         PROFILER_OVERHEAD: (host.profiler_overhead, session.has(OVERHEAD) or session.has(CUDA_OVERHEAD)),
+        HOST_STACKS: (stacks.host_stacks, stacks.recorded(session)),
         GPU_METRICS: (device.gpu_metrics, session.has(METRICS)),
         MEMORY_EVENTS: (device.memory_events, session.has(MEMORY_USAGE)),
     }

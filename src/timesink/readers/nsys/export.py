@@ -139,6 +139,15 @@ SCHEDULING = _source(
     int32="isSchedIn",
     required="start globalTid isSchedIn",
 )
+CPU_SAMPLES = _source("COMPOSITE_EVENTS", int64="id start globalTid", required="id start globalTid")
+_CHAIN = {"int64": "id symbol module stackDepth unresolved", "required": "id symbol stackDepth"}
+SAMPLE_CHAINS = _source("SAMPLING_CALLCHAINS", **_CHAIN)
+CALL_CHAINS = _source("CUDA_CALLCHAINS", **_CHAIN)
+CALL_STACKS = _source(CALLS.name, int64="start globalTid callchainId", required="start")
+PYTHON_STACKS = _source(
+    NVTX.name, int64="start globalTid jsonTextId", int32="eventType", text="jsonText", required="start eventType"
+)
+PYTHON_SCHEMAS = _source("NVTX_PAYLOAD_SCHEMAS", text="name")
 THREAD_NAMES = _source("ThreadNames", int64="globalTid nameId priority", required="globalTid")
 MEMORY_USAGE = _source(
     "CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -191,12 +200,16 @@ EVENT_SOURCES = (
     NVTX,
     *MPI,
     SCHEDULING,
+    CPU_SAMPLES,
     MEMORY_USAGE,
     METRICS,
 )
 OTHER_SOURCES = (
     STRINGS,
     MPI_RANKS,
+    SAMPLE_CHAINS,
+    CALL_CHAINS,
+    PYTHON_SCHEMAS,
     THREAD_NAMES,
     GPUS,
     CUDA_DEVICES,

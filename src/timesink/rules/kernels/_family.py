@@ -27,6 +27,7 @@ from timesink.diagnosis.verdicts import (
 from timesink.diagnosis.words import of_period
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
+from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
@@ -96,7 +97,7 @@ def kernel_verdict(
 
 
 def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
-    """The kernel name and the operator with the most of the time that goes."""
+    """The kernel name and the operator with the most of the time that goes, and the line behind most of it."""
     rank, device = kernels.device
     gone = pl.DataFrame({"row": kernels.rows, "gone": 1.0 - kernels.keep[Case.EXPECTED.value]})
     saved = kernel_facts(trace).frame.join(gone, on="row", how="inner")
@@ -106,7 +107,15 @@ def place_of(trace: Trace, kernels: ShortenKernels) -> Where:
         return Where(rank=rank, device=device)
     longest = totals.sort("length", "row", descending=[True, False]).row(0, named=True)
     op = None if longest["op"] is None else str(longest["op"])
-    return Where(rank=rank, device=device, op=op, kernel=str(trace.get(DEVICE_OPS)["name"][int(longest["row"])]))
+    line = longest_line(trace, saved["row"].to_numpy(), saved["length"])
+    return Where(
+        rank=rank,
+        device=device,
+        op=op,
+        kernel=str(trace.get(DEVICE_OPS)["name"][int(longest["row"])]),
+        file=line.file if line else None,
+        line=line.line if line else None,
+    )
 
 
 def _finding(

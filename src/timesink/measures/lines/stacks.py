@@ -1,0 +1,303 @@
+"""The program's own stack behind GPU work and host time: which lines called what ran.
+
+Stacks come from what the profiler recorded, the first of these that says anything of an operation: Python frames
+(torch.profiler with stacks), the stack of its CUDA call or the samples around it (Nsight Systems), the stack that its
+operator carries, the ranges around its launch. Frames of libraries are left out. The work of a backward pass has no
+Python of its own: it is at the line of the forward operator that made it, by autograd's sequence numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.frames import PLACE
+from timesink.knowledge.source_files import is_own
+from timesink.measures.idle.own_frames import callers, own_frames
+from timesink.measures.steps.phases import inside_backward
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.attribution import (
+    attribution,
+    host_nesting,
+    launch_links,
+    push_pop_ranges,
+    range_nesting,
+)
+from timesink.model.arrays import Int64Array
+from timesink.model.nesting import Nesting
+from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, HOST_STACKS
+from timesink.model.trace import Trace, remembered
+
+Known = Literal["line", "function", "range"]
+"""What the profiler said: the very line, only the function that holds it (by its first line), or only a range."""
+NEAR_NS: Final = 2_000_000
+"""A sample this near to a call on its thread says where the call was made: twice the usual period of sampling."""
+_PLACE: Final = re.compile(PLACE)
+_LIBRARY: Final = re.compile(r"\.so(\.|$)|(^|/)python[\d.]*$|^\[")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One place in the program. `function` is a range's name where only that is known. All texts are untrusted."""
+
+    function: str
+    file: str | None
+    line: int | None
+    known: Known
+
+
+Stack = tuple[Line, ...]
+"""Outermost first; never empty."""
+
+
+@dataclass(slots=True, eq=False)
+class StackBook:
+    """Every distinct stack of a trace, numbered. -1 stands for none."""
+
+    stacks: list[Stack] = field(default_factory=list)
+    _numbers: dict[Stack, int] = field(default_factory=dict)
+
+    def number(self, stack: Stack) -> int:
+        """The number of a stack; -1 for an empty one."""
+        if not stack:
+            return -1
+        if stack not in self._numbers:
+            self._numbers[stack] = len(self.stacks)
+            self.stacks.append(stack)
+        return self._numbers[stack]
+
+
+@remembered
+def stack_book(trace: Trace) -> StackBook:
+    """The book that all functions of this module write to."""
+    return StackBook()
+
+
+@remembered
+def op_stacks(trace: Trace) -> Int64Array:
+    """For each row of `device_ops`, the number of its stack in the book, or -1."""
+    links, host_op = launch_links(trace), attribution(trace).host_op.astype(np.int64)
+    calls, ops = trace.get(API_CALLS), trace.get(HOST_OPS)
+    number = _forward_stacks(trace, host_op)
+    for wanted, table, rows in ((links.linked, calls, links.call), (host_op >= 0, ops, host_op)):
+        todo = np.flatnonzero((number < 0) & wanted)
+        if todo.size:
+            at, place = np.unique(rows[todo], return_inverse=True)
+            number[todo] = host_stacks(trace, table[at])[place]
+    if "call_stack" in ops.columns:
+        todo = np.flatnonzero((number < 0) & (host_op >= 0))
+        number[todo] = of_texts(trace, ops["call_stack"].gather(host_op[todo]))
+    todo = np.flatnonzero((number < 0) & links.linked)
+    if todo.size:
+        at, place = np.unique(links.call[todo], return_inverse=True)
+        number[todo] = of_ranges(trace, range_nesting(trace).innermost_of(calls[at]))[place]
+    return number
+
+
+def host_stacks(trace: Trace, moments: pl.DataFrame) -> Int64Array:
+    """The stack at the start of each row of a part of a host table (sorted by rank, process, thread, start)."""
+    if trace.get(FRAMES).height:
+        return of_frames(trace, frame_nesting(trace).innermost_of(moments))
+    return _sampled(trace, moments)
+
+
+@remembered
+def frame_nesting(trace: Trace) -> Nesting:
+    """Python frames as trees."""
+    return Nesting.of(trace.get(FRAMES))
+
+
+def of_frames(trace: Trace, rows: Int64Array) -> Int64Array:
+    """The stack of each row of `frames`; -1 for row -1."""
+    own = own_frames(trace)
+    if not own.row.size:
+        return np.full(rows.size, -1, np.int64)
+    row = np.where(rows >= 0, own.row[rows], -1)
+    pairs, place = np.unique(np.stack((row, np.where(row >= 0, own.line[rows], -1))), axis=1, return_inverse=True)
+    book, above = stack_book(trace), _OwnChains(trace)
+    return np.array([book.number(above.stack(*pair)) for pair in pairs.T.tolist()], np.int64)[place.ravel()]
+
+
+class _OwnChains:
+    """Stacks of frames of the program itself, by row and by the line that was called from there."""
+
+    def __init__(self, trace: Trace) -> None:
+        frames = trace.get(FRAMES)
+        self._own, self._caller = own_frames(trace), _callers(trace)
+        self._frames = frames.select("name", "file", "line")
+        self._called_at = frames["call_line"]
+        self._known: dict[int, Stack] = {}
+
+    def stack(self, row: int, line: int) -> Stack:
+        """The stack that ends in this frame; () for row -1. `line` is -1 where it was not recorded."""
+        if row < 0:
+            return ()
+        return (*self._around(row), self._line(row, line))
+
+    def _line(self, row: int, line: int) -> Line:
+        function, file, first = self._frames.row(row)
+        match = _PLACE.match(function)
+        name = function[match.end() :] if match else function
+        return Line(name, file, line, "line") if line >= 0 else Line(name, file, first, "function")
+
+    def _around(self, row: int) -> Stack:
+        """What called the frame, in a loop: a program may call as deeply as it likes."""
+        chain, at = [], row
+        while at >= 0 and at not in self._known:
+            chain.append(at)
+            at = self._parent(at)[0]
+        for inner in reversed(chain):
+            parent, line = self._parent(inner)
+            if parent < 0:
+                self._known[inner] = ()
+                continue
+            self._known[inner] = (*self._known[parent], self._line(parent, line))
+        return self._known[row]
+
+    def _parent(self, row: int) -> tuple[int, int]:
+        """The own frame around a frame, and the line of it that was called from."""
+        caller = int(self._caller[row])
+        if caller < 0:
+            return -1, -1
+        parent = int(self._own.row[caller])
+        called_at = self._called_at[row]
+        line = (called_at if called_at is not None else -1) if parent == caller else int(self._own.line[caller])
+        return parent, line if parent >= 0 else -1
+
+
+@remembered
+def _callers(trace: Trace) -> Int64Array:
+    return callers(trace.get(FRAMES))
+
+
+def of_texts(trace: Trace, texts: pl.Series) -> Int64Array:
+    """The stack of each text "file(line): function;…", innermost first; -1 where it is null or has nothing own."""
+    codes = texts.cast(pl.Categorical())
+    distinct = codes.unique().drop_nulls()
+    if not len(distinct):
+        return np.full(len(texts), -1, np.int64)
+    book = stack_book(trace)
+    numbers = [book.number(stack_of_text(text)) for text in distinct.cast(pl.String)]
+    return codes.replace_strict(distinct, numbers, default=-1, return_dtype=pl.Int64).to_numpy()
+
+
+def stack_of_text(text: str) -> Stack:
+    """The program's own frames of a recorded stack, outermost first."""
+    found = []
+    for frame in reversed(text.split(";")):
+        match = _PLACE.match(frame)
+        if match is None or not match[2].isascii() or len(match[2]) >= 10 or not is_own(match[1]):
+            continue
+        line = int(match[2])
+        if line:
+            found.append(Line(frame[match.end() :], match[1], line, "line"))
+        elif not _LIBRARY.search(match[1]):  # a symbol of the program's own binary
+            found.append(Line(frame[match.end() :], None, None, "function"))
+    return tuple(found)
+
+
+def of_ranges(trace: Trace, rows: Int64Array) -> Int64Array:
+    """The stack of the ranges around each row of the push/pop ranges; -1 for row -1. All steps are one place."""
+    ranges, nesting, marker = push_pop_ranges(trace), range_nesting(trace), steps(trace).marker_name
+    distinct, place = np.unique(rows, return_inverse=True)
+    names, book = ranges["name"].cast(pl.String), stack_book(trace)
+    if marker:  # "step #" for "step 1", "ProfilerStep" for "ProfilerStep#3"
+        numberless = names.str.replace_all(r"\d+", "#")
+        names = pl.select(
+            pl.when(numberless.is_in([marker, f"{marker}#"])).then(pl.lit(marker)).otherwise(names)
+        ).to_series()
+    numbers = []
+    for innermost in distinct.tolist():
+        chain, at = list[Line](), innermost
+        while at >= 0:
+            chain.append(Line(names[at], None, None, "range"))
+            at = int(nesting.parent[at])
+        numbers.append(book.number(tuple(reversed(chain))))
+    return np.array(numbers, np.int64)[place.ravel()] if rows.size else rows
+
+
+def _sampled(trace: Trace, moments: pl.DataFrame) -> Int64Array:
+    """The stack recorded with each call, else that of the nearest sample of its thread, where one is near."""
+    number = np.full(moments.height, -1, np.int64)
+    recorded = trace.get(HOST_STACKS)
+    if not recorded.height or not moments.height:
+        return number
+    known = recorded.select(
+        "rank", "process", "thread", "time_ns", pl.Series("stack", of_texts(trace, recorded["stack"]))
+    )
+    known = known.filter(pl.col("stack") >= 0).sort("time_ns")
+    wanted = moments.select("rank", "process", "thread", pl.col("start_ns").alias("time_ns")).with_row_index("row")
+    found = wanted.sort("time_ns").join_asof(
+        known,
+        on="time_ns",
+        by=["rank", "process", "thread"],
+        strategy="nearest",
+        tolerance=NEAR_NS,
+        check_sortedness=False,
+    )
+    return found.sort("row")["stack"].fill_null(-1).to_numpy()
+
+
+def _forward_stacks(trace: Trace, host_op: Int64Array) -> Int64Array:
+    """The stack of the forward operator that made each device op's backward operator; -1 for all other work."""
+    number, ops = np.full(host_op.size, -1, np.int64), trace.get(HOST_OPS)
+    forward = forward_operators(trace)
+    todo = (
+        np.flatnonzero((host_op >= 0) & (forward[np.maximum(host_op, 0)] >= 0))
+        if forward.size
+        else np.empty(0, np.int64)
+    )
+    if todo.size:
+        at, place = np.unique(forward[host_op[todo]], return_inverse=True)
+        number[todo] = host_stacks(trace, ops[at])[place]
+    return number
+
+
+@remembered
+def forward_operators(trace: Trace) -> Int64Array:
+    """For each row of `host_ops`, the row of the forward operator it goes back through, or -1.
+
+    A number is that of the next operator that autograd will record: what needs no gradient, and what encloses the
+    operator, may carry it too. The last that began before the backward operator is the one.
+    """
+    ops = trace.get(HOST_OPS)
+    answer = np.full(ops.height, -1, np.int64)
+    if not ops.height or ops["sequence_number"].null_count() == ops.height:
+        return answer
+    backward, nesting = inside_backward(trace), host_nesting(trace)
+    numbered = ops.select("rank", "process", "sequence_number", "start_ns").with_row_index("row").drop_nulls()
+    is_backward = pl.Series(backward[numbered["row"].to_numpy()])
+    forward = numbered.filter(~is_backward).rename({"row": "forward"}).sort("start_ns")
+    found = (
+        numbered.filter(is_backward)
+        .sort("start_ns")
+        .join_asof(
+            forward,
+            on="start_ns",
+            by=["rank", "process", "sequence_number"],
+            strategy="backward",
+            check_sortedness=False,
+        )
+    )
+    found = found.drop_nulls("forward")
+    answer[found["row"].to_numpy()] = found["forward"].to_numpy()
+    for rows in nesting.levels()[1:]:
+        inner = rows[backward[rows] & (answer[rows] < 0)]
+        answer[inner] = answer[nesting.parent[inner]]
+    return answer
+
+
+def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:
+    """The line behind most of these rows of `device_ops`, each with its weight; None where none has a file."""
+    totals: dict[Line, float] = {}
+    book = stack_book(trace)
+    for number, part in zip(op_stacks(trace)[ops].tolist(), weight, strict=True):
+        if number >= 0 and book.stacks[number][-1].file is not None:
+            line = book.stacks[number][-1]
+            totals[line] = totals.get(line, 0.0) + part
+    return max(totals, key=lambda line: (totals[line], str(line.file), line.line or 0), default=None)

@@ -1,0 +1,120 @@
+"""`host_stacks`: what Nsight Systems saw of the stacks of host threads.
+
+There are two kinds of stack. Native ones are chains of symbols: of CPU samples (`--sample`) and of CUDA calls
+(`--cudabacktrace`). Python ones (2024 and later: `--python-sampling`, `--python-backtrace`) are NVTX marks, the frames
+of which an export holds as JSON where it is made with `--include-json=true`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from timesink.model.tables import HOST_STACKS
+from timesink.model.trace import ImportNote, NoteKind
+from timesink.readers.nsys.export import (
+    CALL_CHAINS,
+    CALL_STACKS,
+    CPU_SAMPLES,
+    PYTHON_SCHEMAS,
+    PYTHON_STACKS,
+    SAMPLE_CHAINS,
+)
+from timesink.readers.nsys.session import ExportReading, combined, part_of
+from timesink.untrusted.plain_json import parsed
+
+_MARK = 34
+_SAMPLING = "Python Periodic Sampling"
+_DEEPEST = 256  # frames of one stack that are kept, the innermost ones
+_AGAIN = "nsys export --type sqlite --include-json=true"
+
+
+def recorded(session: ExportReading) -> bool:
+    """Whether the export holds stacks of any kind."""
+    return session.has(CPU_SAMPLES) or session.has(CALL_CHAINS) or _python_recorded(session)
+
+
+def host_stacks(session: ExportReading) -> pl.DataFrame:
+    """Every stack with the moment and the thread of which it is."""
+    samples = session.rows(CPU_SAMPLES) if session.has(CPU_SAMPLES) else None
+    calls = session.rows(CALL_STACKS) if session.has(CALL_CHAINS) else None
+    parts = [
+        *_native(session, samples, "id", session.export.read(SAMPLE_CHAINS), "sample"),
+        *_native(session, calls, "callchainId", session.export.read(CALL_CHAINS), "call"),
+        *(_python(session) if _python_recorded(session) else ()),
+    ]
+    return combined(HOST_STACKS, parts)
+
+
+def _native(
+    session: ExportReading, events: pl.DataFrame | None, key: str, chains: pl.DataFrame, kind: str
+) -> list[pl.DataFrame]:
+    """Events with the chains that belong to them; of a chain, what has a symbol."""
+    if events is None or not events.height or not chains.height:
+        return []
+    named = chains.filter((pl.col("unresolved").fill_null(0) == 0) & (pl.col("stackDepth") < _DEEPEST))
+    frames = pl.DataFrame(
+        {
+            "id": named["id"],
+            "depth": named["stackDepth"],
+            "text": pl.select(
+                pl.format("{}(0): {}", session.strings.of(named["module"]), session.strings.of(named["symbol"]))
+            ).to_series(),
+        }
+    ).drop_nulls()
+    texts = frames.sort("id", "depth").group_by("id").agg(pl.col("text").str.join(";").alias("stack"))
+    found = events.drop_nulls(key).join(texts, left_on=key, right_on="id", how="inner", maintain_order="left")
+    return [_part(session, found, kind)] if found.height else []
+
+
+def _part(session: ExportReading, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
+    kinds = pl.Series([kind], dtype=HOST_STACKS.columns["kind"].dtype).new_from_index(0, frame.height)
+    columns = {**session.whose(frame["globalTid"]), "time_ns": frame["start"], "kind": kinds, "stack": frame["stack"]}
+    return part_of(HOST_STACKS, columns)
+
+
+def _python_recorded(session: ExportReading) -> bool:
+    """Whether the export describes Python stacks as a payload of NVTX marks."""
+    return session.has(PYTHON_SCHEMAS) and bool(
+        session.export.read(PYTHON_SCHEMAS)["name"].fill_null("").str.starts_with("Python ").any()
+    )
+
+
+def _python(session: ExportReading) -> list[pl.DataFrame]:
+    """The marks whose payload is a list of Python frames."""
+    marks = session.rows(PYTHON_STACKS).filter(pl.col("eventType") == _MARK)
+    texts = marks["jsonText"].replace("", None).fill_null(session.strings.of(marks["jsonTextId"]))
+    marks = marks.with_columns(texts.alias("json")).drop_nulls("json")
+    if not marks.height:
+        message = f"Python stacks were recorded, but the export leaves them out; export again: {_AGAIN}"
+        session.notes.append(ImportNote(NoteKind.SKIPPED, message, table=HOST_STACKS.name))
+        return []
+    distinct = marks["json"].unique()
+    stacks = {text: _stack(text) for text in distinct}
+    marks = marks.with_columns(marks["json"].replace_strict(stacks, return_dtype=pl.String).alias("stack")).drop_nulls(
+        "stack"
+    )
+    periodic = marks["json"].str.contains(_SAMPLING, literal=True)
+    return [_part(session, marks.filter(periodic), "sample"), _part(session, marks.filter(~periodic), "call")]
+
+
+def _stack(text: str) -> str | None:
+    """The frames of a payload, innermost first; None where it holds none."""
+    try:
+        value = parsed(text, strict=False)
+    except ValueError:
+        return None
+    frames = [f"{frame['File']}({frame['Line']}): {frame['Function']}" for frame in _frames(value)]
+    return ";".join(frame.replace(";", ",") for frame in frames[:_DEEPEST]) or None
+
+
+def _frames(value: Any) -> list[dict[str, Any]]:
+    """The objects with a file, a line and a function, wherever they stand in the payload, in its order."""
+    if isinstance(value, list):
+        return [frame for inner in value for frame in _frames(inner)]
+    if not isinstance(value, dict):
+        return []
+    if isinstance(value.get("File"), str) and isinstance(value.get("Function"), str) and "Line" in value:
+        return [value]
+    return [frame for inner in value.values() for frame in _frames(inner)]

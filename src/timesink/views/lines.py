@@ -1,0 +1,90 @@
+"""The tables of `timesink lines`: GPU, idle and host time by line of the program and by call path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from timesink.measures.lines.by_line import LineTime, PathTime, line_times, path_times
+from timesink.measures.lines.stacks import Line
+from timesink.model.trace import Trace
+from timesink.untrusted.source_text import source_line
+from timesink.views.page import RANK, Field, Fields, Page, Sheet, first_rows, sheet_of
+
+_GPU = Field("gpu_ns", "GPU time", unit="ns", has_bar=True)
+_IDLE = Field("idle_ns", "GPU idle", unit="ns")
+_KNOWN = {
+    "line": "",
+    "function": "function",
+    "range": "range",
+}
+NOWHERE = "(no line recorded)"
+
+
+def lines_page(trace: Trace, top: int, folder: Path) -> Page:
+    """The `top` lines and call paths. Lines are read from source files below `folder`."""
+    return Page(
+        f"Lines of {trace.source}",
+        (first_rows(_lines(trace, folder), top), first_rows(_paths(trace), top)),
+        _notes(trace),
+    )
+
+
+def _lines(trace: Trace, folder: Path) -> Sheet:
+    times = line_times(trace)
+    total_ns = max(sum(time.gpu_ns for time in times), 1)
+    columns: Fields[LineTime] = (
+        (_GPU, lambda time: time.gpu_ns),
+        (Field("gpu_ratio", "share", unit="ratio"), lambda time: time.gpu_ns / total_ns),
+        (Field("operations", "ops", unit="1"), lambda time: time.operations),
+        (_IDLE, lambda time: time.idle_ns),
+        (Field("host_ns", "host time", unit="ns"), lambda time: time.host_ns),
+        (Field("place", "line", is_name=True), lambda time: place_text(time.line)),
+        (Field("function", "function", is_name=True), lambda time: time.line.function if time.line else None),
+        (Field("known", "known by", words=_KNOWN), lambda time: time.line.known if time.line else None),
+        (
+            Field("source", "source", is_name=True),
+            lambda time: source_line(folder, time.line.file, time.line.line) if time.line else None,
+        ),
+    )
+    if len({time.rank for time in times}) > 1:
+        columns = ((RANK, lambda time: time.rank), *columns)
+    kept = [time for time in times if time.gpu_ns or time.idle_ns or time.host_ns]
+    return sheet_of("lines", "Time by line", kept, columns, "GPU time and idle time sum to the recording's")
+
+
+def _paths(trace: Trace) -> Sheet:
+    columns: Fields[PathTime] = (
+        (_GPU, lambda time: time.gpu_ns),
+        (Field("operations", "ops", unit="1"), lambda time: time.operations),
+        (_IDLE, lambda time: time.idle_ns),
+        (Field("path", "call path, outermost first", is_name=True), path_text),
+    )
+    times = path_times(trace)
+    if len({time.rank for time in times}) > 1:
+        columns = ((RANK, lambda time: time.rank), *columns)
+    return sheet_of("paths", "Time by call path", times, columns)
+
+
+def place_text(line: Line | None) -> str:
+    """``train.py:12``; a range by its name."""
+    if line is None:
+        return NOWHERE
+    return line.function if line.file is None else f"{line.file}:{line.line}"
+
+
+def path_text(time: PathTime) -> str:
+    """``train.py:12 > model.py:30``."""
+    return " > ".join(map(place_text, time.stack)) or NOWHERE
+
+
+def _notes(trace: Trace) -> tuple[str, ...]:
+    known = {time.line.known for time in line_times(trace) if time.line is not None and (time.gpu_ns or time.idle_ns)}
+    notes = []
+    if "function" in known:
+        notes.append(
+            "known by function: the profiler recorded the line on which the function begins, not the line that was "
+            "called from; timesink capture torch --stacks records both"
+        )
+    if not known - {"range"}:
+        notes.append("no stacks were recorded: timesink capture torch --stacks -- python train.py records lines")
+    return tuple(notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.tables import trace_of
 
 from timesink.measures.lines.by_line import line_times, path_times
-from timesink.measures.lines.stacks import forward_operators, longest_line, op_stacks, stack_book, stack_of_text
+from timesink.measures.lines.stacks import longest_line, op_stacks, stack_book, stack_of_text
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
@@ -50,7 +50,6 @@ def test_a_kernel_is_at_the_line_that_called_the_library_around_its_launch() -> 
 
 def test_a_backward_kernel_is_at_the_line_of_its_forward_operator() -> None:
     trace = trace_of(DEVICE + FRAMES + FORWARD)
-    assert forward_operators(trace).tolist() == [-1, -1, 1, 1]
     assert lines(trace)[2] == ("train.py", 9, "line")
 
 

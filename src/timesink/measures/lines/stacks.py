@@ -19,15 +19,14 @@ import polars as pl
 from timesink.knowledge.frames import PLACE
 from timesink.knowledge.source_files import is_own
 from timesink.measures.idle.own_frames import callers, own_frames
-from timesink.measures.steps.phases import inside_backward
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import (
     attribution,
-    host_nesting,
     launch_links,
     push_pop_ranges,
     range_nesting,
 )
+from timesink.measures.timeline.autograd import forward_operators, forward_ranges, waiting_ranges
 from timesink.model.arrays import Int64Array
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, HOST_STACKS
@@ -95,7 +94,14 @@ def op_stacks(trace: Trace) -> Int64Array:
     todo = np.flatnonzero((number < 0) & links.linked)
     if todo.size:
         at, place = np.unique(links.call[todo], return_inverse=True)
-        number[todo] = of_ranges(trace, range_nesting(trace).innermost_of(calls[at]))[place]
+        around, forward, waiting = (
+            range_nesting(trace).innermost_of(calls),
+            forward_ranges(trace),
+            waiting_ranges(trace),
+        )
+        around = np.where(waiting >= 0, waiting, range_nesting(trace).innermost_of(calls))
+        ranges = np.where(forward >= 0, forward, around)
+        number[todo] = of_ranges(trace, ranges[at])[place]
     return number
 
 
@@ -256,40 +262,6 @@ def _forward_stacks(trace: Trace, host_op: Int64Array) -> Int64Array:
         at, place = np.unique(forward[host_op[todo]], return_inverse=True)
         number[todo] = host_stacks(trace, ops[at])[place]
     return number
-
-
-@remembered
-def forward_operators(trace: Trace) -> Int64Array:
-    """For each row of `host_ops`, the row of the forward operator it goes back through, or -1.
-
-    A number is that of the next operator that autograd will record: what needs no gradient, and what encloses the
-    operator, may carry it too. The last that began before the backward operator is the one.
-    """
-    ops = trace.get(HOST_OPS)
-    answer = np.full(ops.height, -1, np.int64)
-    if not ops.height or ops["sequence_number"].null_count() == ops.height:
-        return answer
-    backward, nesting = inside_backward(trace), host_nesting(trace)
-    numbered = ops.select("rank", "process", "sequence_number", "start_ns").with_row_index("row").drop_nulls()
-    is_backward = pl.Series(backward[numbered["row"].to_numpy()])
-    forward = numbered.filter(~is_backward).rename({"row": "forward"}).sort("start_ns")
-    found = (
-        numbered.filter(is_backward)
-        .sort("start_ns")
-        .join_asof(
-            forward,
-            on="start_ns",
-            by=["rank", "process", "sequence_number"],
-            strategy="backward",
-            check_sortedness=False,
-        )
-    )
-    found = found.drop_nulls("forward")
-    answer[found["row"].to_numpy()] = found["forward"].to_numpy()
-    for rows in nesting.levels()[1:]:
-        inner = rows[backward[rows] & (answer[rows] < 0)]
-        answer[inner] = answer[nesting.parent[inner]]
-    return answer
 
 
 def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:

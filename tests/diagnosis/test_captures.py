@@ -61,6 +61,7 @@ def check(trace: Trace, accumulated: int = 1) -> None:
 @pytest.mark.parametrize("tool", ["torch", "nsys"])
 @pytest.mark.parametrize("program", SAMPLE)
 def test_a_planted_fault_is_told_truly_on_one_screen_with_one_price(program: str, tool: str, tmp_path: Path) -> None:
+    """First contact defect 3."""
     for name, trace in captured(CAPTURES / f"{program}.{tool}.tar.xz", tmp_path):
         if name.endswith("high.fault"):
             check(trace, micro_batches(name))

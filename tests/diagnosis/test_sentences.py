@@ -65,5 +65,6 @@ def first(diagnosis: Diagnosis, **changed: object) -> Diagnosis:
 
 @pytest.mark.parametrize("said", MUTATIONS)
 def test_a_false_sentence_is_caught(demo: tuple[Diagnosis, Trace], said: str) -> None:
+    """First contact defects 3 and 7."""
     diagnosis, trace = demo
     assert any(said in fault for fault in false_sentences(MUTATIONS[said](diagnosis), trace))

@@ -14,7 +14,7 @@ from timesink.render import Format, render
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_diagnosis_of_the_first_page_is_that_of_the_bundled_capture() -> None:
+def test_first_contact_defect_28_the_diagnosis_of_the_first_page_is_that_of_the_bundled_capture() -> None:
     (shown,) = re.findall(r"^```text\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     capture = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
     printed = iter(render(diagnose(read(capture, cache=False)), Format.TEXT).splitlines())

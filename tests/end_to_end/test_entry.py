@@ -47,7 +47,9 @@ def refused(capsys: Captured, *words: str) -> str:
     return " ".join(err.split())
 
 
-def test_without_arguments_one_screen_says_what_it_is_and_names_every_command(capsys: Captured) -> None:
+def test_first_contact_defect_1_without_arguments_one_screen_says_what_it_is_and_names_every_command(
+    capsys: Captured,
+) -> None:
     """First contact defect 1."""
     text = shown(capsys)
     assert len(text.splitlines()) <= 20
@@ -95,7 +97,9 @@ def test_a_group_without_a_command_shows_its_help(capsys: Captured, name: str) -
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_name_that_nearly_fits_is_asked_back(capsys: Captured, words: list[str], meant: str) -> None:
+def test_first_contact_defect_17_a_name_that_nearly_fits_is_asked_back(
+    capsys: Captured, words: list[str], meant: str
+) -> None:
     """First contact defects 16 and 17."""
     said = refused(capsys, *words)
     assert meant in said
@@ -149,7 +153,7 @@ def test_what_is_typed_for_a_parameter_is_named_for_people() -> None:
         assert not re.search(r"<(str|int|float|path|list)|list\[|x>=|<=x|\{[A-Z]", text), f"{name}:\n{text}"
 
 
-def test_an_option_has_one_short_form_one_metavar_and_one_type_everywhere() -> None:
+def test_first_contact_defect_22_an_option_has_one_short_form_one_metavar_and_one_type_everywhere() -> None:
     """First contact defect 22."""
     seen: dict[str, tuple[str, set[str], str]] = {}
     for name, command in EVERY:
@@ -211,7 +215,7 @@ def completed(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Callable[[st
         ("ledger add x --finding CPY101", ["CPY101"]),
     ],
 )
-def test_the_shell_completes_what_timesink_knows(
+def test_first_contact_defect_23_the_shell_completes_what_timesink_knows(
     words: str, offered: list[str], completed: Callable[[str], list[str]]
 ) -> None:
     """First contact defect 23."""

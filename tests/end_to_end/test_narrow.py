@@ -35,7 +35,7 @@ HALF_UNIT = re.compile(r"\d\s*$\n\s*(?:%|ns|us|ms|s|kB|MB|GB)\s", re.MULTILINE)
 
 @pytest.mark.parametrize("width", [80, 60])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_nothing_is_clipped(
+def test_first_contact_defect_9_nothing_is_clipped(
     name: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """First contact defect 9."""

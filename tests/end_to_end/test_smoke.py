@@ -213,7 +213,7 @@ def test_tables_are_json_that_obeys_the_shipped_schema(name: str, capsys: Captur
     "words",
     ["", "query before.json.gz --example top-kernels", "diagnose before.json.gz", "diagnose no-such-file", "mcp"],
 )
-def test_the_end_of_the_process_is_silent_too(words: str, workplace: Path) -> None:
+def test_first_contact_defect_6_the_end_of_the_process_is_silent_too(words: str, workplace: Path) -> None:
     """First contact defect 6: what libraries print as the interpreter ends."""
     library = {"query": "duckdb", "mcp": "mcp"}.get(words.partition(" ")[0], "")
     if library and importlib.util.find_spec(library) is None:

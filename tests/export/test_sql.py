@@ -142,6 +142,7 @@ def test_without_duckdb_one_line_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_the_command_writes_values_in_the_units_of_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """First contact defect 19."""
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         sql = "SELECT 1500000 AS wait_ns, 0.25 AS idle_ratio, 'x' AS name"
         assert run(["query", str(path), sql, "--format", "json"]) == 0

@@ -97,6 +97,8 @@ def test_why_is_this_step_slow_takes_three_calls(root: Path) -> None:
 
 
 def test_a_whole_exchange(root: Path) -> None:
+    """First contact defect 30."""
+
     async def talk(client: Any, call: Call) -> None:
         tools = (await client.list_tools()).tools
         assert len(tools) <= 16

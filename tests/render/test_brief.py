@@ -38,6 +38,7 @@ def with_findings(count: int, name: str = "data_load") -> Diagnosis:
 @pytest.mark.parametrize("count", [0, 1, 4, 30])
 @pytest.mark.parametrize("name", ["data_load", LONG])
 def test_whatever_the_trace_it_is_one_screen(count: int, width: int, name: str) -> None:
+    """First contact defect 8."""
     notes = (*(Note(name, "data_loss", 3),) * 3, *(Note(f"--unprofiled-step-ms {name}"),) * 4)
     found = replace(with_findings(count, name), notes=notes, sources=({"path": "run.json"},))
     lines = lines_of(found, width)

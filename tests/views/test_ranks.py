@@ -17,7 +17,7 @@ CASES = read_cases(Path(straggler.__file__).with_name("straggler.cases.md"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.title for case in CASES])
-def test_the_first_line_names_the_rank_that_the_rule_finds(case: Case) -> None:
+def test_first_contact_defect_21_the_first_line_names_the_rank_that_the_rule_finds(case: Case) -> None:
     """First contact defect 21."""
     trace = case.trace
     verdict = straggler.RULE.verdict(trace)

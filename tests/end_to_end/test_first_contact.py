@@ -1,0 +1,38 @@
+"""What a new user met that was wrong and has no better place: named after the defects of the first contact."""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from timesink.cli.app import run
+from timesink.verify.environment import environment
+from timesink.verify.perf_test import PerfTest
+from timesink.verify.processes import Command
+
+BEFORE = str(files("timesink.cli").joinpath("demo/gpt_before.json.gz"))
+Captured = pytest.CaptureFixture[str]
+
+
+def said(capsys: Captured, *words: str, code: int = 0) -> str:
+    assert run(list(words)) == code
+    captured = capsys.readouterr()
+    return " ".join((captured.out + captured.err).split())
+
+
+def test_first_contact_defect_10_the_diagnosis_and_the_idle_times_use_the_same_words(capsys: Captured) -> None:
+    diagnosis, idle = said(capsys, "diagnose", BEFORE), said(capsys, "idle", BEFORE)
+    for cause, share in (("input pipeline", "14.9 %"), ("framework dispatch", "9.44 %"), ("launch latency", "4.20 %")):
+        assert f"{cause} {share}" in diagnosis
+        assert cause in idle
+        assert share in idle
+
+
+def test_first_contact_defect_20_a_missing_baseline_names_the_option_that_makes_it(tmp_path: Path) -> None:
+    command = Command((sys.executable, "-c", "0"))
+    row, runs = PerfTest("test_perf.py::test_step", command, tmp_path, 0.05, environment()).compare()
+    assert runs == ()
+    assert "pytest --gpuperf-update-new-only" in str(row)

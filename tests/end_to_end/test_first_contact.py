@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from timesink.cli.app import run
+from timesink.readers import read
 from timesink.verify.environment import environment
 from timesink.verify.perf_test import PerfTest
 from timesink.verify.processes import Command
@@ -36,3 +38,13 @@ def test_first_contact_defect_20_a_missing_baseline_names_the_option_that_makes_
     row, runs = PerfTest("test_perf.py::test_step", command, tmp_path, 0.05, environment()).compare()
     assert runs == ()
     assert "pytest --gpuperf-update-new-only" in str(row)
+
+
+def test_first_contact_defect_22_who_waits_for_several_files_is_told_how_many_are_read(tmp_path: Path) -> None:
+    for rank in range(3):
+        event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {"device": 0}}
+        trace = {"schemaVersion": 1, "distributedInfo": {"rank": rank}, "traceEvents": [event]}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    told: list[tuple[int, int]] = []
+    read(tmp_path, cache=False, watch=lambda done, of: told.append((done, of)))
+    assert told == [(1, 3), (2, 3), (3, 3)]

@@ -31,10 +31,13 @@ def read_traces(
 
     span = None if window is None else Span.parse(window)
     names = scrub(paths[0].name) if len(paths) == 1 else f"{len(paths)} files"
-    with working(f"reading {names}"):
+    with working(f"reading {names}") as show:
         from timesink.readers import read
 
-        trace = read(paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span)
+        trace = read(
+            paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span,
+            watch=lambda done, of: show(f"{done} of {of} files read"),
+        )  # fmt: skip
     for damage in trace.damage:
         answer_is_partial(UnreadableTrace(trace.source, damage, remedy="record or copy the file again"))
     return trace

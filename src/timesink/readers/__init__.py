@@ -6,7 +6,7 @@ with a DAMAGE note. `formats` says what a reader is and which there are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     cache: bool = True,
     limits: ReadLimits | None = None,
     window: str | Span | None = None,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Trace:
     """One file, one export folder, or the files of several ranks (a list, or the folder that holds them) as a trace.
 
@@ -59,6 +60,8 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
     window
         Read only this stretch, counted from the first event: ``12.5s:13.5s``, ``800ms:``, ``:3s``. The tables are those
         of `Trace.between`; the digest of the file is left out. The format must be one with a timeline.
+    watch
+        Told, of several files, how many are read, and of how many.
 
     Raises
     ------
@@ -68,11 +71,17 @@ def read(  # noqa: PLR0913  # every way to read a file is one keyword of the pub
         The window makes no sense, begins after the trace's end, or the format cannot be cut; a rank is not there.
     """
     paths = [path] if isinstance(path, (str, Path)) else list(path)
-    trace = _read([file for given in paths for file in trace_files(Path(given))], cache, limits, window)
+    trace = _read([file for given in paths for file in trace_files(Path(given))], cache, limits, window, watch)
     return _selected(trace if rank is None else trace.with_rank(rank), ranks, linked_only)
 
 
-def _read(files: Sequence[Path], cache: bool, limits: ReadLimits | None, window: str | Span | None) -> Trace:
+def _read(
+    files: Sequence[Path],
+    cache: bool,
+    limits: ReadLimits | None,
+    window: str | Span | None,
+    watch: Callable[[int, int], None] | None,
+) -> Trace:
     """The files as one trace, whole or through a window. What reading needs is imported now, and not before."""
     from concurrent.futures import ThreadPoolExecutor
     from os import cpu_count
@@ -89,7 +98,11 @@ def _read(files: Sequence[Path], cache: bool, limits: ReadLimits | None, window:
     if len(files) == 1:
         return read_file(files[0], allowed, cache=cache)
     with ThreadPoolExecutor(max_workers=min(len(files), cpu_count() or 1) or 1) as pool:
-        traces = list(pool.map(lambda file: read_file(file, allowed, cache=cache), files))
+        traces = []
+        for trace in pool.map(lambda file: read_file(file, allowed, cache=cache), files):
+            traces.append(trace)
+            if watch:
+                watch(len(traces), len(files))
     return join_traces(traces, files)
 
 

@@ -36,6 +36,22 @@ def test_a_kernel_belongs_to_the_innermost_operator_around_its_launch() -> None:
     assert found.disagreements == 0
 
 
+def test_first_contact_defect_22_copies_and_memsets_of_an_operator_are_no_kernels_of_it() -> None:
+    trace = trace_of("""
+        | device_ops | name   | kind   | start_ns | end_ns | correlation |
+        | clear      | memset | set    |       90 |     95 |           1 |
+        | multiply   | gemm   | kernel |      100 |    130 |           2 |
+
+        | api_calls | name             | start_ns | end_ns | correlation |
+        | a         | cudaMemsetAsync  |       12 |     13 |           1 |
+        | b         | cudaLaunchKernel |       14 |     15 |           2 |
+
+        | host_ops  | name     | start_ns | end_ns |
+        | here      | aten::mm |       10 |     20 |
+        """)
+    assert attribution(trace).operators.select("kernels", "self_device_ns").rows() == [(1, 35)]
+
+
 def test_the_place_of_the_launch_outweighs_the_external_id() -> None:
     trace = trace_of("""
         | device_ops | name | start_ns | end_ns | correlation | external_id |
@@ -94,7 +110,9 @@ def test_self_times_and_the_rest_make_the_total(trace: Trace) -> None:
     found, ops = attribution(trace), trace[DEVICE_OPS]
     assert found.total_ns == int((ops["end_ns"] - ops["start_ns"]).sum())
     assert int(found.operators["self_device_ns"].sum()) + found.unattributed_ns == found.total_ns
-    assert int(found.operators["kernels"].sum()) + found.unattributed_count == ops.height
+    kernels = ops["kind"].is_in(["kernel", "graph"]).to_numpy()
+    assert int(found.operators["kernels"].sum()) == int((kernels & (found.host_op >= 0)).sum())
+    assert int((found.host_op < 0).sum()) == found.unattributed_count
     assert (found.operators["total_device_ns"] <= found.total_ns).all()
 
 

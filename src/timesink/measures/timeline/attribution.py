@@ -123,11 +123,12 @@ def _names_at(names: pl.Series, rows: Int32Array, label: str) -> pl.Series:
 class Attribution:
     """`host_op`: for each row of `device_ops`, the row of `host_ops` it belongs to, or -1.
 
-    `operators`: one row per (rank, name), most device time first, with calls, kernels, self_device_ns (device ops
-    launched by the operator itself), total_device_ns (by it and all inside it; a recursive call counts once),
-    self_host_ns, total_host_ns. Device times here are sums of durations, work that ran at once counts in full:
-    the sum of self_device_ns + unattributed_ns = total_ns. `disagreements` counts device ops whose external id names
-    another operator than the one around the launch; `graph_ns` is the part of total_ns that graph replays launched.
+    `operators`: one row per (rank, name), most device time first, with calls, kernels (neither copies nor memsets),
+    self_device_ns (device ops launched by the operator itself), total_device_ns (by it and all inside it; a recursive
+    call counts once), self_host_ns, total_host_ns. Device times are sums of durations, work that ran at once counts in
+    full: the sum of self_device_ns + unattributed_ns = total_ns. `disagreements` counts device ops whose external id
+    names another operator than the one around the launch; `graph_ns` is the part of total_ns that graph replays
+    launched.
     """
 
     host_op: Int32Array
@@ -149,10 +150,11 @@ def attribution(trace: Trace) -> Attribution:
     without_place = np.flatnonzero((host_op < 0) & ~links.shared)
     host_op[without_place] = _by_external_id(trace, without_place)
     length = (ops["end_ns"] - ops["start_ns"]).to_numpy()
+    is_kernel = ops["kind"].is_in(["kernel", "graph"]).to_numpy()
     unattributed = host_op < 0
     return Attribution(
         host_op=host_op,
-        operators=_operators(trace, host_op, length),
+        operators=_operators(trace, host_op, length, is_kernel),
         total_ns=int(length.sum()),
         unattributed_ns=int(length[unattributed].sum()),
         unattributed_count=int(np.count_nonzero(unattributed)),
@@ -196,13 +198,13 @@ def _by_external_id(trace: Trace, rows: Int64Array) -> Int64Array:
     return operator_row
 
 
-def _operators(trace: Trace, host_op: Int32Array, length: Int64Array) -> pl.DataFrame:
-    """`Attribution.operators` from the operator and the length in ns of each device op."""
+def _operators(trace: Trace, host_op: Int32Array, length: Int64Array, is_kernel: BoolArray) -> pl.DataFrame:
+    """`Attribution.operators` from the operator and the length in ns of each device op, and whether it is a kernel."""
     host, nesting = trace.get(HOST_OPS), host_nesting(trace)
     attributed = host_op >= 0
     self_device = np.zeros(host.height, np.int64)
     np.add.at(self_device, host_op[attributed], length[attributed])
-    kernels = np.bincount(host_op[attributed], minlength=host.height).astype(np.int64)
+    kernels = np.bincount(host_op[attributed & is_kernel], minlength=host.height).astype(np.int64)
     outermost = nesting.outermost_of_name(host["name"].to_physical().cast(pl.Int64).to_numpy())
     total_host = (host["end_ns"] - host["start_ns"]).to_numpy()
     rows = host.select("rank", "name").with_columns(

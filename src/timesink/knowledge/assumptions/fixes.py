@@ -124,6 +124,11 @@ CAUTIOUS_SHARE: Final = Assumption(
     "benchmarks/faults: four fifths of the measured gains lie within the intervals", "tune",
     "KRN107 KRN105 KRN109 CMP101 CMP104",
 )  # fmt: skip
+TINY_MERGED: Final = Assumption(
+    0.5, 0.75, 1.0, "of the kernels", "share that can be merged into others",
+    "chains of four are common; an H100 ran 300 elementwise kernels of a graph in 410 us, their product in 15",
+    "", "KRN111",
+)  # fmt: skip
 STREAMS_CAUTIOUS: Final = Assumption(
     0.2, 0.4, 0.6, "of the expected gain", "two kernels at once may share the memory's bandwidth",
     "arXiv:2507.03114: work beside other work is slowed by 19 % on average and 40 % at most", "", "STR101",

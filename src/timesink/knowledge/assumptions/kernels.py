@@ -21,6 +21,14 @@ CHAIN_SIZES: Final = Assumption(
     4, 8, 16, "times", "members move within this factor of the longest: scalars at the end of a loss are no chain",
     "benchmarks/faults: healthy programs", "tune", "KRN104",
 )  # fmt: skip
+RUN_GAP_US: Final = Assumption(
+    5.0, 10.0, 20.0, "us", "a longer pause between two kernels of a stream parts them: they would not run at once",
+    "a few times the pause between queued kernels, 1 to 2 us (H200)", "", "KRN110",
+)  # fmt: skip
+TINY_US: Final = Assumption(
+    5.0, 10.0, 20.0, "us", "starting and ending a kernel is a large part of a shorter one",
+    "a few times the least time of a kernel that is assumed (machines.kernel_floor_us)", "", "KRN111",
+)  # fmt: skip
 SHORT_US: Final = Assumption(
     10.0, 15.0, 25.0, "us", "shorter kernels are bound by latency, whatever their grid",
     "benchmarks/faults: healthy programs of short kernels, in which a larger grid wins nothing", "tune", "KRN107",

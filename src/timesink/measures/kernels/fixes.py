@@ -12,11 +12,13 @@ from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.conversions import cast_kernels, layout_kernels
 from timesink.measures.kernels.facts import kernel_facts, rows_of
 from timesink.measures.kernels.fusion import optimizer_kernels, pointwise_chains, shorter_members, unfused_attention
+from timesink.measures.kernels.one_stream import one_stream_runs
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.replay import graphs
+from timesink.model.arrays import BoolArray
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Selection, Target, chosen_ops
@@ -50,8 +52,17 @@ _NAMED: Final[dict[str, Callable[[Trace, Target], Iterable[KernelChange]]]] = {
 
 def changes_of(trace: Trace, fix: KernelFix, rank: int) -> tuple[KernelChange, ...]:
     """The change that a fix makes on each device of a rank; none where no kernel there is to be fixed."""
-    changes = _FOUND[fix.verb](trace) if fix.target is None else _NAMED[fix.verb](trace, fix.target)
+    if fix.count is not None:
+        changes = _on_streams(trace, fix.target, fix.count)
+    else:
+        changes = _FOUND[fix.verb](trace) if fix.target is None else _NAMED[fix.verb](trace, fix.target)
     return tuple(change for change in changes if change.device[0] == rank and change.rows.size)
+
+
+def _on_streams(trace: Trace, target: Target | None, count: int) -> Iterable[KernelChange]:
+    """The small kernels of one stream, or those that the target names, on so many streams."""
+    chosen = None if target is None else _members(trace, target)
+    return (fixes.on_streams(runs.on_streams(count), count) for runs in one_stream_runs(trace, chosen))
 
 
 def _all(trace: Trace, target: Target, role: str) -> list[Selection]:
@@ -69,9 +80,15 @@ def _runs(trace: Trace, target: Target) -> list[Selection]:
 
 def _chosen(trace: Trace, target: Target) -> Iterator[tuple[Device, pl.DataFrame]]:
     """Each device and its kernels, with `member`: whether the target names it or the host time of its launch."""
-    facts, chosen = kernel_facts(trace), np.zeros(trace.get(DEVICE_OPS).height, bool)
-    for graph in graphs(trace).values():
-        chosen[graph.rows_of_ops()] = chosen_ops(graph, target)
+    facts, chosen = kernel_facts(trace), _members(trace, target)
     for device in facts.devices:
         kernels = facts.on(device)
         yield device, kernels.with_columns(pl.Series("member", chosen[rows_of(kernels)]), copies=pl.lit(None))
+
+
+def _members(trace: Trace, target: Target) -> BoolArray:
+    """For each row of `device_ops`: whether the target names it or the host time of its launch."""
+    chosen = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
+    for graph in graphs(trace).values():
+        chosen[graph.rows_of_ops()] = chosen_ops(graph, target)
+    return chosen

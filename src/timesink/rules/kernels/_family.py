@@ -29,13 +29,16 @@ from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import per_step_ns, period_ns
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, FRAMES, GPU_METRICS, HOST_OPS, HOST_STACKS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import ShortenKernels
 
-kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, GPU_METRICS))
+LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS)
+"""What the line behind a kernel is taken from, where it was recorded."""
+
+kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS))
 """Declares a rule on the kernels of a step: the tables that kernel facts and steps read."""
 
 ONE_PERCENT: Final = Limit(

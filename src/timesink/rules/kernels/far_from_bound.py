@@ -41,7 +41,7 @@ from timesink.measures.kernels.attainable import FarOperator, far_operators
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import KernelPattern, kernel_verdict
+from timesink.rules.kernels._family import LINE_READS, KernelPattern, kernel_verdict
 from timesink.units import share_text
 from timesink.whatif.changes.kernels import ShortenKernels, reach_bound
 
@@ -94,7 +94,7 @@ RULE = Rule(
     "KRN109",
     check,
     needs=(DEVICE_OPS, HOST_OPS),
-    reads=(*BLAME_READS, API_CALLS, DEVICES, EVENT_WAITS, GPU_METRICS),
+    reads=(*BLAME_READS, *LINE_READS, API_CALLS, DEVICES, EVENT_WAITS, GPU_METRICS),
     limits={
         "attained_ratio": Limit(
             0.5,

@@ -35,7 +35,7 @@ from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
-from timesink.rules.kernels._family import ONE_PERCENT, place_of
+from timesink.rules.kernels._family import LINE_READS, ONE_PERCENT, place_of
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes import FuseOptimizer
@@ -100,7 +100,7 @@ RULE = Rule(
     "KRN108",
     check,
     needs=(DEVICE_OPS,),
-    reads=(*BLAME_READS, API_CALLS, DEVICES),
+    reads=(*BLAME_READS, *LINE_READS, API_CALLS, DEVICES),
     limits={"saved_ratio": ONE_PERCENT},
     references=("https://docs.pytorch.org/docs/stable/optim.html",),
 )

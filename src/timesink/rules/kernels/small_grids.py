@@ -27,9 +27,9 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Undecided, Verdict
 from timesink.measures.kernels.small_grids import grids_known, small_grids
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, RANGES
 from timesink.model.trace import Trace
-from timesink.rules.kernels._family import KernelPattern, kernel_verdict
+from timesink.rules.kernels._family import LINE_READS, KernelPattern, kernel_verdict
 from timesink.whatif.changes.kernels import spread_grids
 
 PATTERN = KernelPattern(
@@ -53,7 +53,7 @@ RULE = Rule(
     "KRN107",
     check,
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, EVENT_WAITS, GPU_METRICS),
+    reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, EVENT_WAITS, GPU_METRICS),
     limits={"saved_ratio": Limit(0.03, "ratio", "fewer than three steps in a hundred are won back", HEALTHY)},
     references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy",),
 )

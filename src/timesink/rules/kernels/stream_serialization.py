@@ -26,9 +26,9 @@ from __future__ import annotations
 from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.kernels.small_grids import serialized_streams
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, EVENT_WAITS, GPU_METRICS, RANGES
 from timesink.model.trace import Trace
-from timesink.rules.kernels._family import KernelPattern, kernel_verdict
+from timesink.rules.kernels._family import LINE_READS, KernelPattern, kernel_verdict
 from timesink.whatif.changes.kernels import ShortenKernels, overlap_streams
 
 PATTERN = KernelPattern(
@@ -78,7 +78,7 @@ RULE = Rule(
     "STR101",
     check,
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, EVENT_WAITS, GPU_METRICS),
+    reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, EVENT_WAITS, GPU_METRICS),
     limits={
         "saved_ratio": Limit(0.03, "ratio", "fewer than three steps in a hundred are won back", HEALTHY),
         "waits": Limit(

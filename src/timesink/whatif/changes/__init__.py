@@ -77,10 +77,14 @@ GRAMMAR: Final = {
     "align-products": "align-products — products of operands padded to 16 bytes",
     "spread-grids": "spread-grids — kernels with too few blocks over all multiprocessors",
     "overlap-streams": "overlap-streams — streams that take turns at once",
+    "streams": "streams [kernel:REGEX | range: | op: | frame:] N — small kernels of one stream on N streams",
     "join-graphs": "join-graphs — compiled pieces as one graph",
     "overlap": "overlap [collective:REGEX] — collectives beside computation",
     "drop": "drop op:REGEX, or range:, kernel: — what should not happen at all",
 }
+
+
+_MOST_STREAMS: Final = 128  # grids that a device runs at once
 
 
 def parse_change(text: str) -> Change | KernelFix:
@@ -155,6 +159,12 @@ def _precision(words: list[str]) -> KernelFix:
     return KernelFix("precision " + words[0].replace("fp16", "bf16"), target)  # types of 16 bits move and compute alike
 
 
+def _streams(words: list[str]) -> KernelFix:
+    if not words or not words[-1].isdigit() or not 2 <= int(words[-1][:4]) <= _MOST_STREAMS:
+        raise UsageError(f"streams needs a number from 2 to {_MOST_STREAMS}", remedy=f"write {GRAMMAR['streams']}")
+    return KernelFix("streams", _target(words[:-1], "streams"), int(words[-1]))
+
+
 def _found(verb: str) -> Callable[[list[str]], KernelFix]:
     def parse(words: list[str]) -> KernelFix:
         if words:
@@ -182,6 +192,7 @@ _PARSERS: Final[dict[str, Callable[[list[str]], Change | KernelFix]]] = {
     "fuse-pointwise": lambda words: KernelFix("fuse-pointwise", _target(words, "fuse-pointwise")),
     "capture-graph": _optional(CaptureGraph, CaptureGraph, "capture-graph"),
     "precision": _precision,
+    "streams": _streams,
     "overlap": _optional(OverlapCollectives, OverlapCollectives, "overlap"),
     "drop": lambda words: DropOperator(_needed(words, "drop")),
     **{verb: _found(verb) for verb, form in GRAMMAR.items() if form.startswith(f"{verb} —")},

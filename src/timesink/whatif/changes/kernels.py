@@ -294,6 +294,18 @@ def overlap_streams(kernels: Selection) -> ShortenKernels:
     return ShortenKernels("overlap-streams", kernels.device, kernels.rows, keep)
 
 
+def on_streams(kernels: Selection, count: int) -> ShortenKernels:
+    """Kernels of one stream on several: what `overlap_streams` says, of runs in place of pairs."""
+    return replace(overlap_streams(kernels), label=f"streams {count}")
+
+
+def merge_tiny(kernels: Selection) -> ShortenKernels:
+    """Most very short kernels are merged into others: of those, what any kernel takes goes, and `best` stays."""
+    merged = fixes.TINY_MERGED
+    keep = tuple(1.0 - merged.at(case) * (1.0 - kernels.best) for case in Case)
+    return ShortenKernels("merge-kernels", kernels.device, kernels.rows, keep)
+
+
 def reach_bound(kernels: Selection) -> ShortenKernels:
     """An operator at 70 % of its attainable bound (`best`): what a well-written kernel of everyday shapes reaches."""
     return _half_at_least("reach-bound", kernels, kernels.best / fixes.BOUND_REACHED.value, kernels.best)
@@ -364,8 +376,9 @@ class KernelFix:
 
     verb: str
     target: Target | None = None
+    count: int | None = None
 
     @property
     def label(self) -> str:
         """The fix in one line, in the words of the command line."""
-        return f"{self.verb} {self.target}" if self.target else self.verb
+        return " ".join(str(part) for part in (self.verb, self.target, self.count) if part is not None)

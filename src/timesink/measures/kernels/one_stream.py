@@ -1,0 +1,115 @@
+"""Runs of small kernels that one stream runs one after another, and what they would take on several streams.
+
+A stream runs its kernels in order, whether one needs the other or not. A trace shows no data: it cannot say which of
+them depend on each other. What it can say is what would be won at most if they did not. Kernels of times t_i that fill
+shares f_i of the multiprocessors take, on n streams, at least max(sum(t) / n, sum(f t), max(t)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.assumptions import kernels as assumed
+from timesink.knowledge.gpus import RESIDENT_THREADS
+from timesink.measures.kernels.facts import kernel_facts, multiprocessors
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.whatif.change import Selection
+
+_LEAST_RUN: Final = 2  # one kernel has nothing to run beside
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneStreamRuns:
+    """Small kernels of one device in runs. `rows` of `device_ops` are ascending; `run` numbers the run of each.
+
+    `length_ns`, and `fill` and `packed`: the share of the multiprocessors that the grid fills, with a multiprocessor to
+    each block, and with as many blocks on one as threads allow.
+    """
+
+    device: Device
+    rows: Int64Array
+    run: Int64Array
+    length_ns: Float64Array
+    fill: Float64Array
+    packed: Float64Array
+
+    def on_streams(self, count: int) -> Selection:
+        """The kernels with the share of their time that would be left if each run were spread over so many streams."""
+        usual, best = (self._left(fill, count) for fill in (self.fill, self.packed))
+        return Selection(self.device, {"small": self.rows}, usual, np.minimum(best, usual))
+
+    def _left(self, fill: Float64Array, count: int) -> Float64Array:
+        if not self.run.size:
+            return fill
+        runs = int(self.run.max()) + 1
+        total = np.bincount(self.run, self.length_ns, runs)
+        work = np.bincount(self.run, fill * self.length_ns, runs)
+        longest = np.zeros(runs)
+        np.maximum.at(longest, self.run, self.length_ns)
+        together = np.maximum.reduce((total / count, work, longest))
+        return np.asarray((together / np.maximum(total, 1.0))[self.run], np.float64)
+
+
+def one_stream_runs(trace: Trace, chosen: BoolArray | None = None) -> tuple[OneStreamRuns, ...]:
+    """Per device whose multiprocessors and grids are known, the small kernels in runs; of those `chosen` (one flag per
+    row of `device_ops`), where that is given."""
+    facts, counts, ops = kernel_facts(trace), multiprocessors(trace), trace.get(DEVICE_OPS)
+    devices = []
+    for device in facts.devices:
+        if device not in counts:
+            continue
+        kernels = _with_fill(facts.on(device), ops, counts[device])
+        is_small = kernels["small"].to_numpy()
+        if chosen is not None:
+            is_small = is_small & chosen[kernels["row"].to_numpy()]
+        run = _runs(kernels, is_small)
+        at = np.flatnonzero(run >= 0)
+        columns = (kernels[name].to_numpy()[at] for name in ("length", "fill", "packed"))
+        length, fill, packed = (np.asarray(column, np.float64) for column in columns)
+        devices.append(OneStreamRuns(device, kernels["row"].to_numpy()[at], run[at], length, fill, packed))
+    return tuple(devices)
+
+
+def _with_fill(kernels: pl.DataFrame, ops: pl.DataFrame, sms: int) -> pl.DataFrame:
+    """With fill, packed, and small: no collective, with a known grid of less than half as many blocks as there are
+    multiprocessors."""
+    sizes = ops.select("block_x", "block_y", "block_z")[kernels["row"].to_numpy()]
+    threads = sizes.select(pl.col("block_x") * pl.col("block_y") * pl.col("block_z")).to_series()
+    a_multiprocessor = (RESIDENT_THREADS // threads.fill_null(RESIDENT_THREADS).clip(1, RESIDENT_THREADS)).alias("held")
+    blocks = pl.col("blocks").fill_null(sms)
+    return kernels.with_columns(a_multiprocessor).with_columns(
+        (blocks / sms).clip(0.0, 1.0).alias("fill"),
+        (blocks / (sms * pl.col("held"))).clip(0.0, 1.0).alias("packed"),
+        small=(2 * blocks < sms) & (pl.col("family") != "communication"),
+    )
+
+
+def _runs(kernels: pl.DataFrame, is_small: BoolArray) -> Int64Array:
+    """The number of each kernel's run, -1 for those in none. Rows are in order of start.
+
+    A run goes on while the next kernel of the device is small, on the same stream, and begins soon after the end:
+
+        kernel   0      1      2      3      4
+        small    yes    yes    no     yes    yes
+        stream   7      7      7      7      8
+        run      0      0      -1     -1     -1
+    """
+    stream, start, end = (kernels[name].to_numpy() for name in ("stream", "start_ns", "end_ns"))
+    if not stream.size:
+        return np.empty(0, np.int64)
+    gap = start[1:] - end[:-1]
+    follows = is_small[1:] & is_small[:-1] & (stream[1:] == stream[:-1]) & (gap >= 0) & (gap <= assumed.RUN_GAP_US.ns)
+    number = np.concatenate(([0], np.cumsum(~follows)))
+    size = np.bincount(number)
+    kept = is_small & (size[number] >= _LEAST_RUN)
+    _, dense = np.unique(number[kept], return_inverse=True)
+    run = np.full(stream.size, -1, np.int64)
+    run[kept] = dense
+    return run

@@ -23,8 +23,9 @@ document.addEventListener("DOMContentLoaded", () => {
       matched.get(yes).push(`utilisation ${percent} %`);
       matched.set(no, []);
     }
+    const words = (answer) => matched.get(answer).reduce((sum, phrase) => sum + phrase.trim().split(/\s+/).length, 0);
     let best = answers[0];
-    for (const answer of answers.slice(0, -1)) if (matched.get(answer).length > matched.get(best).length) best = answer;
+    for (const answer of answers.slice(0, -1)) if (words(answer) > words(best)) best = answer;
     const answer = matched.get(best).length ? best : named("step");
     return [answer, matched.get(answer)];
   };
@@ -45,7 +46,7 @@ document.addEventListener("DOMContentLoaded", () => {
     place.dataset.answer = answer.name;
     place.replaceChildren(
       line("type", answer.command.map(quoted).join(" "), "code"),
-      line("because of", words.join(", ") || "nothing in particular: this is where to begin"),
+      line("because of", words.join(", ") || rules.unsure),
       line("why", answer.why), line("why not the others", answer.not_others), line("cost", answer.cost), line("read first", answer.read_first),
     );
   };

@@ -21,6 +21,7 @@ SYMPTOMS = (
     "my vLLM server has a latency of 2 s",
     "torch.compile recompiles at every step",
     "a C++ program without Python",
+    "is overlap real, or do the stages run one after the other?",
     "training is slow",
     "",
     "constructor",

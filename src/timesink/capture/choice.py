@@ -1,7 +1,7 @@
 """Which profiler answers a question: a list of rules, each with the words that speak for it.
 
-Of the rules whose words occur in the question, the one with most words wins; of equals the earlier in the list. No
-model is behind it, and the words that matched are shown.
+Of the rules whose words occur in the question, the one with most words wins: "bank conflict" are two, "idle" is one; of
+equals the earlier in the list. No model is behind it, and the words that matched are shown.
 """
 
 from __future__ import annotations
@@ -56,9 +56,13 @@ GAPS = CaptureAdvice(
     "the device waits, and nsys shows every process and system call beside it, at the least cost to the host",
     "torch.profiler slows the host and so widens the gaps; ncu replays kernels one by one and has no gaps",
     "idle time by cause: timesink idle",
-    "utilis, utiliz, underutil, idle, gap, bubble, starv, cpu, host, wait for data, waits for data, waiting "
-    "for data, wait for the data, waits for the data, waiting for the data, dataload, data load, input "
-    "pipeline, i/o, disk",
+    "utilis, utiliz, underutil, idle, gap, bubble, starv, cpu, host, wait for data, waits for data, waiting for "
+    "data, wait for the data, waits for the data, waiting for the data, dataload, data load, data_load, loader, "
+    "input pipeline, i/o, disk, h2d, d2h, host to device, device to host, pinned, pageable, copies, copy, transfer, "
+    "synchron, sync, item, blocked, blocking, overhead, launch bound, launch-bound, overhead bound, overhead-bound, "
+    "small kernels, tiny kernels, cuda graph, gil, garbage, python overhead, p99, p90, spike, jitter, outlier, "
+    "hiccup, waiting, waits, critical, where does time go, where does the time go, where is time, nvtx, end-to-end, "
+    "end to end, stall between, power, clock, throttl",
 )
 KERNEL = CaptureAdvice(
     "kernel",
@@ -67,9 +71,12 @@ KERNEL = CaptureAdvice(
     "only counters tell why one kernel is slow: bandwidth, latency, occupancy, conflicts",
     "torch.profiler and nsys time a kernel and cannot look inside it",
     "limiter and most it could gain: timesink kernels",
-    "one kernel, a kernel, this kernel, my kernel, single kernel, triton kernel, cuda kernel, occupancy, "
-    "roofline, bank conflict, uncoalesced, register, spill, tensor core, warp, kernel is slow, kernels are "
-    "slow, kernel runs slow",
+    "one kernel, a kernel, this kernel, the kernel, my kernel, single kernel, hot kernel, top kernel, triton "
+    "kernel, cuda kernel, occupancy, roofline, bank conflict, uncoalesced, coalesc, register, spill, tensor core, "
+    "warp, kernel is slow, kernels are slow, kernel runs slow, kernel efficien, gemm, matmul, softmax, gemv, flash "
+    "attention, of peak, bandwidth bound, bandwidth-bound, compute bound, compute-bound, memory bound, "
+    "memory-bound, dram, hbm, l2, cache hit, shared memory, divergen, sectors, tflop, flop, intensity, long "
+    "scoreboard, mio, wgmma, tma, barrier",
 )
 RANKS = CaptureAdvice(
     "ranks",
@@ -79,8 +86,10 @@ RANKS = CaptureAdvice(
     "nsys shows ranks of one machine only; ncu cannot replay collectives",
     "who is late and what is exposed: timesink ranks",
     "rank, nccl, all-reduce, all reduce, allreduce, all_reduce, all-gather, all gather, allgather, all_gather, "
-    "straggler, scales, scaling, multi-gpu, multi gpu, multigpu, multi-node, multi node, multinode, ddp, fsdp, "
-    "gpus, communicat, collective",
+    "reduce-scatter, reduce scatter, reducescatter, reduce_scatter, straggler, scales, scaling, multi-gpu, multi "
+    "gpu, multigpu, multi-node, multi node, multinode, ddp, fsdp, tensor parallel, tensor-parallel, expert "
+    "parallel, deepspeed, megatron, gpus, nodes, communicat, comm, collective, exchange, all-to-all, alltoall, "
+    "nvlink, infiniband, load imbalance, imbalance",
 )
 MEMORY = CaptureAdvice(
     "memory",
@@ -89,7 +98,8 @@ MEMORY = CaptureAdvice(
     "only the framework knows which tensor an allocation belongs to",
     "nsys --memory counts bytes without owners; ncu does not look at allocations",
     "what was alive at the peak: timesink memory show",
-    "out of memory, oom, memory grow, memory leak, memory peak, memory use, memory usage, fragment, allocat",
+    "out of memory, oom, memory grow, memory leak, memory peak, peak memory, memory use, memory usage, gpu memory, "
+    "leak, fragment, allocat, vram, does not fit, larger batch, activation, reserved",
 )
 SERVER = CaptureAdvice(
     "server",
@@ -98,7 +108,8 @@ SERVER = CaptureAdvice(
     "a server has no steps: nsys records ten seconds of it, once it is warm",
     "torch.profiler needs steps or an end; ncu would hold up every request",
     "idle time by cause: timesink idle",
-    "server, serving, request, vllm, sglang, latenc, tokens per second, token per second, ttft",
+    "server, serving, served, request, vllm, sglang, latenc, tokens per second, token per second, tokens/s, ttft, "
+    "tpot, time to first token, prefill, decod, kv cache, inference",
 )
 COMPILE = CaptureAdvice(
     "compile",
@@ -107,7 +118,8 @@ COMPILE = CaptureAdvice(
     "graph breaks and recompilations are recorded by the framework, with the line that caused them",
     "nsys sees the time and not the reason; ncu sees neither",
     "graph breaks and recompilations with their reasons: timesink compile",
-    "torch.compile, torch compile, torchcompile, recompil, graph break, dynamo, inductor, first step, first iteration",
+    "torch.compile, torch compile, torchcompile, compil, recompil, graph break, graph_break, dynamo, inductor, "
+    "first step, first iteration, eager",
 )
 NATIVE = CaptureAdvice(
     "native",
@@ -118,6 +130,16 @@ NATIVE = CaptureAdvice(
     "budget and kernels: timesink summary",
     "c++, cpp, fortran, jax, binary, not python, cupy, tensorrt, rust",
 )
+STAGES = CaptureAdvice(
+    "stages",
+    "nsys",
+    ("nsys", "--auto-ranges"),
+    "a range around each stage shows, within each process, which stages run at once and which wait",
+    "torch.profiler and timers that synchronise change the overlap they should show; ncu runs kernels one by one",
+    "what the stages' own clocks say of the period: timesink pipeline",
+    "overlap, stage, period, pipelin, serialis, serializ, queue depth, depth, micro-batch, microbatch, 1f1b, fps, "
+    "frames, gating",
+)
 STEP = CaptureAdvice(
     "step",
     "torch",
@@ -127,7 +149,11 @@ STEP = CaptureAdvice(
     "the first finding of timesink diagnose",
     "step, slow, train, throughput, mfu, operator, layer, line",
 )
-ANSWERS = (MEMORY, KERNEL, RANKS, SERVER, COMPILE, NATIVE, GAPS, STEP)
+ANSWERS = (MEMORY, KERNEL, RANKS, SERVER, COMPILE, NATIVE, STAGES, GAPS, STEP)
+UNSURE = (
+    "nothing in particular, so start broad. Ask yourself: which line is slow (torch)? where are the gaps (nsys)? "
+    "why is this one kernel slow (ncu)?"
+)
 # The page that answers without Python looks for the same.
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?(?:%|percent)")
 _SPEAKS_OF_USE = ("utilis", "utiliz", "busy", "gpu")
@@ -146,7 +172,7 @@ def choose(symptom: str, utilisation_percent: float | None = None, kernel: str |
         named, other = (STEP, GAPS) if percent >= _BUSY_PERCENT else (GAPS, STEP)
         matches[named.name] = (*matches[named.name], f"utilisation {percent:g} %")
         matches[other.name] = ()
-    best = max(ANSWERS[:-1], key=lambda answer: len(matches[answer.name]))
+    best = max(ANSWERS[:-1], key=lambda answer: _words(matches[answer.name]))
     answer = best if matches[best.name] else STEP
     return CaptureChoice(answer, matches[answer.name])
 
@@ -171,6 +197,7 @@ def as_data() -> dict[str, Any]:
         ],
         "busy_percent": _BUSY_PERCENT,
         "percent": _PERCENT.pattern,
+        "unsure": UNSURE,
         "speaks_of_use": list(_SPEAKS_OF_USE),
     }
 
@@ -178,6 +205,11 @@ def as_data() -> dict[str, Any]:
 def command_of(answer: CaptureAdvice, program: Sequence[str]) -> list[str]:
     """The exact command line."""
     return ["timesink", "capture", *answer.options, "--", *program]
+
+
+def _words(matched: tuple[str, ...]) -> int:
+    """How many words were matched: a phrase says more than one word of it."""
+    return sum(len(phrase.split()) for phrase in matched)
 
 
 def _matched(answer: CaptureAdvice, text: str) -> tuple[str, ...]:

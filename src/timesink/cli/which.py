@@ -53,13 +53,13 @@ def command(
 
 def answer_page(symptom: str, utilisation: float | None, kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
-    from timesink.capture.choice import COSTS, choose, command_of
+    from timesink.capture.choice import COSTS, UNSURE, choose, command_of
     from timesink.views.page import Field, Page, Sheet
 
     chosen = choose(symptom, utilisation, kernel)
     answer = chosen.answer
     rows = (
-        ("because of", ", ".join(chosen.matched) or "nothing in particular: this is where to begin"),
+        ("because of", ", ".join(chosen.matched) or UNSURE),
         ("why", answer.why),
         ("why not the others", answer.not_others),
         ("cost", COSTS[answer.tool]),

@@ -19,6 +19,7 @@ IDLE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "logging": "logging",
         "dispatch": "framework dispatch",
         "cuda_call": "CUDA calls",
+        "os_call": "the operating system",
         "python": "Python",
         "untraced": "untraced host time",
         "profiler": "the profiler itself",

@@ -20,6 +20,11 @@ DISPATCH_MOST_US: Final = Assumption(
     30.0, 60.0, 200.0, "us", "three eager operators in a row take no more than this",
     "an eager operator costs the host 5 to 20 us", "", "IDL103 IDL104",
 )  # fmt: skip
+WRITES_APART_US: Final = Assumption(
+    500.0, 2000.0, 5000.0, "us", "code between two calls that write or read, so near each other, prepares their data",
+    "a line of text of a thousand numbers takes Python 0.5 ms to format; nothing else was launched between", "",
+    "IDL108",
+)  # fmt: skip
 DRAIN_SLACK_US: Final = Assumption(
     5.0, 20.0, 50.0, "us",
     "a drain ends this soon after the release: the gap may begin later, with unrelated work of another stream",

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.measures.idle.causes import CAUSES, HostActivity, IdleCause, host_activity
+from timesink.measures.idle.causes import CAUSE_CODE, CAUSES, HostActivity, IdleCause, host_activity
 from timesink.measures.idle.pieces import Pieces, cut_gaps
 from timesink.measures.timeline.device_timeline import Device, device_gaps, device_timeline
 from timesink.measures.timeline.replay import work_of
@@ -17,7 +17,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.schema import Table, stacked
-from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
@@ -42,9 +42,10 @@ class IdleBlame:
     - sync_row: row of `api_calls` of the blocking call that drained the device before this gap, whatever the stretch's
       own cause. A drain charges to `sync` as much of the restart as the host had lost by waiting; what is left would
       have kept the device waiting without the wait too, and keeps its own cause.
+    - call: name of that call; of `os_call` stretches, that of the call into the operating system.
     - op_row: row of `device_ops` that ended the gap. host_op_row, range_row, frame_row: innermost operator, range and
       Python frame around the stretch's start (for `sync`: around the blocking call), rows of their tables.
-    - call, host_op, range, frame: the names that go with those rows; untrusted text.
+    - host_op, range, frame: the names that go with those rows; names are untrusted text.
 
     `untraced` is host time in which no operator, call or frame was recorded: Python where no stacks were captured, or a
     thread that waited. `unexplained` means that the op was queued, nothing known held it up, and it started late.
@@ -128,10 +129,20 @@ def _stretches(
         "call_row": _nullable(pieces.call_row, pieces.call_row >= 0),
         "sync_row": _nullable(pieces.sync_row, pieces.sync_row >= 0),
         **{f"{name}_row": _nullable(row, row >= 0) for name, row in rows.items()},
-        "call": _names(trace, API_CALLS, pieces.call_row),
+        "call": _names(trace, API_CALLS, pieces.call_row).fill_null(_os_names(trace, activity, pieces)),
         **{name: _names(trace, table, rows[name]) for name, table in _PLACES.items()},
     }
     return pl.DataFrame([columns[name].cast(dtype).alias(name) for name, dtype in _SCHEMA.items()])
+
+
+def _os_names(trace: Trace, activity: HostActivity, pieces: Pieces) -> pl.Series:
+    """The call into the operating system that each piece is blamed on, null where none."""
+    blamed = pieces.cause == CAUSE_CODE["os_call"]
+    return _names(
+        trace,
+        OS_CALLS,
+        np.where(blamed, activity.by_table[OS_CALLS].row_at(pieces.timeline, pieces.asked_ns), -1),
+    )
 
 
 def _nullable(values: Int64Array, known: BoolArray) -> pl.Series:

@@ -27,15 +27,16 @@ from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.idle.own_frames import own_frames
+from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
 from timesink.measures.timeline.replay import calibrated_pricers, pricers
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped, matches
+from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace, remembered
@@ -43,7 +44,8 @@ from timesink.whatif.changes.host import RemoveSyncs
 
 Root = Literal["wait", "allocator", "copy_in", "copy_out"]
 _ROOTS: Final = pl.Enum(list(get_args(Root)))
-_RESTART: Final = (*HOST_CAUSES, "launch_latency")
+_OS_CALL: Final = "os_call"  # takes as long whether the host waited before it or not: no restart
+_RESTART: Final = (*(cause for cause in HOST_CAUSES if cause != _OS_CALL), "launch_latency")
 _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 _LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
@@ -131,6 +133,11 @@ def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
     return blamed_time(trace, _PYTHON, preparing=False, wanted=(pl.col("cause") != "untraced") | _untraced_python())
 
 
+def system_time(trace: Trace) -> tuple[BlamedTime, ...]:
+    """Per device: idle time in calls into the operating system, and between those that move data, outside input."""
+    return blamed_time(trace, (_OS_CALL,), preparing=False)
+
+
 def _untraced_python() -> pl.Expr:
     """Whether an untraced stretch is Python rather than dispatch."""
     return (pl.col("cause") == "untraced") & (pl.col("end_ns") - pl.col("start_ns") >= assumed.DISPATCH_MOST_US.ns)
@@ -159,7 +166,7 @@ def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) ->
 def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
     """The time of one device: the part of its stretches inside `intervals`."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
-    stretches = stretches.with_columns(length, _without_step_marks(trace, stretches["range"])).filter(length > 0)
+    stretches = stretches.with_columns(length, _range_places(trace, stretches["range"])).filter(length > 0)
     longest = stretches.select("length", "start_ns", "op_row").sort("length", "start_ns", descending=[True, False])
     place = (
         stretches.group_by(_PLACE)
@@ -211,14 +218,19 @@ def _by_thread(stretches: pl.DataFrame, intervals: Intervals) -> dict[tuple[int,
     return {(process, thread): Intervals.of(part) & intervals for (process, thread), part in sorted(parts.items())}
 
 
-def _without_step_marks(trace: Trace, ranges: pl.Series) -> pl.Series:
-    """Range names as places in the program: a range that marks a step is no place, and becomes null."""
+def _range_places(trace: Trace, ranges: pl.Series) -> pl.Series:
+    """Range names as places in the program, alike in every step: numbers that run on are left out (`range_labels`), and
+    a range that marks a step is no place, and becomes null."""
+    named = push_pop_ranges(trace).select(pl.col("name").cast(pl.String)).with_columns(range_labels(trace))
+    labels = dict(named.unique("name").iter_rows())
+    texts = ranges.cast(pl.String)
+    places = texts.replace_strict(list(labels), list(labels.values()), default=texts) if labels else texts
     marker = steps(trace).marker_name
-    if not marker:
-        return ranges
-    numbered = pl.col("name").str.strip_prefix(marker).str.strip_chars("#0123456789") == ""
-    is_step = mapped(ranges, lambda names: names.to_frame("name").select(numbered).to_series(), pl.Boolean)
-    return pl.select(pl.when(~is_step.fill_null(False)).then(ranges).alias("range")).to_series()
+    numbered = pl.col("text").str.strip_prefix(marker or "").str.strip_chars("#0123456789") == ""
+    kept = pl.DataFrame({"text": texts, "range": places}).select(
+        pl.when(pl.col("range") != "", ~numbered).then("range").alias("range")
+    )
+    return kept.to_series()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,7 +318,7 @@ def _draining_calls(trace: Trace) -> Int64Array:
             lagging &= start[drain] > _latest(ahead[rank, device], start[first:last])
             own = draining[first:last]
             answer[first:last] = np.where((own < 0) & lagging, draining[drain], own)
-    return answer
+    return np.where((frame["cause"] == _OS_CALL).to_numpy(), -1, answer)
 
 
 def _latest(times_ns: Int64Array, at_ns: Int64Array) -> Int64Array:

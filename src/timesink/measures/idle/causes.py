@@ -15,12 +15,13 @@ import polars as pl
 from timesink._native import innermost
 from timesink.knowledge import ranges
 from timesink.knowledge.calls import CallKind, call_kinds
+from timesink.measures.idle.os_time import os_time
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.graph import RankWork
 
@@ -28,12 +29,12 @@ from timesink.whatif.graph import RankWork
 # `dispatch` on, the cause of the innermost activity counts.
 CAUSES: Final = (
     "profiler", "sync", "allocator", "copy_staging", "loader", "compile", "checkpoint", "garbage_collection",
-    "optimizer", "logging", "dispatch", "cuda_call", "python", "untraced",
+    "optimizer", "logging", "dispatch", "cuda_call", "os_call", "python", "untraced",
     "launch_latency", "dependency_communication", "dependency_copy", "dependency_compute", "kernel_gap", "graph_gap",
     "unexplained",
 )  # fmt: skip
 IdleCause: Final = pl.Enum(list(CAUSES))
-HOST_CAUSES: Final = CAUSES[1:14]
+HOST_CAUSES: Final = CAUSES[1:15]
 CAUSE_CODE: Final = {name: code for code, name in enumerate(CAUSES)}
 _INNERMOST_COUNTS: Final = CAUSE_CODE["dispatch"]
 
@@ -48,7 +49,7 @@ _BY_NAME: Final = (
 
 
 # Where two of these begin and end together, the later one in this list is the inner one.
-ACTIVITY_TABLES: Final = (RANGES, FRAMES, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
+ACTIVITY_TABLES: Final = (RANGES, FRAMES, OS_CALLS, HOST_OPS, API_CALLS, PROFILER_OVERHEAD)
 _CAUSE_OF_UNNAMED: Final = {RANGES: "untraced", FRAMES: "python", HOST_OPS: "dispatch"}
 _Columns = tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
 """timeline, start_ns, end_ns, row, thread, cause: one entry per row of a table."""
@@ -143,6 +144,11 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     if table is RANGES:
         thread[(frame["kind"] != "push_pop").to_numpy()] = -1
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    if table is OS_CALLS:
+        in_system = os_time(trace)
+        waits_for_worker = in_system.for_thread & np.isin(thread, work.bursts.owner)
+        thread[~in_system.own | waits_for_worker] = -1
+        end = in_system.until_ns
     rows = np.flatnonzero(thread >= 0)
     rows = rows[windows.covered_ns(start[rows], end[rows]) > 0]
     cause = _causes(trace, table, frame, rows)
@@ -153,6 +159,8 @@ def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -
     names = frame["name"].gather(rows)
     if table is PROFILER_OVERHEAD:
         return np.full(rows.size, CAUSE_CODE["profiler"], np.int64)
+    if table is OS_CALLS:
+        return np.full(rows.size, CAUSE_CODE["os_call"], np.int64)
     if table is API_CALLS:
         return _call_causes(names, _pageable_copies(trace, frame)[rows])
     return _name_causes(names, _CAUSE_OF_UNNAMED[table])

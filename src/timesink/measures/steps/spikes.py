@@ -51,6 +51,7 @@ class Spike(StrEnum):
     OTHER_WORK = "other_work"
     SLOW_KERNELS = "slow_kernels"
     HOST_WAIT = "host_wait"
+    OS_CALL = "os_call"
     UNTRACED_PAUSE = "untraced_pause"
     UNEXPLAINED = "unexplained"
 
@@ -132,7 +133,7 @@ def _least_excess(kind: Spike) -> float:
     match kind:
         case Spike.CLOCKS:
             return assumed.SPIKE_EXCESS.value
-        case Spike.UNEXPLAINED | Spike.UNTRACED_PAUSE | Spike.HOST_WAIT | Spike.SLOW_KERNELS:
+        case Spike.UNEXPLAINED | Spike.UNTRACED_PAUSE | Spike.HOST_WAIT | Spike.OS_CALL | Spike.SLOW_KERNELS:
             return assumed.SPIKE_UNNAMED.value
         case _:
             return assumed.SPIKE_PAUSE.value
@@ -150,9 +151,12 @@ _IDLE_KINDS: Final = (
 )
 _LAST_KINDS: Final = (
     (Spike.HOST_WAIT, ("sync", "copy_staging")),
+    (Spike.OS_CALL, ("os_call",)),
     (Spike.UNTRACED_PAUSE, ("untraced", "python")),
 )
-_SAVING: Final = ("checkpoint", "sync", "copy_staging", "untraced", "python", "dispatch", "cuda_call", "copy")
+_SAVING: Final = (
+    "checkpoint", "sync", "copy_staging", "os_call", "untraced", "python", "dispatch", "cuda_call", "copy",
+)  # fmt: skip
 
 
 def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:

@@ -58,6 +58,7 @@ _NAMED = {
     Spike.OTHER_WORK: (Bottleneck.COMPUTE_BOUND_KERNEL, "kernels that the median step does not run"),
     Spike.SLOW_KERNELS: (Bottleneck.COMPUTE_BOUND_KERNEL, "some kernels that take longer"),
     Spike.HOST_WAIT: (Bottleneck.HOST_SYNC, "a blocking wait that the median step does not have"),
+    Spike.OS_CALL: (Bottleneck.OPERATING_SYSTEM, "a call into the operating system"),
     Spike.UNTRACED_PAUSE: (Bottleneck.HOST_PYTHON, "a pause of the launching thread in which nothing is traced"),
     Spike.UNEXPLAINED: (Bottleneck.HOST_PYTHON, "nothing that the trace explains"),
 }

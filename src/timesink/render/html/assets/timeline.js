@@ -7,7 +7,7 @@
   const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, FIELDS = 6, PAPER = 760;
   const FAMILY = {
     sync: "wait", copy_staging: "wait2", allocator: "wait2", loader: "wait2", dispatch: "host2", optimizer: "host2", profiler: "host2",
-    untraced: "host", python: "host", cuda_call: "host3", compile: "host3", checkpoint: "host3", garbage_collection: "host3", logging: "host3",
+    untraced: "host", python: "host", os_call: "host3", cuda_call: "host3", compile: "host3", checkpoint: "host3", garbage_collection: "host3", logging: "host3",
     launch_latency: "gpu", kernel_gap: "gpu2", graph_gap: "gpu2", unexplained: "gpu3", dependency_compute: "gpu3",
     dependency_communication: "communication", dependency_copy: "copy",
   };

@@ -294,7 +294,8 @@ def test_explicit_windows_choose_host_time_without_a_name() -> None:
 
 @pytest.mark.parametrize("text", [form.partition(",")[0].partition(" — ")[0] for form in GRAMMAR.values()])
 def test_every_form_of_the_grammar_is_a_change(text: str) -> None:
-    plain = text.replace("[", "").replace("]", "").replace("REGEX", "gemm").replace("FACTOR", "0.5").replace("=N", "=4")
+    plain = text.replace("[", "").replace("]", "").replace("REGEX", "gemm").replace("FACTOR", "0.5")
+    plain = plain.replace("=N", "=4").replace(" N", " 4")
     plain = plain.replace("bf16|fp16|tf32|fp32", "bf16").replace("TARGET", "").partition(" |")[0]
     assert parse_change(plain).label.startswith(plain.split()[0])
 

@@ -77,7 +77,7 @@ GRAMMAR: Final = {
     "align-products": "align-products — products of operands padded to 16 bytes",
     "spread-grids": "spread-grids — kernels with too few blocks over all multiprocessors",
     "overlap-streams": "overlap-streams — streams that take turns at once",
-    "streams": "streams [kernel:REGEX | range: | op: | frame:] N — small kernels of one stream on N streams",
+    "streams": "streams [kernel:REGEX] N, or range:, op:, frame: — small kernels of one stream on N streams",
     "join-graphs": "join-graphs — compiled pieces as one graph",
     "overlap": "overlap [collective:REGEX] — collectives beside computation",
     "drop": "drop op:REGEX, or range:, kernel: — what should not happen at all",

@@ -1,0 +1,86 @@
+"""Small kernels on one stream: which of them are a run, and what several streams would leave of their time.
+
+The programs are those of benchmarks/lines/small_kernels.py: 32 kernels of 16 blocks, 19 us each, on an H100. Their
+steps without a profiler were, in ms: on one stream in a CUDA graph 0.609; in a graph with 2, 4 and 8 streams 0.326,
+0.180 and 0.170; each kernel after the one before it 0.600.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.tables import trace_of
+
+from timesink.diagnosis.verdicts import NotApplicable, Undecided
+from timesink.measures.kernels.fixes import changes_of
+from timesink.measures.kernels.one_stream import one_stream_runs
+from timesink.model.trace import Trace
+from timesink.rules.kernels.one_stream import RULE
+from timesink.views.what_if import what_if_page
+from timesink.whatif.change import Case
+from timesink.whatif.changes import KernelFix, parse_change
+
+MEASURED_MS = {2: 0.326, 4: 0.180, 8: 0.170}
+ONE_STREAM_MS = 0.609
+
+
+def graph_trace(blocks: int = 16) -> Trace:
+    """Four steps, each one graph launch of 32 kernels on a stream."""
+    steps, kernel_us, step_us = 4, 19, 610
+    ops = [
+        f"| k | softmax | {step * step_us + at * kernel_us} | {step * step_us + (at + 1) * kernel_us} | 7 | {step + 1} "
+        f"| {blocks} | 1 | 1 | 1024 | 1 | 1 |"
+        for step in range(steps)
+        for at in range(32)
+    ]
+    calls = [f"| c | cudaGraphLaunch | {step * step_us} | {step * step_us + 5} | {step + 1} |" for step in range(steps)]
+    marks = [f"| s | ProfilerStep#{step} | {step * step_us} | {(step + 1) * step_us} |" for step in range(steps)]
+    sizes = " | ".join(f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz")
+    head = f"| device_ops | name | start_us | end_us | stream | correlation | {sizes} |"
+    tables = (
+        (head, ops),
+        ("| api_calls | name | start_us | end_us | correlation |", calls),
+        ("| ranges | name | start_us | end_us |", marks),
+        ("| devices | device | name | sm_count |", ["| gpu | 0 | NVIDIA H100 | 132 |"]),
+    )
+    return trace_of("\n\n".join("\n".join((head, *rows)) for head, rows in tables))
+
+
+@pytest.mark.parametrize("streams", MEASURED_MS)
+def test_the_price_of_several_streams_holds_what_was_measured(streams: int) -> None:
+    page = what_if_page(graph_trace(), [parse_change(f"streams {streams}")], None, explain_cost=False)
+    (row,) = page.sheets[0].rows
+    keys = [column.key for column in page.sheets[0].columns]
+    low, high = (float(str(row[keys.index(key)])) / 1e6 for key in ("low_ns", "high_ns"))
+    assert low <= ONE_STREAM_MS - MEASURED_MS[streams] <= high
+
+
+def test_whether_kernels_depend_on_each_other_is_left_open() -> None:
+    """The control, in which each kernel needs the one before it, gives the very same trace."""
+    verdict = RULE.verdict(graph_trace())
+    assert isinstance(verdict, Undecided) and "streams 4" in verdict.to_decide
+
+
+def test_grids_that_fill_the_device_are_no_matter() -> None:
+    assert isinstance(RULE.verdict(graph_trace(blocks=132)), NotApplicable)
+    assert changes_of(graph_trace(blocks=132), KernelFix("streams", None, 4), 0) == ()
+
+
+def test_several_streams_leave_no_less_than_the_work_and_the_longest_kernel() -> None:
+    trace = graph_trace(blocks=64)  # 64 blocks of 1024 threads: 0.48 of the device, two of them on a multiprocessor
+    (runs,) = one_stream_runs(trace)
+    selection = runs.on_streams(8)
+    assert selection.usual == pytest.approx(64 / 132)
+    assert selection.best == pytest.approx(64 / 264)
+
+
+def test_more_streams_never_leave_more() -> None:
+    (runs,) = one_stream_runs(graph_trace())
+    left = [runs.on_streams(count).usual.mean() for count in (2, 3, 4, 8, 64)]
+    assert left == sorted(left, reverse=True) and left[0] == pytest.approx(0.5)
+
+
+def test_a_target_leaves_other_kernels_alone() -> None:
+    trace = graph_trace()
+    (some,) = changes_of(trace, KernelFix("streams", parse_change("streams kernel:softmax 4").target, 4), 0)
+    assert some.rows.size == 128 and some.keep[Case.EXPECTED.value].max() == pytest.approx(0.25)
+    assert changes_of(trace, KernelFix("streams", parse_change("streams kernel:gemm 4").target, 4), 0) == ()

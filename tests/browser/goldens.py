@@ -11,7 +11,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from tests.browser.pages import hostile_report, kernels_report, launched
-
-from timesink.cli.app import run
-from timesink.diagnosis.engine import diagnose
-from timesink.readers import read
-from timesink.render.html import html_report
+from tests.browser.pages import compare_report, demo_report, hostile_report, kernels_report, launched
 
 FOLDER = Path(__file__).parent / "goldens"
 TOP = 1600  # pixels of the page from its top
@@ -69,28 +63,11 @@ SHOTS = tuple(
 )
 
 
-def demo() -> str:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        trace = read(path, cache=False)
-    return html_report(trace, diagnose(trace))
-
-
-def compared() -> str:
-    with (
-        as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as before,
-        as_file(files("timesink.cli").joinpath("demo/gpt_after.json.gz")) as after,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        page = Path(folder) / "compare.html"
-        assert run(["compare", str(before), str(after), "-o", str(page), "--no-cache"]) == 0
-        return page.read_text(encoding="utf-8")
-
-
 PAGES: dict[str, Callable[[], str]] = {
-    "demo": demo,
+    "demo": demo_report,
     "hostile": hostile_report,
     "kernels": kernels_report,
-    "compare": compared,
+    "compare": compare_report,
 }
 
 

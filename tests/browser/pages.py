@@ -5,8 +5,10 @@ from __future__ import annotations
 import lzma
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from tests.render.diagnoses import diagnosis
 from tests.render.test_hostile_names import HOSTILE
 
+from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.readers import read
@@ -80,6 +83,40 @@ def hostile(name: str) -> Report:
     )
 
 
+class Pages(dict[str, str]):
+    """Pages by name, each made when it is first asked for."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], str]]) -> None:
+        super().__init__()
+        self._makers = makers
+
+    def __missing__(self, name: str) -> str:
+        self[name] = self._makers[name]()
+        return self[name]
+
+
+@cache
+def demo_report() -> str:
+    """The report of the bundled trace."""
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+        trace = read(path, cache=False)
+    return html_report(trace, diagnose(trace))
+
+
+@cache
+def compare_report() -> str:
+    """The comparison of the bundled traces."""
+    with (
+        as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as before,
+        as_file(files("timesink.cli").joinpath("demo/gpt_after.json.gz")) as after,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        page = Path(folder) / "compare.html"
+        assert run(["compare", str(before), str(after), "-o", str(page), "--no-cache"]) == 0
+        return page.read_text(encoding="utf-8")
+
+
+@cache
 def hostile_report() -> str:
     """The hostile page with markup for a name."""
     return render(hostile(next(name for name in HOSTILE if name.startswith("<script>"))))
@@ -94,6 +131,7 @@ def unpacked_report(packed: Path) -> str:
         return html_report(trace, diagnose(trace))
 
 
+@cache
 def kernels_report() -> str:
     """The report of a Nsight Compute file."""
     return unpacked_report(ROOT / "benchmarks" / "kernels" / "reports" / "gemm.ncu-rep.xz")

@@ -12,7 +12,7 @@ pytest.importorskip("PIL", reason="Pillow is not installed (pip install pillow)"
 
 from PIL import Image
 from tests.browser.goldens import FOLDER, LIMITS, PAGES, SHOTS, Shot, difference, taken
-from tests.browser.pages import needs_browser
+from tests.browser.pages import Pages, needs_browser
 
 Open = Callable[..., Any]
 WIDE, NARROW = Shot("demo", 1280, "dark"), Shot("demo", 390, "dark")
@@ -28,7 +28,7 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     needs_browser()
-    return {name: make() for name, make in PAGES.items()}
+    return Pages(PAGES)
 
 
 def picture(opened: Open, text: str, shot: Shot, script: str = "0") -> Image.Image:

@@ -9,9 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.browser.pages import ROOT, kernels_report, unpacked_report, violations
+from tests.browser.pages import ROOT, Pages, compare_report, kernels_report, unpacked_report, violations
 
-from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.model.trace import Trace
 from timesink.readers import read
@@ -33,20 +32,13 @@ def _second(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.lit(1, rows.schema["rank"]).alias("rank")) if "rank" in rows.columns else rows.clear()
 
 
+def spikes() -> str:
+    return unpacked_report(ROOT / "tests" / "data" / "compile" / "gc.1.rank0.json.xz")
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    compared = tmp_path_factory.mktemp("pages") / "compare.html"
-    with (
-        as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as before,
-        as_file(files("timesink.cli").joinpath("demo/gpt_after.json.gz")) as after,
-    ):
-        assert run(["compare", str(before), str(after), "-o", str(compared), "--no-cache"]) == 0
-    return {
-        "kernels": kernels_report(),
-        "spikes": unpacked_report(ROOT / "tests" / "data" / "compile" / "gc.1.rank0.json.xz"),
-        "ranks": two_ranks(),
-        "compare": compared.read_text(encoding="utf-8"),
-    }
+def pages() -> dict[str, str]:
+    return Pages({"kernels": kernels_report, "spikes": spikes, "ranks": two_ranks, "compare": compare_report})
 
 
 @pytest.mark.parametrize("name", ["kernels", "spikes", "ranks", "compare"])

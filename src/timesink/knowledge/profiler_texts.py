@@ -100,3 +100,17 @@ TOOL_OPTION: Final = Pattern(
     r"(?<![\w-])(--?[a-zA-Z][\w-]*)", "an option in a help text", ("  -t, --trace=", "--set arg"), "pre-2024 tools",
     "nsys, ncu",
 )  # fmt: skip
+EMITTED_OPERATOR: Final = Pattern(
+    r"^(.*?), (?:seq|op_id) = \d+", "an operator as an NVTX range: its name stands first",
+    ("aten::mm, seq = 12, op_id = 7", "aten::empty, op_id = 3, sizes = [[], []]"), "forward, step 3",
+    "torch.autograd.profiler.emit_nvtx",
+)  # fmt: skip
+EMITTED_SEQUENCE: Final = Pattern(
+    r", seq = (\d+)", "its sequence number", "MmBackward0, seq = 12, op_id = 7", "aten::empty, op_id = 3",
+    "torch.autograd.profiler.emit_nvtx",
+)  # fmt: skip
+EMITTED_SHAPES: Final = Pattern(
+    r", sizes = (\[.*?\])(?:, input_op_ids|$)", "the sizes of its inputs",
+    "aten::mm, op_id = 7, sizes = [[64, 512], [512, 8]], input_op_ids = [(0,-1), (0,-1)]", "aten::mm, op_id = 7",
+    "torch.autograd.profiler.emit_nvtx",
+)  # fmt: skip

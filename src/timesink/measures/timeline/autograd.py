@@ -145,7 +145,10 @@ def forward_operators(trace: Trace) -> Int64Array:
     wanted = numbered.filter(pl.Series(backward)[numbered["row"]])
     makers = numbered.filter(~of_backward[numbered["row"]]).rename({"row": "maker"})
     linked = wanted.join_asof(makers, on="start_ns", by=_LINK, check_sortedness=False).drop_nulls("maker")
-    forward[linked["row"].to_numpy()] = linked["maker"].to_numpy()
+    row, parent = linked["row"].to_numpy(), host_nesting(trace).parent
+    forward[row] = linked["maker"].to_numpy()
+    around = row[(parent[row] >= 0) & backward[parent[row]] & (forward[parent[row]] < 0)]
+    forward[parent[around]] = forward[around]  # the engine's operator around it, which NVTX ranges do not number
     return host_nesting(trace).innermost_value(forward)
 
 

@@ -60,6 +60,9 @@ RANGES = Table(
         "end_ns": END,
         "kind": Column(RangeKind, "push_pop ranges nest on a thread; start_end ranges may cross"),
         "depth": Column(pl.Int32, "how many ranges of the thread enclose it; 0 is outermost"),
+        "category": optional(pl.Categorical(), "NVTX category: its name, or its number where it has none"),
+        "color": optional(pl.Int64, "NVTX colour, ARGB"),
+        "payload": optional(pl.Float64, "NVTX payload, the number that the program attached"),
     },
     sorted_by=("rank", "process", "thread", "start_ns", "end_ns"),
 )

@@ -21,6 +21,7 @@ from timesink.model.tables import (
     DEVICES,
     EVENT_WAITS,
     GPU_METRICS,
+    HOST_OPS,
     HOST_STACKS,
     MEMORY_EVENTS,
     OS_CALLS,
@@ -180,7 +181,9 @@ def _worked(session: ExportReading, tables: Tables, seen: ExportSurvey | None) -
 
 
 def _ranges_and_states(session: ExportReading, tables: Tables) -> None:
-    ranges, lock = host.ranges_and_lock_states(session)
+    ranges, lock, ops = host.ranges_and_lock_states(session)
+    if ops.height:
+        tables[HOST_OPS] = ops
     if session.capture.records("NvtxEvents") or any(session.has(source) for source in (*MPI, CUBLAS, CUDNN)):
         tables[RANGES] = ranges
     if session.has(SCHEDULING) or lock.height:

@@ -123,8 +123,9 @@ CUDA_OVERHEAD = _source(
 )
 NVTX = _source(
     "NVTX_EVENTS",
-    int64="start end globalTid textId domainId",
+    int64="start end globalTid textId domainId category color uint64Value int64Value uint32Value int32Value",
     int32="eventType",
+    real="doubleValue floatValue",
     text="text",
     required="start eventType",
 )

@@ -43,6 +43,7 @@ from timesink.readers.nsys.export import (
     Export,
 )
 from timesink.readers.nsys.identifiers import UNNAMED, process_of
+from timesink.readers.nsys.operators import operators
 from timesink.readers.nsys.session import ExportReading, combined, part_of
 
 # TRACE_PROCESS_EVENT_CUDA_RUNTIME and _DRIVER, and _OS_RUNTIME: rows of other classes are no calls. They repeat a call
@@ -264,8 +265,9 @@ def _kind_of_call(names: pl.Series) -> pl.Series:
 
 
 # Event types of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE): these have kept their numbers from 2021 to 2026.
-_MARK, _DOMAIN, _PUSH_POP, _START_END = 34, 75, 59, 60
+_CATEGORY, _MARK, _DOMAIN, _PUSH_POP, _START_END = 33, 34, 75, 59, 60
 _SYMBOLS = {
+    "NvtxCategory": _CATEGORY,
     "NvtxMark": _MARK,
     "NvtxDomainCreate": _DOMAIN,
     "NvtxPushPopRange": _PUSH_POP,
@@ -273,17 +275,22 @@ _SYMBOLS = {
 }
 
 
-def ranges_and_lock_states(session: ExportReading) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """`ranges`, and the part of `thread_states` that nsys's Python lock trace recorded as ranges."""
+def ranges_and_lock_states(session: ExportReading) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """`ranges`, the part of `thread_states` that nsys's Python lock trace recorded as ranges, and the `host_ops` that a
+    program recorded as ranges."""
     named = _nvtx(session)
     lock = named.filter(pl.col("lock"))
     parts = [named.filter(~pl.col("lock")).drop("lock"), _library(session)]
-    return _nested(pl.concat(parts)), part_of(
-        THREAD_STATES,
-        {
-            **{name: lock[name] for name in ("rank", "process", "thread", "start_ns", "end_ns")},
-            "state": lock["name"],
-        },
+    return (
+        _nested(pl.concat(parts)),
+        part_of(
+            THREAD_STATES,
+            {
+                **{name: lock[name] for name in ("rank", "process", "thread", "start_ns", "end_ns")},
+                "state": lock["name"],
+            },
+        ),
+        operators(named),
     )
 
 
@@ -291,7 +298,7 @@ def _nvtx(session: ExportReading) -> pl.DataFrame:
     frame = session.rows(NVTX)
     kind = frame["eventType"].replace_strict(_event_types(session.export), default=None, return_dtype=pl.Int32)
     frame = frame.with_columns(kind.alias("kind"), process_of(frame["globalTid"]), _text(session, frame).alias("name"))
-    domains = _domains(frame)
+    domains, categories = _domains(frame), _categories(frame)
     if marks := frame.filter(pl.col("kind") == _MARK).height:
         session.notes.append(
             ImportNote(NoteKind.SKIPPED, "NVTX marks have no duration and are not kept", marks, NVTX.name)
@@ -299,6 +306,8 @@ def _nvtx(session: ExportReading) -> pl.DataFrame:
     frame = frame.filter(pl.col("kind").is_in([_PUSH_POP, _START_END]))
     frame = _closed(session, frame, "NVTX ranges")
     frame = frame.join(domains, on=["process", "domainId"], how="left", maintain_order="left")
+    keys = ["process", "domainId", "category"]
+    frame = frame.join(categories, on=keys, how="left", maintain_order="left", nulls_equal=True)
     other = (pl.col("domainId") != 0) & pl.col("domain").is_null()
     frame = frame.with_columns(
         pl.when(other).then(pl.format("domain {}", "domainId")).otherwise("domain").alias("domain"),
@@ -313,6 +322,9 @@ def _nvtx(session: ExportReading) -> pl.DataFrame:
             "end_ns": frame["end"],
             "start_end": frame["kind"] == _START_END,
             "lock": frame["lock"],
+            "category": frame["category_name"].fill_null(frame["category"].replace(0, None).cast(pl.String)),
+            "color": frame["color"],
+            "payload": frame.select(pl.coalesce(pl.col(name).cast(pl.Float64) for name in _PAYLOADS)).to_series(),
         }
     )
 
@@ -334,6 +346,7 @@ def _library(session: ExportReading) -> pl.DataFrame:
                     "start_ns": frame["start"],
                     "end_ns": frame["end"],
                     "start_end": pl.Series([False]).new_from_index(0, frame.height),
+                    **{name: pl.repeat(None, frame.height, dtype=_SCHEMA[name], eager=True) for name in _ATTACHED},
                 }
             )
         )
@@ -349,7 +362,12 @@ _SCHEMA = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "start_end": pl.Boolean,
+    "category": pl.String,
+    "color": pl.Int64,
+    "payload": pl.Float64,
 }
+_ATTACHED = ("category", "color", "payload")
+_PAYLOADS = ("doubleValue", "floatValue", "int64Value", "uint64Value", "int32Value", "uint32Value")
 
 
 def _nested(frame: pl.DataFrame) -> pl.DataFrame:
@@ -358,7 +376,8 @@ def _nested(frame: pl.DataFrame) -> pl.DataFrame:
     frame = frame.sort(order, descending=[False, False, False, False, True], maintain_order=True)
     group = frame.select(pl.struct("rank", "process", "thread").rle_id()).to_series().cast(pl.Int64)
     _, depth, _ = _native.enclose(*(_contiguous(column) for column in (group, frame["start_ns"], frame["end_ns"])))
-    columns = {name: frame[name] for name in ("rank", "process", "thread", "domain", "name", "start_ns", "end_ns")}
+    kept = ("rank", "process", "thread", "domain", "name", "start_ns", "end_ns", *_ATTACHED)
+    columns = {name: frame[name] for name in kept}
     kinds = pl.Series(["push_pop", "start_end"], dtype=RANGES.columns["kind"].dtype)
     kind = kinds.gather(frame["start_end"].cast(pl.UInt32))
     return combined(RANGES, [part_of(RANGES, {**columns, "kind": kind, "depth": pl.Series(depth)})])
@@ -381,6 +400,14 @@ def _domains(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _categories(frame: pl.DataFrame) -> pl.DataFrame:
+    """The name of each category of a domain."""
+    named = frame.filter(pl.col("kind") == _CATEGORY)
+    return named.select("process", "domainId", "category", pl.col("name").alias("category_name")).unique(
+        ["process", "domainId", "category"], keep="last", maintain_order=True
+    )
+
+
 def _closed(session: ExportReading, frame: pl.DataFrame, what: str) -> pl.DataFrame:
     """Ranges that have an end; the others were open when the capture stopped."""
     kept = frame.drop_nulls("end")
@@ -391,8 +418,8 @@ def _closed(session: ExportReading, frame: pl.DataFrame, what: str) -> pl.DataFr
 
 
 def domain_numbers(export: Export) -> set[int]:
-    """The export's numbers of the events that name a domain."""
-    return {number for number, ours in _event_types(export).items() if ours == _DOMAIN}
+    """The export's numbers of the events that name a domain or a category."""
+    return {number for number, ours in _event_types(export).items() if ours in (_DOMAIN, _CATEGORY)}
 
 
 def range_numbers(export: Export) -> set[int]:

@@ -17,7 +17,13 @@ from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
 from timesink.knowledge.assumptions import replay
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
-from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers, step_without_profiler_ns
+from timesink.measures.timeline.replay import (
+    calibrated_pricers,
+    deflated_pricers,
+    least_step_ns,
+    pricers,
+    step_without_profiler_ns,
+)
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
@@ -121,10 +127,10 @@ def share_claims(
     """Findings that claim the same device time share it: each keeps what those before it leave.
 
     A finding whose claim is taken by a third already is worth two thirds of its price. Prices of one rank together
-    never exceed the step, nor does the upper end of any. Those of several ranks do not add up: ranks wait for each
-    other, so a change that wins 2 ms on each of eight wins 2 ms.
+    never exceed the least that the step may take, nor does the upper end of any exceed the step. Those of several ranks
+    do not add up: ranks wait for each other, so a change that wins 2 ms on each of eight wins 2 ms.
     """
-    left_ms: dict[int, float] = {}
+    least_ns, left_ms = least_step_ns(trace) or math.inf, dict[int, float]()
     taken: dict[tuple[int, int], Intervals] = {}
     before: list[tuple[str, Claim]] = []
     shared = []
@@ -139,7 +145,7 @@ def share_claims(
         worth = _scaled(finding.recoverable, ratio) if finding.recoverable else None
         if worth is not None and step_ms is not None:
             rank = finding.where.rank or 0
-            left_of_step = left_ms.setdefault(rank, step_ms)
+            left_of_step = left_ms.setdefault(rank, min(least_ns / NS_PER_MS, step_ms))
             if counted is None and worth.value > left_of_step and before:
                 counted = before[0][0], 1.0 - left_of_step / worth.value
             worth = _at_most(worth, left_of_step, step_ms)
@@ -163,8 +169,8 @@ def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> s
 def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | None:
     """The gain in replays with the profiler's cost taken off by estimate; None where the trace cannot be replayed.
 
-    The expected cost gives the value. The interval holds the intervals at little and at much cost, and no gain exceeds
-    the step it is a part of.
+    The expected cost gives the value, which does not exceed the step at much cost: the program may be that fast. The
+    interval holds the intervals at little and at much cost, and does not exceed the step.
     """
     if change.touches is Touches.DEVICE:  # the device is not slowed
         replay = pricers(trace)[rank].price(change)
@@ -173,8 +179,9 @@ def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | No
     if not all(replay.replayed for replay in replays):
         return None
     low_ns, high_ns = min(replay.low_ns for replay in replays), max(replay.high_ns for replay in replays)
-    gain_ns, step_ns = replays[Case.EXPECTED.value].gain_ns, replays[Case.EXPECTED.value].step_ns
-    return _quantity(*(min(time_ns, step_ns) for time_ns in (gain_ns, min(low_ns, gain_ns), max(high_ns, gain_ns))))
+    gain_ns = min(replays[Case.EXPECTED.value].gain_ns, replays[Case.HOPEFUL.value].step_ns)
+    high_ns = min(high_ns, replays[Case.EXPECTED.value].step_ns)
+    return _quantity(gain_ns, min(low_ns, gain_ns), max(high_ns, gain_ns))
 
 
 def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: Trace) -> Quantity | None:

@@ -38,14 +38,19 @@ def thread_rows(frame: pl.DataFrame, rank: int, threads: Sequence[tuple[int, int
 
 
 def recorded_time(
-    frames: Iterable[pl.DataFrame], rank: int, threads: Sequence[tuple[int, int]]
+    frames: Iterable[pl.DataFrame], rank: int, threads: Sequence[tuple[int, int]], near_ns: int | None = None
 ) -> dict[int, Intervals]:
-    """When each thread of a rank was in any row of these host tables, by the number of the thread."""
+    """When each thread of a rank was in any row of these host tables, by the number of the thread; with `near_ns`, when
+    it was within so long of where one begins or ends, be it inside or not."""
     recorded: dict[int, Intervals] = {}
     for frame in frames:
         start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
         for thread, first, last in thread_rows(frame, rank, threads):
-            part = Intervals.union_of(start[first:last], end[first:last])
+            begins, ends = start[first:last], end[first:last]
+            if near_ns is not None:
+                sides = np.concatenate((begins, ends))
+                begins, ends = sides - near_ns, sides + near_ns
+            part = Intervals.union_of(begins, ends)
             recorded[thread] = part | recorded[thread] if thread in recorded else part
     return recorded
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 
 from timesink.knowledge.assumptions import replay
 from timesink.knowledge.calls import CallKind
+from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
@@ -222,36 +225,38 @@ def calibrate(graph: Graph, step_ns: float, windows: StepWindows) -> Graph:
     return replace(_scaled(graph, kappa, inflated), kappa=kappa, slowdown=_typical(graph, anchors) / step_ns)
 
 
-def deflate(graph: Graph) -> tuple[Graph, ...]:
+def deflate(graph: Graph, several_ranks: bool = False) -> tuple[Graph, ...]:
     """The graph with the estimated cost of recording taken off the host's time, for want of an unprofiled step.
 
-    One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every recorded call,
-    operator, range and frame costs `replay.EVENT_COST_US`, out of the time inside recorded events where there are
-    operators; else, for calls that cost before and after themselves too, out of the host's time next to them. Calls
-    that allocate or free memory do not wait for the driver's lock.
+    One graph per `Case`: little is taken off in the cautious one, much in the hopeful one. Every call, operator, range
+    and frame that the rank recorded has its cost, out of the host's time near where they begin and end: inside of them
+    where there are operators; calls alone cost before and after themselves too. What lasts longer, such as a collection
+    of garbage or a wait for a loader, is the program's own. Calls that allocate or free memory do not wait for the
+    driver's lock. Hosts of `several_ranks` share a machine, and pay more.
     """
     graph = _without_contention(graph)
-    has_operators = graph.table(HOST_OPS).height > 0
-    range_cost = replay.RANGE_COST_US if has_operators else replay.EVENT_COST_US
-    events = sum(graph.table(table).height for table in (API_CALLS, HOST_OPS, FRAMES))
     host, _ = graph.host_edges()
-    shares = _recorded_shares(graph) if has_operators else _near_calls(graph)
+    shares = _recorded_shares(graph, replay.NEAR_CALL_US.ns // 2)
     inflated_ns = max(float((np.maximum(graph.network.edges.weight_ns[host], 0) * shares).sum()), 1.0)
     deflated = []
     for case in Case:
-        recording_us = events * replay.EVENT_COST_US.at(case) + graph.table(RANGES).height * range_cost.at(case)
-        kappa = max(1.0 - recording_us * NS_PER_US / inflated_ns, replay.KEPT_AT_LEAST.at(case))
-        deflated.append(_scaled(graph, kappa, shares))
+        shared = replay.SHARED_HOST.at(case) if several_ranks else 1.0
+        recorded_ns = shared * _recording_us(graph, case) * NS_PER_US
+        kappa = max(1.0 - recorded_ns / inflated_ns, replay.KEPT_AT_LEAST.at(case))
+        deflated.append(_scaled(graph, kappa, shares, replay.UNRECORDED_KEPT.at(case)))
     return tuple(deflated)
 
 
-def _near_calls(graph: Graph) -> Float64Array:
-    """The share of each host edge's time that is next to a call: recording is paid there, and what lasts longer, such
-    as a collection of garbage, is the program's own. One entry per host edge."""
-    points, edges = graph.program.points, graph.network.edges
-    host, _ = graph.host_edges()
-    length = points.time_ns[edges.dst[host]] - points.time_ns[edges.src[host]]
-    return np.asarray(np.minimum(replay.NEAR_CALL_US.ns / np.maximum(length, 1), 1.0), np.float64)
+def _recording_us(graph: Graph, case: Case) -> float:
+    """What it cost the host of the graph's rank to record what it did."""
+    rank = pl.col("rank") == graph.program.rank
+    ranges = graph.table(RANGES).filter(rank)
+    events = sum(graph.table(table).filter(rank).height for table in (API_CALLS, HOST_OPS, FRAMES))
+    if not graph.table(HOST_OPS).height:
+        return (events + ranges.height) * replay.CALL_COST_US.at(case)
+    steps = int(matches(ranges["name"], PROFILER_STEP).sum())
+    cost_us = events * replay.EVENT_COST_US.at(case) + ranges.height * replay.RANGE_COST_US.at(case)
+    return cost_us + steps * replay.STEP_COST_US.at(case)
 
 
 def _without_contention(graph: Graph) -> Graph:
@@ -285,24 +290,30 @@ def _typical(graph: Graph, anchors: Anchors) -> float:
     return float(np.median(anchors.periods(graph.replay())))
 
 
-def _scaled(graph: Graph, kappa: float, inflated: Float64Array) -> Graph:
-    """Host weights times kappa, of the share of each that is inflated."""
+def _scaled(graph: Graph, kappa: float, inflated: Float64Array, rest: float = 1.0) -> Graph:
+    """Host weights times kappa, of the share of each that is inflated, and times `rest` of what remains."""
     network = graph.network
     host, _ = graph.host_edges()
     weight = network.edges.weight_ns.copy()
-    kept = 1.0 - (1.0 - kappa) * inflated
+    kept = kappa * inflated + rest * (1.0 - inflated)
     weight[host] = np.where(weight[host] > 0, np.floor(weight[host] * kept).astype(np.int64), weight[host])
     return graph.with_network(network.with_costs(weight, network.edges.unexplained_ns))
 
 
-def _recorded_shares(graph: Graph) -> Float64Array:
-    """The share of each host edge's time that is inside recorded events of its thread; one entry per host edge."""
+def _recorded_shares(graph: Graph, near_ns: int | None = None) -> Float64Array:
+    """The share of each host edge's time that is inside recorded events of its thread; one entry per host edge.
+
+    With `near_ns` only within so long of where an event begins or ends; without operators also outside of the calls.
+    """
     program, edges = graph.program, graph.network.edges
     host, thread_of = graph.host_edges()
     begin, end = program.points.time_ns[edges.src[host]], program.points.time_ns[edges.dst[host]]
     covered = np.zeros(host.size)
     tables = [graph.table(table) for table in (API_CALLS, HOST_OPS, FRAMES)]
-    for thread, recorded in recorded_time(tables, program.rank, program.calls.threads).items():
+    inside = recorded_time(tables, program.rank, program.calls.threads)
+    near = inside if near_ns is None else recorded_time(tables, program.rank, program.calls.threads, near_ns)
+    for thread, recorded in near.items():
         own = thread_of == thread
-        covered[own] = recorded.covered_ns(begin[own], end[own])
+        within = recorded & inside[thread] if graph.table(HOST_OPS).height else recorded
+        covered[own] = within.covered_ns(begin[own], end[own])
     return np.asarray(np.clip(covered / np.maximum(end - begin, 1), 0.0, 1.0), np.float64)

@@ -43,6 +43,12 @@ UNKNOWN_KEPT: Final = Assumption(
     "what kernels keep of which nobody knows the traffic, when a compiler fuses them",
     "half-way between no fusion and a full one", "", "CMP101",
 )  # fmt: skip
+GENERATED_BYTES: Final = Assumption(
+    16.0, 32.0, 64.0, "bytes a thread",
+    "a generated pointwise kernel moves so much where shapes are not recorded: 8 elements of 2 bytes each way",
+    "compiled programs of benchmarks/faults with shapes: 32 and 48 bytes in kernels that are not bound by latency",
+    "tune", "CMP101",
+)  # fmt: skip
 CACHES_ALIKE: Final = Assumption(
     3, 4, 8, "blocks of one size", "keys and values of requests come as one block per layer",
     "counting: one block per layer, and networks of fewer than four layers are rare", "", "MEM106",

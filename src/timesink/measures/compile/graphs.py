@@ -12,7 +12,8 @@ between the first and the last of a step, is an *eager island*. Optimizers and l
 TorchInductor fuses neighbouring pointwise operations of one graph, so two generated pointwise kernels in a row belong
 to two graphs. What one graph would gain depends on what bounds them: with b the time of a kernel's bytes at attainable
 bandwidth and t its own time, c = sqrt(t^2 - b^2) is taken for its arithmetic, and the fused kernel takes sqrt(max(b)^2
-+ sum(c)^2). Where shapes are not recorded, half of what the shorter kernels take is expected to stay.
++ sum(c)^2). Where shapes are not recorded, the bytes follow from the threads of a grid, each of which moves about as
+many in generated code; without grids too, half of what the shorter kernels take is expected to stay.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
+_GRID: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _FRAME: Final = pl.col("name").str.extract(COMPILE_ID, 1).cast(pl.Int64, strict=False)
 
 
@@ -216,10 +218,12 @@ def _island(trace: Trace, device: Device, rows: Int64Array, counts: tuple[int, i
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedChains:
     """Runs of generated pointwise kernels on one device: their kernels and what these take in one graph, the `idle`
-    time that one of them ended, and how many kernels a run has on average (`pieces`)."""
+    time that one of them ended, how many kernels follow one another on average (`in_a_row`), and how many of them
+    belong to one call (`pieces`)."""
 
     kernels: Selection
     idle: Intervals
+    in_a_row: float
     pieces: float
 
 
@@ -227,8 +231,9 @@ class GeneratedChains:
 def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
     """Per device: runs of at least two generated pointwise kernels on a stream.
 
-    Where compiled regions are recorded, a run is cut into calls of as many kernels as there are graphs, since calls of
-    one function do not fuse with each other. With two graphs:
+    A run is cut into calls, since calls of one function do not fuse with each other: of as many kernels as there are
+    graphs where compiled regions are recorded. Elsewhere a call has between two kernels and all of the run, and the
+    geometric mean is taken: 7 of 20. With two graphs:
 
         kernel   poi  poi  poi  poi  gemm  poi  poi
         run        1    1    1    1     -    2    2
@@ -245,15 +250,16 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
         member = ((kernels["fused"] == "inductor") & (kernels["family"] == "pointwise")).fill_null(False)
         breaks = ~member | (kernels["stream"] != kernels["stream"].shift(1)).fill_null(True)
         runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter(member)
-        if device in graphs:
-            call = pl.int_range(pl.len()).over("run") // max(graphs[device], 1)
-            runs = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("run"))
-        runs = runs.filter(pl.len().over("run") >= assumed.GRAPH_RUN_LEAST.whole)
-        if runs.height:
+        in_call = max(graphs[device], 1) if device in graphs else (2.0 * pl.len()).sqrt().ceil().over("run")
+        call = pl.int_range(pl.len()).over("run") // in_call
+        calls = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("call"))
+        calls = calls.filter(pl.len().over("call") >= assumed.GRAPH_RUN_LEAST.whole)
+        if calls.height:
             gpu = gpus.get(device)
             rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value if gpu else None
-            fused = _fused(device, runs, _memory_ns(trace, runs, rate))
-            devices.append(GeneratedChains(fused, _idle(trace, device, fused), runs.height / runs["run"].n_unique()))
+            fused = _fused(device, calls, _memory_ns(trace, calls, rate))
+            lengths = [calls.height / calls[name].n_unique() for name in ("run", "call")]
+            devices.append(GeneratedChains(fused, _idle(trace, device, fused), *lengths))
     return tuple(devices)
 
 
@@ -264,50 +270,55 @@ def _idle(trace: Trace, device: Device, kernels: Selection) -> Intervals:
     return Intervals.union_all(Intervals.of(gaps) for gaps in ended if gaps.height)
 
 
-def _memory_ns(trace: Trace, runs: pl.DataFrame, bytes_per_s: float | None) -> Float64Array:
-    """The time of each kernel's bytes, by the tensors its operator names; NaN where they or the rate are unknown."""
+def _memory_ns(trace: Trace, calls: pl.DataFrame, bytes_per_s: float | None) -> Float64Array:
+    """The time of each kernel's bytes, by the tensors its operator names, else by the threads of its grid; NaN where
+    neither or no rate is known."""
     host = trace.get(HOST_OPS)
-    if bytes_per_s is None or not host.height:
-        return np.full(runs.height, np.nan)
-    rows = runs["host_op"].to_numpy()
-    texts = host[np.maximum(rows, 0)].select(pl.col("name", "input_shapes", "input_dtypes").cast(pl.String)).rows()
-    sizes = [_bytes(*text) if row >= 0 else None for row, text in zip(rows.tolist(), texts, strict=True)]
-    return np.array([np.nan if size is None else size / bytes_per_s * 1e9 for size in sizes], np.float64)
+    if bytes_per_s is None:
+        return np.full(calls.height, np.nan)
+    threads = trace[DEVICE_OPS][calls["row"]].select(pl.col(_GRID).cast(pl.Float64)).to_numpy().prod(axis=1)
+    moved = threads * assumed.GENERATED_BYTES.value
+    if host.height:
+        rows = calls["host_op"].to_numpy()
+        texts = host[np.maximum(rows, 0)].select(pl.col("name", "input_shapes", "input_dtypes").cast(pl.String)).rows()
+        sizes = [_bytes(*text) if row >= 0 else None for row, text in zip(rows.tolist(), texts, strict=True)]
+        moved = np.where([size is None for size in sizes], moved, np.array(sizes, np.float64))
+    return np.asarray(moved / bytes_per_s * 1e9, np.float64)
 
 
 @lru_cache(maxsize=4096)  # distinct signatures of one program
 def _bytes(name: str, shapes: str | None, dtypes: str | None) -> int | None:
-    operator = Operator.recorded(name, shapes, dtypes, None, None) if shapes and dtypes else None
-    tensors = operator.tensors() if operator and name.startswith("triton_") else []
+    recorded = Operator.recorded(name, shapes, dtypes, None, None) if shapes and dtypes else None
+    tensors = recorded.tensors() if recorded and name.startswith("triton_") else []
     return sum(tensor.bytes for tensor in tensors) or None
 
 
-def _fused(device: Device, runs: pl.DataFrame, memory_ns: Float64Array) -> Selection:
-    """Every kernel of a run takes the same share of its time: that of the fused kernel in the run's total.
+def _fused(device: Device, calls: pl.DataFrame, memory_ns: Float64Array) -> Selection:
+    """Every kernel of a call takes the same share of its time: that of the fused kernel in the call's total.
 
-    Two runs, `memory_ns` being the time of a kernel's bytes (lengths in us):
+    Two calls, `memory_ns` being the time of a kernel's bytes (lengths in us):
 
-        run  length  memory   arithmetic sqrt(t^2 - b^2)   fused                        share kept
-          1      10       6   8                            sqrt(6^2 + (8 + 0)^2) = 10   10 / 16
-          1       6       6   0
-          2      20   unknown                              20 + 0.5 x 12 = 26           26 / 32
-          2      12      12
+        call  length  memory   arithmetic sqrt(t^2 - b^2)   fused                        share kept
+           1      10       6   8                            sqrt(6^2 + (8 + 0)^2) = 10   10 / 16
+           1       6       6   0
+           2      20   unknown                              20 + 0.5 x 12 = 26           26 / 32
+           2      12      12
     """
-    length = runs["length"].to_numpy().astype(np.float64)
-    _, run = np.unique(runs["run"].to_numpy(), return_inverse=True)
-    total = np.bincount(run, length)
+    length = calls["length"].to_numpy().astype(np.float64)
+    _, call = np.unique(calls["call"].to_numpy(), return_inverse=True)
+    total = np.bincount(call, length)
     longest = np.zeros(total.size)
-    np.maximum.at(longest, run, length)
+    np.maximum.at(longest, call, length)
     memory = np.minimum(np.where(np.isnan(memory_ns), length, memory_ns), length)
     memory = np.where(length <= assumed.LATENCY_BOUND_US.ns, length, memory)
     most_moving = np.zeros(total.size)
-    np.maximum.at(most_moving, run, memory)
-    fused = np.maximum(np.hypot(most_moving, np.bincount(run, np.sqrt(length**2 - memory**2))), longest)
-    unknown = np.bincount(run, np.isnan(memory_ns) & (length > assumed.LATENCY_BOUND_US.ns)) > 0
+    np.maximum.at(most_moving, call, memory)
+    fused = np.maximum(np.hypot(most_moving, np.bincount(call, np.sqrt(length**2 - memory**2))), longest)
+    unknown = np.bincount(call, np.isnan(memory_ns) & (length > assumed.LATENCY_BOUND_US.ns)) > 0
     fused = np.where(unknown, longest + assumed.UNKNOWN_KEPT.value * (total - longest), fused)
-    usual, best = (np.minimum(time / np.maximum(total, 1.0), 1.0)[run] for time in (fused, longest))
-    order = np.argsort(runs["row"].to_numpy())
-    return Selection(device, {"piece": runs["row"].to_numpy()[order]}, usual[order], best[order])
+    usual, best = (np.minimum(time / np.maximum(total, 1.0), 1.0)[call] for time in (fused, longest))
+    order = np.argsort(calls["row"].to_numpy())
+    return Selection(device, {"piece": calls["row"].to_numpy()[order]}, usual[order], best[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -317,8 +328,8 @@ class BrokenGraphs:
     `kernels` are those of the graphs and what they take in one, `idle` is the idle time that one of them ended. Of the
     host's time up to the launches of `entries`, the share `beyond` comes after a break; `entry_idle` is the idle time
     that one of these ended. A step runs `regions` of `graphs` different graphs; both are None where regions are not
-    recorded: then generated kernels in a row are taken for graphs, all of them entries, and of n in a row the first
-    stays.
+    recorded: then generated kernels, `in_a_row` on average, are taken for graphs, all of them entries, and the first of
+    a call stays.
     """
 
     device: Device
@@ -327,8 +338,9 @@ class BrokenGraphs:
     entries: Int64Array
     entry_idle: Intervals
     beyond: float
-    graphs: int | None
-    regions: float | None
+    graphs: int | None = None
+    regions: float | None = None
+    in_a_row: float | None = None
 
 
 @remembered
@@ -346,8 +358,8 @@ def broken_graphs(trace: Trace) -> tuple[BrokenGraphs, ...]:
             devices.append(BrokenGraphs(device, kernels, region.idle, *entries, region.graphs, region.per_step))
         elif chain is not None:
             beyond = 1.0 - 1.0 / chain.pieces
-            rows = chain.kernels.rows
-            devices.append(BrokenGraphs(device, chain.kernels, chain.idle, rows, chain.idle, beyond, None, None))
+            entries = (chain.kernels.rows, chain.idle, beyond)
+            devices.append(BrokenGraphs(device, chain.kernels, chain.idle, *entries, in_a_row=chain.in_a_row))
     return tuple(devices)
 
 

@@ -115,8 +115,12 @@ def _as_often(pricer: Pricer, step_ns: float) -> StepWindows | None:
 def deflated_pricers(trace: Trace) -> Mapping[int, tuple[Pricer, ...]]:
     """The same with what recording costs the host taken off by estimate: one pricer per `Case`, for little, the
     expected and much cost."""
+    several_ranks = len(pricers(trace)) > 1
     return {
-        rank: tuple(Pricer(graph, pricer.anchors.windows, pricer.residual_ratio) for graph in deflate(pricer.graph))
+        rank: tuple(
+            Pricer(graph, pricer.anchors.windows, pricer.residual_ratio)
+            for graph in deflate(pricer.graph, several_ranks)
+        )
         for rank, pricer in pricers(trace).items()
     }
 
@@ -149,6 +153,13 @@ def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
         for of_ranks in zip(*paces, strict=True)
     )
     return low_ns, expected_ns, high_ns
+
+
+def least_step_ns(trace: Trace) -> float | None:
+    """The least that the mean step of the job may be without a profiler: as told, else the low estimate; None where
+    neither is known."""
+    estimated = estimated_step_ns(trace)
+    return estimated[0] if estimated and trace.unprofiled_step_ns is None else trace.unprofiled_step_ns
 
 
 def step_without_profiler_ns(trace: Trace, rank: int) -> float:

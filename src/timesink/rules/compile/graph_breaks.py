@@ -96,7 +96,7 @@ def _advice(trace: Trace) -> str:
 def _pieces(graphs: BrokenGraphs) -> str:
     if graphs.regions is not None:
         return f"{graphs.regions:.0f} compiled regions of {graphs.graphs} graphs run per step"
-    return f"{graphs.kernels.rows.size} generated pointwise kernels follow one another"
+    return f"Generated pointwise kernels, {graphs.in_a_row:.0f} in a row, follow one another"
 
 
 RULE = Rule(

@@ -20,21 +20,38 @@ results with `non_blocking=True` into pinned memory and read them a step later.
 
 ## When it misleads
 Where the device is busy all the time a wait costs nothing, and none is charged. Two waits close together share one
-restart; removing only the first moves the cost to the second. `cudaEventQuery` does not block.
+restart; removing only the first moves the cost to the second. `cudaEventQuery` does not block. A profiler slows the
+host: one that is late at every launch has no lead to lose, though without the profiler it may have one. Where waits
+cost little in the trace and more than the limit with the profiler's cost taken off, the rule is *undecided*.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Evidence, Finding, Limit, NotApplicable, Quantity, Verdict
+from timesink.diagnosis.verdicts import (
+    Bottleneck,
+    Claim,
+    Clear,
+    Evidence,
+    Finding,
+    Limit,
+    NotApplicable,
+    Quantity,
+    Undecided,
+    Verdict,
+)
 from timesink.diagnosis.words import per_period
 from timesink.measures.idle.blamed_time import BlamedTime, drained_time
 from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, place_text, waits
+from timesink.units import share_text
 from timesink.whatif.changes.host import RemoveSyncs
 
 HOW = "idle stretches charged to a blocking call that had drained the device, over the steady steps"
@@ -62,7 +79,31 @@ def check(trace: Trace, limits: Limits) -> Verdict:
             change=RemoveSyncs(),
         )
 
-    return idle_verdict(drained_time(trace, "wait"), limit, "idle time after blocking calls", HOW, finding)
+    verdict = idle_verdict(drained_time(trace, "wait"), limit, "idle time after blocking calls", HOW, finding)
+    hidden = max(map(partial(_hidden_share, trace, limit), pricers(trace)), default=0.0)
+    return _undecided(hidden) if isinstance(verdict, Clear) and hidden else verdict
+
+
+def _hidden_share(trace: Trace, limit: float, rank: int) -> float:
+    """What the waits of a rank cost of a step whose host is as fast as it may be without the profiler, where that
+    passes the limit and what they cost in the trace does not; else 0, and where the step without it is known."""
+    if trace.unprofiled_step_ns is not None:
+        return 0.0
+    profiled, fastest = (
+        price.gain_ns / price.step_ns if price.step_ns else 0.0
+        for price in (
+            pricer.price(RemoveSyncs()) for pricer in (pricers(trace)[rank], deflated_pricers(trace)[rank][-1])
+        )
+    )
+    return fastest if profiled <= limit < fastest else 0.0
+
+
+def _undecided(hidden: float) -> Undecided:
+    return Undecided(
+        "recording slows the host so much that it is late at every launch, and waits cost nothing in the trace; "
+        f"without the profiler they may cost up to {share_text(hidden)} of the step",
+        "time a step without the profiler and pass --unprofiled-step-ms",
+    )
 
 
 def _per_step(trace: Trace, rank: int) -> float:

@@ -49,6 +49,7 @@ class Bottleneck(StrEnum):
     REGISTER_SPILLS = "register_spills"
     DIVERGENCE = "divergence"
     ATOMICS = "atomics"
+    CLOCK_THROTTLED = "clock_throttled"
     PROFILER_OVERHEAD = "profiler_overhead"
     NONE = "none"
 

@@ -16,6 +16,7 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.names import mapped
 from timesink.model.tables import ALL, DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.views.counters import counters_sheets
 from timesink.views.host import COUNT, calls_sheets, ranges_sheet
 from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, first_rows, rows_of, sheet_of
 
@@ -23,7 +24,7 @@ from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, first_
 def summary_page(trace: Trace, top: int) -> Page:
     """Every table, `top` rows each at most."""
     tables = (_budget, _steps, _kernels, _operators, _copies, _waits, ranges_sheet, _launches, _quality)
-    sheets = (*(table(trace) for table in tables), *calls_sheets(trace))
+    sheets = (*(table(trace) for table in tables), *calls_sheets(trace), *counters_sheets(trace))
     notes = tuple(f"{note.kind.value}: {note.message} ({note.count} rows)" for note in trace.notes)
     return Page(f"Summary of {trace.source}", tuple(first_rows(sheet, top) for sheet in sheets), notes)
 

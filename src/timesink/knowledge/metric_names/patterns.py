@@ -75,4 +75,26 @@ SAMPLED: Final = {
         r"^DRAM Write( Bandwidth)? \[Throughput %\]$", "writes, of the peak of the device's memory",
         "DRAM Write Bandwidth [Throughput %]", "DRAM Read Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
     ),
+    "PCIe received": Pattern(
+        r"^PCIe (RX|Read) Throughput \[Throughput %\]$", "what the device receives over PCIe, of its peak",
+        "PCIe RX Throughput [Throughput %]", "PCIe TX Throughput [Throughput %]", "nsys --gpu-metrics-devices",
+    ),
+    "PCIe sent": Pattern(
+        r"^PCIe (TX|Write) Throughput \[Throughput %\]$", "what the device sends over PCIe, of its peak",
+        "PCIe TX Throughput [Throughput %]", "PCIe RX Throughput [Throughput %]", "nsys --gpu-metrics-devices",
+    ),
+    "NVLink received": Pattern(
+        r"^NVLink RX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the device receives over NVLink, of its peak",
+        ("NVLink RX Bandwidth [Throughput %]", "NVLink RX Requests User Data [Throughput %]"),
+        "NVLink TX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
+    ),
+    "NVLink sent": Pattern(
+        r"^NVLink TX (Bandwidth|.*User Data.*) \[Throughput %\]$", "what the device sends over NVLink, of its peak",
+        ("NVLink TX Bandwidth [Throughput %]", "NVLink TX Requests User Data [Throughput %]"),
+        "NVLink RX Bandwidth [Throughput %]", "nsys --gpu-metrics-devices",
+    ),
 }  # fmt: skip
+CLOCK: Final = Pattern(
+    r"^(GPC|SM) Clock Frequency \[MHz\]$", "the clock of the multiprocessors, in Hz whatever the name says",
+    "GPC Clock Frequency [MHz]", "SYS Clock Frequency [MHz]", "nsys --gpu-metrics-devices",
+)  # fmt: skip

@@ -7,19 +7,28 @@ the whole GPU: what ran at that time, whoever launched it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.metric_names.patterns import SAMPLED
-from timesink.measures.timeline.device_timeline import Device
+from timesink.knowledge.metric_names.patterns import CLOCK, SAMPLED
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.measures.timeline.ranges import range_work
+from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import GPU_METRICS
-from timesink.model.trace import Trace
+from timesink.model.tables import DEVICES, GPU_METRICS
+from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Selection
 
 LEAST_SAMPLES = 10
 """Fewer say nothing of a mean."""
+ACTIVE: Final = "SMs active"
+_MOST_HZ: Final = 1e4
+"""A clock below it is stated in MHz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +42,149 @@ class SampledCounter:
 
 def sampled(trace: Trace, device: Device, during: Intervals) -> tuple[SampledCounter, ...]:
     """The counters known here (`SAMPLED`, in that order) that were sampled often enough during these stretches."""
-    rows = trace.get(GPU_METRICS)
-    rows = rows.filter((pl.col("rank") == device[0]) & (pl.col("device") == device[1]))
     found = []
-    for what, pattern in SAMPLED.items():
-        counter = rows.filter(matches(rows["name"], pattern))
-        if not counter.height:
+    for what, (time_ns, percent) in _series(trace).get(device, {}).items():
+        inside = _inside(time_ns, during)
+        if what != _CLOCK and np.count_nonzero(inside) >= LEAST_SAMPLES:
+            found.append(SampledCounter(what, float(np.mean(percent[inside])) / 100, int(np.count_nonzero(inside))))
+    return tuple(found)
+
+
+def clock_hz(trace: Trace, device: Device, during: Intervals) -> tuple[float, int] | None:
+    """The mean clock of the multiprocessors during these stretches, and its samples; None where there are too few."""
+    time_ns, value = _series(trace).get(device, {}).get(_CLOCK, (np.empty(0, np.int64), np.empty(0)))
+    inside = _inside(time_ns, during)
+    if np.count_nonzero(inside) < LEAST_SAMPLES:
+        return None
+    mean = float(np.mean(value[inside]))
+    return mean if mean > _MOST_HZ else mean * 1e6, int(np.count_nonzero(inside))
+
+
+_CLOCK: Final = "clock"
+
+
+@remembered
+def _series(trace: Trace) -> dict[Device, dict[str, tuple[Int64Array, Float64Array]]]:
+    """Times and values of each known counter by device; of those with several names, the first that has samples."""
+    rows, series = trace.get(GPU_METRICS), dict[Device, dict[str, tuple[Int64Array, Float64Array]]]()
+    for what, pattern in (*SAMPLED.items(), (_CLOCK, CLOCK)):
+        named = rows.filter(matches(rows["name"], pattern))
+        for (rank, device), part in named.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
+            one = part.filter(pl.col("name").cast(pl.String) == str(part["name"].cast(pl.String).min()))
+            of_device = series.setdefault((rank, device), {})
+            of_device[what] = one["time_ns"].to_numpy(), one["value"].to_numpy()
+    return series
+
+
+def _inside(time_ns: Int64Array, during: Intervals) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """A share is of the time before it is taken: the instant before it must be inside."""
+    return np.asarray(during.covered_ns(time_ns - 1, time_ns) > 0, np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LowActivity:
+    """Kernels of one device during which few multiprocessors had anything to do.
+
+    `best` of the selection is the share of multiprocessors that were active while kernels of that name ran.
+    `active` is that share over all kernels of the steady steps, `busy_ratio` how long kernels ran.
+    """
+
+    kernels: Selection
+    active: SampledCounter
+    busy_ratio: float
+
+
+@remembered
+def low_activity(trace: Trace) -> tuple[LowActivity, ...]:
+    """Per device with samples: the kernels, by name, that were sampled often enough."""
+    facts, found = kernel_facts(trace), []
+    for device in facts.devices:
+        if ACTIVE not in _series(trace).get(device, {}):
             continue
-        # A share is of the time before it is taken: the instant before it must be inside.
-        time_ns = counter["time_ns"].to_numpy()
-        inside = during.covered_ns(time_ns - 1, time_ns) > 0
-        if np.count_nonzero(inside) >= LEAST_SAMPLES:
-            percent = counter["value"].to_numpy()[inside]
-            found.append(SampledCounter(what, float(np.mean(percent)) / 100, int(percent.size)))
+        start, end = step_windows(trace, device)
+        kernels = facts.on(device)
+        ran = Intervals.of(kernels) & Intervals(start, end)
+        whole = {counter.what: counter for counter in sampled(trace, device, ran)}
+        if ACTIVE not in whole:
+            continue
+        shares = _shares_by_name(trace, device, kernels)
+        part = kernels.filter(pl.col("name").is_in(list(shares)))
+        best = part["name"].replace_strict(shares, return_dtype=pl.Float64).to_numpy() if part.height else np.empty(0)
+        chosen = Selection(device, {"low": part["row"].to_numpy()}, best=best)
+        length = float(np.sum(end - start))
+        found.append(LowActivity(chosen, whole[ACTIVE], ran.total_ns / length if length else 0.0))
+    return tuple(found)
+
+
+def _shares_by_name(trace: Trace, device: Device, kernels: pl.DataFrame) -> dict[int, float]:
+    """The share of active multiprocessors while kernels of a name ran, where at most half were."""
+    shares = {}
+    for (name,), part in kernels.partition_by("name", as_dict=True, maintain_order=True).items():
+        means = {counter.what: counter.share for counter in sampled(trace, device, Intervals.of(part))}
+        if means.get(ACTIVE, 1.0) <= 0.5:
+            shares[name] = means[ACTIVE]
+    return shares
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlowClock:
+    """The clock of one device while kernels ran in steady steps, the most it reaches, and those kernels."""
+
+    device: Device
+    clock_hz: float
+    most_hz: float
+    samples: int
+    kernels: Selection
+
+
+@remembered
+def slow_clocks(trace: Trace) -> tuple[SlowClock, ...]:
+    """Per device whose clock was sampled and whose highest clock is known."""
+    stated = trace.get(DEVICES).select("rank", "device", "clock_hz").iter_rows()
+    most = {(rank, device): hz for rank, device, hz in stated}
+    facts, found = kernel_facts(trace), []
+    for device in facts.devices:
+        kernels = facts.on(device)
+        start, end = step_windows(trace, device)
+        clock = clock_hz(trace, device, Intervals.of(kernels) & Intervals(start, end))
+        if clock is None or not most.get(device):
+            continue
+        ratio = min(clock[0] / most[device], 1.0)
+        chosen = Selection(device, {"slow": kernels["row"].to_numpy()}, best=np.full(kernels.height, ratio))
+        found.append(SlowClock(device, clock[0], float(most[device]), clock[1], chosen))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterMeans:
+    """The counters during one part of the program on one device: steady steps, a range's GPU work, a kernel family.
+
+    `time_ns` is how long it ran in all; `clock_hz` is None where it was not sampled.
+    """
+
+    device: Device
+    part: str
+    name: str
+    time_ns: int
+    shares: tuple[SampledCounter, ...]
+    clock_hz: float | None
+
+
+@remembered
+def counter_means(trace: Trace) -> tuple[CounterMeans, ...]:
+    """Steps, then ranges by the time of their GPU work, then families; those with samples enough."""
+    works = sorted(range_work(trace).items(), key=lambda entry: -entry[1].total_ns) if _series(trace) else []
+    parts: list[tuple[Device, str, str, Intervals]] = []
+    for device in device_timeline(trace).by_device:
+        if device not in _series(trace):
+            continue
+        parts.append((device, "steps", "", Intervals(*step_windows(trace, device))))
+        parts += [(device, "range", name, work) for (*owner, name), work in works if tuple(owner) == device]
+        families = kernel_facts(trace).on(device).partition_by("family", as_dict=True, maintain_order=True)
+        parts += [(device, "kernels", str(family), Intervals.of(part)) for (family,), part in families.items()]
+    found = []
+    for device, part, name, during in parts:
+        if shares := sampled(trace, device, during):
+            clock = clock_hz(trace, device, during)
+            found.append(CounterMeans(device, part, name, during.total_ns, shares, clock[0] if clock else None))
     return tuple(found)

@@ -16,11 +16,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.ranges import SGLANG_STEP, VLLM_STEP
+from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, VLLM_STEP
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
 from timesink.model.arrays import Int64Array, IntArray
-from timesink.model.intervals import union_ns
+from timesink.model.intervals import Intervals, union_ns
+from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
@@ -61,6 +62,22 @@ def backward_projection(trace: Trace) -> pl.DataFrame:
     width = trace.get(DEVICE_OPS).height
     elsewhere = ~np.isin(caused_range * width + caused_op, inside_range * width + inside_op)
     return _projected(trace, (caused_range[elsewhere], caused_op[elsewhere]))
+
+
+def range_work(trace: Trace) -> dict[tuple[int, int, str], Intervals]:
+    """When work of each range ran, by rank, device and the range's name with its numbers left out."""
+    range_row, op_row = _launched_inside(trace, host_places(trace).range_, waiting_ranges(trace))
+    if not op_row.size:
+        return {}
+    ops = trace.get(DEVICE_OPS).select("rank", "device", "start_ns", "end_ns")[op_row]
+    names = mapped(trace.get(RANGES)["name"], lambda some: some.str.replace_all(NUMBER, "#"), pl.String)
+    parts = ops.with_columns(names[range_row].alias("name")).partition_by(
+        "rank", "device", "name", as_dict=True, maintain_order=True
+    )
+    return {
+        (rank, device, name): Intervals.union_of(part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
+        for (rank, device, name), part in parts.items()
+    }
 
 
 def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFrame:

@@ -299,6 +299,17 @@ def on_streams(kernels: Selection, count: int) -> ShortenKernels:
     return replace(overlap_streams(kernels), label=f"streams {count}")
 
 
+def fill_device(kernels: Selection) -> ShortenKernels:
+    """Kernels that keep `best` of the multiprocessors at work over all of them: as `spread_grids` says of grids."""
+    return replace(spread_grids(kernels), label="fill-device")
+
+
+def full_clock(kernels: Selection) -> ShortenKernels:
+    """Kernels at the highest clock, of which they had `best`: memory keeps its own clock, so half is expected."""
+    half = (1.0 + kernels.best) / 2.0
+    return ShortenKernels("full-clock", kernels.device, kernels.rows, (np.ones(half.size), half, kernels.best))
+
+
 def merge_tiny(kernels: Selection) -> ShortenKernels:
     """Most very short kernels are merged into others: of those, what any kernel takes goes, and `best` stays."""
     merged = fixes.TINY_MERGED

@@ -45,15 +45,19 @@ from timesink.diagnosis.verdicts import (
     Verdict,
 )
 from timesink.diagnosis.words import per_period
+from timesink.measures.communication.pickled import pickled_per_step
 from timesink.measures.idle.blamed_time import BlamedTime, drained_time
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.replay import deflated_pricers, pricers
 from timesink.measures.timeline.synchronisations import synchronisations
+from timesink.model.tables import COLLECTIVES
 from timesink.model.trace import Trace
-from timesink.rules.idle._family import idle_rule, idle_verdict, place_of, place_text, waits
+from timesink.rules.idle._family import BLAME_READS, idle_rule, idle_verdict, place_of, place_text, waits
 from timesink.units import share_text
 from timesink.whatif.changes.host import RemoveSyncs
 
+_PICKLED = "collectives that send a length of 8 bytes and then bytes, as all_gather_object does"
+_TENSORS = "Gather metrics as one tensor every so many steps, not as objects (all_gather_object waits twice). "
 HOW = "idle stretches charged to a blocking call that had drained the device, over the steady steps"
 
 
@@ -64,15 +68,21 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     limit = limits["idle_ratio"]
 
     def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
-        count = _per_step(trace, blamed.device[0])
+        count, pickled = _per_step(trace, blamed.device[0]), pickled_per_step(trace, blamed.device[0])
         place = place_text(blamed)
         return Finding(
             message=f"{waits(trace, blamed)} after blocking calls, {per_period(trace, count)}"
-            + (f", most of it after {place}" if place else ""),
+            + (f", most of it after {place}" if place else "")
+            + (f"; objects are exchanged pickled, {per_period(trace, pickled)}" if pickled else ""),
             bottleneck=Bottleneck.HOST_SYNC,
             where=place_of(blamed),
-            evidence=(evidence, Evidence("blocking calls", Quantity(count, "per step"), "calls within the steps")),
-            advice="Keep the value on the device and read it once every so many steps, or copy it asynchronously into "
+            evidence=(
+                evidence,
+                Evidence("blocking calls", Quantity(count, "per step"), "calls within the steps"),
+                *((Evidence("pickled objects", Quantity(pickled, "per step"), _PICKLED),) if pickled else ()),
+            ),
+            advice=(_TENSORS if pickled else "")
+            + "Keep the value on the device and read it once every so many steps, or copy it asynchronously into "
             "pinned memory and read it a step later.",
             verify="Remove the wait: the blocking calls per step go down and the step shortens by at most this time.",
             claim=Claim({blamed.device: blamed.intervals}),
@@ -120,6 +130,7 @@ def _per_step(trace: Trace, rank: int) -> float:
 RULE = idle_rule(
     "IDL102",
     check,
+    reads=(*BLAME_READS, COLLECTIVES),
     limits={
         "idle_ratio": Limit(
             0.02,

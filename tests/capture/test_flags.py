@@ -34,6 +34,16 @@ def test_nsys_leaves_symbols_and_samples_out_and_opens_by_range() -> None:
     assert "--output=/out put/report" in argv
 
 
+def test_cpu_samples_of_a_python_program_come_with_its_own_stacks() -> None:
+    known = tool("nsys", f"{NSYS_HELP} --python-sampling=")
+    options = NsysOptions(cpu_samples=True)
+    assert "--python-sampling=true" in nsys_command(known, options, REPORT, PROGRAM, by_range=True)
+    assert "--python-sampling=true" not in nsys_command(known, options, REPORT, ["./solver"], by_range=False)
+    assert "--python-sampling=true" not in nsys_command(known, NsysOptions(), REPORT, PROGRAM, by_range=True)
+    older = tool("nsys", NSYS_HELP)
+    assert "--python-sampling=true" not in nsys_command(older, options, REPORT, PROGRAM, by_range=True)
+
+
 def test_an_old_nsys_gets_only_what_it_knows() -> None:
     old = tool("nsys", "--output --trace --sample --cpuctxsw --stop-on-range-end cuda nvtx osrt")
     argv = nsys_command(old, NsysOptions(), REPORT, PROGRAM, by_range=True)

@@ -95,6 +95,8 @@ def nsys_command(tool: Tool, options: NsysOptions, report: Path, program: Sequen
         argv += ["--sample=none", "--cpuctxsw=none"]
     # Without it the raw file holds the symbols of every loaded library: gigabytes for a PyTorch program.
     argv += ["--resolve-symbols=false"] if tool.knows("--resolve-symbols") and not options.cpu_samples else []
+    if options.cpu_samples and is_python(program) and tool.knows("--python-sampling"):
+        argv.append("--python-sampling=true")  # native stacks of a Python program show its interpreter, and no line
     if options.cuda_graphs == "node" and tool.knows("--cuda-graph-trace"):
         argv.append("--cuda-graph-trace=node")
     if options.memory:
@@ -135,6 +137,7 @@ def export(tool: Tool, report: Path, keep_report: bool) -> tuple[Path, list[str]
     """
     database = report.with_suffix(".sqlite")
     argv = [str(tool.path), "export", "--type", "sqlite", "--force-overwrite", "true", "--output", str(database)]
+    argv += ["--include-json", "true"] if tool.knows("--python-sampling") else []  # holds the stacks that it samples
     log = report.with_name("export.txt")
     ended = run([*argv, str(report)], log, extra={}, timeout_s=_EXPORT_TIMEOUT_S, quiet=True)
     if ended.status != 0 or not database.is_file():

@@ -45,7 +45,7 @@ GROUPS = {
         "memory": "Show, plan and compare what holds GPU memory.",
         "query": "Answer SQL over the tables of a trace.",
         "open": "Show a trace in the Perfetto UI.",
-        "export": "Write a trace for Perfetto or speedscope, or one of its tables.",
+        "export": "Write a trace for Perfetto, speedscope or flame graphs, or one of its tables.",
     },
     "Change": {
         "what-if": "Price changes to a program before they are made.",

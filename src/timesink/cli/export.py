@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
-WHOLE = (".pftrace", ".perfetto-trace", ".speedscope.json")
+COLLAPSED = ".collapsed"
+WHOLE = (".pftrace", ".perfetto-trace", ".speedscope.json", COLLAPSED)
+
+
+class StackTime(StrEnum):
+    """Which time of a call path."""
+
+    GPU = "gpu"
+    IDLE = "idle"
+    HOST = "host"
 
 
 def command(
@@ -33,7 +43,7 @@ def command(
             "--output",
             "-o",
             metavar="FILE",
-            help="FILE.pftrace or FILE.speedscope.json; with --table also .parquet, .csv, .json.",
+            help="FILE.pftrace, .speedscope.json or .collapsed; with --table also .parquet, .csv, .json.",
         ),
     ],
     table: Annotated[
@@ -49,10 +59,13 @@ def command(
     no_findings: Annotated[
         bool, typer.Option("--no-findings", help="Leave the diagnosis out of the timeline.")
     ] = False,
+    time: Annotated[
+        StackTime, typer.Option("--time", help="The time of FILE.collapsed: of the GPU, its idle time, the host's.")
+    ] = StackTime.GPU,
     *,
     reading: PricedReading,
 ) -> int:
-    """Write a trace for Perfetto or speedscope, or one of its tables.
+    """Write a trace for Perfetto, speedscope or flame graphs, or one of its tables.
 
     A Perfetto trace holds everything that has a start and an end, and on tracks of its own what timesink found:
     steps, idle time by cause, the critical path, the time each finding claims, queue depth, bytes being copied.
@@ -60,7 +73,8 @@ def command(
     if (table is None) != output.name.lower().endswith(WHOLE):
         raise UsageError(
             f"{output} is no file to write this to",
-            remedy="give -o FILE.pftrace or FILE.speedscope.json, or --table NAME with -o FILE.parquet, .csv or .json",
+            remedy="give -o FILE.pftrace, FILE.speedscope.json or FILE.collapsed, or --table NAME with -o "
+            "FILE.parquet, .csv or .json",
         )
     if any(path.exists() and output.exists() and output.samefile(path) for path in paths):
         raise UsageError(f"{output} is an input of this command", remedy="choose another file for --output")
@@ -71,7 +85,12 @@ def command(
     if table is None:
         check_timeline(trace, "timeline")
     with working(f"writing {output.name}"), _whole(output) as part:
-        if table is None and output.suffix.lower() == ".json":
+        if table is None and output.suffix.lower() == COLLAPSED:
+            from timesink.export.collapsed import write_collapsed
+
+            with part.open("w", encoding="utf-8") as file:
+                write_collapsed(trace, file, time.value)
+        elif table is None and output.suffix.lower() == ".json":
             from timesink.export.speedscope import write_speedscope
 
             with part.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Python stacks of host threads as a speedscope file (its "evented" profiles, file-format-schema.json)."""
+"""Stacks as a speedscope file (file-format-schema.json): calls of host threads over time, GPU time by stack."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ from typing import IO, Any
 import polars as pl
 
 from timesink.errors import UsageError
+from timesink.export.collapsed import NOWHERE, stack_times
 from timesink.export.tracks import edges, nesting_lanes
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace
 from timesink.untrusted.scrub import scrub
 
+Frame = tuple[str, str | None, int | None]
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write_speedscope(trace: Trace, file: IO[str]) -> int:
-    """Write one profile per host thread and return how many; `UsageError` where no stacks were recorded.
+    """Write one profile per host thread, then one of GPU time per rank, and return how many.
 
-    Times are nanoseconds from the first frame of the trace. Frames of one thread that cross, which a stack cannot hold,
-    go to a further profile of the thread.
+    `UsageError` where no stacks were recorded. Times of calls are nanoseconds from the first frame of the trace. Frames
+    of one thread that cross, which a stack cannot hold, go to a further profile of the thread.
     """
     frames = trace.get(FRAMES)
     if frames.is_empty():
         raise UsageError("the trace holds no Python stacks", remedy="record them: timesink capture torch --stacks")
-    shared: dict[tuple[str, str | None, int | None], int] = {}
+    shared: dict[Frame, int] = {}
     origin = int(frames["start_ns"].min())  # type: ignore[arg-type]
     profiles = [
         profile
         for key, rows in frames.group_by("rank", "process", "thread", maintain_order=True)
         for profile in _profiles(f"rank {key[0]}, thread {key[2]}", rows, origin, shared)
     ]
+    busiest = max(range(len(profiles)), key=lambda number: len(profiles[number]["events"]))
+    profiles += _gpu_profiles(trace, shared)
     listed = [
         {key: value for key, value in (("name", name), ("file", path), ("line", line)) if value is not None}
         for name, path, line in shared
     ]
-    busiest = max(range(len(profiles)), key=lambda number: len(profiles[number]["events"]))
     document = {
         "$schema": SCHEMA,
         "shared": {"frames": listed},
@@ -48,9 +51,7 @@ def write_speedscope(trace: Trace, file: IO[str]) -> int:
     return len(profiles)
 
 
-def _profiles(
-    title: str, rows: pl.DataFrame, origin: int, shared: dict[tuple[str, str | None, int | None], int]
-) -> list[dict[str, Any]]:
+def _profiles(title: str, rows: pl.DataFrame, origin: int, shared: dict[Frame, int]) -> list[dict[str, Any]]:
     start = (rows["start_ns"] - origin).to_list()
     end = (rows["end_ns"] - origin).to_list()
     places = rows.select(pl.col("name", "file").cast(pl.String), "line").iter_rows()
@@ -71,4 +72,27 @@ def _profiles(
             ],
         }
         for lane in nesting_lanes(start, end)
+    ]
+
+
+def _gpu_profiles(trace: Trace, shared: dict[Frame, int]) -> list[dict[str, Any]]:
+    """GPU time by the stack that launched the work, a profile per rank."""
+    by_rank: dict[int, list[tuple[list[int], int]]] = {}
+    for rank, stack, time_ns in stack_times(trace, "gpu"):
+        places: list[Frame] = [
+            (scrub(line.function), None if line.file is None else scrub(line.file), line.line) for line in stack
+        ]
+        numbers = [shared.setdefault(place, len(shared)) for place in places or [(NOWHERE, None, None)]]
+        by_rank.setdefault(rank, []).append((numbers, time_ns))
+    return [
+        {
+            "type": "sampled",
+            "name": f"GPU time, rank {rank}",
+            "unit": "nanoseconds",
+            "startValue": 0,
+            "endValue": sum(time_ns for _, time_ns in stacks),
+            "samples": [numbers for numbers, _ in stacks],
+            "weights": [time_ns for _, time_ns in stacks],
+        }
+        for rank, stacks in sorted(by_rank.items())
     ]

@@ -64,7 +64,7 @@ NSYS_SERIALS: Final = Pattern(
     "nsys export",
 )  # fmt: skip
 NSYS_TEXT_COLUMNS: Final = Pattern(
-    r"nameId|endNameId|textId|\w+Name|module|symbol|srcFile|description|CpuInstruction",
+    r"nameId|endNameId|textId|jsonTextId|\w+Name|module|symbol|srcFile|description|CpuInstruction",
     "columns that refer to strings, for exports whose declarations do not say so", ("nameId", "shortName"),
     ("start", "correlationId"), "nsys export",
 )  # fmt: skip

@@ -149,6 +149,18 @@ def _samples_within(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
 @remembered
 def host_times(trace: Trace) -> dict[tuple[int, Line | None], int] | None:
     """Host time by rank and line; None where nothing tells."""
+    stacks = host_stack_times(trace)
+    if stacks is None:
+        return None
+    totals: dict[tuple[int, Line | None], int] = {}
+    for (rank, stack), time_ns in stacks.items():
+        totals[rank, stack[-1]] = totals.get((rank, stack[-1]), 0) + time_ns
+    return totals
+
+
+@remembered
+def host_stack_times(trace: Trace) -> dict[tuple[int, Stack], int] | None:
+    """Host time by rank and call path, most first; None where nothing tells."""
     frames, samples = trace.get(FRAMES), trace.get(HOST_STACKS)
     if frames.height:
         own_ns, number = frame_nesting(trace).self_ns, of_frames(trace, np.arange(frames.height))
@@ -159,13 +171,11 @@ def host_times(trace: Trace) -> dict[tuple[int, Line | None], int] | None:
         own_ns = _periods(periodic)
     else:
         return None
-    totals: dict[tuple[int, Line | None], int] = {}
-    sums = pl.DataFrame({"rank": rank, "stack": number, "ns": own_ns}).filter(pl.col("stack") >= 0)
     stacks = stack_book(trace).stacks
-    for at_rank, stack, time_ns in sums.group_by("rank", "stack").agg(pl.col("ns").sum()).iter_rows():
-        key = (at_rank, stacks[stack][-1])
-        totals[key] = totals.get(key, 0) + time_ns
-    return totals
+    sums = pl.DataFrame({"rank": rank, "stack": number, "ns": own_ns}).filter(pl.col("stack") >= 0)
+    totals = sums.group_by("rank", "stack").agg(pl.col("ns").sum())
+    rows = totals.sort("ns", "rank", "stack", descending=[True, False, False]).iter_rows()
+    return {(at_rank, stacks[stack]): time_ns for at_rank, stack, time_ns in rows}
 
 
 def _periods(samples: pl.DataFrame) -> Int64Array:

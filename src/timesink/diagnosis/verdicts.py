@@ -22,6 +22,7 @@ class Bottleneck(StrEnum):
     DEVICE_TO_HOST_COPY = "device_to_host_copy"
     LAUNCH_BOUND = "launch_bound"
     HOST_PYTHON = "host_python"
+    HOST_UNTRACED = "host_untraced"
     OPERATING_SYSTEM = "operating_system"
     GARBAGE_COLLECTION = "garbage_collection"
     ALLOCATOR = "allocator"

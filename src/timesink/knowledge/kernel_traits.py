@@ -49,3 +49,8 @@ ALIGNMENT_NAMED: Final = Pattern(
     r"nvjet|align|_ldg\d", "its name says whether operands are aligned: nvjet takes aligned ones only",
     ("nvjet_tst_128x64_h_bz_TNT", "cutlass_gemm_align1"), "ampere_sgemm_128x64_tn", "cuBLAS, CUTLASS",
 )  # fmt: skip
+OF_PYTHON: Final = Pattern(
+    r"\b(?:at|c10|vllm|flashinfer|sgl_kernel)::|^(?:triton|cupy|input|loop|wrapped)_\w+|fusion(?:_\d+)?$",
+    "made or launched by a framework of Python", ("void at::native::reduce_kernel<512>", "triton_poi_fused_add_0",
+    "cupy_sqrt__float64_float64", "loop_multiply_fusion_3"), "saxpy(double*, int)", "PyTorch, Triton, CuPy, JAX, vLLM",
+)  # fmt: skip

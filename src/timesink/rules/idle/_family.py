@@ -39,7 +39,8 @@ idle_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READ
 class IdlePattern:
     """A rule for which the idle time of its own causes is all there is to measure. `time` gives that time per device;
     `subject` ends the sentence "device 0 waits 2.40 ms of the 12.3 ms step for ...". `whole` names ranges of the host
-    that go with a fix as a whole, though the device waits in a part of them only."""
+    that go with a fix as a whole, though the device waits in a part of them only. What is not `replayed` is not known
+    well enough to say what goes: its gain is a bound."""
 
     time: Callable[[Trace], tuple[BlamedTime, ...]]
     bottleneck: Bottleneck
@@ -49,6 +50,7 @@ class IdlePattern:
     advice: str
     verify: str
     whole: str = ""
+    replayed: bool = True
 
 
 def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict:
@@ -64,7 +66,7 @@ def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict
             advice=pattern.advice,
             verify=pattern.verify,
             claim=Claim({blamed.device: blamed.intervals}),
-            change=ScaleHost(_host_time(pattern, trace, blamed), 0.0),
+            change=ScaleHost(_host_time(pattern, trace, blamed), 0.0) if pattern.replayed else None,
         )
 
     return idle_verdict(pattern.time(trace), limit, pattern.label, pattern.how, finding)

@@ -1,4 +1,4 @@
-"""The device waits for Python that launches nothing.
+"""The device waits for Python that launches nothing, or for host code that nothing recorded.
 
 ## What it detects
 Idle time of a device while the launching thread runs code that is neither a framework operator nor a CUDA call: Python
@@ -17,15 +17,25 @@ Move the work out of the step (every k steps, another process), vectorise it wit
 capture with Python stacks names the line.
 
 ## When it misleads
-Without stacks, time in which nothing was traced may be a lock, another thread's Python, or the operating system rather
-than code of this thread. A profiler with stacks makes Python itself several times slower.
+Where nothing shows that the program is Python (a capture of Nsight Systems with neither operators nor kernels of a
+Python framework), the code is called untraced, and the gain is a bound. Without stacks, time in which nothing was
+traced may be a lock, another thread's Python, or the operating system rather than code of this thread. A profiler with
+stacks makes Python itself several times slower.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
+
 from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Limit, Verdict
+from timesink.knowledge.kernel_traits import OF_PYTHON
+from timesink.knowledge.ranges import OPERATOR
 from timesink.measures.idle.blamed_time import python_time
+from timesink.model.names import matches
+from timesink.model.tables import DEVICE_OPS, FRAMES, HOST_OPS, RANGES, SOURCES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import IdlePattern, idle_rule, pattern_verdict
 
@@ -40,9 +50,33 @@ PATTERN = IdlePattern(
 )
 
 
+UNTRACED = replace(
+    PATTERN,
+    bottleneck=Bottleneck.HOST_UNTRACED,
+    label="idle time in untraced host code",
+    subject="host code that nothing recorded",
+    advice="See what the host does: ranges around its parts, nsys with --trace=osrt and CPU samples; then move it "
+    "out of the step.",
+    replayed=False,
+)
+
+
 def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found per device over the limit."""
-    return pattern_verdict(PATTERN, trace, limits["idle_ratio"])
+    """Found per device over the limit. Of a program that nothing shows to be Python the code, and so the gain, is not
+    known: at most all of it."""
+    return pattern_verdict(PATTERN if _is_python(trace) else UNTRACED, trace, limits["idle_ratio"])
+
+
+def _is_python(trace: Trace) -> bool:
+    """Whether operators, frames, ranges or kernels of Python's frameworks were recorded, or by a profiler of theirs."""
+    sources = trace.get(SOURCES)["format"].cast(pl.String)
+    if not sources.len() or not sources.str.starts_with("nsys").all():
+        return True
+    if trace.get(HOST_OPS).height or trace.get(FRAMES).height:
+        return True
+    return bool(
+        matches(trace.get(DEVICE_OPS)["name"], OF_PYTHON).any() or matches(trace.get(RANGES)["name"], OPERATOR).any()
+    )
 
 
 RULE = idle_rule(

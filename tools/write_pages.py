@@ -9,7 +9,6 @@ python tools/write_pages.py --check    fail where a page is not what would be wr
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -114,12 +113,13 @@ def swept_lines() -> list[str]:
         f"| {code(name)} | {of['read']} | {of['changed']} | {of['verdicts']} | {of['points']:.2f} |"
         for name, of in ordered
     ]
-    intro = f"""Each figure was made a quarter smaller and larger, and {kept["captures"]} captures of planted
-faults were diagnosed again (`python -m benchmarks.faults.score --sweep`). *Read* is the number of captures whose
-diagnosis asks for the figure, *changed* of how many the move changes anything, *verdicts* of how many the
-bottleneck, and *points* by how much
-a price moves at most, in points of the step. Figures that are not listed matter to other inputs."""
-    head = ["| assumption | read | changed | verdicts | points |", "|---|---:|---:|---:|---:|"]
+    intro = f"""Each figure was made a quarter smaller and larger for up to {kept["each"]} of {kept["diagnoses"]}
+diagnoses of planted faults that ask for it, and for {kept["more"]} more where nothing had moved
+(`python -m benchmarks.faults.score --sweep`): captures of the tune splits, told the step without a profiler, not told
+it, and without the marks of their steps. *Tried* is the number of diagnoses, *changed* of how many the move changes
+anything, *verdicts* of how many the bottleneck, and *points* by how much a price moves at most, in points of the
+step."""
+    head = ["| assumption | tried | changed | verdicts | points |", "|---|---:|---:|---:|---:|"]
     return ["## How far they matter", "", intro, "", *head, *rows]
 
 
@@ -157,7 +157,7 @@ def rules_index() -> str:
 
 def cases_text(rule: Rule) -> str:
     """The case file beside the rule; empty where there is none."""
-    path = Path(inspect.getfile(rule.check))
+    path = Path(str(sys.modules[rule.check.__module__].__file__))
     cases = path.with_name(f"{path.stem}.cases.md")
     return cases.read_text(encoding="utf-8") if cases.is_file() else ""
 

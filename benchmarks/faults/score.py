@@ -151,28 +151,30 @@ def archive_observed(job: Job) -> list[Observation]:
     return [observation for observation in seen if observation]
 
 
-def swept(job: Job) -> list[tuple[str, sweep.Figures, list[sweep.Figures]]]:
-    """For the capture with its fault and every assumption that its diagnosis reads: figures as it is, and moved."""
+def swept(task: tuple[Job, sweep.How, frozenset[str] | None]) -> list[sweep.Swept]:
+    """For the capture with its fault and these assumptions: figures as it is, and moved. Without a list the names of
+    all that its diagnosis reads."""
     from timesink.readers import read
 
+    job, how, names = task
     known = truth(job.measured.get(f"{job.fault}/high"))
     if known is None:
         return []
     gain, step_ms, _ = known
-    fault, found = suite.find(job.fault), []
+    fault = suite.find(job.fault)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(CAPTURES / f"{job.fault}.{job.tool}.tar.xz") as archive:
             archive.extractall(folder, filter="data")
         paths = captures_in(Path(folder)).get(f"{job.fault}.high.fault")
-        trace = read(paths) if paths else None
-    if trace is None:
-        return []
+        if not paths:
+            return []
+        trace = sweep.without_marks(read(paths)) if how == "unmarked" else read(paths)
 
     def figures() -> sweep.Figures:
         import timesink
 
-        # told the step, it makes a trace of its own, of which nothing is remembered
-        diagnosis = timesink.diagnose(trace, unprofiled_step_ms=step_ms)
+        anew = dataclasses.replace(trace)  # of which nothing is remembered
+        diagnosis = timesink.diagnose(anew, unprofiled_step_ms=step_ms if how == "told" else None)
         priced = [(str(one.bottleneck), one.where.rank or 0, one.recoverable) for _, one in diagnosis.findings]
         promised = foretold(priced, fault.bottleneck, step_ms)
         error = None if promised is None else abs(promised.value - gain)
@@ -180,9 +182,10 @@ def swept(job: Job) -> list[tuple[str, sweep.Figures, list[sweep.Figures]]]:
 
     with sweep.watched() as seen:
         base = figures()
-    for name in sorted(seen):
+    found = []
+    for name in sorted(seen if names is None else names):
         sides = []
-        for factor in sweep.SIDES:
+        for factor in () if names is None else sweep.SIDES:
             with sweep.moved(name, factor):
                 sides.append(figures())
         found.append((name, base, sides))
@@ -194,13 +197,15 @@ def jobs(options: argparse.Namespace) -> list[Job]:
         raise SystemExit(f"{MEASURED} is missing: make the captures on a GPU first (benchmarks/faults/README.md)")
     measured = json.loads(MEASURED.read_text())
     wanted = {case.fault for case in suite.cases(options.only)}
+    every = floors.splits() if options.floors else sweep.SPLITS if options.sweep else suite.SPLITS
+    splits = (options.split,) if options.split else every
     return [
         Job(fault.name, tool, measured, options.blind)
         for fault in suite.FAULTS
         for tool in TOOLS
         if fault.name in wanted
         and options.tool in ("", tool)
-        and (fault.split in floors.splits() if options.floors else options.split in (None, fault.split))
+        and fault.split in splits
         and (CAPTURES / f"{fault.name}.{tool}.tar.xz").exists()
     ]
 
@@ -292,26 +297,15 @@ def parsed() -> argparse.Namespace:
     return options
 
 
-def show_sweep(parts: Iterator[list[tuple[str, sweep.Figures, list[sweep.Figures]]]]) -> int:
-    """Print how far each assumption matters, and keep it after every capture: a sweep takes long."""
-    found: dict[str, sweep.Moved] = {}
-    for captures, part in enumerate((part for part in parts if part), start=1):
-        for name, base, sides in part:
-            over = found.setdefault(name, sweep.Moved())
-            over.base.append(base)
-            for kept, figures in zip(over.sides, sides, strict=True):
-                kept.append(figures)
-        sweep.keep(found, captures)
-    print(table(sweep.HEADINGS, sweep.rows(found)))
-    return 0
-
-
 def main() -> int:
     options = parsed()
     # spawn: a forked child of a process that used Polars can hang
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         if options.sweep:
-            return show_sweep(pool.imap(swept, jobs(options), chunksize=1))
+            inputs = [(job, how) for job in jobs(options) for how in sweep.HOW]
+            found = sweep.over(inputs, lambda tasks: pool.map(swept, tasks, chunksize=1))
+            print(table(sweep.HEADINGS, sweep.rows(found)))
+            return 0
         observations = [item for part in pool.map(archive_observed, jobs(options), chunksize=1) for item in part]
     if options.json:
         options.json.write_text(json.dumps([dataclasses.asdict(item) for item in observations], indent=1))

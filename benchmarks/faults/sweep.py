@@ -1,31 +1,43 @@
 """How far each assumption matters: every one moved by a quarter, down and up, and the captures diagnosed again.
 
-python -m benchmarks.faults.score --sweep [--split tune] [--only a,b]
+python -m benchmarks.faults.score --sweep [--split tune] [--only a,b] [--processes 1]
 
-The captures with the severest form of each fault, told the step without a profiler. Only assumptions that a capture's
-diagnosis reads are moved for it. Of each, the table shows on how many captures it was read, on how many a move changes
-the verdict or a price, by how much at most (in points of the step), and what it does to the mean error of prices.
-`sweep.json` keeps the figures for the page of assumptions. One that is never read here matters to inputs that the
-captures are not (kernel reports, memory records): its tests speak for it.
+The captures with the severest form of each fault of the splits that figures were set on, each diagnosed three ways:
+told the step without a profiler, not told it, and without the marks of its steps. An assumption is moved for eight of
+those whose diagnosis reads it, spread over the faults, and for up to twenty-four more where nothing has moved yet. Of
+each, the table shows for how many it was moved, of how many a move changes the verdict or a price, by how much at most
+(in points of the step), and what it does to the mean error of prices. `sweep.json` keeps the figures for the page of
+assumptions. One that is never read here matters to inputs that the captures are not (kernel reports, memory records):
+its tests speak for it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from timesink.knowledge.assumption import Assumption
 from timesink.knowledge.assumptions import ALL
 
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
+
 SIDES = (0.75, 1.25)
+SPLITS = ("tune", "third_tune")
+How = Literal["told", "blind", "unmarked"]
+HOW: tuple[How, ...] = ("told", "blind", "unmarked")
+EACH, MORE = 8, 24
+"""For so many inputs each assumption is moved, and for so many more where nothing has moved."""
 KEPT = Path(__file__).with_name("sweep.json")
 HEADINGS = ("assumption", "read by", "changed", "verdicts", "points at most", "MAE at 3/4", "MAE", "MAE at 5/4")
 Figures = tuple[str, float | None, float | None]
 """The verdict of one diagnosis, what its findings promise, and by how much that is off, as shares of the step."""
+Swept = tuple[str, Figures, list[Figures]]
+"""An assumption, the figures of one input as it is, and at each side."""
 
 
 @dataclass(slots=True)
@@ -111,7 +123,50 @@ def _row(name: str, over: Moved) -> tuple[str, ...]:
     return name, str(len(over.base)), str(over.changed), str(over.verdicts), f"{over.points:.2f}", *errors
 
 
-def keep(found: dict[str, Moved], captures: int) -> None:
+def over(
+    inputs: Sequence[tuple[Any, How]], run: Callable[[list[tuple[Any, How, frozenset[str] | None]]], list[list[Swept]]]
+) -> dict[str, Moved]:
+    """Every assumption that is read, moved; kept after each of the two rounds."""
+    read = [{name for name, *_ in part} for part in run([(*one, None) for one in inputs])]
+    found: dict[str, Moved] = {}
+    done: set[tuple[int, str]] = set()
+    for most in (EACH, MORE):
+        still = {name for names in read for name in names if name not in found or not found[name].changed}
+        tasks = chosen(read, still, most, done)
+        done |= {(at, name) for at, names in tasks.items() for name in names}
+        for part in run([(*inputs[at], frozenset(names)) for at, names in sorted(tasks.items())]):
+            for name, base, sides in part:
+                moved_one = found.setdefault(name, Moved())
+                moved_one.base.append(base)
+                for kept, figures in zip(moved_one.sides, sides, strict=True):
+                    kept.append(figures)
+        keep(found, sum(map(bool, read)))
+    return found
+
+
+def chosen(read: Sequence[set[str]], names: set[str], most: int, done: set[tuple[int, str]]) -> dict[int, set[str]]:
+    """For each input the assumptions to move for it: each for so many of those that read it, spread evenly."""
+    tasks: dict[int, set[str]] = {}
+    for name in sorted(names):
+        readers = [at for at, seen in enumerate(read) if name in seen and (at, name) not in done]
+        for at in readers[:: -(-len(readers) // most) or 1]:
+            tasks.setdefault(at, set()).add(name)
+    return tasks
+
+
+def without_marks(trace: Trace) -> Trace:
+    """The trace with nothing in it that says where a step begins."""
+    from timesink.model.names import matches
+    from timesink.model.tables import HOST_OPS, RANGES
+
+    tables = {**trace.tables, RANGES: trace.get(RANGES).clear()}
+    if HOST_OPS in trace:
+        host = trace[HOST_OPS]
+        tables[HOST_OPS] = host.filter(~matches(host["name"], r"^ProfilerStep#|^Optimizer|enumerate\(DataLoader"))
+    return replace(trace, tables=tables)
+
+
+def keep(found: dict[str, Moved], diagnoses: int) -> None:
     """Write what the page of assumptions says of each."""
     kept = {
         name: {
@@ -122,4 +177,7 @@ def keep(found: dict[str, Moved], captures: int) -> None:
         }
         for name, over in sorted(found.items())
     }
-    KEPT.write_text(json.dumps({"captures": captures, "assumptions": kept}, indent=1) + "\n", encoding="utf-8")
+    KEPT.write_text(
+        json.dumps({"diagnoses": diagnoses, "each": EACH, "more": MORE, "assumptions": kept}, indent=1) + "\n",
+        encoding="utf-8",
+    )

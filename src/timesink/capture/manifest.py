@@ -25,6 +25,7 @@ from timesink.capture.errors import CaptureError, Fault
 from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, stored_command
 from timesink.untrusted.plain_json import document
+from timesink.untrusted.protobuf import NUMBER, fields
 from timesink.untrusted.whole_file import write_whole
 
 MANIFEST = "manifest.json"
@@ -256,38 +257,10 @@ def _profiles(path: Path) -> int:
         total = 0
         while size := file.read(4):
             header = file.read(int.from_bytes(size, "little"))
-            fields = dict(_varints(header))
-            total += fields.get(2, 0)
-            file.seek(fields.get(5, 0), 1)
+            numbers = {field.number: field.value for field in fields(header, 0, len(header)) if field.wire == NUMBER}
+            total += numbers.get(2, 0)
+            file.seek(numbers.get(5, 0), 1)
     return total
-
-
-def _varints(message: bytes) -> Iterator[tuple[int, int]]:
-    """(field, value) of the integer fields of a protocol-buffers message; embedded messages are stepped over."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            if at >= len(message):
-                raise ValueError("a block's header is cut off")
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        key = varint()
-        if key & 7 == 0:
-            yield key >> 3, varint()
-        elif key & 7 == 2:
-            length = varint()
-            at += length
-        else:
-            at += 8 if key & 7 == 1 else 4
 
 
 _TIMEOUT_S = 20.0

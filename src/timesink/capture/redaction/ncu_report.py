@@ -11,6 +11,7 @@ from pathlib import Path
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.knowledge import private_texts
+from timesink.untrusted.protobuf import BYTES, DamagedMessage, fields
 
 _MAGIC = b"NVR\0"
 _SESSION, _PROCESS, _PAYLOAD_BYTES = 3, 6, 5
@@ -28,6 +29,18 @@ def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
             Fault.REQUEST, f"{source} does not begin as an ncu report", remedy="export a .ncu-repz as .ncu-rep first"
         )
     counts = {"command lines": 0, "host and process names": 0, "folders": 0}
+    try:
+        _overwrite_messages(data, counts, cleaner)
+    except DamagedMessage as damage:
+        raise CaptureError(Fault.REQUEST, f"the report is damaged: {damage}", remedy="capture it again") from damage
+    cleaner.learn(found.decode() for found in _USERS.findall(data))
+    for found in list(_FOLDERS.finditer(data)):
+        counts["folders"] += _overwrite(data, found.start(), found.end())
+    target.write_bytes(data)
+    return [f"{kind}: {count}" for kind, count in counts.items() if count]
+
+
+def _overwrite_messages(data: bytearray, counts: dict[str, int], cleaner: Cleaner) -> None:
     for header, end in _headers(data):
         for number, start, stop in _texts(data, header, end):
             if number == _SESSION:
@@ -35,11 +48,6 @@ def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
             elif number == _PROCESS:
                 for _, first, last in _texts(data, start, stop):
                     counts["host and process names"] += _overwrite(data, first, last)
-    cleaner.learn(found.decode() for found in _USERS.findall(data))
-    for found in list(_FOLDERS.finditer(data)):
-        counts["folders"] += _overwrite(data, found.start(), found.end())
-    target.write_bytes(data)
-    return [f"{kind}: {count}" for kind, count in counts.items() if count]
 
 
 def _overwrite_session(data: bytearray, start: int, stop: int, counts: dict[str, int], cleaner: Cleaner) -> None:
@@ -66,49 +74,11 @@ def _headers(data: bytearray) -> Iterator[tuple[int, int]]:
         if header + size > len(data):
             raise CaptureError(Fault.REQUEST, f"the report is cut at byte {at}", remedy="capture it again")
         yield header, header + size
-        payload = next(
-            (value for number, value in _numbers(data, header, header + size) if number == _PAYLOAD_BYTES), 0
-        )
+        sizes = (field.value for field in fields(data, header, header + size) if field.number == _PAYLOAD_BYTES)
+        payload = next(sizes, 0)
         at = header + size + payload
 
 
 def _texts(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """(field, first byte, past the last) of the length-delimited fields of a message."""
-    for number, wire, first, last in _fields(data, start, end):
-        if wire == 2:
-            yield number, first, last
-
-
-def _numbers(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int]]:
-    for number, wire, first, _ in _fields(data, start, end):
-        if wire == 0:
-            yield number, _varint(data, first)[0]
-
-
-def _fields(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(field, wire type, first byte, past the last) of a protocol-buffers message."""
-    at = start
-    while at < end:
-        key, at = _varint(data, at)
-        first = at
-        if key & 7 == 0:
-            _, at = _varint(data, at)
-        elif key & 7 == 2:
-            length, first = _varint(data, at)
-            at = first + length
-        elif key & 7 in (1, 5):
-            at += 8 if key & 7 == 1 else 4
-        else:
-            raise CaptureError(Fault.REQUEST, f"byte {at} of the report is no field", remedy="capture it again")
-        yield key >> 3, key & 7, first, at
-
-
-def _varint(data: bytearray, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data):
-        value |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if data[at - 1] < 0x80:
-            return value, at
-    raise CaptureError(Fault.REQUEST, "the report is cut in the middle of a number", remedy="capture it again")
+    yield from ((field.number, field.start, field.end) for field in fields(data, start, end) if field.wire == BYTES)

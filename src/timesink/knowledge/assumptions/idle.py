@@ -9,7 +9,8 @@ from timesink.knowledge.assumption import Assumption
 AHEAD_BY: Final = Assumption(
     2, 3, 5, "launches",
     "the host is ahead again once a launch finds so many earlier ones waiting: one or two wait by chance",
-    "counting; docs/explanation/science.md, whose fault an idle GPU is", "", "IDL102",
+    "docs/explanation/science.md, whose fault an idle GPU is; 246 captures (H200): where the host leads, 65 "
+    "launches wait at once at the median", "", "IDL102",
 )  # fmt: skip
 EFFECTIVE_SHARE: Final = Assumption(
     0.2, 1 / 3, 0.5, "of the idle time after the waits",
@@ -18,7 +19,8 @@ EFFECTIVE_SHARE: Final = Assumption(
 )  # fmt: skip
 DISPATCH_MOST_US: Final = Assumption(
     30.0, 60.0, 200.0, "us", "three eager operators in a row take no more than this",
-    "an eager operator costs the host 5 to 20 us", "", "IDL103 IDL104",
+    "238 captures (H200): the median distance of launches is 12 to 35 us in four fifths of them, 79 us at most", "tune",
+    "IDL103 IDL104",
 )  # fmt: skip
 WRITES_APART_US: Final = Assumption(
     500.0, 2000.0, 5000.0, "us", "code between two calls that write or read, so near each other, prepares their data",
@@ -32,15 +34,16 @@ DRAIN_SLACK_US: Final = Assumption(
 )  # fmt: skip
 GAP_LEAST_US: Final = Assumption(
     2.0, 3.0, 5.0, "us", "a gap before queued work is ordinary up to here, where the trace has few of them",
-    "34 captures of benchmarks/faults: usual gaps are 0.9 to 1.2 us",
+    "232 tune captures of benchmarks/faults (H200): medians of 1.15 to 1.63 us, ninety-ninth percentiles of 2.3 to "
+    "3.7", "tune",
 )  # fmt: skip
 GAP_MOST_US: Final = Assumption(
     5.0, 10.0, 20.0, "us", "a gap before queued work is never ordinary beyond, where those of the trace are strange",
-    "34 captures of benchmarks/faults: usual gaps are 0.9 to 1.2 us; ten times that is no usual one",
+    "232 tune captures of benchmarks/faults (H200): ninety-ninth percentiles of 2.3 to 3.7 us in four fifths", "tune",
 )  # fmt: skip
 TIMED_BLOCKS: Final = Assumption(
     4, 6, 12, "blocks", "fewer may end in a wait by chance (a loss that is read, a copy): no instrumentation",
-    "counting",
+    "by the toss of a coin 6 blocks end in a wait in one program of 64",
 )  # fmt: skip
 TIMED_SHARE: Final = Assumption(
     0.8, 0.9, 1.0, "of the blocks", "end in a wait in an instrumented program: some at its edges do not",

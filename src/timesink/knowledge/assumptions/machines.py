@@ -19,6 +19,7 @@ TENSOR_SHARE: Final = Assumption(
     "bf16, 8192 x 8192 x 8192 on an H200: 790 of 989 TFLOP/s (benchmarks)", "", "KRN109",
 )  # fmt: skip
 KERNEL_FLOOR_US: Final = Assumption(
-    3.0, 2.0, 0.75, "us", "no kernel takes less, however little it does",
-    "bounds in use are 2 to 3 us; the shortest kernels of 34 captures (H200) take 0.7 to 0.8 us",
+    2.0, 1.0, 0.65, "us", "no kernel takes less, however little it does",
+    "the shortest of a capture: 0.61 to 0.77 us on an H200 (tenth percentile and median of 242), 0.9 to 1.6 on H100, "
+    "1.25 on V100 and T4, 1.9 on MI210 and MI300X",
 )  # fmt: skip

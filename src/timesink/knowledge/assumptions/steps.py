@@ -7,8 +7,9 @@ from typing import Final
 from timesink.knowledge.assumption import Assumption
 
 REPEATS: Final = Assumption(
-    2, 3, 5, "times", "two occurrences show one period, and no second one to check it by", "counting"
-)
+    2, 3, 5, "times", "two occurrences show one period, and no second one to check it by",
+    "three occurrences are two periods, whose agreement is a check",
+)  # fmt: skip
 STEADY_SHARE: Final = Assumption(
     0.5, 2 / 3, 0.9, "of the distances",
     "a loop keeps its pace (within a factor of two of the median) but for a few steps that save or evaluate",
@@ -28,7 +29,7 @@ PACES_ALIKE: Final = Assumption(
 )  # fmt: skip
 NEARLY_AT_HOME: Final = Assumption(
     0.1, 0.3, 0.5, "of the kinds that come back", "a loop in which so many fewer are at home is still one to choose",
-    "a layer of a program with an optimizer has a third to a half of its kinds at home",
+    "a layer of a program with an optimizer has a third to a half of its kinds at home: it must not win",
 )  # fmt: skip
 ROUNDS_AT_HOME: Final = Assumption(
     0.6, 0.75, 0.9, "of the rounds", "must have a kind as often as usual: a cut or odd round is allowed",
@@ -48,12 +49,12 @@ DISTANCE_TOLERANCE: Final = Assumption(
 )  # fmt: skip
 PACE_FIT: Final = Assumption(
     0.05, 0.1, 0.2, "of a number of rounds", "by which a count may be off a multiple of it",
-    "the same tolerance as between counts of rounds",
+    "counts of 10 rounds and more may be one off by the window's edges",
 )  # fmt: skip
 PACES_CLOSE: Final = Assumption(
     1.2, 1.5, 1.9, "times",
     "numbers of rounds within this factor are no multiples of one another: the more exact is the loop",
-    "multiples are 2 and more",
+    "multiples are 2 and more: half-way to the next",
 )  # fmt: skip
 P90_NEEDS: Final = Assumption(
     10, 10, 20, "steps", "about one lies beyond the ninetieth percentile", "definition: 1 / (1 - 0.9)"
@@ -63,11 +64,13 @@ P99_NEEDS: Final = Assumption(
 )
 WARM_UP_DEVIATIONS: Final = Assumption(
     2.5, 3.0, 5.0, "median absolute deviations", "a leading step beyond that is warm-up",
-    "the customary fence; docs/explanation/science.md, steps",
+    "Leys and others, J. Exp. Soc. Psychol. 49 (2013) 764: 2.5, or 3 to be conservative",
 )  # fmt: skip
 LEAST_DEVIATION: Final = Assumption(
     0.005, 0.01, 0.03, "of the median", "steps that agree to this are alike, however small their spread",
-    "run-to-run deviation of one GPU (docs/explanation/accuracy.md)",
+    "498 programs of benchmarks/faults in three processes each: coefficients of variation of 0.1 to 2.1 %, median 0.5 "
+    "%",
+    "tune",
 )  # fmt: skip
 SPIKE_DEVIATIONS: Final = Assumption(
     4.0, 6.0, 8.0, "standard deviations", "a step beyond them stands out",
@@ -75,34 +78,42 @@ SPIKE_DEVIATIONS: Final = Assumption(
 )  # fmt: skip
 SPIKE_EXCESS: Final = Assumption(
     0.1, 0.2, 0.3, "of the median", "lower clocks; below this steps differ for many small reasons",
-    "benchmarks/faults: healthy programs stay under it", "tune", "SPK101",
+    "36 healthy captures of benchmarks/faults: the longest step is 2.0 % over the median at the ninetieth percentile, "
+    "10.1 % at most", "tune", "SPK101",
 )  # fmt: skip
 SPIKE_PAUSE: Final = Assumption(
     0.3, 0.5, 1.0, "of the median", "other named causes: reading a loss every few steps drains as much",
-    "benchmarks/faults: healthy programs stay under it", "tune", "SPK101",
+    "the longest step is 10.1 % over the median at most in 36 healthy captures, 26 % in 19 of 20 of 210 others "
+    "(H200)", "tune", "SPK101",
 )  # fmt: skip
 SPIKE_UNNAMED: Final = Assumption(
     0.5, 1.0, 2.0, "of the median", "no cause named: short steps that the host sets the pace of vary by half and more",
-    "benchmarks/faults: healthy programs stay under it", "tune", "SPK101",
+    "the longest step is 26 % over the median in 19 of 20 of 210 captures with other faults (H200): four times that",
+    "tune", "SPK101",
 )  # fmt: skip
 SPIKE_STEPS: Final = Assumption(
-    3, 4, 10, "steady steps", "with fewer there is no median to stand out from", "counting", "", "SPK101"
-)
+    3, 4, 10, "steady steps", "with fewer there is no median to stand out from",
+    "the outlier beside three alike: their median stands one", "", "SPK101",
+)  # fmt: skip
 CARRIED_SHARE: Final = Assumption(
     0.5, 0.5, 0.7, "of the excess", "what accounts for more than all the rest together is the cause",
-    "definition of most", "", "SPK101",
+    "definition of most: more than all the rest together", "", "SPK101",
 )  # fmt: skip
 BURST_BYTES: Final = Assumption(
     262144, 1048576, 16777216, "bytes", "a checkpoint copies at least so much to the host",
-    "the smallest networks of the captures hold megabytes of parameters", "", "SPK101",
+    "planted checkpoints of benchmarks/faults copy 33.5 MB, those planted without harm 0.5 MB, all other copies 64 "
+    "bytes", "tune",
+    "SPK101",
 )  # fmt: skip
 BURST_TIMES: Final = Assumption(
     4, 8, 20, "times what a usual step copies", "a checkpoint is a burst",
-    "usual steps copy a loss, or a batch of outputs", "", "SPK101",
+    "benchmarks/faults: steps copy 4 bytes beside a checkpoint of 33.5 MB; 64 times stand between sizes of "
+    "checkpoints", "tune", "SPK101",
 )  # fmt: skip
 CLOCKS_ALIKE: Final = Assumption(
     0.05, 0.1, 0.2, "of the factor", "kernels slowed by a lower clock agree within this",
-    "single kernels differ by up to 5 % from run to run (timesink verify)", "", "SPK101",
+    "1,291 launch shapes of benchmarks/faults (H200): coefficients of variation of 1.8 % at the median, 7.5 % at the "
+    "ninetieth percentile", "tune", "SPK101",
 )  # fmt: skip
 CLOCKS_ALIKE_SHARE: Final = Assumption(
     0.6, 0.8, 0.95, "of the kernels", "all but a few bound by memory, whose clock is another",

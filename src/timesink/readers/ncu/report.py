@@ -13,20 +13,8 @@ from timesink.knowledge import profiler_texts
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ncu import wire
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
-from timesink.readers.ncu.wire import (
-    BYTES,
-    FIXED32,
-    FIXED64,
-    MAGIC,
-    DamagedMessage,
-    Ending,
-    WireField,
-    blocks,
-    count,
-    fields,
-    real,
-    text,
-)
+from timesink.readers.ncu.wire import MAGIC, Ending, blocks, count, real, text
+from timesink.untrusted.protobuf import BYTES, FIXED32, FIXED64, DamagedMessage, WireField, fields
 from timesink.untrusted.unpack import ReadLimits, unpacked_whole
 
 # The metrics of a ProfileResult: field 13, taken by `wire.collect`.

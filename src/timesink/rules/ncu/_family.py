@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from math import isfinite
 from typing import Final
 
 from timesink.diagnosis.registry import rule_modules
-from timesink.diagnosis.rule import Rule
+from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
     Claim,
@@ -39,13 +39,6 @@ from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
-cause_rule: Final = partial(
-    Rule,
-    needs=(KERNEL_PROFILES, KERNEL_METRICS),
-    reads=(DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS),
-    capture=_CAPTURE,
-)
-"""Declares a rule on single kernels: the tables it reads, and the command that records them."""
 WASTE_RATIO: Final = Limit(
     default=0.2,
     unit="ratio",
@@ -76,6 +69,38 @@ class CausePattern:
 
     cause: Cause
     explain: Callable[[KernelLimits], Explanation]
+
+
+_PATTERNS: Final[dict[Cause, CausePattern]] = {}
+
+
+def cause_rule(
+    code: str,
+    cause: Cause,
+    explain: Callable[..., Explanation],
+    references: tuple[str, ...],
+    limits: Mapping[str, Limit] | None = None,
+) -> Rule:
+    """The rule of the module of `explain`, which owns the cause. Its limit `time_ratio`, where it has one, is a share
+    of the kernel's time; `explain` takes any other limit by name."""
+    _PATTERNS[cause] = CausePattern(cause, explain)
+
+    def check(trace: Trace, limits: Limits) -> Verdict:
+        """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
+        others = {name: limits[name] for name in declared if name != "time_ratio"}
+        share = limits["time_ratio"] if "time_ratio" in declared else None
+        return cause_verdict(CausePattern(cause, partial(explain, **others)), trace, share)
+
+    declared, check.__module__ = limits or {}, explain.__module__
+    return Rule(
+        code,
+        check,
+        limits=declared,
+        references=references,
+        needs=(KERNEL_PROFILES, KERNEL_METRICS),
+        reads=(DEVICES, DEVICE_OPS, RANGES, HOST_OPS, API_CALLS),
+        capture=_CAPTURE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +135,8 @@ def cause_verdict(pattern: CausePattern, trace: Trace, limit: float | None = Non
 
 def explain_limiter(limits: KernelLimits) -> Explanation:
     """What the rule that owns a kernel's limiter says of it."""
-    return _patterns()[limits.limiter].explain(limits)
+    rule_modules("ncu")  # each declares the cause that it owns
+    return _PATTERNS[limits.limiter].explain(limits)
 
 
 def bottleneck_of(limits: KernelLimits) -> Bottleneck:
@@ -137,13 +163,6 @@ def gain_ns(limits: KernelLimits, cause: Cause) -> float:
 def most_ns(limits: KernelLimits, cause: Cause) -> float:
     """Time of the launch that could be saved if the cause were gone: down to the next ceiling."""
     return (limits.kernel.duration_ns or 0.0) * (1 - 1 / limits.bounds[cause])
-
-
-@cache
-def _patterns() -> Mapping[Cause, CausePattern]:
-    """The pattern of each rule of this topic, by the cause it owns."""
-    declared = (getattr(module, "PATTERN", None) for module in rule_modules("ncu"))
-    return {pattern.cause: pattern for pattern in declared if isinstance(pattern, CausePattern)}
 
 
 def _compared_with(limits: KernelLimits, cause: Cause, limit: float | None) -> float:

@@ -23,19 +23,9 @@ several passes; their ideal is counted accordingly by profilers of 2024 and late
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.trace import Trace
-from timesink.rules.ncu._family import (
-    WASTE_RATIO,
-    CausePattern,
-    Explanation,
-    cause_rule,
-    cause_verdict,
-    counter_evidence,
-)
+from timesink.rules.ncu._family import WASTE_RATIO, Explanation, cause_rule, counter_evidence
 
 
 def explain(limits: KernelLimits) -> Explanation:
@@ -52,17 +42,10 @@ def explain(limits: KernelLimits) -> Explanation:
     )
 
 
-PATTERN = CausePattern(Cause.BANK_CONFLICTS, explain)
-
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
-    return cause_verdict(PATTERN, trace, limits["time_ratio"])
-
-
 RULE = cause_rule(
     "NCU102",
-    check,
-    limits={"time_ratio": WASTE_RATIO},
-    references=("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#shared-memory-and-memory-banks",),
+    Cause.BANK_CONFLICTS,
+    explain,
+    ("https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#shared-memory-and-memory-banks",),
+    {"time_ratio": WASTE_RATIO},
 )

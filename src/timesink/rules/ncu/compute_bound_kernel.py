@@ -22,25 +22,12 @@ roofline says how much of the peak was useful.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Limit, Verdict
+from timesink.diagnosis.verdicts import Bottleneck, Limit
 from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.trace import Trace
-from timesink.rules.ncu._family import (
-    ALLOW_TF32,
-    CausePattern,
-    Explanation,
-    cause_rule,
-    cause_verdict,
-    counter_evidence,
-    is_fp32_product,
-)
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, is_fp32_product
 
 FP64_RATIO = Limit(
     default=0.25,
@@ -106,17 +93,10 @@ def _fp32_per_fp64(limits: KernelLimits) -> float:
     return lanes[0] / lanes[1] if lanes[0] and lanes[1] else 2.0
 
 
-PATTERN = CausePattern(Cause.COMPUTE, explain)
-
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found for each kernel that this cause limits."""
-    return cause_verdict(replace(PATTERN, explain=partial(explain, fp64_ratio=limits["fp64_ratio"])), trace)
-
-
 RULE = cause_rule(
     "NCU109",
-    check,
-    limits={"fp64_ratio": FP64_RATIO},
-    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder",),
+    Cause.COMPUTE,
+    explain,
+    ("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder",),
+    {"fp64_ratio": FP64_RATIO},
 )

@@ -23,12 +23,10 @@ time: with many warps a reason can be large and harmless.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Limit, Verdict
+from timesink.diagnosis.verdicts import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.trace import Trace
-from timesink.rules.ncu._family import CausePattern, Explanation, cause_rule, cause_verdict, counter_evidence
+from timesink.rules.ncu._family import Explanation, cause_rule, counter_evidence
 
 _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
@@ -65,18 +63,12 @@ def explain(limits: KernelLimits) -> Explanation:
     )
 
 
-PATTERN = CausePattern(Cause.LATENCY, explain)
-
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
-    return cause_verdict(PATTERN, trace, limits["time_ratio"])
-
-
 RULE = cause_rule(
     "NCU107",
-    check,
-    limits={
+    Cause.LATENCY,
+    explain,
+    ("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler",),
+    {
         "time_ratio": Limit(
             0.3,
             "ratio",
@@ -84,5 +76,4 @@ RULE = cause_rule(
             "18 PyTorch kernels on H200: tuned ones spend 0.01-0.27 of their time so",
         )
     },
-    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler",),
 )

@@ -25,21 +25,10 @@ in a loop than in its program: the profiler flushes caches between passes unless
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Verdict
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.trace import Trace
-from timesink.rules.ncu._family import (
-    ALLOW_TF32,
-    CausePattern,
-    Explanation,
-    cause_rule,
-    cause_verdict,
-    counter_evidence,
-    is_fp32_product,
-)
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, is_fp32_product
 from timesink.units import share_text
 
 _LEVELS = {
@@ -86,16 +75,9 @@ def _advice(limits: KernelLimits) -> str:
             )
 
 
-PATTERN = CausePattern(Cause.MEMORY, explain)
-
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found for each kernel that this cause limits."""
-    return cause_verdict(PATTERN, trace)
-
-
 RULE = cause_rule(
     "NCU108",
-    check,
-    references=("https://crd.lbl.gov/divisions/amcr/computer-science-amcr/par/research/roofline/",),
+    Cause.MEMORY,
+    explain,
+    ("https://crd.lbl.gov/divisions/amcr/computer-science-amcr/par/research/roofline/",),
 )

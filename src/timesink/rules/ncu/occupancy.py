@@ -24,12 +24,10 @@ Kernels built on deep pipelines (wgmma, TMA) run best with few warps: judge them
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Limit, Verdict
+from timesink.diagnosis.verdicts import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.model.trace import Trace
-from timesink.rules.ncu._family import CausePattern, Explanation, cause_rule, cause_verdict, counter_evidence
+from timesink.rules.ncu._family import Explanation, cause_rule, counter_evidence
 
 
 def explain(limits: KernelLimits) -> Explanation:
@@ -68,18 +66,12 @@ def _advice(limits: KernelLimits) -> str:
     )
 
 
-PATTERN = CausePattern(Cause.OCCUPANCY, explain)
-
-
-def check(trace: Trace, limits: Limits) -> Verdict:
-    """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
-    return cause_verdict(PATTERN, trace, limits["time_ratio"])
-
-
 RULE = cause_rule(
     "NCU106",
-    check,
-    limits={
+    Cause.OCCUPANCY,
+    explain,
+    ("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#occupancy",),
+    {
         "time_ratio": Limit(
             0.3,
             "ratio",
@@ -87,5 +79,4 @@ RULE = cause_rule(
             "18 PyTorch kernels on H200: well-tuned ones spend 0.01-0.27 of their time so",
         )
     },
-    references=("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#occupancy",),
 )

@@ -165,9 +165,7 @@ def _half_at_least(label: str, kernels: Selection, expected: Float64Array, hopef
 def fuse_attention(kernels: Selection) -> ShortenKernels:
     """Attention written out becomes one kernel: what is `between` its products goes.
 
-    Written out, the products are bound by the scores that they write and read; fused they are not. Measured in bf16:
-    all of the kernels between and 85 to 100 % of the products' time. In fp32 (roles in `_wide`) no fused kernel is
-    fast: on an H200, `scaled_dot_product_attention` won a tenth of what these kernels took (a program of others).
+    Roles in `_wide` are those in fp32, where no fused kernel is fast. What stays of each role: `fixes`.
     """
     return shorten(
         "fuse-attention",
@@ -180,20 +178,14 @@ def fuse_attention(kernels: Selection) -> ShortenKernels:
 
 
 def fuse_pointwise(kernels: Selection) -> ShortenKernels:
-    """Chains become one kernel each, which takes at least as long as its longest member; these are the others.
-
-    A little of the others' time stays for what the longest one does not read (measured: none); cautiously two fifths,
-    as where neighbours do not depend on each other.
-    """
+    """Chains become one kernel each, which takes at least as long as its longest member; these are the others."""
     return shorten("fuse-pointwise", kernels, other=fixes.POINTWISE_OTHERS)
 
 
 def drop_casts(kernels: Selection) -> ShortenKernels:
     """Casts go unless a sum reads them.
 
-    A cast that nobody needs goes; of one that somebody needs, half of its bytes usually do (it moves into a neighbour).
-    Where a sum or mean reads the result, the digits may be wanted: only the hopeful case lets such a cast go. A loss
-    over two-byte logits moves half the bytes of one over four-byte logits (measured: it keeps 40 to 70 % of its time).
+    Where one reads the result the digits may be wanted: only the hopeful case lets such a cast go.
     """
     return shorten(
         "drop-casts",
@@ -207,14 +199,9 @@ def drop_casts(kernels: Selection) -> ShortenKernels:
 def keep_layout(kernels: Selection) -> ShortenKernels:
     """Kernels that only change a layout go.
 
-    Of a strided copy a twentieth stays: some consumer reads strides more slowly than it read the copy. A copy of what a
-    concatenation has just `packed` may be there for its reader: hopefully it goes. Kernels that convert for the next
-    kernel go, but a network in the other layout has slower kernels elsewhere (measured: they keep 15 to 55 % of their
-    time).
-
-    Other kernels are chosen `beside` them, too. Of the normalisations that have one block a channel, the share of the
-    device stays that those blocks fill; cautiously they gain half of that (measured on networks of 128 and 512
-    channels: 25 and 82 % of their time stay). Hopefully a convolution gets shorter by a fifth.
+    A copy of what a concatenation has just `packed` may be there for its reader: hopefully it goes. Other kernels are
+    chosen `beside` them, too: of the normalisations that have one block a channel, the share of the device stays that
+    those blocks fill, and cautiously they gain half of that. What stays of each: `fixes`.
     """
     change = shorten(
         "keep-layout",
@@ -233,23 +220,14 @@ def keep_layout(kernels: Selection) -> ShortenKernels:
 
 
 def to_tf32(kernels: Selection) -> ShortenKernels:
-    """fp32 products as TF32: `best` is the ratio of peak rates, 1/8 on an A100 and 1/7 on an H100 (data sheets).
-
-    Products of everyday sizes reach about 65 % of a tensor core's peak and 75 % of a plain unit's, so 1.15 times the
-    ratio is expected, cautiously three times; where fp32 reaches less, as for operands that are read transposed, TF32
-    gains more: hopefully 0.6 times. Where the GPU is not known, its ratio is taken for 0.15.
-    """
+    """fp32 products as TF32: `best` is the ratio of peak rates, of which they keep `fixes.TF32_OF_PEAKS` times."""
     best = np.where(np.isnan(kernels.best), fixes.TF32_PEAKS.value, kernels.best)
     keep = tuple(np.minimum(fixes.TF32_OF_PEAKS.at(case) * best, 1.0) for case in Case)
     return ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
 
 
 def to_bf16(kernels: Selection) -> ShortenKernels:
-    """TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels with half the bytes.
-
-    More than half of the time goes, since other kernels are chosen: a program of others won 51 % of its step where half
-    the bytes and twice the rate, less what is not reached of them, said 42 %.
-    """
+    """TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels with half the bytes."""
     return shorten(
         "precision bf16",
         kernels,
@@ -266,13 +244,8 @@ def from_fp64(kernels: Selection) -> ShortenKernels:
 
 
 def align_products(kernels: Selection) -> ShortenKernels:
-    """Products of aligned operands: they usually reach nine tenths of the attainable bound (`best`; measured: all of
-    it), and cautiously gain half of the way there.
-
-    Where nothing but a name is known: on an H200, products of 4095 and of 50257 columns kept 13 to 25 % of their time
-    when padded (benchmarks/faults), as only aligned ones use its warp-group instructions. Before Hopper both use the
-    same.
-    """
+    """Products of aligned operands: they usually reach `fixes.ALIGNED_REACH` of the attainable bound (`best`), and
+    cautiously gain half of the way there. Where nothing but a name is known, only products since Hopper gain much."""
     named = shorten(
         "align-products", kernels, named=fixes.ALIGNED_BY_NAME, named_since_hopper=fixes.ALIGNED_SINCE_HOPPER
     )

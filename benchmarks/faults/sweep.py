@@ -2,13 +2,13 @@
 
 python -m benchmarks.faults.score --sweep [--split tune] [--only a,b] [--processes 1]
 
-The captures with the severest form of each fault of the splits that figures were set on, each diagnosed three ways:
-told the step without a profiler, not told it, and without the marks of its steps. An assumption is moved for eight of
-those whose diagnosis reads it, spread over the faults, and for up to twenty-four more where nothing has moved yet. Of
-each, the table shows for how many it was moved, of how many a move changes the verdict or a price, by how much at most
-(in points of the step), and what it does to the mean error of prices. `sweep.json` keeps the figures for the page of
-assumptions. One that is never read here matters to inputs that the captures are not (kernel reports, memory records):
-its tests speak for it.
+The captures with the severest form of each fault of the splits that figures were set on, diagnosed told the step
+without a profiler, and every third of them also not told it, and without the marks of its steps. An assumption is
+moved for four of those whose diagnosis reads it, if they can with a finding of a rule that uses it, and for up to
+eight more where nothing has moved yet. Of each, the table shows for how many it was moved, of how many a move changes
+the verdict, a price or its interval, by how much a price at most (in points of the step), and what it does to the mean
+error of prices. `sweep.json` keeps the figures for the page of assumptions. One that is never read here matters to
+inputs that the captures are not (kernel reports, memory records): its tests speak for it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ SIDES = (0.75, 1.25)
 SPLITS = ("tune", "third_tune")
 How = Literal["told", "blind", "unmarked"]
 HOW: tuple[How, ...] = ("told", "blind", "unmarked")
-EACH, MORE = 8, 24
+EACH, MORE = 4, 8
 """For so many inputs each assumption is moved, and for so many more where nothing has moved."""
 KEPT = Path(__file__).with_name("sweep.json")
 HEADINGS = ("assumption", "read by", "changed", "verdicts", "points at most", "MAE at 3/4", "MAE", "MAE at 5/4")
-Figures = tuple[str, float | None, float | None]
-"""The verdict of one diagnosis, what its findings promise, and by how much that is off, as shares of the step."""
+Figures = tuple[str, float | None, float | None, tuple[object, ...]]
+"""The verdict of one diagnosis, what its findings of the planted kind promise and by how much that is off, as shares of
+the step, and every finding with its interval."""
 Swept = tuple[str, Figures, list[Figures]]
 """An assumption, the figures of one input as it is, and at each side."""
 
@@ -73,7 +74,7 @@ class Moved:
 
 
 def _mean_error(figures: Sequence[Figures]) -> float | None:
-    errors = [error for _, _, error in figures if error is not None]
+    errors = [error for _, _, error, _ in figures if error is not None]
     return 100 * sum(errors) / len(errors) if errors else None
 
 
@@ -127,12 +128,14 @@ def over(
     inputs: Sequence[tuple[Any, How]], run: Callable[[list[tuple[Any, How, frozenset[str] | None]]], list[list[Swept]]]
 ) -> dict[str, Moved]:
     """Every assumption that is read, moved; kept after each of the two rounds."""
-    read = [{name for name, *_ in part} for part in run([(*one, None) for one in inputs])]
+    first = run([(*one, None) for one in inputs])
+    read = [{name for name, *_ in part} for part in first]
+    codes = [{str(finding[0]) for _, base, _ in part[:1] for finding in base[3]} for part in first]
     found: dict[str, Moved] = {}
     done: set[tuple[int, str]] = set()
     for most in (EACH, MORE):
         still = {name for names in read for name in names if name not in found or not found[name].changed}
-        tasks = chosen(read, still, most, done)
+        tasks = chosen(read, codes, still, most, done)
         done |= {(at, name) for at, names in tasks.items() for name in names}
         for part in run([(*inputs[at], frozenset(names)) for at, names in sorted(tasks.items())]):
             for name, base, sides in part:
@@ -144,11 +147,16 @@ def over(
     return found
 
 
-def chosen(read: Sequence[set[str]], names: set[str], most: int, done: set[tuple[int, str]]) -> dict[int, set[str]]:
-    """For each input the assumptions to move for it: each for so many of those that read it, spread evenly."""
+def chosen(
+    read: Sequence[set[str]], codes: Sequence[set[str]], names: set[str], most: int, done: set[tuple[int, str]]
+) -> dict[int, set[str]]:
+    """For each input the assumptions to move for it: each for so many of those that read it, spread evenly over
+    those with a finding of a rule that uses it, where there are any."""
     tasks: dict[int, set[str]] = {}
     for name in sorted(names):
         readers = [at for at, seen in enumerate(read) if name in seen and (at, name) not in done]
+        owners = set(ALL[name].rules.split()) if name in ALL else set()
+        readers = [at for at in readers if codes[at] & owners] or readers
         for at in readers[:: -(-len(readers) // most) or 1]:
             tasks.setdefault(at, set()).add(name)
     return tasks

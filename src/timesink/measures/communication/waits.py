@@ -279,12 +279,8 @@ class Links:
 
 @remembered
 def links(trace: Trace) -> Links:
-    """The links of all ranks of a trace."""
-    return links_of(collective_waits(trace))
-
-
-def links_of(waits: CollectiveWaits, fewest: int = assumed.LINK_CALLS.whole) -> Links:
-    """Groups and pairs with at least `fewest` transfers of a known size each, among enough of their like."""
+    """Groups and pairs of ranks with enough transfers of a known size each, among enough of their like."""
+    waits = collective_waits(trace)
     calls = pl.concat([waits.calls, waits.pairs]).filter(pl.col("bytes").is_not_null() & pl.col("complete"))
     hosts = waits.job.members.select("rank", "clock").unique("rank", keep="first")
     calls = calls.join(hosts, on="rank", how="left").with_columns(
@@ -307,7 +303,7 @@ def links_of(waits: CollectiveWaits, fewest: int = assumed.LINK_CALLS.whole) -> 
             pl.col("transfer_ns").median().alias("p50_ns"),
             pl.col("exposed_transfer_ns").sum().alias("exposed_ns"),
         )
-        .filter((pl.col("count") >= fewest) & (pl.col("p50_ns") >= assumed.LINK_SHORTEST_US.ns))
+        .filter((pl.col("count") >= assumed.LINK_CALLS.whole) & (pl.col("p50_ns") >= assumed.LINK_SHORTEST_US.ns))
     )
     compared = units.filter(pl.len().over(_SHAPE) >= assumed.LINK_PEERS.whole)
     usual = pl.col("p50_ns").quantile(0.5, "lower").over(_SHAPE)

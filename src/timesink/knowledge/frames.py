@@ -91,3 +91,7 @@ PLACE: Final = Pattern(
     r"^(.+?)\((\d+)\): ", "file and line of a frame", "torch/nn/modules/module.py(1530): _wrapped_call_impl",
     "<built-in function print>", "torch.profiler",
 )  # fmt: skip
+LIBRARY: Final = Pattern(
+    r"\.so(\.|$)|(^|/)python[\d.]*$|^\[", "a module of native frames that is no program of the user",
+    ("/usr/lib/libcuda.so.1", "/usr/bin/python3.11", "[kernel.kallsyms]"), ("/home/a/app", "train"), "nsys",
+)  # fmt: skip

@@ -16,7 +16,8 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.frames import PLACE
+from timesink.knowledge.frames import LIBRARY, PLACE
+from timesink.knowledge.ranges import NUMBER
 from timesink.knowledge.source_files import is_own
 from timesink.measures.idle.own_frames import callers, own_frames
 from timesink.measures.steps.steps import steps
@@ -37,7 +38,7 @@ Known = Literal["line", "function", "range"]
 NEAR_NS: Final = 2_000_000
 """A sample this near to a call on its thread says where the call was made: twice the usual period of sampling."""
 _PLACE: Final = re.compile(PLACE)
-_LIBRARY: Final = re.compile(r"\.so(\.|$)|(^|/)python[\d.]*$|^\[")
+_LIBRARY: Final = re.compile(LIBRARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ def of_ranges(trace: Trace, rows: Int64Array) -> Int64Array:
     distinct, place = np.unique(rows, return_inverse=True)
     names, book = ranges["name"].cast(pl.String), stack_book(trace)
     if marker:  # "step #" for "step 1", "ProfilerStep" for "ProfilerStep#3"
-        numberless = names.str.replace_all(r"\d+", "#")
+        numberless = names.str.replace_all(NUMBER, "#")
         names = pl.select(
             pl.when(numberless.is_in([marker, f"{marker}#"])).then(pl.lit(marker)).otherwise(names)
         ).to_series()

@@ -39,7 +39,7 @@ from timesink.model.trace import Trace
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import on_streams
 
-STREAMS = 4
+STREAMS = 4  # those of the page above
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:

@@ -12,7 +12,7 @@ from timesink.measures.steps.steps import steps
 from timesink.model.tables import COLLECTIVES
 from timesink.model.trace import Trace
 
-_LENGTH_BYTES = 8
+_LENGTH_BYTES = 8  # one int64: how long the pickled object is
 
 
 def pickled_per_step(trace: Trace, rank: int) -> float:

@@ -27,7 +27,7 @@ from timesink.measures.timeline.attribution import (
     push_pop_ranges,
     range_nesting,
 )
-from timesink.measures.timeline.autograd import forward_operators, forward_ranges, waiting_ranges
+from timesink.measures.timeline.autograd import by_tool, forward_operators, forward_ranges, waiting_ranges
 from timesink.model.arrays import Int64Array
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, HOST_STACKS
@@ -89,7 +89,7 @@ def op_stacks(trace: Trace) -> Int64Array:
         if todo.size:
             at, place = np.unique(rows[todo], return_inverse=True)
             number[todo] = host_stacks(trace, table[at])[place]
-    if "call_stack" in ops.columns:
+    if _operators_have_stacks(trace):
         todo = np.flatnonzero((number < 0) & (host_op >= 0))
         number[todo] = of_texts(trace, ops["call_stack"].gather(host_op[todo]))
     todo = np.flatnonzero((number < 0) & links.linked)
@@ -136,8 +136,8 @@ class _OwnChains:
     def __init__(self, trace: Trace) -> None:
         frames = trace.get(FRAMES)
         self._own, self._caller = own_frames(trace), _callers(trace)
-        self._frames = frames.select("name", "file", "line")
-        self._called_at = frames["call_line"]
+        self._frames = [frames[name].to_list() for name in ("name", "file", "line")]
+        self._called_at = frames["call_line"].fill_null(-1).to_list()
         self._known: dict[int, Stack] = {}
 
     def stack(self, row: int, line: int) -> Stack:
@@ -147,7 +147,7 @@ class _OwnChains:
         return (*self._around(row), self._line(row, line))
 
     def _line(self, row: int, line: int) -> Line:
-        function, file, first = self._frames.row(row)
+        function, file, first = (column[row] for column in self._frames)
         match = _PLACE.match(function)
         name = function[match.end() :] if match else function
         return Line(name, file, line, "line") if line >= 0 else Line(name, file, first, "function")
@@ -172,8 +172,7 @@ class _OwnChains:
         if caller < 0:
             return -1, -1
         parent = int(self._own.row[caller])
-        called_at = self._called_at[row]
-        line = (called_at if called_at is not None else -1) if parent == caller else int(self._own.line[caller])
+        line = self._called_at[row] if parent == caller else int(self._own.line[caller])
         return parent, line if parent >= 0 else -1
 
 
@@ -209,23 +208,31 @@ def stack_of_text(text: str) -> Stack:
 
 
 def of_ranges(trace: Trace, rows: Int64Array) -> Int64Array:
-    """The stack of the ranges around each row of the push/pop ranges; -1 for row -1. All steps are one place."""
+    """The stack of the ranges around each row of the push/pop ranges; -1 for row -1.
+
+    All steps are one place, and a range that a tool set around an operator is none.
+    """
+    numbers = _range_stacks(trace)
+    return np.where(rows >= 0, numbers[rows], -1) if numbers.size else np.full(rows.size, -1, np.int64)
+
+
+@remembered
+def _range_stacks(trace: Trace) -> Int64Array:
+    """The number of the stack that ends in each push/pop range: that of its parent, and its own name."""
     ranges, nesting, marker = push_pop_ranges(trace), range_nesting(trace), steps(trace).marker_name
-    distinct, place = np.unique(rows, return_inverse=True)
     names, book = ranges["name"].cast(pl.String), stack_book(trace)
     if marker:  # "step #" for "step 1", "ProfilerStep" for "ProfilerStep#3"
         numberless = names.str.replace_all(NUMBER, "#")
         names = pl.select(
             pl.when(numberless.is_in([marker, f"{marker}#"])).then(pl.lit(marker)).otherwise(names)
         ).to_series()
-    numbers = []
-    for innermost in distinct.tolist():
-        chain, at = list[Line](), innermost
-        while at >= 0:
-            chain.append(Line(names[at], None, None, "range"))
-            at = int(nesting.parent[at])
-        numbers.append(book.number(tuple(reversed(chain))))
-    return np.array(numbers, np.int64)[place.ravel()] if rows.size else rows
+    texts, of_tool, number = names.to_list(), by_tool(trace), np.full(ranges.height, -1, np.int64)
+    for rows in nesting.levels():
+        around = np.where(nesting.parent[rows] >= 0, number[nesting.parent[rows]], -1)
+        for row, outer in zip(rows.tolist(), around.tolist(), strict=True):
+            stack = book.stacks[outer] if outer >= 0 else ()
+            number[row] = outer if of_tool[row] else book.number((*stack, Line(texts[row], None, None, "range")))
+    return number
 
 
 def _sampled(trace: Trace, moments: pl.DataFrame) -> Int64Array:
@@ -267,6 +274,8 @@ def _forward_stacks(trace: Trace, host_op: Int64Array) -> Int64Array:
 
 def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:
     """The line behind most of these rows of `device_ops`, each with its weight; None where none has a file."""
+    if not any(trace.get(table).height for table in (FRAMES, HOST_STACKS)) and not _operators_have_stacks(trace):
+        return None
     totals: dict[Line, float] = {}
     book = stack_book(trace)
     for number, part in zip(op_stacks(trace)[ops].tolist(), weight, strict=True):
@@ -274,3 +283,8 @@ def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line
             line = book.stacks[number][-1]
             totals[line] = totals.get(line, 0.0) + part
     return max(totals, key=lambda line: (totals[line], str(line.file), line.line or 0), default=None)
+
+
+def _operators_have_stacks(trace: Trace) -> bool:
+    stacks = trace.get(HOST_OPS)["call_stack"]
+    return stacks.null_count() < len(stacks)

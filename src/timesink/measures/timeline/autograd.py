@@ -72,14 +72,14 @@ def waiting_ranges(trace: Trace) -> Int64Array:
     rows = np.flatnonzero(elsewhere)
     waiting = np.full(calls.height, _NONE, np.int64)
     waiting[rows] = range_of_program(trace, rows)
-    in_named = range_nesting(trace).outermost(np.where(_by_tool(trace), _NONE, 0))
+    in_named = range_nesting(trace).outermost(np.where(by_tool(trace), _NONE, 0))
     around = host_places(trace).range_
     unnamed = (around < 0) | (in_named[np.maximum(around, 0)] < 0) if in_named.size else around < 0
     adopted = backward_calls(trace) | launching_for_backward(trace, waiting, unnamed)
     return np.where(adopted, waiting, _NONE)
 
 
-def _by_tool(trace: Trace) -> BoolArray:
+def by_tool(trace: Trace) -> BoolArray:
     """Which rows of `push_pop_ranges` are operators of a framework or a library, and none that a person named."""
     names = push_pop_ranges(trace)["name"]
     return (matches(names, OPERATOR) | matches(names, AUTOGRAD_OPERATOR) | matches(names, GENERATED)).to_numpy()
@@ -112,7 +112,7 @@ def program_threads(trace: Trace) -> list[ThreadKey]:
     """Of each process, the thread with most ranges that a person named; operators recorded as ranges are none."""
     ranges = push_pop_ranges(trace)
     counts = (
-        ranges.with_columns(pl.Series("named", ~_by_tool(trace)))
+        ranges.with_columns(pl.Series("named", ~by_tool(trace)))
         .group_by("rank", "process", "thread")
         .agg(pl.col("named").sum())
     )

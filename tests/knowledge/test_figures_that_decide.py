@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 
-from timesink.measures.communication import clocks
+from timesink.measures.communication import clocks, pipelines, waits
 from timesink.measures.communication.matching import TokenSequence, align_sequences
 from timesink.measures.memory import classes
 from timesink.measures.ranks import lateness
 from timesink.measures.steps import loops, spikes
+from timesink.measures.steps.spikes import Spike
+from timesink.measures.timeline import quality
+from timesink.model.arrays import Int64Array
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS
 from timesink.whatif import device
+from timesink.whatif.change import Case
+from timesink.whatif.changes import kernels, transfers
 
 SECOND_NS = 10**9
+
+
+@dataclass
+class Copies:
+    """Copies as the change of a graph sees them."""
+
+    row: Int64Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+    def __len__(self) -> int:
+        return int(self.row.size)
 
 
 def drift(calls: int, span_ns: int, per_ns: float, scatter_ns: int = 0) -> float:
@@ -126,3 +146,124 @@ def test_four_blocks_of_one_size_are_a_cache(alike: int, found: bool) -> None:
     yes, no = np.ones(alike, bool), np.zeros(alike, bool)
     lives = SimpleNamespace(persists=yes, size=np.full(alike, 4096), shown={"known": yes, "module": no, "data": no})
     assert bool(classes._alike(lives, yes).any()) is found
+
+
+def test_recording_an_operator_a_call_a_frame_a_stack_and_an_allocation_costs_this(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    none, one = pl.DataFrame({"rank": pl.Series([], dtype=pl.Int64)}), pl.DataFrame({"rank": [0]})
+    monkeypatch.setattr(quality, "steps", lambda trace: SimpleNamespace(frame=one))
+
+    def cost_ns(*recorded: Table) -> float:
+        get = dict.fromkeys((HOST_OPS, *recorded), one)
+        (cost,) = quality.profiler_cost.__wrapped__(SimpleNamespace(get=lambda table: get.get(table, none)))
+        return float(cost.cost_ns)
+
+    operator = cost_ns()
+    assert operator == 1000
+    assert cost_ns(API_CALLS) - operator == 3000
+    assert cost_ns(FRAMES) - operator == 400 + 1500
+    assert cost_ns(MEMORY_EVENTS) - operator == 1500 + 1500
+
+
+def test_no_kernel_takes_less_than_a_microsecond_when_its_operands_are_narrowed() -> None:
+    change = kernels.ShortenKernels("", (0, 0), np.arange(2), (np.full(2, 0.1),) * 3, floored=True)
+    kept = change._kept(Case.EXPECTED, np.arange(2), np.array([2_000, 100_000], np.int64))
+    assert kept.tolist() == [0.5, 0.1]
+
+
+def copied(sizes: list[int], pinned: list[int], rates: list[float]) -> list[float]:
+    """The factor of pageable copies of these bytes, beside pinned ones of others at so many bytes a nanosecond."""
+    size = np.array([*sizes, *pinned], np.int64)
+    length = np.array([*sizes, *(part / rate for part, rate in zip(pinned, rates, strict=True))], np.int64)
+    memory = ["pageable"] * len(sizes) + ["pinned"] * len(pinned)
+    rows = np.arange(size.size)
+    frame = pl.DataFrame({"copy_kind": ["h2d"] * size.size, "src_memory": memory, "dst_memory": memory, "bytes": size})
+    ops = Copies(rows, np.zeros(size.size, np.int64), length)
+    graph = SimpleNamespace(program=SimpleNamespace(ops=ops), tables={DEVICE_OPS: frame})
+    return transfers.PinCopies()._copies(graph, Case.EXPECTED)[1][: len(sizes)].tolist()  # type: ignore[arg-type]
+
+
+def test_copies_over_64_kib_are_pinned_and_those_over_a_mebibyte_show_the_rate() -> None:
+    assert copied([65_537, 65_536], [], []) == [0.5, 1.0]
+    assert copied([100_000], [1_048_577], [4.0]) == pytest.approx([0.25], rel=1e-3)
+    assert copied([100_000], [1_048_576], [4.0]) == [0.5]
+
+
+def test_the_rate_of_a_link_is_the_ninetieth_percentile_of_its_pinned_copies() -> None:
+    (factor,) = copied([10**6], [2 * 10**6] * 11, [1.0] * 9 + [4.0, 8.0])
+    assert factor == pytest.approx(0.25, rel=1e-3)
+
+
+def linked(groups: int, transfers_each: int, length_ns: int) -> int:
+    """Links that are compared among so many groups of two."""
+    calls = [
+        (rank, "allreduce", 0, length_ns, group * 100 + number, 1 << 20, 2, 0)
+        for group in range(groups)
+        for number in range(transfers_each)
+        for rank in (2 * group, 2 * group + 1)
+    ]
+    names = ("rank", "kind", "start_ns", "end_ns", "instance", "bytes", "size", "exposed_transfer_ns")
+    frame = pl.DataFrame(calls, schema=list(names), orient="row").with_columns(complete=pl.lit(True))
+    members = pl.DataFrame({"rank": range(2 * groups), "clock": [0] * 2 * groups})
+    found = SimpleNamespace(calls=frame, pairs=frame.clear(), job=SimpleNamespace(members=members))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(waits, "collective_waits", lambda trace: found)
+        return int(waits.links.__wrapped__(None).frame.height)
+
+
+def test_links_are_compared_where_three_have_five_transfers_of_a_tenth_of_a_millisecond() -> None:
+    assert linked(3, 5, 100_000) == 3
+    assert linked(2, 5, 100_000) == linked(3, 4, 100_000) == linked(3, 5, 99_999) == 0
+
+
+@pytest.mark.parametrize(("sends", "found"), [(11, [0]), (9, [])])
+def test_ranks_that_mostly_send_are_stages(sends: int, found: list[int]) -> None:
+    kinds = ["send"] * sends + ["allreduce"] * (20 - sends)
+    zeros = dict.fromkeys(("rank", "device", "process", "thread", "group", "stream"), [0] * 20)
+    assert list(pipelines._stage_ranks(pl.DataFrame({"kind": kinds, **zeros}))) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "excess"),
+    [(Spike.CLOCKS, 0.2), (Spike.UNEXPLAINED, 1.0), (Spike.CHECKPOINT, 0.5)],
+)
+def test_how_much_longer_a_step_must_be_depends_on_what_names_it(kind: Spike, excess: float) -> None:
+    assert spikes._least_excess(kind) == excess
+
+
+def clocked(*factors: float) -> bool:
+    """Whether kernels that take so many times the usual were slowed by one clock."""
+    usual = np.full(len(factors), 1_000_000, np.int64)
+    slow = np.rint(usual * np.array(factors)).astype(np.int64)
+
+    def step(length: Int64Array) -> SimpleNamespace:
+        starts = np.zeros(length.size, np.int64)
+        return SimpleNamespace(
+            ops=SimpleNamespace(start_ns=starts, finish_ns=length), op_class=np.full(length.size, "compute")
+        )
+
+    return spikes._one_factor(step(slow), step(usual), SimpleNamespace(pair=np.arange(len(factors))))  # type: ignore[arg-type]
+
+
+def test_a_clock_slows_four_in_five_kernels_by_one_factor_within_a_tenth() -> None:
+    assert clocked(1.5, 1.5, 1.5, 1.5, 1.0)
+    assert not clocked(1.5, 1.5, 1.5, 1.0, 1.0)
+    assert clocked(1.5, 1.5, 1.5, 1.5 * 1.09, 1.0)
+    assert not clocked(1.5, 1.5, 1.5, 1.5 * 1.11, 1.0)
+
+
+def saved(slow_bytes: int, usual_bytes: int) -> bool:
+    """Whether a step that copies so much to the host, and is longer by several kinds of time, saves one."""
+    step, usual = SimpleNamespace(to_host_bytes=slow_bytes), SimpleNamespace(to_host_bytes=usual_bytes)
+    causes = dict.fromkeys(("sync", "os_call", "untraced", "copy"), 25) | {"more compute": 0, "compute": 0}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(spikes, "_one_factor", lambda *parts: False)
+        return spikes._kind(step, usual, None, causes, 100)[0] is Spike.CHECKPOINT  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_copies_a_mebibyte_and_eight_times_what_a_usual_step_does() -> None:
+    assert saved(1_048_576, 4)
+    assert not saved(1_048_575, 4)
+    assert saved(8 << 20, 1 << 20)
+    assert not saved((8 << 20) - 1, 1 << 20)

@@ -146,8 +146,8 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     if table is OS_CALLS:
         in_system = os_time(trace)
-        waits_for_worker = in_system.for_thread & np.isin(thread, work.bursts.owner)
-        thread[~in_system.own | waits_for_worker] = -1
+        paired = np.concatenate((work.bursts.owner, work.bursts.worker))  # autograd's threads wait for each other
+        thread[~in_system.own | (in_system.for_thread & np.isin(thread, paired))] = -1
         end = in_system.until_ns
     rows = np.flatnonzero(thread >= 0)
     rows = rows[windows.covered_ns(start[rows], end[rows]) > 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.tables import trace_of
 
+from timesink.measures.idle.blamed_time import blamed_time
 from timesink.measures.lines.by_line import line_times, path_times
 from timesink.measures.lines.stacks import longest_line, op_stacks, stack_book, stack_of_text
 from timesink.model.tables import DEVICE_OPS
@@ -100,3 +101,15 @@ def test_the_longest_line_is_that_of_most_weight() -> None:
     line = longest_line(trace, rows, [1.0, 5.0, 100.0])
     assert line is not None and (line.file, line.line) == ("train.py", 40)
     assert longest_line(trace, rows[2:], [1.0]) is None
+
+
+def test_samples_say_where_the_host_was_while_the_device_waited() -> None:
+    stacks = """
+host_stacks | thread | time_us | kind   | stack
+a           |      1 |      53 | sample | train.py(12): step;train.py(41): main
+b           |      1 |      56 | sample | numpy/core.py(3): f;train.py(13): step;train.py(41): main
+c           |      1 |      58 | sample | train.py(13): step;train.py(41): main
+"""
+    late = DEVICE.replace("|       52 |     54 |           2", "|       58 |     59 |           2")
+    (blamed,) = blamed_time(trace_of(late + stacks), ("python", "untraced"))
+    assert (blamed.file, blamed.line) == ("train.py", 13)

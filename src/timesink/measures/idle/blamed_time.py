@@ -27,6 +27,7 @@ from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.idle.own_frames import own_frames
+from timesink.measures.lines.by_line import sampled_line
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.steps.steps import steps
@@ -195,7 +196,11 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
 def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -> tuple[str | None, int | None]:
     """File and line of the program's own frame around most of the time at the place."""
     here = pl.all_horizontal(pl.col(name).cast(pl.String).eq_missing(pl.lit(place[name])) for name in _PLACE[1:])
-    there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"]))).drop_nulls("frame_row")
+    there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"])))
+    if not trace.get(FRAMES).height:
+        line = sampled_line(trace, there)
+        return (line.file, line.line) if line else (None, None)
+    there = there.drop_nulls("frame_row")
     if not there.height:
         return None, None
     own, at = own_frames(trace), there["frame_row"].to_numpy()

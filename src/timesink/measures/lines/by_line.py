@@ -118,12 +118,26 @@ def idle_stacks(trace: Trace) -> pl.DataFrame:
     return pl.concat([part.select("rank", "stack", "idle_ns") for part in parts])
 
 
+def sampled_line(trace: Trace, stretches: pl.DataFrame) -> Line | None:
+    """The line with a file in which most samples of these stretches of idle time were taken; None for none."""
+    within = _samples_within(trace, stretches.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns")))
+    stacks, totals = stack_book(trace).stacks, dict[Line, int]()
+    for stack, time_ns in within.select("stack", "idle_ns").iter_rows():
+        line = stacks[stack][-1]
+        if line.file is not None:
+            totals[line] = totals.get(line, 0) + time_ns
+    return max(totals, key=lambda line: (totals[line], str(line.file), line.line or 0), default=None)
+
+
 def _range_rows(trace: Trace, stretches: pl.DataFrame) -> Int64Array:
     """The innermost push/pop range of the thread at the start of each stretch, or -1."""
     on_host = stretches.with_row_index("row").drop_nulls("thread").sort("rank", "process", "thread", "start_ns")
     answer = np.full(stretches.height, -1, np.int64)
     answer[on_host["row"].to_numpy()] = range_nesting(trace).innermost_of(on_host)
     return answer
+
+
+_STRETCH = ("rank", "process", "thread", "start_ns", "end_ns", "idle_ns")
 
 
 def _samples_within(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
@@ -135,7 +149,7 @@ def _samples_within(trace: Trace, stretches: pl.DataFrame) -> pl.DataFrame:
     known = samples.select(
         "rank", "process", "thread", "time_ns", pl.Series("stack", of_texts(trace, samples["stack"]))
     )
-    numbered = stretches.drop("stack").with_row_index("stretch").drop_nulls("thread").sort("start_ns")
+    numbered = stretches.select(*_STRETCH).with_row_index("stretch").drop_nulls("thread").sort("start_ns")
     held = known.filter(pl.col("stack") >= 0).sort("time_ns").join_asof(
         numbered, left_on="time_ns", right_on="start_ns", by=["rank", "process", "thread"], strategy="backward",
         check_sortedness=False,

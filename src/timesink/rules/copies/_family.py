@@ -7,11 +7,16 @@ and for copies from the device into pageable memory too: what both claim is coun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from timesink.diagnosis.verdicts import Bottleneck
+import numpy as np
+
+from timesink.diagnosis.verdicts import Bottleneck, Where
+from timesink.measures.lines.stacks import longest_line
 from timesink.measures.timeline.copies import CopyGroup, exposed_copies
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
 BOTTLENECKS: Final[Mapping[str, Bottleneck]] = {
@@ -30,3 +35,10 @@ def exposed_copy_groups(trace: Trace) -> list[CopyGroup]:
     """The copies that `copies-exposed` speaks for."""
     groups = [group for group in exposed_copies(trace) if group.direction in BOTTLENECKS]
     return [group for group in groups if not (group.direction == "h2d" and group.pageable)]
+
+
+def place_of(trace: Trace, device: Device, rows: Sequence[int]) -> Where:
+    """The device, and the line of the program behind most of these copies (rows of `device_ops`)."""
+    ops = trace[DEVICE_OPS][list(rows)]
+    line = longest_line(trace, np.asarray(rows, np.int64), ops["end_ns"] - ops["start_ns"])
+    return Where(rank=device[0], device=device[1], file=line.file if line else None, line=line.line if line else None)

@@ -24,15 +24,15 @@ host memory is coherent with the device (GH200), a copy may be avoidable altoget
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits, Rule, found_or_clear
-from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, HOST_STACKS, RANGES
 from timesink.model.trace import Trace
-from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups
+from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups, place_of
 from timesink.units import bytes_text
 
 _WORDS = {"h2d": "host-to-device", "d2h": "device-to-host"}
@@ -73,7 +73,7 @@ def _judge(trace: Trace, limits: Limits, groups: list[CopyGroup]) -> tuple[Findi
         Finding(
             message=message,
             bottleneck=BOTTLENECKS[groups[0].direction],
-            where=Where(rank=device[0], device=device[1]),
+            where=place_of(trace, device, groups[0].rows),
             evidence=(evidence,),
             advice="Move fewer bytes, then hide the rest: pinned memory, non_blocking copies on their own stream, "
             "the next batch fetched while this one computes.",
@@ -88,7 +88,7 @@ RULE = Rule(
     "CPY101",
     check,
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, HOST_OPS, RANGES),
+    reads=(API_CALLS, HOST_OPS, RANGES, FRAMES, HOST_STACKS),
     limits={
         "exposed_ratio": Limit(
             0.03,

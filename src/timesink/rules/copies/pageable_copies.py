@@ -27,14 +27,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from timesink.diagnosis.rule import Limits, found_or_clear
-from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict, Where
+from timesink.diagnosis.verdicts import Claim, Evidence, Finding, Limit, Quantity, Verdict
 from timesink.diagnosis.words import of_period
 from timesink.measures.idle.blamed_time import Root, drained_time
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
-from timesink.rules.copies._family import BOTTLENECKS, pageable_copy_groups
+from timesink.rules.copies._family import BOTTLENECKS, pageable_copy_groups, place_of
 from timesink.rules.idle._family import idle_rule
 from timesink.units import bytes_text
 from timesink.whatif.changes.transfers import PinCopies
@@ -104,7 +104,7 @@ def _judge(trace: Trace, limit: float, group: CopyGroup, idle: Intervals) -> tup
             message=f"pageable copies {direction.towards} device {device[1]} hold it for "
             f"{of_period(trace, device, held_ns)}: {group.count} copies, {bytes_text(group.bytes)} in all{rate}",
             bottleneck=BOTTLENECKS[direction.name],
-            where=Where(rank=device[0], device=device[1]),
+            where=place_of(trace, device, group.rows),
             evidence=(evidence,),
             advice=direction.advice,
             verify="Capture again: the host's side of the copies is pinned, and no wait follows them.",

@@ -18,6 +18,7 @@ from timesink.model.tables import (
     EVENT_WAITS,
     FRAMES,
     HOST_OPS,
+    HOST_STACKS,
     OS_CALLS,
     PROFILER_OVERHEAD,
     RANGES,
@@ -28,7 +29,7 @@ from timesink.model.trace import Trace
 from timesink.whatif.change import Target
 from timesink.whatif.changes.host import ScaleHost
 
-BLAME_READS: Final = (SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
+BLAME_READS: Final = (HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
 """What idle blame reads where it was recorded, besides device work and CUDA calls."""
 
 idle_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READS)

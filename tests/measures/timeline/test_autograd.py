@@ -5,7 +5,6 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from benchmarks.faults.score import captures_in
@@ -16,6 +15,7 @@ from timesink.knowledge.ranges import BACKWARD_PASS
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.autograd import backward_calls
 from timesink.measures.timeline.host_times import range_times
+from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import DEVICE_OPS
@@ -85,22 +85,27 @@ def _crossing_step() -> str:
     return "\n".join(changed)
 
 
-def _share(ops: pl.DataFrame, part: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-    return Intervals.of(ops.filter(pl.Series(part))).total_ns / max(Intervals.of(ops).total_ns, 1)
+def _work(trace: Trace) -> tuple[pl.DataFrame, BoolArray]:
+    """GPU work whose launch is known, and what of it autograd's operators launched. Copies through pageable memory are
+    left out: how long they take differs from run to run."""
+    call, ops = launch_links(trace).call, trace[DEVICE_OPS]
+    pageable = ((ops["src_memory"] == "pageable") | (ops["dst_memory"] == "pageable")).fill_null(False)
+    known = (call >= 0) & ~pageable.to_numpy()
+    return ops.filter(pl.Series(known)), backward_calls(trace)[call[known]]
 
 
 def by_sequence(trace: Trace) -> float:
-    """Share of the GPU's busy time that operators with a forward one launched; of work whose launch is known."""
-    call = launch_links(trace).call
-    return _share(trace[DEVICE_OPS].filter(pl.Series(call >= 0)), backward_calls(trace)[call[call >= 0]])
+    """Share of the GPU's busy time that operators with a forward one launched."""
+    work, of_autograd = _work(trace)
+    return Intervals.of(work.filter(pl.Series(of_autograd))).total_ns / max(Intervals.of(work).total_ns, 1)
 
 
 def by_range(trace: Trace) -> float | None:
-    """Share of the ranges called backward, likewise; None where there is none."""
+    """Share of the ranges called backward; None where there is none."""
     times = range_times(trace)
     backward = times.filter(matches(times["name"], BACKWARD_PASS))
-    busy = Intervals.of(trace[DEVICE_OPS].filter(pl.Series(launch_links(trace).linked))).total_ns
-    return backward["device_ns"].sum() / max(busy, 1) if backward.height else None
+    busy_ns = Intervals.of(_work(trace)[0]).total_ns
+    return backward["device_ns"].sum() / max(busy_ns, 1) if backward.height else None
 
 
 def check(archive: Path, folder: Path) -> int:

@@ -11,6 +11,9 @@ import pytest
 
 from timesink.measures.communication import clocks, pipelines, waits
 from timesink.measures.communication.matching import TokenSequence, align_sequences
+from timesink.measures.compile import graphs
+from timesink.measures.counters import limiter
+from timesink.measures.counters.counters import Resource
 from timesink.measures.memory import classes
 from timesink.measures.ranks import lateness
 from timesink.measures.steps import loops, spikes
@@ -20,8 +23,10 @@ from timesink.model.arrays import Int64Array
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS
 from timesink.whatif import device
-from timesink.whatif.change import Case
-from timesink.whatif.changes import kernels, transfers
+from timesink.whatif.change import Case, Touches
+from timesink.whatif.changes import host, kernels, transfers
+from timesink.whatif.graph import Program
+from timesink.whatif.pricing import Pricer
 
 SECOND_NS = 10**9
 
@@ -267,3 +272,112 @@ def test_a_checkpoint_copies_a_mebibyte_and_eight_times_what_a_usual_step_does()
     assert not saved(1_048_575, 4)
     assert saved(8 << 20, 1 << 20)
     assert not saved((8 << 20) - 1, 1 << 20)
+
+
+def test_a_replay_that_leaves_a_twentieth_of_the_step_unexplained_is_no_price() -> None:
+    def refused(residual: float) -> bool:
+        pricer = SimpleNamespace(anchors=SimpleNamespace(windows=[1]), residual_ratio=residual)
+        return Pricer._unreplayable(pricer) is not None  # type: ignore[arg-type]
+
+    assert (refused(0.051), refused(0.049)) == (True, False)
+
+
+def test_a_step_of_which_half_is_profiling_prices_no_change_of_the_host() -> None:
+    def refused(slowdown: float) -> bool:
+        pricer = SimpleNamespace(graph=SimpleNamespace(slowdown=slowdown))
+        return Pricer._slowed(pricer, SimpleNamespace(touches=Touches.HOST)) is not None  # type: ignore[arg-type]
+
+    assert (refused(2.05), refused(1.95)) == (True, False)
+
+
+def test_device_memory_is_full_at_nineteen_twentieths_of_its_cycles() -> None:
+    def used(busy: float) -> float:
+        return limiter._used(SimpleNamespace(busy=busy, resource=Resource.DRAM))  # type: ignore[arg-type]
+
+    assert used(0.76) == pytest.approx(0.8)
+    assert used(0.96) == 1.0
+
+
+def test_a_compiler_leaves_half_of_what_nobody_knows_and_kernels_bound_by_latency_as_they_are() -> None:
+    def fused(*lengths_us: float) -> float:
+        length = [round(1000 * us) for us in lengths_us]
+        calls = pl.DataFrame({"length": length, "call": [0] * len(length), "row": range(len(length))})
+        known = np.array([np.nan, *[1.0] * (len(length) - 1)])
+        return float(graphs._fused((0, 0), calls, known).usual[0])
+
+    assert fused(20.0, 12.0) == pytest.approx(26 / 32)
+    assert fused(6.1, 6.0) == pytest.approx((6.1 + 0.5 * 6) / 12.1)
+    assert fused(5.9, 5.9) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("before", "length", "blocked"), [(900, 51, 1), (899, 51, 0), (900, 50, 0)])
+def test_a_launch_behind_nine_hundred_others_that_takes_five_times_as_long_was_blocked(
+    before: int, length: int, blocked: int
+) -> None:
+    """Launches of 10 ns, the last of `length`; blocks end while it waits."""
+    count = before + 1
+    start = np.arange(count, dtype=np.int64) * 10
+    lengths = np.append(np.full(before, 10, np.int64), length)
+    call = np.arange(count)
+    calls = SimpleNamespace(start_ns=start, end_ns=start + lengths, lengths_ns=lengths)
+    blocks = SimpleNamespace(call=call, end_ns=start[-1] + 1 + np.arange(count))
+    program = SimpleNamespace(calls=calls, blocks=blocks, releases=SimpleNamespace(blocking=np.zeros(count, bool)))
+    found, _, usual = Program._full_queue(program)  # type: ignore[arg-type]
+    assert (found.size, usual) == (blocked, 10)
+
+
+def loop(rounds: int, home: float, exact: float = 1.0) -> loops.OperationLoop:
+    return loops.OperationLoop(np.arange(rounds, dtype=np.int64), home, exact)
+
+
+def outermost(monkeypatch: pytest.MonkeyPatch, *found: loops.OperationLoop) -> int | None:
+    """The rounds of the loop that is taken of those found, most rounds first."""
+    monkeypatch.setattr(loops, "loops", lambda kinds: list(found))
+    monkeypatch.setattr(loops, "_begun", lambda kinds, gaps_ns, starts: starts)
+    best = loops.outermost_loop(np.zeros(100, np.int64))
+    return None if best is None else int(best.starts.size)
+
+
+def test_a_loop_has_most_kinds_at_home_in_nearly_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outermost(monkeypatch, loop(10, 0.86)) == 10
+    assert outermost(monkeypatch, loop(10, 0.84)) is None
+    assert outermost(monkeypatch, loop(10, 0.9, exact=0.84)) is None
+
+
+def test_of_paces_alike_the_faster_and_of_close_ones_the_more_exact_is_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert outermost(monkeypatch, loop(40, 0.931), loop(10, 0.95)) == 40
+    assert outermost(monkeypatch, loop(40, 0.929), loop(10, 0.95)) == 10
+    assert outermost(monkeypatch, loop(30, 0.95, exact=0.9), loop(21, 0.95)) == 21
+    assert outermost(monkeypatch, loop(30, 0.95, exact=0.9), loop(19, 0.95)) == 30
+    assert len(loops.candidates(np.zeros(100, np.int64))) == 2
+
+
+@pytest.mark.parametrize(("home", "kept"), [(0.61, 2), (0.59, 1)])
+def test_a_loop_nearly_as_much_at_home_is_still_one_to_choose(
+    monkeypatch: pytest.MonkeyPatch, home: float, kept: int
+) -> None:
+    monkeypatch.setattr(loops, "loops", lambda kinds: [loop(40, home), loop(10, 0.9)])
+    assert len(loops.candidates(np.zeros(100, np.int64))) == kept
+
+
+@pytest.mark.parametrize(("offset_us", "one"), [(20, True), (21, False)])
+def test_clocks_that_are_twenty_microseconds_apart_are_one(offset_us: int, one: bool) -> None:
+    members = pl.DataFrame({"rank": [0, 1], "host": [None, None], "device": [0, 1], "visible_devices": [2, 2]})
+    clock = SimpleNamespace(consistent=True, error_ns=10**6, offset_ns=1000 * offset_us)
+    assert clocks._on_one_host(members, SimpleNamespace(clocks=(clock, clock))) is one  # type: ignore[arg-type]
+
+
+def test_a_copy_of_a_page_hands_over_a_value_that_somebody_waits_for() -> None:
+    def read(moved: int) -> bool:
+        program = SimpleNamespace(
+            ops=SimpleNamespace(row=[0], block=np.array([0])), blocks=[0],
+            releases=SimpleNamespace(block=np.array([0]), call=np.array([0])),
+        )  # fmt: skip
+        graph = SimpleNamespace(
+            program=program, tables={DEVICE_OPS: pl.DataFrame({"copy_kind": ["d2h"], "bytes": [moved]})}
+        )
+        return bool(host._values_read(graph, np.array([True]))[0])  # type: ignore[arg-type]
+
+    assert (read(4096), read(4097)) == (True, False)

@@ -125,20 +125,9 @@ the move changes a verdict, a price or its interval, *verdicts* of how many the 
 price of the planted fault moves at most, in points of the step."""
     head = ["| assumption | tried | changed | verdicts | points |", "|---|---:|---:|---:|---:|"]
     second = "The others moved none of those diagnoses. Of these, a test fails when the figure is moved as far:"
-    return [
-        "## How far they matter",
-        "",
-        intro,
-        "",
-        *head,
-        *rows,
-        "",
-        second,
-        "",
-        "| assumption | test |",
-        "|---|---|",
-        *tests,
-    ]
+    missing = ", ".join(code(name) for name in others if name not in held)
+    third = f"Nothing is known to move with these, and no test holds them yet: {missing}." if missing else ""
+    return ["## How far they matter", "", intro, "", *head, *rows, "", second, "", *tests, "", third]
 
 
 def table_page(table: Table) -> str:

@@ -18,7 +18,8 @@ def test_an_assumption_lies_in_its_range_and_says_why_and_whence(name: str) -> N
     low, high = sorted((assumption.low, assumption.high))
     assert low <= assumption.value <= high
     assert assumption.unit and assumption.why and assumption.source
-    assert "chosen" not in assumption.source
+    assert not {"chosen", "convention", "judgement", "unchecked"} & set(assumption.source.split())
+    assert len(assumption.source.split()) > 1, "a word is no source"
     assert assumption.set_on in ("", "tune", "third_tune")
 
 

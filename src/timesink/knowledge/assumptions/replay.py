@@ -144,7 +144,7 @@ RESIDUAL_LIMIT: Final = Assumption(
 )  # fmt: skip
 SLOWDOWN_LIMIT: Final = Assumption(
     1.5, 2.0, 3.0, "times the step", "a step that is more than half profiling: a gain of the host may be one in that",
-    "docs/decisions/0005-refusal-by-slow-down.md", "tune",
+    "docs/decisions/0005-refusal-by-slow-down.md: at twice the time half of a step is recording, by definition", "tune",
 )  # fmt: skip
 MODEL_ERROR: Final = Assumption(
     0.05, 0.08, 0.15, "of the gain, one standard deviation", "replays are off by this of what they predict",

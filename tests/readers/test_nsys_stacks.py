@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -74,6 +75,19 @@ def test_python_frames_come_from_the_payload_of_marks(tmp_path: Path) -> None:
         db.execute("UPDATE NVTX_EVENTS SET jsonText = ? WHERE start = 50", (PAYLOAD,))
     assert columns(read([path]), HOST_STACKS, "thread", "time_ns", "kind", "stack") == [
         (9, 50, "sample", "/w/train.py(12): inner;/w/train.py(40): main,x")
+    ]
+
+
+def test_python_frames_are_named_by_the_rows_of_their_texts(tmp_path: Path) -> None:
+    """As nsys 2025 writes them: numbers of `StringIds`, with the signs of HTML escaped."""
+    frames = ({"Function": 901, "File": 900, "Line": 23}, {"Function": 902, "File": 900, "Line": 40})
+    payload = json.dumps({"Python Periodic Sampling": {"Frames": frames}})
+    texts = '\nStringIds\nid value\n900 "/w/metric.py"\n901 "accuracy"\n902 "&lt;module&gt;"\n'
+    path = write_sqlite(tmp_path / "python.sqlite", PYTHON + texts)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE NVTX_EVENTS SET jsonText = ? WHERE start = 50", (payload,))
+    assert columns(read([path]), HOST_STACKS, "kind", "stack") == [
+        ("sample", "/w/metric.py(23): accuracy;/w/metric.py(40): <module>")
     ]
 
 

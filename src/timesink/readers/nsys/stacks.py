@@ -7,6 +7,8 @@ of which an export holds as JSON where it is made with `--include-json=true`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from html import unescape
 from typing import Any
 
 import polars as pl
@@ -25,6 +27,7 @@ from timesink.readers.nsys.session import ExportReading, combined, part_of
 from timesink.untrusted.plain_json import parsed
 
 _MARK = 34
+_NAMED = ("File", "Function")
 _SAMPLING = "Python Periodic Sampling"
 _DEEPEST = 256  # frames of one stack that are kept, the innermost ones
 _AGAIN = "nsys export --type sqlite --include-json=true"
@@ -90,8 +93,9 @@ def _python(session: ExportReading) -> list[pl.DataFrame]:
         message = f"Python stacks were recorded, but the export leaves them out; export again: {_AGAIN}"
         session.notes.append(ImportNote(NoteKind.SKIPPED, message, table=HOST_STACKS.name))
         return []
-    distinct = marks["json"].unique()
-    stacks = {text: _stack(text) for text in distinct}
+    payloads = {text: _payload_frames(text) for text in marks["json"].unique()}
+    name_of = _names(session, payloads.values())
+    stacks = {text: _stack(frames, name_of) for text, frames in payloads.items()}
     marks = marks.with_columns(marks["json"].replace_strict(stacks, return_dtype=pl.String).alias("stack")).drop_nulls(
         "stack"
     )
@@ -99,14 +103,28 @@ def _python(session: ExportReading) -> list[pl.DataFrame]:
     return [_part(session, marks.filter(periodic), "sample"), _part(session, marks.filter(~periodic), "call")]
 
 
-def _stack(text: str) -> str | None:
-    """The frames of a payload, innermost first; None where it holds none."""
+def _payload_frames(text: str) -> list[dict[str, Any]]:
+    """The frames of a payload, innermost first; none where it is no JSON."""
     try:
-        value = parsed(text, strict=False)
+        return _frames(parsed(text, strict=False))[:_DEEPEST]
     except ValueError:
-        return None
-    frames = [f"{frame['File']}({frame['Line']}): {frame['Function']}" for frame in _frames(value)]
-    return ";".join(frame.replace(";", ",") for frame in frames[:_DEEPEST]) or None
+        return []
+
+
+def _names(session: ExportReading, payloads: Iterable[list[dict[str, Any]]]) -> dict[object, str]:
+    """What each number of a file or function stands for: exports name them by the row of their text in `StringIds`."""
+    numbers = {frame[key] for frames in payloads for frame in frames for key in _NAMED if isinstance(frame[key], int)}
+    ids = pl.Series(sorted(numbers), dtype=pl.Int64)
+    return {number: unescape(text) for number, text in zip(ids, session.strings.of(ids), strict=True) if text}
+
+
+def _stack(frames: list[dict[str, Any]], name_of: Mapping[object, str]) -> str | None:
+    """The frames as one text, ``file(line): function`` each; None where nothing is known of any."""
+    named = [{key: name_of.get(frame[key], frame[key]) for key in _NAMED} | {"Line": frame["Line"]} for frame in frames]
+    texts = [
+        f"{frame['File']}({frame['Line']}): {frame['Function']}" for frame in named if isinstance(frame["File"], str)
+    ]
+    return ";".join(text.replace(";", ",") for text in texts) or None
 
 
 def _frames(value: Any) -> list[dict[str, Any]]:
@@ -115,6 +133,6 @@ def _frames(value: Any) -> list[dict[str, Any]]:
         return [frame for inner in value for frame in _frames(inner)]
     if not isinstance(value, dict):
         return []
-    if isinstance(value.get("File"), str) and isinstance(value.get("Function"), str) and "Line" in value:
+    if all(isinstance(value.get(key), (str, int)) for key in (*_NAMED, "Line")):
         return [value]
     return [frame for inner in value.values() for frame in _frames(inner)]

@@ -58,6 +58,7 @@ CASES = {
     "diagnose": Case("diagnose before.json.gz", "diagnose before.json.gz --only XYZ"),
     "report": Case("report before.json.gz -o report.html", "report broken.json"),
     "summary": Case("summary before.json.gz", "summary before.json.gz --top 0"),
+    "lines": Case("lines before.json.gz", "lines broken.json"),
     "idle": Case("idle before.json.gz", "idle broken.json"),
     "compile": Case("compile compile.log", "compile no-such-file"),
     "kernels": Case("kernels kernels.ncu-rep", "kernels before.json.gz"),

@@ -36,7 +36,7 @@ GROUPS = {
         "report": "Write the diagnosis as one HTML file with timelines.",
         "summary": "Show budget, steps, kernels, copies, waits and launches.",
         "idle": "Show what each GPU waited for while it was idle.",
-        "lines": "Show GPU, idle and host time by line of the program.",
+        "lines": "Show GPU time, idle time and host time by line of the program.",
         "compile": "Show graph breaks, recompilations and compile times.",
         "kernels": "Show what limits each profiled kernel and the most it could gain.",
         "roofline": "Draw the roofline of profiled kernels.",

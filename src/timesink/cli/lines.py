@@ -15,7 +15,7 @@ def command(
     paths: Paths,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows of each table.")] = 15,
     source: Annotated[
-        Path, typer.Option("--source", metavar="DIR", help="Where the program's files lie.", file_okay=False)
+        Path, typer.Option("--code", metavar="DIR", help="Where the program's files lie.", file_okay=False)
     ] = Path(),
     *,
     writing: PageOutput,

@@ -12,6 +12,7 @@ from tests.laws import examples
 from tests.strategies import frame, shifted
 from tests.tables import trace_of
 
+from timesink.knowledge.assumptions.machines import KERNEL_FLOOR_US
 from timesink.measures.compile.graphs import broken_graphs
 from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.conversions import cast_kernels, cast_pairs, layout_kernels
@@ -109,7 +110,9 @@ def test_what_goes_and_what_stays_make_up_the_kernels(name: str, trace: Trace) -
             assert before <= gone <= whole
             if name != "streams" and ops["stream"].n_unique() == 1:
                 if part.floored:
-                    keep = np.where(keep > 0, np.maximum(keep, np.minimum(2_000 / np.maximum(lengths, 1), 1.0)), 0.0)
+                    keep = np.where(
+                        keep > 0, np.maximum(keep, np.minimum(KERNEL_FLOOR_US.ns / np.maximum(lengths, 1), 1.0)), 0.0
+                    )
                 assert gone + int(np.ceil(lengths * keep).sum()) == int(lengths.sum())
             before = gone
 
@@ -159,7 +162,7 @@ def test_a_row_of_two_groups_keeps_the_smaller_share() -> None:
     assert [share.tolist() for share in part.keep] == [[0.5, 1.0], [0.5, 0.8], [0.2, 0.2]]
 
 
-def test_a_kernel_that_stays_takes_two_microseconds_at_least() -> None:
+def test_a_kernel_that_stays_takes_a_microsecond_at_least() -> None:
     trace = trace_of(
         """
         | device_ops | name | start_us | end_us |
@@ -170,7 +173,7 @@ def test_a_kernel_that_stays_takes_two_microseconds_at_least() -> None:
     )
     kernels = Selection((0, 0), {"stays": np.array([0, 1]), "goes": np.array([2])})
     part = shorten("fix", kernels, floored=True, stays=Range.exact(0.1), goes=Range.exact(0.0))
-    assert part.saved(trace, Case.EXPECTED).total_ns == 2_000 + 36_000 + 4_000
+    assert part.saved(trace, Case.EXPECTED).total_ns == 3_000 + 36_000 + 4_000
 
 
 QUEUED = """

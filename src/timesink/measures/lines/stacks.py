@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.frames import LIBRARY, PLACE
-from timesink.knowledge.ranges import NUMBER
+from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.knowledge.source_files import is_own
 from timesink.measures.idle.own_frames import callers, own_frames
 from timesink.measures.steps.steps import steps
@@ -29,6 +29,7 @@ from timesink.measures.timeline.attribution import (
 )
 from timesink.measures.timeline.autograd import by_tool, forward_operators, forward_ranges, waiting_ranges
 from timesink.model.arrays import Int64Array
+from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
@@ -219,13 +220,12 @@ def of_ranges(trace: Trace, rows: Int64Array) -> Int64Array:
 @remembered
 def _range_stacks(trace: Trace) -> Int64Array:
     """The number of the stack that ends in each push/pop range: that of its parent, and its own name."""
-    ranges, nesting, marker = push_pop_ranges(trace), range_nesting(trace), steps(trace).marker_name
+    ranges, nesting = push_pop_ranges(trace), range_nesting(trace)
     names, book = ranges["name"].cast(pl.String), stack_book(trace)
-    if marker:  # "step #" for "step 1", "ProfilerStep" for "ProfilerStep#3"
-        numberless = names.str.replace_all(NUMBER, "#")
-        names = pl.select(
-            pl.when(numberless.is_in([marker, f"{marker}#"])).then(pl.lit(marker)).otherwise(names)
-        ).to_series()
+    step = steps(trace).marker_name or "step"
+    numberless = names.str.replace_all(NUMBER, "#").is_in([step, f"{step}#"])
+    is_step = numberless | matches(names, NUMBERED_STEP)  # "step #" for "step 1", "ProfilerStep" for "ProfilerStep#3"
+    names = pl.select(pl.when(is_step).then(pl.lit(step)).otherwise(names)).to_series()
     texts, of_tool, number = names.to_list(), by_tool(trace), np.full(ranges.height, -1, np.int64)
     for rows in nesting.levels():
         around = np.where(nesting.parent[rows] >= 0, number[nesting.parent[rows]], -1)

@@ -12,7 +12,7 @@ from tests.profiles import ABSENT, PROFILES
 # A law is about values, not about how busy the machine is: no deadline per example.
 # `make test` asks for the quick profile, CI for more examples with another seed each time, `make test-all` for most.
 settings.register_profile("laws", deadline=None, max_examples=USUAL)
-settings.register_profile("ci", deadline=None, max_examples=25)
+settings.register_profile("ci", deadline=None, max_examples=15)
 settings.register_profile("quick", deadline=None, max_examples=12)
 
 

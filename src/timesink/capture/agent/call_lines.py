@@ -22,13 +22,13 @@ _TAIL_BYTES = 4096
 def add_call_lines(profile: Any, path: Path) -> bool:
     """Add to the JSON file the line of every call that was made outside of libraries. Whether any was.
 
-    Without effect on a file that does not end as JSON does, and with a version of torch that keeps no tree.
+    Without effect on a file that does not end as JSON does, and where torch keeps no tree or one that cannot be read.
     """
     try:
         roots = profile.profiler.kineto_results.experimental_event_tree()
-    except AttributeError:
+        calls = sorted(_calls(roots))
+    except (AttributeError, UnicodeDecodeError):  # torch may hand over a name that is no UTF-8
         return False
-    calls = sorted(_calls(roots))
     if not calls:
         return False
     starts = [start for start, _ in calls]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
+from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
@@ -63,12 +64,13 @@ from timesink.readers.nsys.export import (
 )
 from timesink.readers.nsys.folder import Folder
 from timesink.readers.nsys.host import CUDA_CALL_CLASSES, OS_CALL_CLASSES, domain_numbers, range_numbers
-from timesink.readers.nsys.identifiers import process_of, ranks_of, strings_of
+from timesink.readers.nsys.identifiers import Strings, process_of, ranks_of, strings_of
 from timesink.readers.nsys.session import ExportReading, capture_of, combined, with_sound_times
 from timesink.readers.nsys.sqlite import Database
 
 _TIMES: dict[str, ColumnKind] = {"start": "int64", "end": "int64"}
 _OF_WORK: dict[str, ColumnKind] = {**_TIMES, "globalPid": "int64", "deviceId": "int32"}
+_OF_RANGES: dict[str, ColumnKind] = {**_TIMES, "textId": "int64", "text": "text", "eventType": "int32"}
 _OF_CALLS: dict[str, ColumnKind] = {**_TIMES, "eventClass": "int32"}
 
 
@@ -76,11 +78,13 @@ _OF_CALLS: dict[str, ColumnKind] = {**_TIMES, "eventClass": "int32"}
 class ExportSurvey:
     """`extent` is the first and last moment on the export's own clock, None where it holds neither GPU work nor calls.
     `users` are the distinct owners and devices of each table of GPU work, `worked` those of rows with sound times.
+    `operators` tells whether ranges are operators of a framework (`operators.operators`), which count to the extent.
     """
 
     extent: tuple[int, int] | None
     users: FrameByTable
     worked: FrameByTable
+    operators: bool = False
 
 
 @dataclass(slots=True)
@@ -114,6 +118,17 @@ class _Seen:
 
         return rows
 
+    def operators(self, strings: Strings, kinds: set[int]) -> Callable[[pl.DataFrame], pl.DataFrame]:
+        """Nothing of a batch of ranges; one that is an operator counts."""
+
+        def rows(batch: pl.DataFrame) -> pl.DataFrame:
+            name = batch["text"].replace("", None).fill_null(strings.of(batch["textId"]))
+            emitted = name.str.contains(EMITTED_OPERATOR).fill_null(False) & batch["eventType"].is_in(kinds)
+            self.time(batch.filter(emitted))
+            return batch.clear()
+
+        return rows
+
 
 def survey(export: Export) -> ExportSurvey:
     """Go through the export once. What the tables have lost is not noted here: they are read again."""
@@ -129,8 +144,15 @@ def survey(export: Export) -> ExportSurvey:
         seen = _Seen()
         export.read(ExportTable(source.name, _OF_CALLS), Keep(seen.calls(classes)))
         all_seen += seen.bounds
+    seen = _Seen()
+    if all_seen and export.tables.get(NVTX.name, frozenset()) >= _OF_RANGES.keys():
+        export.read(
+            ExportTable(NVTX.name, _OF_RANGES),
+            Keep(seen.operators(strings_of(export), host.push_pop_numbers(export))),
+        )
+        all_seen += seen.bounds
     extent = (min(start for start, _ in all_seen), max(end for _, end in all_seen)) if all_seen else None
-    return ExportSurvey(extent, users, worked)
+    return ExportSurvey(extent, users, worked, bool(seen.bounds))
 
 
 Tables = dict[Table, pl.DataFrame]
@@ -154,7 +176,7 @@ def trace_of(export: Export, path: Path, format_name: str, seen: ExportSurvey | 
     del rows, users
     if session.has(SYNCHRONISATIONS):
         tables[SYNCS], tables[EVENT_WAITS] = host.syncs_and_waits(session, tables[API_CALLS])
-    _ranges_and_states(session, tables)
+    _ranges_and_states(session, tables, seen)
     _others(session, tables)
     tables[DEVICES] = device.devices(session, _worked(session, tables, seen))
     tables[SOURCES] = _sources(session, path, format_name)
@@ -180,9 +202,9 @@ def _worked(session: ExportReading, tables: Tables, seen: ExportSurvey | None) -
     )
 
 
-def _ranges_and_states(session: ExportReading, tables: Tables) -> None:
+def _ranges_and_states(session: ExportReading, tables: Tables, seen: ExportSurvey | None) -> None:
     ranges, lock, ops = host.ranges_and_lock_states(session)
-    if ops.height:
+    if ops.height or (seen is not None and seen.operators):
         tables[HOST_OPS] = ops
     if session.capture.records("NvtxEvents") or any(session.has(source) for source in (*MPI, CUBLAS, CUDNN)):
         tables[RANGES] = ranges

@@ -422,6 +422,11 @@ def domain_numbers(export: Export) -> set[int]:
     return {number for number, ours in _event_types(export).items() if ours in (_DOMAIN, _CATEGORY)}
 
 
+def push_pop_numbers(export: Export) -> set[int]:
+    """The export's numbers of ranges that are pushed and popped."""
+    return {number for number, ours in _event_types(export).items() if ours == _PUSH_POP}
+
+
 def range_numbers(export: Export) -> set[int]:
     """The export's numbers of the two kinds of range."""
     return {number for number, ours in _event_types(export).items() if ours in (_PUSH_POP, _START_END)}

@@ -73,6 +73,7 @@ COMMANDS = {name: summary for commands in GROUPS.values() for name, summary in c
 # File and function of a command that is not `command` in `cli/<name>.py`.
 PLACES = {
     "report": ("diagnose", "report"),
+    "lines": ("summary", "lines"),
     "tables": ("summary", "tables"),
     "pipeline": ("ranks", "pipeline"),
     "roofline": ("kernels", "roofline"),

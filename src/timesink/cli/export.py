@@ -85,23 +85,27 @@ def command(
     if table is None:
         check_timeline(trace, "timeline")
     with working(f"writing {output.name}"), _whole(output) as part:
-        if table is None and output.suffix.lower() == COLLAPSED:
-            from timesink.export.collapsed import write_collapsed
-
-            with part.open("w", encoding="utf-8") as file:
-                write_collapsed(trace, file, time.value)
-        elif table is None and output.suffix.lower() == ".json":
-            from timesink.export.speedscope import write_speedscope
-
-            with part.open("w", encoding="utf-8") as file:
-                write_speedscope(trace, file)
-        elif table is None:
-            _write_perfetto(trace, None if no_findings else diagnose(trace), part)
-        else:
+        if table is not None:
             from timesink.export.tables import table_named, write_table
 
             write_table(table_named(trace, table), part)
+        elif output.suffix.lower() in (COLLAPSED, ".json"):
+            _write_stacks(trace, part, time if output.suffix.lower() == COLLAPSED else None)
+        else:
+            _write_perfetto(trace, None if no_findings else diagnose(trace), part)
     return 0
+
+
+def _write_stacks(trace: Trace, path: Path, time: StackTime | None) -> None:
+    """That time by call path for a flame graph; without one, everything for speedscope."""
+    from timesink.export.collapsed import write_collapsed
+    from timesink.export.speedscope import write_speedscope
+
+    with path.open("w", encoding="utf-8") as file:
+        if time is None:
+            write_speedscope(trace, file)
+        else:
+            write_collapsed(trace, file, time.value)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """SQL over the tables of a trace: one SELECT in a database of its own, with no way to a file or a network.
 
 A query can read the canonical tables, and steps, idle time, ranges and calls as the measures see them. Eleven
-questions with the queries that
-answer them are at the end; `timesink query --examples` prints them, and a test runs them.
+questions with the queries that answer them are at the end; `timesink query --examples` prints them, and a test runs
+them.
 """
 
 from __future__ import annotations

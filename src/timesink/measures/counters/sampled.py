@@ -17,7 +17,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.ranges import range_work
-from timesink.model.arrays import Float64Array, Int64Array
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.tables import DEVICES, GPU_METRICS
@@ -76,7 +76,7 @@ def _series(trace: Trace) -> dict[Device, dict[str, tuple[Int64Array, Float64Arr
     return series
 
 
-def _inside(time_ns: Int64Array, during: Intervals) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _inside(time_ns: Int64Array, during: Intervals) -> BoolArray:
     """A share is of the time before it is taken: the instant before it must be inside."""
     return np.asarray(during.covered_ns(time_ns - 1, time_ns) > 0, np.bool_)
 

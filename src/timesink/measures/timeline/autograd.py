@@ -46,6 +46,7 @@ def backward_calls(trace: Trace) -> BoolArray:
     return flags
 
 
+@remembered
 def backward_operators(trace: Trace) -> BoolArray:
     """Which rows of `host_ops` have a forward operator, or are named by autograd."""
     ops = trace.get(HOST_OPS)
@@ -79,6 +80,7 @@ def waiting_ranges(trace: Trace) -> Int64Array:
     return np.where(adopted, waiting, _NONE)
 
 
+@remembered
 def by_tool(trace: Trace) -> BoolArray:
     """Which rows of `push_pop_ranges` are operators of a framework or a library, and none that a person named."""
     names = push_pop_ranges(trace)["name"]
@@ -108,6 +110,7 @@ def range_of_program(trace: Trace, rows: Int64Array) -> Int64Array:
     return found
 
 
+@remembered
 def program_threads(trace: Trace) -> list[ThreadKey]:
     """Of each process, the thread with most ranges that a person named; operators recorded as ranges are none."""
     ranges = push_pop_ranges(trace)

@@ -122,7 +122,7 @@ class _Seen:
         """Nothing of a batch of ranges; one that is an operator counts."""
 
         def rows(batch: pl.DataFrame) -> pl.DataFrame:
-            name = batch["text"].replace("", None).fill_null(strings.of(batch["textId"]))
+            name = strings.own_or_of(batch["text"], batch["textId"])
             emitted = name.str.contains(EMITTED_OPERATOR).fill_null(False) & batch["eventType"].is_in(kinds)
             self.time(batch.filter(emitted))
             return batch.clear()

@@ -297,7 +297,8 @@ def ranges_and_lock_states(session: ExportReading) -> tuple[pl.DataFrame, pl.Dat
 def _nvtx(session: ExportReading) -> pl.DataFrame:
     frame = session.rows(NVTX)
     kind = frame["eventType"].replace_strict(_event_types(session.export), default=None, return_dtype=pl.Int32)
-    frame = frame.with_columns(kind.alias("kind"), process_of(frame["globalTid"]), _text(session, frame).alias("name"))
+    named = session.strings.own_or_of(frame["text"], frame["textId"]).fill_null(UNNAMED)
+    frame = frame.with_columns(kind.alias("kind"), process_of(frame["globalTid"]), named.alias("name"))
     domains, categories = _domains(frame), _categories(frame)
     if marks := frame.filter(pl.col("kind") == _MARK).height:
         session.notes.append(
@@ -385,12 +386,6 @@ def _nested(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _contiguous(column: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.ascontiguousarray(column.to_numpy(), dtype=np.int64)
-
-
-def _text(session: ExportReading, frame: pl.DataFrame) -> pl.Series:
-    """A range's own text, else the registered string it refers to."""
-    own = frame["text"].replace("", None)
-    return own.fill_null(session.strings.of(frame["textId"])).fill_null(UNNAMED) if frame.height else own
 
 
 def _domains(frame: pl.DataFrame) -> pl.DataFrame:

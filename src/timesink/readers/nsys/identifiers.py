@@ -53,6 +53,10 @@ class Strings:
         values = pl.Series([None, *self.texts[1:]], dtype=pl.String)
         return values.gather(self._positions_of(ids))
 
+    def own_or_of(self, own: pl.Series, ids: pl.Series) -> pl.Series:
+        """Each text that an event carries itself, else that of its id; null where there is neither."""
+        return own.replace("", None).fill_null(self.of(ids)) if len(own) else own
+
     def unexplained(self, ids: pl.Series) -> int:
         """How many of the ids are null or explained by no row of `StringIds`."""
         return int((self._positions_of(ids) == 0).sum())

@@ -87,7 +87,7 @@ def _python_recorded(session: ExportReading) -> bool:
 def _python(session: ExportReading) -> list[pl.DataFrame]:
     """The marks whose payload is a list of Python frames."""
     marks = session.rows(PYTHON_STACKS).filter(pl.col("eventType") == _MARK)
-    texts = marks["jsonText"].replace("", None).fill_null(session.strings.of(marks["jsonTextId"]))
+    texts = session.strings.own_or_of(marks["jsonText"], marks["jsonTextId"])
     marks = marks.with_columns(texts.alias("json")).drop_nulls("json")
     if not marks.height:
         message = f"Python stacks were recorded, but the export leaves them out; export again: {_AGAIN}"

@@ -90,8 +90,10 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         )
 
     verdict = idle_verdict(drained_time(trace, "wait"), limit, "idle time after blocking calls", HOW, finding)
+    if not isinstance(verdict, Clear):
+        return verdict
     hidden = max(map(partial(_hidden_share, trace, limit), pricers(trace)), default=0.0)
-    return _undecided(hidden) if isinstance(verdict, Clear) and hidden else verdict
+    return _undecided(hidden) if hidden else verdict
 
 
 def _hidden_share(trace: Trace, limit: float, rank: int) -> float:

@@ -26,12 +26,11 @@ launches, that is the larger loss, and another rule names it.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits, Rule
+from timesink.diagnosis.rule import Limits
 from timesink.diagnosis.verdicts import HEALTHY, Bottleneck, Clear, Evidence, Limit, NotApplicable, Quantity, Verdict
 from timesink.measures.kernels.tiny_kernels import TinyKernels, tiny_kernels
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, RANGES
 from timesink.model.trace import Trace
-from timesink.rules.kernels._family import LINE_READS, KernelPattern, kernel_verdict
+from timesink.rules.kernels._family import KernelPattern, kernel_rule, kernel_verdict
 from timesink.units import share_text
 from timesink.whatif.changes.kernels import ShortenKernels, merge_tiny
 
@@ -73,11 +72,9 @@ def _count(tiny: TinyKernels, limits: Limits) -> Evidence:
     )
 
 
-RULE = Rule(
+RULE = kernel_rule(
     "KRN111",
     check,
-    needs=(DEVICE_OPS,),
-    reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS),
     limits={
         "kernels": Limit(100, "kernels", "fewer are soon fused by hand, and win little", HEALTHY),
         "busy_ratio": Limit(0.9, "ratio", "a device that waits longer is short of launches", HEALTHY),

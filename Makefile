@@ -11,7 +11,9 @@ demo: $(VENV)/.installed
 
 # Bytecode is kept even where the environment says otherwise: tests start hundreds of interpreters.
 test test-all lowest smoke: export PYTHONDONTWRITEBYTECODE :=
-PARALLEL := -n auto --maxprocesses 16 --dist worksteal
+# One worker more than there are cores: tests wait for browsers and programs.
+WORKERS  := $(shell $(PYTHON) -c 'import os; print(min(16, 1 + (os.cpu_count() or 1)))')
+PARALLEL := -n $(WORKERS) --dist worksteal
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile=quick $(ARGS)
@@ -110,11 +112,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(NATIVE)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --group dev
 	touch $@
 
 $(VENV)/.supply: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --group supply
+	$(BIN)/python -m pip install --quiet --no-compile --group supply
 	touch $@
 
 clean:

@@ -37,6 +37,7 @@ def picture(opened: Open, text: str, shot: Shot, script: str = "0") -> Image.Ima
     return taken(page, shot.width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.path.stem)
 def test_a_page_looks_as_it_did(opened: Open, pages: dict[str, str], shot: Shot, tmp_path: Path) -> None:
     now = picture(opened, pages[shot.page], shot)

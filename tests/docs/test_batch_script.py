@@ -39,6 +39,7 @@ def test_the_script_is_sound_shell(script: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_script_reads_a_job_over_tls_and_leaves_nothing_behind(script: Path, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="Dask is an extra")
     pytest.importorskip("cryptography", reason="TLS of Dask needs it")

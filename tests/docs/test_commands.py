@@ -60,8 +60,11 @@ def shelled(line: str, folder: Path, environment: dict[str, str]) -> Ran:
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
-LONG = {"README", "verify", "ci-gate", "many-ranks", "perfetto"}
-"""Pages whose commands run programs or wait, for five seconds and more."""
+LONG = {
+    *("README", "verify", "ci-gate", "many-ranks", "perfetto"),
+    *("query", "diagnose-a-trace", "first-step", "report", "read-a-kernel-report", "compile-and-spikes"),
+}
+"""Pages whose commands run programs or wait, for two seconds and more."""
 TYPED = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES if RUN[page]]
 
 

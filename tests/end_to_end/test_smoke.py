@@ -184,6 +184,7 @@ def test_every_command_without_arguments_says_what_it_needs(name: str, capsys: C
 
 
 @pytest.mark.usefixtures("workplace")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_command_does_its_work_in_silence(name: str, capsys: Captured) -> None:
     case = CASES[name]
@@ -210,6 +211,7 @@ def test_tables_are_json_that_obeys_the_shipped_schema(name: str, capsys: Captur
     assert any(isinstance(rows, list) and key != "notes" for key, rows in page.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     ["", "query before.json.gz --example top-kernels", "diagnose before.json.gz", "diagnose no-such-file", "mcp"],

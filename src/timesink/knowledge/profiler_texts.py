@@ -23,6 +23,19 @@ DECIMAL_COMMA: Final = Pattern(
     r"\d,\d{1,2}$|\d,\d{4,}$|\.\d{3},\d", "can only be a number with a decimal comma", ("12,5", "1.234,5"), "1,234",
     "ncu",
 )  # fmt: skip
+GROUPED_DIGITS: Final = Pattern(
+    r"(?<=\d)[ '\u2019\u00a0\u202f](?=\d{3})", "a space or an apostrophe between thousands", "1 234,5", "12 (1; 2)",
+    "ncu",
+)  # fmt: skip
+PAGE_HEADER: Final = Pattern(
+    r'(?m)^"?ID"?,"?Process ID"?,"?Process Name"?', "the header of a CSV page of kernels",
+    ('"ID","Process ID","Process Name","Host Name"', "ID,Process ID,Process Name"), '"ID","Name"', "ncu --csv",
+)  # fmt: skip
+OTHER_PAGE: Final = Pattern(
+    r'(?m)^(?P<source>(?:"?#"?,)?"?Address"?,"?Source"?)|^"?(?:Display Driver Version|device__attribute_\w+|'
+    r'Nsight Compute (?:Target|Version))"?,', "a line of the source or the session page",
+    ('"#","Address","Source"', '"Display Driver Version","580.1"'), '"ID","Process ID"', "ncu --csv",
+)  # fmt: skip
 WITH_INSTANCES: Final = Pattern(
     r"(?s)^(\S+) [({].*[)}]$", "a value, then its instances", "12.5 (1; 2; 3)", "12.5",
     "ncu --csv --print-metric-instances",

@@ -27,7 +27,7 @@ from timesink.measures.counters.counters import (
     Stalls,
     kernel_counters,
 )
-from timesink.measures.counters.limiter import KernelLimits, kernel_limits
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
@@ -99,7 +99,7 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     share = f", {share_text(kernel.duration_ns / total_ns)} of the profiled time" if kernel.duration_ns else ""
     count = f"{len(kernels)} profiled kernel{'s' if len(kernels) != 1 else ''}; the longest is"
     if limit is None:
-        return f"{count} {short_name(kernel.name)}{share}: undecided, its counters failed or are missing"
+        return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
     nearest = limit.roofline.nearest if limit.roofline is not None else None
     roof = f", at {share_text(nearest[1])} of its {nearest[0]} roof" if nearest else ""
     return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[bottleneck_of(limit).value]}{roof}"
@@ -117,10 +117,7 @@ def _actions(limited: Sequence[KernelLimits]) -> tuple[tuple[Cell, ...], ...]:
 
 def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits | None]) -> Iterator[str]:
     yield from (f"{note.kind}: {note.message}" + (f" ({note.count})" if note.count else "") for note in trace.notes)
-    for kernel, one in zip(kernels, limits, strict=True):
-        if one is None:
-            why = f"{len(kernel.failed)} counters are NaN (failed passes)" if kernel.failed else "no unit's throughput"
-            yield f"launch {kernel.profile}, {short_name(kernel.name)}: undecided, {why}"
+    yield from _undecided([kernel for kernel, one in zip(kernels, limits, strict=True) if one is None])
     yield from _session(trace)
     yield from _clocks(limits)
     identities = [one.stalls.identity for one in limits if one is not None and one.stalls and one.stalls.identity]
@@ -131,13 +128,25 @@ def _notes(trace: Trace, kernels: Sequence[KernelCounters], limits: Sequence[Ker
         yield f"{partial} launches without the list of units: another unit may be busier (use --set full)"
 
 
+def _undecided(kernels: Sequence[KernelCounters]) -> Iterator[str]:
+    """Each reason once, with the launches it holds for."""
+    by_reason: dict[str, list[KernelCounters]] = {}
+    for kernel in kernels:
+        by_reason.setdefault(why_unexplained(kernel), []).append(kernel)
+    for why, group in by_reason.items():
+        first = f"launch {group[0].profile}, {short_name(group[0].name)}"
+        others = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        yield f"{first}{others}: undecided, {why}"
+
+
 def _session(trace: Trace) -> Iterator[str]:
     profiles = trace[KERNEL_PROFILES].with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
     names = ("gpu", "tool_version", "driver_version", "clock_control", "command")
     for row in profiles.select(names).unique(maintain_order=True).iter_rows(named=True):
         words = {"gpu": "", "tool_version": "ncu ", "driver_version": "driver ", "clock_control": "clock "}
         parts = [prefix + str(row[name]) for name, prefix in words.items() if row[name]]
-        yield ", ".join(parts) + (f"; captured with: {redacted(row['command'])}" if row["command"] else "")
+        if parts:
+            yield ", ".join(parts) + (f"; captured with: {redacted(row['command'])}" if row["command"] else "")
 
 
 def _clocks(limits: Sequence[KernelLimits | None]) -> Iterator[str]:
@@ -161,7 +170,7 @@ def kernel_entries(trace: Trace) -> list[dict[str, Any]]:
 
 def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
     nearest = None if limits is None or limits.roofline is None else limits.roofline.nearest
-    again = "Profile it again: its counters failed or were not collected."
+    bound = None if limits is None else limits.bounds[limits.limiter]
     return {
         "kernel": kernel.name,
         "id": kernel.profile,
@@ -170,8 +179,8 @@ def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any
         "roof": None if nearest is None else nearest[0],
         "roof_share": None if nearest is None else nearest[1],
         "roof_speedup": None if nearest is None or not nearest[1] else max(1 / nearest[1], 1.0),
-        "bound_speedup": None if limits is None else limits.bounds[limits.limiter],
-        "action": again if limits is None else explain_limiter(limits).advice,
+        "bound_speedup": bound if bound is not None and isfinite(bound) else None,
+        "action": f"Undecided: {why_unexplained(kernel)}." if limits is None else explain_limiter(limits).advice,
     }
 
 

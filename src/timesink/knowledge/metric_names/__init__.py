@@ -195,6 +195,23 @@ def _table() -> dict[str, tuple[str, str]]:
     return table
 
 
+def units_of(capability: tuple[int, int] | None) -> tuple[str, ...]:
+    """Base names of the units in the chip's throughput breakdowns, as its reports list them (`units.txt`); of a chip
+    without reports, those of all chips."""
+    chip = "" if capability is None else "sm_{}{}".format(*capability)
+    letter = CHIPS.get(chip, ("", ""))[1]
+    listed = _units()
+    of_chip = tuple(name for name, letters in listed if letter and letter in letters)
+    return of_chip or tuple(name for name, _ in listed)
+
+
+@cache
+def _units() -> tuple[tuple[str, str], ...]:
+    """Base name of a unit and the letters of the chips that list it."""
+    text = files("timesink.knowledge.metric_names").joinpath("units.txt").read_text(encoding="ascii")
+    return tuple((name, letters) for name, _, letters in (line.partition(" ") for line in text.splitlines()))
+
+
 # What a counter counts, by the last word of its base name (before the first point).
 _COUNTED = (
     (r"bytes(_|$|\.)", "bytes"),

@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from timesink.knowledge.metric_names import patterns
+from timesink.knowledge.metric_names import patterns, units_of
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
 
@@ -188,33 +188,11 @@ _RESOURCES = tuple(
     )
 )
 _SUM_OF_OTHERS = "sm__pipe_shared_cycles_active"  # the fp64 and tensor pipes together: both are leaves themselves
-_BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in ("sm__throughput", "gpu__compute_memory_throughput"))
-# What stands in where a page carries no breakdown (CSV, partial sets).
-_WITHOUT_BREAKDOWN = (
-    "gpu__dram_throughput",
-    "dram__cycles_active",
-    "fbpa__dram_sectors",
-    "lts__t_sectors",
-    "lts__d_sectors",
-    "lts__t_tag_requests",
-    "lts__lts2xbar_cycles_active",
-    "lts__xbar2lts_cycles_active",
-    "lts__d_atomic_input_cycles_active",
-    "l1tex__data_pipe_lsu_wavefronts",
-    "l1tex__lsu_writeback_active",
-    "l1tex__lsuin_requests",
-    "l1tex__m_xbar2l1tex_read_sectors",
-    "sm__inst_executed",
-    "sm__issue_active",
-    "sm__inst_executed_pipe_lsu",
-    "sm__inst_executed_pipe_xu",
-    "sm__pipe_alu_cycles_active",
-    "sm__pipe_fma_cycles_active",
-    "sm__pipe_fmaheavy_cycles_active",
-    "sm__pipe_fp64_cycles_active",
-    "sm__pipe_tensor_cycles_active",
-)
-_COARSE = (("lts__throughput", Resource.L2), ("l1tex__throughput", Resource.L1), ("sm__inst_executed", Resource.ISSUE))
+# Each is the share of the busiest unit of its list; a list ends where the other begins, but for what both hold.
+_SUMMARIES = ("sm__throughput", "gpu__compute_memory_throughput")
+_BREAKDOWNS = tuple(f"breakdown:{top}{ELAPSED}" for top in _SUMMARIES)
+_OF_SM = ("sm__", "idc__")
+_ROUNDING = 0.0002  # a page printed with two digits of percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,27 +216,38 @@ def leaves(kernel: KernelCounters) -> tuple[Leaf, ...]:
 
 
 def is_complete(kernel: KernelCounters) -> bool:
-    """Whether the report itself lists its leaves; without the list an unlisted unit may be the busiest."""
-    return all(name in kernel.texts for name in _BREAKDOWNS)
+    """Whether its busiest unit is among the leaves: the report lists them, or they reach the profiler's summaries."""
+    return all(name in kernel.texts for name in _BREAKDOWNS) or _reaches_summaries(kernel) is True
+
+
+def lacks_units(kernel: KernelCounters) -> bool:
+    """Whether a page tells how busy the busiest unit is, but not which unit that is: it cannot be explained."""
+    return not any(name in kernel.texts for name in _BREAKDOWNS) and _reaches_summaries(kernel) is False
+
+
+def _reaches_summaries(kernel: KernelCounters) -> bool | None:
+    """Whether on either side the busiest leaf is as busy as the summary says; None where no summary was collected."""
+    summaries = [kernel.share(name) for name in _SUMMARIES]
+    if all(summary is None for summary in summaries):
+        return None
+    busiest: dict[bool, float] = {}
+    for name in units_of(kernel.compute_capability):
+        side = name.startswith(_OF_SM)
+        busiest[side] = max(busiest.get(side, -1.0), -1.0 if (busy := kernel.share(name)) is None else busy)
+    return all(
+        summary is None or busiest[side] >= summary - _ROUNDING
+        for side, summary in zip((True, False), summaries, strict=True)
+    )
 
 
 def _leaves(kernel: KernelCounters) -> Iterator[Leaf]:
+    """The units of the report's own list, or of its chip's where a page carries none."""
     listed = [name for top in _BREAKDOWNS for name in kernel.texts.get(top, "").split(",") if name]
-    names = [name.removesuffix(ELAPSED) for name in listed] or list(_WITHOUT_BREAKDOWN)
-    any_measured = False
-    for name in names:
+    for name in [name.removesuffix(ELAPSED) for name in listed] or units_of(kernel.compute_capability):
         busy, resource = kernel.share(name), resource_of(name)
         if busy is not None and resource is not None and name != _SUM_OF_OTHERS:
-            any_measured = True
             hottest = kernel.get(f"{name}.max.pct_of_peak_sustained_elapsed")
             yield Leaf(name, resource, busy, busy if hottest is None else max(busy, hottest / 100))
-    if any_measured and listed:
-        return
-    for name, resource in _COARSE:
-        active = kernel.get(f"{name}.avg.pct_of_peak_sustained_active")
-        busy = kernel.share(name) if active is None else active / 100
-        if busy is not None:
-            yield Leaf(name, resource, busy, busy)
 
 
 def resource_of(leaf: str) -> Resource | None:

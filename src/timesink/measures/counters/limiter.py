@@ -31,6 +31,7 @@ from timesink.measures.counters.counters import (
     Stalls,
     is_complete,
     kernel_counters,
+    lacks_units,
     leaves,
     occupancy_of,
     stalls_of,
@@ -87,10 +88,10 @@ def kernel_limits(trace: Trace) -> tuple[KernelLimits | None, ...]:
 
 
 def limits_of(kernel: KernelCounters) -> KernelLimits | None:
-    """The explanation of one kernel, None where its counters failed or no unit of it was measured."""
-    units = leaves(kernel)
-    if not units or kernel.is_failed:
+    """The explanation of one kernel, None where `why_unexplained` says so."""
+    if why_unexplained(kernel):
         return None
+    units = leaves(kernel)
     waste, occupancy, stalls = waste_of(kernel), occupancy_of(kernel), stalls_of(kernel)
     roofline = roofline_of(kernel)
     top = _top(units, waste)
@@ -101,6 +102,17 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls)
     bounds = {cause: _bound(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
     return KernelLimits(kernel, units, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top)
+
+
+def why_unexplained(kernel: KernelCounters) -> str:
+    """Why nothing can be said of a kernel's limiter; empty where it can."""
+    if kernel.is_failed:
+        return f"{len(kernel.failed)} counters are NaN (failed passes)"
+    if lacks_units(kernel):
+        return "its limiter is not in this page, which leaves out the units: use --page raw, or give the report"
+    if not leaves(kernel):
+        return "no unit's throughput was collected"
+    return ""
 
 
 def _used(leaf: Leaf) -> float:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _REPORT_MAGIC = b"NVR\0"
 _REPORT_SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")
-_PAGE_HEADER = b'"ID","Process ID","Process Name"'
+_PAGE_HEADERS = (b'"ID","Process ID","Process Name"', b"ID,Process ID,Process Name")
+_OTHER_PAGES = (b'"Address","Source"', b'"Display Driver Version"', b'"device__attribute_')  # to be refused by name
 _PAGE_SUFFIXES = (".csv", ".txt", ".log", ".out")
 _SEARCHED_BYTES = 16 << 20
 
@@ -53,16 +54,20 @@ class NcuCsv(Reader):
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """By the header line, which may come after pages of program output."""
-        if _PAGE_HEADER in head or not head or path.suffix not in _PAGE_SUFFIXES:
-            return _PAGE_HEADER in head
+        if _is_page(head) or not head or path.suffix not in _PAGE_SUFFIXES:
+            return _is_page(head)
         with path.open("rb") as stream:
-            return _PAGE_HEADER in stream.read(_SEARCHED_BYTES)
+            return _is_page(stream.read(_SEARCHED_BYTES))
 
     def read(self, path: Path, limits: ReadLimits) -> Trace:
         """The kernels of the page. `UnreadableTrace` where it holds none."""
         from timesink.readers.ncu.csv_pages import read_page
 
         return read_page(path, self.format, limits)
+
+
+def _is_page(text: bytes) -> bool:
+    return any(header in text for header in _PAGE_HEADERS + _OTHER_PAGES)
 
 
 READERS = (NcuReport(), NcuCsv())

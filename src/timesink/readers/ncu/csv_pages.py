@@ -11,7 +11,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -28,9 +28,11 @@ from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, Rul
 from timesink.readers.ncu.wire import MetricColumns
 from timesink.untrusted.unpack import ReadLimits
 
-HEADER_START = '"ID","Process ID","Process Name"'
+_HEADER = re.compile(profiler_texts.PAGE_HEADER)
+_OTHER_PAGE = re.compile(profiler_texts.OTHER_PAGE)
 _POINT = re.compile(profiler_texts.DECIMAL_POINT)
 _COMMA = re.compile(profiler_texts.DECIMAL_COMMA)
+_GROUPED = re.compile(profiler_texts.GROUPED_DIGITS)
 _WITH_INSTANCES = re.compile(profiler_texts.WITH_INSTANCES)
 _DIGITS = 10
 ABSENT = ("", "n/a", "(!) n/a", "N/A", "no data")
@@ -39,15 +41,19 @@ ABSENT = ("", "n/a", "(!) n/a", "N/A", "no data")
 def page_rows(text: str) -> tuple[list[str], list[list[str]], int]:
     """Header, rows of as many or fewer cells that carry a kernel number or units, and how many other lines there were.
 
-    ncu prints a page amid its own ``==PROF==`` lines and the program's output, before the header and after it.
+    ncu prints a page amid its own ``==PROF==`` lines and the program's output, before the header and after it. A second
+    page with the same header goes on with the first; of one with another header the lines are others.
     """
-    start = text.find(HEADER_START)
-    lines = csv.reader(io.StringIO(text[start:]))
+    found = _HEADER.search(text)
+    lines = csv.reader(io.StringIO(text[found.start() :] if found else ""))
     header = next(lines, [])
     rows: list[list[str]] = []
     others = 0
+    is_same = True
     for row in lines:
-        if len(row) > 1 and (row[0].isdigit() or (not rows and not row[0])):
+        if row[:2] == header[:2]:
+            is_same = row == header
+        elif is_same and len(row) > 1 and (row[0].isdigit() or (not rows and not row[0])):
             rows.append(row)
         else:
             others += bool(row)
@@ -72,7 +78,7 @@ def number(cell: str, decimal_comma: bool) -> float | None:
         except ValueError:
             pass
     with_instances = _WITH_INSTANCES.match(cell)
-    words = with_instances.group(1) if with_instances else cell
+    words = _GROUPED.sub("", with_instances.group(1) if with_instances else cell)
     if not words[:1].isdigit() and words[:1] not in "+-.":
         return math.nan if words.lower() in ("nan", "-nan") else None
     plain = words.replace(".", "").replace(",", ".") if decimal_comma else words.replace(",", "")
@@ -99,20 +105,24 @@ def whole(cell: str) -> int | None:
     return number_of if number_of < 1 << 31 else None
 
 
-_FIXED = 11  # columns before the first metric: ID ... CC
+_SECTION, _METRIC, _VALUE = "Section Name", "Metric Name", "Metric Value"
 _KINDS = {"INF": "ok", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
 _RECAPTURE = "export again with `ncu --import REPORT --csv --page raw --print-units base`"
 
 
 def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
-    """The kernels of a raw or details page. `UnreadableTrace` where it holds none."""
+    """The kernels of a raw or details page. `UnreadableTrace` where it holds none, or is another of ncu's pages."""
     if path.stat().st_size > limits.most_held_bytes:
         raise UnreadableTrace(path, f"larger than {limits.most_held_bytes} bytes", remedy=_RECAPTURE)
     try:
-        header, rows, others = page_rows(path.read_text(encoding="utf-8-sig", errors="replace"))
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        header, rows, others = page_rows(text)
     except csv.Error as error:
         raise UnreadableTrace(path, f"no CSV page: {error}", remedy=_RECAPTURE) from error
-    if header[_FIXED : _FIXED + 1] == ["Section Name"] and "Metric Name" in header:
+    if not header and (other := _OTHER_PAGE.search(text)):
+        named = "source" if other.group("source") else "session"
+        raise UnreadableTrace(path, f"ncu's {named} page, which has no counters of kernels", remedy=_RECAPTURE)
+    if _METRIC in header and _VALUE in header:
         pages = _details(header, rows)
     elif "Invocations" in header:
         raise UnreadableTrace(path, "a summary over launches, which names no single kernel", remedy=_RECAPTURE)
@@ -120,6 +130,8 @@ def read_page(path: Path, format_name: str, limits: ReadLimits) -> Trace:
         pages = _raw(header, rows)
     if not pages.launches:
         raise UnreadableTrace(path, "the page holds no kernel", remedy=_RECAPTURE)
+    if not pages.has_units:
+        _check_base_units(path, pages)
     return trace_of(path, pages.report(format_name, others))
 
 
@@ -136,6 +148,8 @@ class _Pages:
     value: list[float | None] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
     unknown: int = 0
+    has_units: bool = True
+    keys: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def add_metric(self, profile: int, metric: str, unit: str | None, value: float | None, cell: str) -> None:
         number_of = self.names.setdefault(metric, len(self.names))
@@ -163,8 +177,7 @@ class _Pages:
         )
 
 
-def _launch(header: Sequence[str], row: Sequence[str], pages: _Pages) -> Launch:
-    cells = dict(zip(header[:_FIXED], row, strict=False))
+def _launch(cells: Mapping[str, str], pages: _Pages) -> Launch:
     name = cells.get("Kernel Name", "")
     process, context, stream = (cells.get(key, "") for key in ("Process ID", "Context", "Stream"))
     pages.session.host = cells.get("Host Name") or pages.session.host
@@ -179,9 +192,8 @@ def _launch(header: Sequence[str], row: Sequence[str], pages: _Pages) -> Launch:
     )
 
 
-def _add_fixed(header: Sequence[str], row: Sequence[str], pages: _Pages, profile: int) -> None:
+def _add_fixed(cells: Mapping[str, str], pages: _Pages, profile: int) -> None:
     """Device and compute capability have columns of their own here; a report has them as metrics."""
-    cells = dict(zip(header[:_FIXED], row, strict=False))
     if (device := whole(cells.get("Device", ""))) is not None:
         pages.add_metric(profile, "launch__device_id", None, float(device), "")
     major, minor = (whole(part) for part in (*cells.get("CC", "").split("."), "", "")[:2])
@@ -193,65 +205,86 @@ def _add_fixed(header: Sequence[str], row: Sequence[str], pages: _Pages, profile
 def _raw(header: list[str], rows: list[list[str]]) -> _Pages:
     pages = _Pages()
     printed = rows.pop(0) if rows and not rows[0][0] else []
+    pages.has_units = bool(printed)
+    # Heads of more than one word name the launch and its ranges; metrics are single words.
+    columns = [column for column, name in enumerate(header) if "__" in name or (name.islower() and " " not in name)]
     scales = [normalised(printed[column] if column < len(printed) else "") for column in range(len(header))]
-    comma = writes_decimal_comma(cell for row in rows[:64] for cell in row[_FIXED:])
+    comma = writes_decimal_comma(row[column] for row in rows[:64] for column in columns if column < len(row))
     taken = {"device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"}
     for profile, row in enumerate(rows):
-        pages.launches.append(_launch(header, row, pages))
-        _add_fixed(header, row, pages, profile)
-        for column in range(_FIXED, min(len(header), len(row))):
-            cell = row[column]
+        cells = dict(zip(header, row, strict=False))
+        pages.launches.append(_launch(cells, pages))
+        _add_fixed(cells, pages, profile)
+        for column in columns:
+            cell = row[column] if column < len(row) else ""
             if cell in ABSENT or header[column] in taken:
                 continue
             unit, factor = scales[column]
             value = number(cell, comma)
             pages.add_metric(profile, header[column], unit, None if value is None else value * factor, cell)
-        _add_device(pages, header, row, comma)
+        _add_device(pages, cells, comma)
     return pages
 
 
-def _add_device(pages: _Pages, header: Sequence[str], row: Sequence[str], comma: bool) -> None:
-    device = whole(row[9]) if len(row) > 9 else None
+def _add_device(pages: _Pages, cells: Mapping[str, str], comma: bool) -> None:
+    device = whole(cells.get("Device", ""))
     if device is None or device in pages.session.devices:
         return
     attributes: dict[str, float | str] = {}
-    for name, cell in zip(header[_FIXED:], row[_FIXED:], strict=False):
+    for name, cell in cells.items():
         if name.startswith("device__attribute_") and cell:
             value = number(cell, comma)
             attributes[name] = cell if value is None else value
     pages.session.devices[device] = attributes
 
 
+def _check_base_units(path: Path, pages: _Pages) -> None:
+    """Without units the figures must be base units: then cycles over nanoseconds give the clock of a GPU, in GHz."""
+    found = dict(zip(pages.name, pages.value, strict=True))
+    cycles = next((found[pages.names[name]] for name in _CYCLES if pages.names.get(name) in found), None)
+    time_ns = found.get(pages.names.get("gpu__time_duration.sum", -1))
+    if cycles and time_ns and not _LEAST_GHZ < cycles / time_ns < _MOST_GHZ:
+        why = "its figures are scaled, and the units they are scaled to are missing"
+        raise UnreadableTrace(path, why, remedy=_RECAPTURE)
+
+
+_CYCLES = ("gpc__cycles_elapsed.max", "sm__cycles_elapsed.max", "sm__cycles_elapsed.avg")
+_LEAST_GHZ, _MOST_GHZ = 0.1, 10.0  # no GPU is slower or faster, and a wrong prefix is a factor of 1000
+
+
 def _details(header: list[str], rows: list[list[str]]) -> _Pages:
-    pages = _Pages()
-    place = {name: column for column, name in enumerate(header)}
-    comma = writes_decimal_comma(row[14] for row in rows if len(row) > 14)
-    profiles: dict[str, int] = {}
+    """One row per metric or rule. Old versions print fewer columns, `--page raw` of theirs too."""
+    pages = _Pages(has_units="Metric Unit" in header)
+    value_at = header.index(_VALUE)
+    comma = writes_decimal_comma(row[value_at] for row in rows if len(row) > value_at)
     for row in rows:
-        profile = profiles.setdefault(row[0], len(profiles))
+        cells = dict(zip(header, row, strict=False))
+        key = tuple(cells.get(name, "") for name in ("ID", "Process ID", "Kernel Name"))
+        profile = pages.keys.setdefault(key, len(pages.keys))
         if profile == len(pages.launches):
-            pages.launches.append(_launch(header, row, pages))
-            _add_fixed(header, row, pages, profile)
-        cells = {name: row[column] for name, column in place.items() if column < len(row)}
-        if cells.get("Metric Name"):
+            pages.launches.append(_launch(cells, pages))
+            _add_fixed(cells, pages, profile)
+        if cells.get(_METRIC):
             _add_detail(pages, profile, cells, comma)
         elif cells.get("Rule Name"):
             pages.launches[profile].rules.append(_rule(cells, comma))
     return pages
 
 
-def _add_detail(pages: _Pages, profile: int, cells: dict[str, str], comma: bool) -> None:
-    metric = metric_of(cells.get("Section Name", ""), cells["Metric Name"])
+def _add_detail(pages: _Pages, profile: int, cells: Mapping[str, str], comma: bool) -> None:
+    metric = metric_of(cells.get(_SECTION, ""), cells[_METRIC])
     if metric is None:
         pages.unknown += 1
         return
-    cell = cells.get("Metric Value", "")
+    cell = cells.get(_VALUE, "")
+    if cell in ABSENT:
+        return
     unit, factor = normalised(cells.get("Metric Unit", ""))
     value = number(cell, comma)
     pages.add_metric(profile, metric, unit, None if value is None else value * factor, cell)
 
 
-def _rule(cells: dict[str, str], comma: bool) -> RuleMessage:
+def _rule(cells: Mapping[str, str], comma: bool) -> RuleMessage:
     percent = number(cells.get("Estimated Speedup", ""), comma)
     return RuleMessage(
         cells["Rule Name"],

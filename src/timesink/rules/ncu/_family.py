@@ -32,7 +32,7 @@ from timesink.knowledge.kernel_names import library_of, short_name
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
-from timesink.measures.counters.limiter import KernelLimits, kernel_limits
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
@@ -251,11 +251,9 @@ def _largest_share(measured: list[KernelLimits], cause: Cause, limit: float | No
 
 
 def _why_unmeasured(kernels: list[KernelCounters]) -> str:
-    failed = [kernel for kernel in kernels if kernel.failed]
-    shown = (failed or kernels)[:_NAMES_SHOWN]
+    """The reason of most importance: failed passes before what a page leaves out."""
+    kernels = sorted(kernels, key=lambda kernel: not kernel.is_failed)
+    shown = kernels[:_NAMES_SHOWN]
     names = ", ".join(f"{kernel.function} (launch {kernel.profile})" for kernel in shown)
     more = len(kernels) - _NAMES_SHOWN
-    tail = f" and {more} more" if more > 0 else ""
-    if failed:
-        return f"the passes that measure {names}{tail} failed: its counters are NaN"
-    return f"no throughput of any unit was collected for {names}{tail}"
+    return f"{names}{f' and {more} more' if more > 0 else ''}: {why_unexplained(shown[0])}"

@@ -1,0 +1,144 @@
+"""A page that ncu prints says of a kernel what the report of the same run says, or that it does not hold it."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.profiles import PROFILES
+from tests.readers.ncu_pages import Style, french, german, raw_page
+
+from timesink.cli.app import run
+from timesink.errors import UnreadableTrace
+from timesink.measures.counters.limiter import kernel_limits
+from timesink.model.trace import Trace
+from timesink.readers import read
+
+SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
+OWN, PUBLIC = PROFILES / "own" / "ncu", PROFILES / "public" / "ncu"
+PAGES = {
+    SUITE / "atomics.ncu-rep.xz": sorted(SUITE.glob("atomics.*.csv.xz")),
+    OWN / "h200_torch_kernels.ncu-rep.xz": sorted(OWN.glob("*.csv")),
+}
+REPORTS = sorted({*SUITE.glob("*.ncu-rep.xz"), *OWN.glob("*.ncu-rep.xz"), *PUBLIC.glob("a1*.ncu-rep")})
+STYLES = {
+    "german": Style(german),
+    "scaled french": Style(french, scaled=True),
+    "without units": Style(units=False),
+    "unquoted": Style(quoted=False),
+}
+Reading = Callable[[Path], Trace]
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Reading:
+    folder, known = tmp_path_factory.mktemp("pages"), dict[Path, Trace]()
+
+    def taken(path: Path) -> Trace:
+        if path not in known:
+            plain = folder / path.name.removesuffix(".xz")
+            plain.write_bytes(lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes())
+            known[path] = read(plain, cache=False)
+        return known[path]
+
+    return taken
+
+
+def verdicts(trace: Trace) -> list[tuple[str, str | None] | None]:
+    """Limiter and nearest roof of every launch."""
+    return [
+        one and (one.limiter.value, one.roofline and one.roofline.nearest and one.roofline.nearest[0])
+        for one in kernel_limits(trace)
+    ]
+
+
+def shares(trace: Trace) -> list[float]:
+    return [max(one.shares.values()) for one in kernel_limits(trace) if one]
+
+
+@pytest.mark.parametrize(
+    ("report", "page"),
+    [(report, page) for report, pages in PAGES.items() for page in pages],
+    ids=lambda path: path.name,
+)
+def test_what_ncu_printed_says_the_same_or_that_it_does_not_say(report: Path, page: Path, reading: Reading) -> None:
+    found, wanted = verdicts(reading(page)), verdicts(reading(report))
+    assert found == ([None] * len(wanted) if ".details" in page.name else wanted)
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
+def test_a_raw_page_of_every_report_says_the_same(path: Path, reading: Reading, tmp_path: Path) -> None:
+    page = tmp_path / "page.csv"
+    page.write_text(raw_page(reading(path), Style()), "utf-8")
+    again = read(page, cache=False)
+    assert verdicts(again) == verdicts(reading(path))
+    assert shares(again) == pytest.approx(shares(reading(path)), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_a_raw_page_says_the_same_however_it_is_printed(name: str, reading: Reading, tmp_path: Path) -> None:
+    page = tmp_path / "page.csv"
+    report = reading(SUITE / "coalescing.ncu-rep.xz")
+    page.write_text(raw_page(report, STYLES[name]), "utf-8")
+    assert verdicts(read(page, cache=False)) == verdicts(report)
+
+
+def test_scaled_figures_without_their_units_are_refused(reading: Reading, tmp_path: Path) -> None:
+    page = tmp_path / "page.csv"
+    page.write_text(raw_page(reading(SUITE / "atomics.ncu-rep.xz"), Style(units=False, scaled=True)), "utf-8")
+    with pytest.raises(UnreadableTrace, match="the units they are scaled to are missing"):
+        read(page, cache=False)
+
+
+@pytest.mark.parametrize("kind", ["label", "name"])
+def test_a_details_page_names_no_limiter_and_the_page_that_does(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "details.csv"
+    page.write_bytes(lzma.decompress((SUITE / f"atomics.details_{kind}.csv.xz").read_bytes()))
+    assert run(["kernels", str(page), "--format", "json"]) == 0
+    text = capsys.readouterr().out
+    listed = json.loads(text)["kernels"]
+    assert {(one["limiter"], one["roof"], one["bound_speedup"]) for one in listed} == {(None, None, None)}
+    assert all("use --page raw" in one["action"] for one in listed)
+    assert "inf" not in text.lower()
+
+
+LONG = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Kernel Time","Context","Stream","Section Name",'
+    '"Metric Name","Metric Unit","Metric Value"\n'
+)
+
+
+def test_an_old_long_page_is_read_row_by_row_and_two_runs_are_kept_apart(tmp_path: Path) -> None:
+    """Up to 2020 `--page raw` too had a row per metric, and neither grid nor block."""
+    fixed = '"{}","{}","a","h","k(int)","2020-May-29 12:02:46","1","7","Command line profiler metrics"'
+    rows = [
+        (0, 9, "gpu__time_duration.sum", "nsecond", "2,000"),
+        (0, 9, "dram__cycles_active.avg.pct_of_peak_sustained_elapsed", "%", "90.00"),
+        (1, 9, "gpu__time_duration.sum", "usecond", "3.00"),
+    ]
+    lines = [f'{fixed.format(*row[:2])},"{row[2]}","{row[3]}","{row[4]}"\n' for row in rows]
+    again = [line.replace('"9"', '"10"') for line in lines]
+    page = tmp_path / "long.log"
+    page.write_text(f"==PROF== Connected\n{LONG}\n{''.join(lines)}==PROF== Disconnected\n{LONG}{''.join(again)}")
+    trace = read(page, cache=False)
+    assert trace["kernel_profiles"]["duration_ns"].to_list() == [2000.0, 3000.0] * 2
+    assert [one and one.limiter.value for one in kernel_limits(trace)] == ["memory_bound_kernel", None] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ('"Display Driver Version","580.1"\n"device__attribute_clock_rate","1980000"\n', "session"),
+        ('"Kernel Name","k"\n"#","Address","Source"\n"0","7f00","MOV"\n', "source"),
+    ],
+)
+def test_other_pages_are_refused_by_name(text: str, page: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.csv"
+    path.write_text(text)
+    with pytest.raises(UnreadableTrace, match=f"ncu's {page} page.*--page raw"):
+        read(path, cache=False)

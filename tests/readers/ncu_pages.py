@@ -1,0 +1,68 @@
+"""ncu's raw CSV page, printed from a trace as ncu prints it from a report: in any locale, scaled or in base units."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
+from timesink.model.trace import Trace
+
+FIXED = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
+_SCALED = {"ns": ("usecond", 1e3), "bytes": ("Kbyte", 1e3), "bytes/s": ("Gbyte/second", 1e9), "Hz": ("Ghz", 1e9)}
+
+
+def english(value: float) -> str:
+    return f"{value:,.6f}"
+
+
+def german(value: float) -> str:
+    return english(value).translate(str.maketrans(",.", ".,"))
+
+
+def french(value: float) -> str:
+    return english(value).translate(str.maketrans({",": "\u202f", ".": ","}))
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a page is printed. `units`: with the row of units; `scaled`: as without ``--print-units base``."""
+
+    write: Callable[[float], str] = english
+    units: bool = True
+    scaled: bool = False
+    quoted: bool = True
+
+
+def raw_page(trace: Trace, style: Style) -> str:
+    """The raw page of every profile of the trace; lists of units are not printed, as ncu does not."""
+    metrics = trace[KERNEL_METRICS].with_columns(pl.col(pl.Categorical).cast(pl.String))
+    unit_of = dict(metrics.filter(~pl.col("metric").str.starts_with("breakdown:")).select("metric", "unit").rows())
+    names = sorted(unit_of)
+    scales = [_SCALED.get(unit_of[name] or "", ("", 1.0)) if style.scaled else ("", 1.0) for name in names]
+    page = io.StringIO()
+    writer = csv.writer(page, quoting=csv.QUOTE_ALL if style.quoted else csv.QUOTE_MINIMAL, lineterminator="\n")
+    writer.writerow([*FIXED, "Device", "CC", *names])
+    if style.units:
+        writer.writerow([*[""] * 11, *(unit or unit_of[n] or "" for n, (unit, _) in zip(names, scales, strict=True))])
+    for row in trace[KERNEL_PROFILES].iter_rows(named=True):
+        own = metrics.filter(pl.col("profile") == row["profile"])
+        cells = {name: (value, text) for name, value, text in own.select("metric", "value", "text").iter_rows()}
+        sizes = [f"({row[f'{kind}_x']}, {row[f'{kind}_y']}, {row[f'{kind}_z']})" for kind in ("block", "grid")]
+        fixed = [row["profile"], 1, "a", "h", row["name"], 1, 7, *sizes, 0]
+        writer.writerow(
+            [*fixed, f"{row['compute_major']}.{row['compute_minor']}"]
+            + [_cell(cells.get(name), scale, style) for name, (_, scale) in zip(names, scales, strict=True)]
+        )
+    return page.getvalue()
+
+
+def _cell(cell: tuple[float | None, str | None] | None, scale: float, style: Style) -> str:
+    if cell is None or cell == (None, None):
+        return ""
+    value, text = cell
+    return text or "" if value is None else style.write(value / scale)

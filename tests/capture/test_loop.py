@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.capture.conftest import Program
+from tests.capture.stand_ins import NCU_HELP, tool
+from tests.readers import ncu_reports as made
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture
-from timesink.cli.loop import Stages
+from timesink.cli.loop import LoopOptions, Stages, command
 from timesink.diagnosis.next_capture import joined
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -26,6 +29,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Verdict,
 )
+from timesink.errors import UsageError
 
 DATA = Path(__file__).resolve().parents[1] / "data/capture/compiled"
 Timesink = Callable[..., subprocess.CompletedProcess[str]]
@@ -57,6 +61,36 @@ def test_a_resumed_loop_runs_no_program(command_line: Timesink, folder: Path, tm
         note.startswith(("decided by the nsys capture", "the nsys capture decides")) for note in diagnosis["notes"]
     )
     assert diagnosis["verdict"]["bottleneck"] in (folder / "diagnosis.md").read_text()
+
+
+def test_the_loop_profiles_the_kernels_of_a_bench(
+    folder: Path, tmp_path: Path, executable: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ncu runs on the bench alone, without the steps of the program; the diagnosis says where the kernels are from."""
+    report = tmp_path / "made.ncu-rep"
+    metrics = [made.metric(0, 1e6)]
+    report.write_bytes(
+        made.report(made.block([made.kernel("gemm", metrics)], ["gpu__time_duration.sum"], made.session()))
+    )
+    run = f'echo "$@" > {tmp_path}/argv; while [ "$1" != --export ]; do shift; done; cp {report} "$2"'
+    bin_folder = executable("ncu", tool("NVIDIA Nsight Compute", NCU_HELP, "2024.1.0", run)).parent
+    bench = executable("bench", "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
+    options = LoopOptions(kernel_bench=f"{bench} --small", fact=["resolution=512"], quiet=True)
+    assert command(["python", "train.py"], folder, None, True, chosen=options) == 0
+    argv = (tmp_path / "argv").read_text().split()
+    assert argv[-2:] == [str(bench), "--small"]
+    assert "--profile-from-start" not in argv
+    assert json.loads((folder / "ncu/manifest.json").read_text())["facts"] == {"resolution": "512"}
+    document = json.loads((folder / "diagnosis.json").read_text())
+    assert any("kernels were profiled in" in note and "bench --small" in note for note in document["notes"])
+    assert document["facts"] == {"resolution": "512"}
+
+
+@pytest.mark.parametrize("bench", ["", "no-such-program --small", "python 'bench.py"])
+def test_a_bench_that_starts_nothing_is_refused(bench: str) -> None:
+    with pytest.raises(UsageError, match="starts no program"):
+        assert LoopOptions(kernel_bench=bench).bench
 
 
 def test_a_broken_attempt_is_moved_aside_and_made_again(tmp_path: Path) -> None:

@@ -177,11 +177,11 @@ def test_a_program_that_makes_no_capture_is_told_why(
 
 
 def test_the_step_without_a_profiler_reaches_the_diagnosis(torch_python: str, tmp_path: Path) -> None:
-    from timesink.capture.manifest import measured_step_ms
+    from timesink.capture.recorded_run import recorded_run
 
     done = capture.torch([torch_python, written(tmp_path, LOOP)], steps=FEW, out=tmp_path / "out", quiet=True)
-    assert measured_step_ms([done.folder]) == done.unprofiled_step_ms
-    assert measured_step_ms(list(done.files)) == done.unprofiled_step_ms
+    assert recorded_run([done.folder]).step_ms == done.unprofiled_step_ms
+    assert recorded_run(done.files).step_ms == done.unprofiled_step_ms
     assert done.read().source.endswith("rank0.json.gz")
 
 

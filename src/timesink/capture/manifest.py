@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.recorded_run import MANIFEST, slowest_rank
 from timesink.knowledge import profiler_texts
 from timesink.untrusted.masking import kept_variables, stored_command
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.protobuf import NUMBER, fields
 from timesink.untrusted.whole_file import write_whole
 
-MANIFEST = "manifest.json"
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
 
@@ -58,12 +58,18 @@ class Capture:
     @property
     def unprofiled_step_ms(self) -> float | None:
         """Median step without a profiler, the slowest rank's; None where no steps were timed."""
-        return step_ms(self.manifest, "unprofiled")
+        return _median_ms(self.manifest, "unprofiled")
+
+    @property
+    def unprofiled_steps_ms(self) -> tuple[float, ...]:
+        """The steps of the slowest rank without a profiler, in their order; none where they were not timed."""
+        found = slowest_rank(self.manifest, "unprofiled")
+        return found[1] if found else ()
 
     @property
     def profiled_step_ms(self) -> float | None:
         """Median step while it was recorded, the slowest rank's."""
-        return step_ms(self.manifest, "profiled")
+        return _median_ms(self.manifest, "profiled")
 
     @property
     def overhead_ratio(self) -> float | None:
@@ -91,38 +97,15 @@ class Capture:
             ) from broken
 
 
-def step_ms(manifest: Mapping[str, Any], what: str) -> float | None:
-    """Median step of the slowest rank, `what` being "unprofiled" or "profiled"; None where none says."""
-    try:
-        return max((float(rank[what]["step_ms"]) for rank in manifest.get("ranks", ()) if rank.get(what)), default=None)
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
-        return None  # a manifest that somebody else wrote
+def _median_ms(manifest: Mapping[str, Any], what: str) -> float | None:
+    found = slowest_rank(manifest, what)
+    return found[0] if found else None
 
 
-def measured_step_ms(paths: Iterable[Path]) -> float | None:
-    """Milliseconds of a step without a profiler, as the captures of these traces measured it; None where none did.
-
-    Of the manifests next to several traces the slowest counts.
-    """
-    return max((ms for path in paths if (ms := _stored_ms(path)) is not None), default=None)
-
-
-def _stored_ms(path: Path) -> float | None:
-    """What the manifest of the trace's folder says, if it is one of timesink's and names the trace."""
-    try:
-        manifest = document((path if path.is_dir() else path.parent) / MANIFEST)
-    except (OSError, ValueError):
-        return None
-    if not isinstance(manifest, dict) or "timesink_manifest" not in manifest:
-        return None
-    listed = manifest.get("files", ())
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    named = path.is_dir() or any(entry.get("file") == path.name for entry in entries)
-    return step_ms(manifest, "unprofiled") if named else None
-
-
-def surroundings(program: Sequence[str], config_files: Iterable[Path]) -> dict[str, Any]:
-    """What is known before the run: program, commit, machine, GPUs, variables, configuration."""
+def surroundings(
+    program: Sequence[str], config_files: Iterable[Path], facts: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What is known before the run: program, commit, machine, GPUs, variables, configuration, the user's facts."""
     return {
         "timesink_manifest": FORMAT,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -133,6 +116,7 @@ def surroundings(program: Sequence[str], config_files: Iterable[Path]) -> dict[s
         "cuda_of_driver": cuda_version(),
         "environment": kept_variables(os.environ),
         "config_files": {path.name: sha256(path) for path in config_files},
+        "facts": dict(facts or {}),
     }
 
 

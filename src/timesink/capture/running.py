@@ -23,6 +23,7 @@ from timesink.capture.agent.recording import RANKS
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.manifest import Capture, Checked
 from timesink.capture.processes import Ended, Watch, run
+from timesink.capture.recorded_run import fact_fault
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
 from timesink.capture.tools import Tool
 from timesink.knowledge import profiler_texts
@@ -57,7 +58,8 @@ class CaptureSettings:
 
     `unprofiled`: "inside" times steps in the captured process before recording begins, "separate" in a run of its own
     without the tool, "none" not at all. `whole`: record the whole program, for programs without steps. `keep_running`:
-    let the program go on after its steps are recorded. `grace_s`: how long it may take to end.
+    let the program go on after its steps are recorded. `grace_s`: how long it may take to end. `facts`: what the
+    run is, by name (resolution: 512), for the manifest and what is said of the capture.
     """
 
     out: Path
@@ -71,8 +73,11 @@ class CaptureSettings:
     grace_s: float = 120.0
     quiet: bool = False
     config_files: tuple[Path, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if faults := [fault for pair in self.facts.items() if (fault := fact_fault(*pair))]:
+            raise CaptureError(Fault.REQUEST, faults[0], remedy="give facts as NAME=VALUE, such as resolution=512")
         if self.unprofiled not in ("inside", "separate", "none"):
             raise CaptureError(
                 Fault.REQUEST,
@@ -287,7 +292,7 @@ def run_tool(
     Where steps are recorded and `settings` want it, the program is first timed alone, in a run of its own.
     """
     ready_folder(settings.out)
-    known = manifests.surroundings(program, settings.config_files)
+    known = manifests.surroundings(program, settings.config_files, settings.facts)
     alone = unprofiled_run(program, settings) if plan is not None and settings.unprofiled == "separate" else []
     ended = run_watched(argv, plan, settings, tool.name)
     times = {rank["rank"]: {"unprofiled": rank["unprofiled"]} for rank in alone if rank.get("unprofiled")}

@@ -19,7 +19,7 @@ import typer
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.cli import completion
-from timesink.cli.options import Commands, Quiet
+from timesink.cli.options import Commands, Facts, Quiet, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from timesink.capture.manifest import Capture
     from timesink.capture.running import CaptureSettings
     from timesink.capture.tools import Tool
+    from timesink.views.page import Page
 
 app = Commands(help="Record a program with torch.profiler, nsys or ncu.")
 
@@ -84,6 +85,7 @@ class CaptureRun:
             "--config-file", metavar="FILE", help="Keep the hash of this file; may be repeated.", show_default=False
         ),
     ] = None
+    fact: Facts = None
     print_only: Annotated[bool, typer.Option("--print", help="Print the command that would run, and stop.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check tool, options and disk, and stop.")] = False
 
@@ -108,6 +110,7 @@ class CaptureRun:
             quiet=self.quiet,
             timeout_s=self.timeout,
             config_files=tuple(self.config_file or ()),
+            facts=facts_of(self.fact),
             **others,
         )
 
@@ -337,41 +340,31 @@ def _profiler_of(argv: Sequence[str]) -> str:
     return f"torch.profiler ({known})"
 
 
-def show_capture(done: Capture) -> None:
-    """Files, step times with and without the profiler, what is missing, and what to do with it."""
-    from timesink.views.page import Field, Page, Sheet
-
-    files = tuple(
-        (
-            entry["file"],
-            entry["bytes"],
-            ", ".join(f"{count} {kind}" for kind, count in entry["counts"].items() if count),
-        )
-        for entry in done.manifest["files"]
-    )
-    columns = (Field("file", "file", is_name=True), Field("size", "size", "bytes"), Field("holds", "holds"))
-    sheets = [Sheet("files", "Files", columns, files)]
-    if done.unprofiled_step_ms is not None or done.profiled_step_ms is not None:
-        ratio = None if done.overhead_ratio is None else done.overhead_ratio
-        times = (
-            Field("unprofiled_step_ms", "without profiler", "ms"),
-            Field("profiled_step_ms", "recorded", "ms"),
-            Field("overhead_ratio", "longer by", "ratio"),
-        )
-        row = (done.unprofiled_step_ms, done.profiled_step_ms, ratio)
-        sheets.append(Sheet("steps", "Step", times, (row,), "medians; of several ranks the slowest"))
-    what = "kernels" if done.manifest["tool"]["name"] == "ncu" else "diagnose"
-    target = done.files[0] if what == "kernels" and done.files else done.folder
-    notes = (
-        *done.missing,
-        *done.doubts,
-        *([] if done.missing else [f"next: timesink {what} {shlex.quote(str(target))}"]),
-    )
-    title = f"Captured into {done.folder}" if done.is_complete else f"Incomplete capture in {done.folder}"
-    sink(None, None, False).show(Page(title, tuple(sheets), notes))
-
-
 def finished(done: Capture) -> int:
     """Show the capture; the exit code is 5 where something is missing from it."""
-    show_capture(done)
+    sink(None, None, False).show(_page(done))
     return 0 if done.is_complete else 5
+
+
+_FILES = (("file", "file", ""), ("size", "size", "bytes"), ("holds", "holds", ""))
+
+
+def _page(done: Capture) -> Page:
+    """Files, step times with and without the profiler, what is missing, and what to do with it."""
+    from timesink.views.capture import steps_sheet
+    from timesink.views.page import Field, Page, Sheet
+
+    columns = tuple(Field(key, head, unit, is_name=key == "file") for key, head, unit in _FILES)
+    files = tuple((one["file"], one["bytes"], _counted(one["counts"])) for one in done.manifest["files"])
+    sheets = [Sheet("files", "Files", columns, files)]
+    if done.unprofiled_step_ms is not None or done.profiled_step_ms is not None:
+        sheets.append(steps_sheet(done.unprofiled_steps_ms, done.unprofiled_step_ms, done.profiled_step_ms))
+    what = "kernels" if done.manifest["tool"]["name"] == "ncu" else "diagnose"
+    target = done.files[0] if what == "kernels" and done.files else done.folder
+    following = [] if done.missing else [f"next: timesink {what} {shlex.quote(str(target))}"]
+    title = f"Captured into {done.folder}" if done.is_complete else f"Incomplete capture in {done.folder}"
+    return Page(title, tuple(sheets), (*done.missing, *done.doubts, *following))
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)

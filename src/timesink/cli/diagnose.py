@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from timesink.cli.options import DiagnosisOutput, LinkedOnly, Paths, PricedReading, RuleChoice, Stepping
+from timesink.cli.options import DescribedReading, DiagnosisOutput, LinkedOnly, Paths, RuleChoice, Stepping
 from timesink.cli.output import sink, working
 from timesink.errors import UsageError
 from timesink.render.formats import Format
@@ -20,7 +20,7 @@ def command(
     linked_only: LinkedOnly = False,
     *,
     writing: DiagnosisOutput,
-    reading: PricedReading,
+    reading: DescribedReading,
     stepping: Stepping,
     choice: RuleChoice,
 ) -> int:
@@ -54,7 +54,7 @@ def report(
     ] = Path("report.html"),
     linked_only: LinkedOnly = False,
     *,
-    reading: PricedReading,
+    reading: DescribedReading,
     stepping: Stepping,
     choice: RuleChoice,
 ) -> int:

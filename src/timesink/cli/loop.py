@@ -6,6 +6,8 @@ Each stage is made once, and taken from its folder when the loop runs again.
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timesink.capture.manifest import MANIFEST, Capture
+from timesink.capture.manifest import Capture
+from timesink.capture.recorded_run import MANIFEST
 from timesink.cli.capture import Active, Program, Settle, Timed, Timeout, translated
-from timesink.cli.options import NoColor, Quiet, StepMs, format_option
+from timesink.cli.options import Facts, NoColor, Quiet, StepMs, facts_of, format_option
 from timesink.cli.output import sink, tell
-from timesink.cli.reading import read_traces, timed
+from timesink.cli.reading import of_run, read_traces
+from timesink.errors import UsageError
 from timesink.render.formats import Format
 from timesink.units import share_text
+from timesink.untrusted.masking import stored_command
 from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -85,20 +90,64 @@ def _free_name(place: Path) -> Path:
     return aside
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """How the stages run the program, and what is known of it."""
+
+    steps: Active = 6
+    settle: Settle = 5
+    timed: Timed = 10
+    always: Annotated[bool, typer.Option("--all", help="Make every stage, also where nothing is left unexplained.")] = (
+        False
+    )
+    kernel_bench: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel-bench",
+            metavar="CMD",
+            help="ncu runs on this program, one quoted command, that launches the same kernels and little else.",
+            show_default=False,
+        ),
+    ] = None
+    fact: Facts = None
+    timeout: Timeout = 3600
+    unprofiled: StepMs = None
+    quiet: Quiet = False
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What every capture is told."""
+        return {"timeout_s": self.timeout, "quiet": self.quiet, "facts": facts_of(self.fact)}
+
+    @property
+    def bench(self) -> tuple[str, ...]:
+        """The words of the kernel bench; none where there is none. `UsageError` where they are no command."""
+        try:
+            words = tuple(shlex.split(self.kernel_bench or ""))
+        except ValueError as fault:
+            words, why = (), f": {fault}"
+        else:
+            why = ""
+        if self.kernel_bench is not None and (not words or shutil.which(words[0]) is None):
+            raise UsageError(
+                f"--kernel-bench: {self.kernel_bench!r} starts no program{why}", remedy="write it as 'python bench.py'"
+            )
+        return words
+
+    def schedule(self) -> Any:
+        """Steps to settle, to time and to record."""
+        from timesink.capture.schedule import StepSchedule
+
+        return StepSchedule(self.settle, self.timed, active=self.steps)
+
+
 def command(
     program: Program = None,
     out: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of all stages.")] = Path("loop"),
-    steps: Active = 6,
-    settle: Settle = 5,
-    timed: Timed = 10,
-    always: Annotated[
-        bool, typer.Option("--all", help="Make every stage, also where nothing is left unexplained.")
-    ] = False,
-    timeout: Timeout = 3600,
-    unprofiled: StepMs = None,
-    quiet: Quiet = False,
     form: Annotated[Format | None, format_option("Diagnosis")] = None,
     no_color: NoColor = False,
+    *,
+    chosen: LoopOptions,
 ) -> int:
     """Capture, diagnose, capture what is still open, and join it all.
 
@@ -110,10 +159,9 @@ def command(
         from timesink.capture.running import is_python
 
         is_python(program or ())
-        stages = Stages(out, quiet)
+        stages = Stages(out, chosen.quiet)
+        made = Loop(tuple(program or ()), chosen.bench, chosen, chosen.shared, stages)
         _check_tools(program or (), out)
-        shared: dict[str, Any] = {"timeout_s": timeout, "auto_ranges": True, "quiet": quiet}
-        made = Loop(tuple(program or ()), (settle, timed, steps), shared, stages, always, unprofiled)
         diagnosis = made.run()
     _write(out, diagnosis, stages)
     target.show(diagnosis)
@@ -122,14 +170,14 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One run of the loop. `counts` are steps to settle, to time and to record; `shared` goes to every capture."""
+    """One run of the loop. `bench` is what ncu runs on, the program itself where it is empty; `shared` goes to every
+    capture."""
 
     program: Sequence[str]
-    counts: tuple[int, int, int]
+    bench: Sequence[str]
+    chosen: LoopOptions
     shared: dict[str, Any]
     stages: Stages
-    always: bool
-    unprofiled_ms: float | None
 
     def run(self) -> Diagnosis:
         """Torch, then nsys and ncu where they are worth it; the joined diagnosis."""
@@ -140,18 +188,29 @@ class Loop:
         timeline = read_traces([first.folder])
         second = self._system(timeline)
         third = self._kernels(timeline)
-        trace = timeline if third is None else with_kernels(timeline, read_traces(third.files))
-        main = diagnose(timed(trace, self.unprofiled_ms, [first.folder]))
+        trace = timeline if third is None else with_kernels(timeline, self._profiled(third))
+        known, facts = self.chosen.unprofiled, self.shared["facts"]
+        main = diagnose(of_run(trace, known, [first.folder], facts))
         if second is None:
             return main
-        beside = timed(read_traces(second.files), self.unprofiled_ms, [second.folder])
+        beside = of_run(read_traces(second.files), known, [second.folder], facts)
         return joined(main, diagnose(beside))
+
+    def _profiled(self, stage: Capture) -> Trace:
+        """The kernels that ncu profiled; a note where that was in another program."""
+        trace = read_traces(stage.files)
+        if not self.bench:
+            return trace
+        from timesink.model.trace import ImportNote, NoteKind
+
+        told = f"the kernels were profiled in {stored_command(self.bench)}: its shapes are taken for those of the steps"
+        return trace.with_notes(ImportNote(NoteKind.ASSUMED, told))
 
     def _system(self, timeline: Trace) -> Capture | None:
         from timesink.diagnosis.next_capture import UNEXPLAINED, unexplained_share
 
         share = unexplained_share(timeline)
-        if share < UNEXPLAINED.default and not self.always:
+        if share < UNEXPLAINED.default and not self.chosen.always:
             self.stages.skip("nsys", f"{share_text(share)} of the step is idle without a cause (limit 5 %)")
             return None
         return self._unless_missing("nsys", f"{share_text(share)} of the step is idle without a cause", self._nsys)
@@ -164,7 +223,12 @@ class Loop:
             self.stages.skip("ncu", "no kernel takes 5 % of a step")
             return None
         why = f"kernels that take most of the step: {', '.join(patterns)}"
-        return self._unless_missing("ncu", why, lambda out: self._ncu(out, patterns))
+        why += f", in {stored_command(self.bench)}" if self.bench else ""
+        made = self._unless_missing("ncu", why, lambda out: self._ncu(out, patterns))
+        if made is not None and not made.files:
+            tell(f"loop: ncu: {'; '.join(made.missing) or 'it profiled no kernel'}", self.chosen.quiet)
+            return None
+        return made
 
     def _unless_missing(self, name: str, why: str, capture: Any) -> Capture | None:
         """The stage, or a note where its tool is not on this machine or not permitted: the loop says so and goes on."""
@@ -181,32 +245,26 @@ class Loop:
     def _torch(self, out: Path) -> Capture:
         from timesink import capture
 
-        return capture.torch(self.program, steps=self._steps(), out=out, **self.shared)
+        return capture.torch(self.program, steps=self.chosen.schedule(), out=out, auto_ranges=True, **self.shared)
 
     def _nsys(self, out: Path) -> Capture:
         from timesink import capture
 
-        return capture.nsys(self.program, steps=self._steps(), out=out, **self.shared)
+        return capture.nsys(self.program, steps=self.chosen.schedule(), out=out, auto_ranges=True, **self.shared)
 
     def _ncu(self, out: Path, patterns: Sequence[str]) -> Capture:
         from timesink import capture
         from timesink.capture.schedule import StepSchedule
 
-        settle, timed, _ = self.counts
-        steps = StepSchedule(settle + timed, 0, 0, 1)
+        steps = StepSchedule(self.chosen.settle + self.chosen.timed, 0, 0, 1)
         chosen: dict[str, Any] = {
             "kernels": "|".join(f"({pattern})" for pattern in patterns),
             "set_name": "full",
             "launch_count": 9,
+            "unprofiled": "none",
+            "whole": bool(self.bench),
         }
-        common: dict[str, Any] = {**self.shared, "auto_ranges": False, "unprofiled": "none"}
-        return capture.ncu(self.program, steps=steps, out=out, **chosen, **common)
-
-    def _steps(self) -> Any:
-        from timesink.capture.schedule import StepSchedule
-
-        settle, timed, active = self.counts
-        return StepSchedule(settle, timed, active=active)
+        return capture.ncu(self.bench or self.program, steps=steps, out=out, **chosen, **self.shared)
 
 
 def _check_tools(program: Sequence[str], out: Path) -> None:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from timesink.capture.recorded_run import parsed_facts
 from timesink.cli import completion
 from timesink.cli.help import ShownCommand, ShownGroup
 from timesink.cli.output import Sink, sink
-from timesink.cli.reading import read_traces, timed
+from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
 from timesink.render.formats import Format, formats_of
 
@@ -132,6 +133,25 @@ StepMs = Annotated[
 ]
 
 
+Facts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fact",
+        metavar="NAME=VALUE",
+        help="What the run is (resolution=512), to be said with its figures; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def facts_of(texts: Sequence[str] | None) -> dict[str, str]:
+    """The facts of `--fact`, by name. `UsageError` for what is no fact."""
+    try:
+        return parsed_facts(texts or ())
+    except ValueError as fault:
+        raise UsageError(f"--fact: {fault}", remedy="write it as NAME=VALUE, such as resolution=512") from None
+
+
 def format_option(*results: str) -> Any:
     """The option --format with the formats in which each of these classes of results can be written."""
     forms = formats_of(*results)
@@ -189,9 +209,26 @@ class PricedReading(Reading):
 
     unprofiled: StepMs = None
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the user says of the run."""
+        return {}
+
     def trace(self, paths: Sequence[Path], *, linked_only: bool = False) -> Trace:
-        """As `Reading.trace`, with the step time without a profiler where it is known."""
-        return timed(Reading.trace(self, paths, linked_only=linked_only), self.unprofiled, paths)
+        """As `Reading.trace`, with what is known of the run."""
+        return of_run(Reading.trace(self, paths, linked_only=linked_only), self.unprofiled, paths, self.facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedReading(PricedReading):
+    """As `PricedReading`, and what the run was, for the sentences that are written of it."""
+
+    fact: Facts = None
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the user says of the run. `UsageError` for what is no fact."""
+        return facts_of(self.fact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

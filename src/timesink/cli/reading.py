@@ -1,12 +1,12 @@
-"""From paths on the command line to the trace that was asked for, with its step time without a profiler."""
+"""From paths on the command line to the trace that was asked for, with what is known of its run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.capture.manifest import measured_step_ms
+from timesink.capture.recorded_run import recorded_run
 from timesink.cli.output import answer_is_partial, working
 from timesink.errors import UnreadableTrace
 from timesink.untrusted.scrub import scrub
@@ -43,12 +43,19 @@ def read_traces(
     return trace
 
 
-def timed(trace: Trace, given_ms: float | None, paths: Sequence[Path]) -> Trace:
-    """The trace with its step time without a profiler: as given, else as its capture measured it, else unknown.
+def of_run(
+    trace: Trace, given_ms: float | None, paths: Sequence[Path], facts: Mapping[str, str] | None = None
+) -> Trace:
+    """The trace with what is known of its run: its step time without a profiler, and its facts.
 
-    0 means that it is not known, whatever the capture measured.
+    Each is as given, else as its capture has it, else unknown; a step of 0 ms is not known, whatever was measured.
     """
     from timesink.units import NS_PER_MS
 
-    step_ms = measured_step_ms(paths) if given_ms is None else given_ms
-    return trace.with_unprofiled_step(step_ms * NS_PER_MS) if step_ms else trace
+    run = recorded_run(paths)
+    if known := {**run.facts, **(facts or {})}:
+        trace = trace.with_facts(known)
+    if given_ms is not None:
+        return trace.with_unprofiled_step(given_ms * NS_PER_MS) if given_ms else trace
+    steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)
+    return trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns) if run.step_ms else trace

@@ -72,14 +72,14 @@ def answer_page(symptom: str, utilisation: float | None, kernel: str | None, pro
 
 def undecided_of(source: Path) -> Sequence[Mapping[str, Any]]:
     """The undecided verdicts (code, why, to_decide) of a stored diagnosis, or of the trace, diagnosed now."""
-    from timesink.cli.reading import read_traces, timed
+    from timesink.cli.reading import of_run, read_traces
     from timesink.diagnosis.engine import diagnose
     from timesink.diagnosis.verdicts import Undecided
 
     stored = _stored(source)
     if stored is not None:
         return stored
-    diagnosis = diagnose(timed(read_traces([source]), None, [source]))
+    diagnosis = diagnose(of_run(read_traces([source]), None, [source]))
     return [
         {"code": ruling.card.code, "why": ruling.verdict.why, "to_decide": ruling.verdict.to_decide}
         for ruling in diagnosis.rulings

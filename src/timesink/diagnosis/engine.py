@@ -63,6 +63,7 @@ def diagnose(
         budgets=step_budgets(trace),
         profiled_kernels=trace.get(KERNEL_PROFILES).height,
         statements=() if barred else statements(trace),
+        facts=trace.facts,
     )
 
 

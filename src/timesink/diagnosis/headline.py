@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.marks import StepMarker, step_candidates
 from timesink.measures.steps.per_step import period_ns, share_of_step
-from timesink.measures.steps.steps import steps
+from timesink.measures.steps.steps import StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.graph_capture import graph_capture
@@ -59,15 +60,14 @@ def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
 def step_figures(trace: Trace) -> StepFigures:
     """Step times, in ms, of the slowest rank, which sets the pace of a synchronous job."""
     measured = steps(trace)
-    times = measured.times
-    return StepFigures(
-        count=times.count,
-        p50_ms=_ms(times.p50_ns),
-        p90_ms=_ms(times.p90_ns),
-        p99_ms=_ms(times.p99_ns),
-        source=measured.marker_name,
-        dropped=tuple(f"{count} {_DROPPED.get(reason, reason)}" for reason, count in sorted(measured.dropped.items())),
-    )
+    alone = step_times(trace.unprofiled_steps_ns)
+    dropped = tuple(f"{count} {_DROPPED.get(reason, reason)}" for reason, count in sorted(measured.dropped.items()))
+    figures = replace(_figures(measured.times), source=measured.marker_name, dropped=dropped)
+    return replace(figures, unprofiled=_figures(alone)) if alone.count else figures
+
+
+def _figures(times: StepTimes) -> StepFigures:
+    return StepFigures(times.count, _ms(times.p50_ns), _ms(times.p90_ns), _ms(times.p99_ns))
 
 
 def step_ms(trace: Trace) -> float | None:

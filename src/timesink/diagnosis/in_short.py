@@ -39,12 +39,17 @@ def statements(trace: Trace) -> tuple[str, ...]:
 def _attribution(trace: Trace) -> str:
     if not step_parts(trace).span_ns:
         return ""
-    how = (
-        "block-profiled: attribution, not throughput" if synchronised_ranges(trace).attribution_only else "as profiled"
-    )
+    blocked = synchronised_ranges(trace).attribution_only
+    how = _with_facts(trace, "block-profiled: attribution, not throughput" if blocked else "as profiled")
     passes = micro_batches(trace) or 1
     updates = f"; {passes} micro-batches to an optimizer step" if passes > 1 else ""
     return f"attribution: {_phase_shares(trace) or _range_shares(trace) or _part_shares(trace)} ({how}){updates}"
+
+
+def _with_facts(trace: Trace, text: str) -> str:
+    """``at resolution=512, batch=8, as profiled``: what the run was, as its author said, before the text."""
+    facts = ", ".join(f"{name}={value}" for name, value in trace.facts.items())
+    return f"at {facts}, {text}" if facts else text
 
 
 def _phase_shares(trace: Trace) -> str:
@@ -99,7 +104,7 @@ def _host(trace: Trace) -> str:
     each = max(found.step_count, 1)
     return (
         f"host: the program's thread is in {name} for {time_text(time_ns / each)} of the {period} of "
-        f"{time_text(found.busy_ns / each)} ({share_text(time_ns / found.busy_ns)})"
+        f"{time_text(found.busy_ns / each)} ({_with_facts(trace, share_text(time_ns / found.busy_ns))})"
     )
 
 

@@ -231,7 +231,8 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """Times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out."""
+    """Times of the steady steps. Percentiles the sample is too small for are None; `dropped` says what was left out;
+    `unprofiled` are those steps that the capture timed without a profiler, before it recorded."""
 
     count: int
     p50_ms: float | None
@@ -239,6 +240,7 @@ class StepFigures:
     p99_ms: float | None
     source: str = ""
     dropped: tuple[str, ...] = ()
+    unprofiled: StepFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,7 @@ class Diagnosis(Presentable):
     """Everything a report shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine.
 
     `partial` says what is wrong with the files where only part of them could be read; it stands before the verdict.
+    `facts` are what the run was, as its author said: untrusted text.
     """
 
     sources: tuple[Mapping[str, str | int | None], ...]
@@ -309,6 +312,7 @@ class Diagnosis(Presentable):
     budgets: tuple[StepBudget, ...] = ()
     profiled_kernels: int = 0
     partial: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Diagnosis {self.bottleneck.value}: {len(self.findings)} findings, {len(self.rulings)} rules>"

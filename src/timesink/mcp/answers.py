@@ -10,12 +10,12 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from timesink.capture.manifest import measured_step_ms
+from timesink.capture.recorded_run import RecordedRun, recorded_run
 from timesink.diagnosis.verdicts import Diagnosis, Evidence, Quantity
 from timesink.errors import UsageError
 from timesink.model.trace import Trace
@@ -124,11 +124,13 @@ class Captures:
         if unprofiled_step_ms is not None and not 0 < unprofiled_step_ms < math.inf:
             raise UsageError(f"no step takes {unprofiled_step_ms} ms", remedy="give milliseconds, or leave it out")
         files = tuple(self.allowed(str(file)) for file in trace_files(self.allowed(path)))
-        handle, step_ms = _digest(files), unprofiled_step_ms or measured_step_ms(files)
+        handle, run = _digest(files), recorded_run(files)
+        if unprofiled_step_ms is not None:
+            run = replace(run, step_ms=unprofiled_step_ms, steps_ms=())
         with self._lock:
             known = self._open.get(handle)
-            if known is None or (unprofiled_step_ms and known.unprofiled_step_ms != step_ms):
-                self._open[handle] = _diagnosed(handle, files, None if known is None else known.trace, step_ms)
+            if known is None or (unprofiled_step_ms and known.unprofiled_step_ms != run.step_ms):
+                self._open[handle] = _diagnosed(handle, files, None if known is None else known.trace, run)
             self._open.move_to_end(handle)
             while len(self._open) > KEPT:
                 self._open.popitem(last=False)
@@ -163,15 +165,16 @@ class Captures:
         return f"give a path under {', '.join(map(str, self.roots))}, or start the server with another --root"
 
 
-def _diagnosed(handle: str, files: tuple[Path, ...], trace: Trace | None, step_ms: float | None) -> OpenCapture:
-    """The files, read unless the trace is there, and diagnosed with their step time without a profiler."""
+def _diagnosed(handle: str, files: tuple[Path, ...], trace: Trace | None, run: RecordedRun) -> OpenCapture:
+    """The files, read unless the trace is there, and diagnosed with what is known of their run."""
     from timesink.diagnosis.engine import diagnose
     from timesink.readers import read
 
-    trace = read(files) if trace is None else trace
-    if step_ms is not None:
-        trace = trace.with_unprofiled_step(step_ms * NS_PER_MS)
-    return OpenCapture(handle, files, trace, diagnose(trace), step_ms)
+    trace = (read(files) if trace is None else trace).with_facts(run.facts)
+    if run.step_ms is not None:
+        steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)
+        trace = trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns)
+    return OpenCapture(handle, files, trace, diagnose(trace), run.step_ms)
 
 
 def _hidden(path: Path) -> bool:

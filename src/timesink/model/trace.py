@@ -65,7 +65,8 @@ class Trace(Presentable):
     what the trace was cut to, None for a whole recording. `step_choice` is how steps are told apart where the
     user says so. `unprofiled_step_ns` is how long a step takes without a
     profiler, as `timesink capture` or a person measured it and not as the files say; None where nobody did. The slowest
-    rank sets it, as in a synchronous job.
+    rank sets it, as in a synchronous job; `unprofiled_steps_ns` are its steps, where each was timed. `facts` are what
+    the run was, by name (resolution: 512), as its author said.
     """
 
     source: str
@@ -74,6 +75,8 @@ class Trace(Presentable):
     window: Window | None = None
     unprofiled_step_ns: float | None = None
     step_choice: StepChoice | None = None
+    unprofiled_steps_ns: tuple[float, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def __contains__(self, table: Table | str) -> bool:
         return any(own.name == table for own in self.tables) if isinstance(table, str) else table in self.tables
@@ -161,9 +164,13 @@ class Trace(Presentable):
         """The same tables, with steps told apart as the user says."""
         return replace(self, step_choice=choice)
 
-    def with_unprofiled_step(self, step_ns: float) -> Trace:
+    def with_unprofiled_step(self, step_ns: float, steps_ns: tuple[float, ...] = ()) -> Trace:
         """The same tables, to be held against that step time. Measures remember each of the two traces on its own."""
-        return replace(self, unprofiled_step_ns=step_ns)
+        return replace(self, unprofiled_step_ns=step_ns, unprofiled_steps_ns=steps_ns)
+
+    def with_facts(self, facts: Mapping[str, str]) -> Trace:
+        """The same tables, with what else is known of the run."""
+        return replace(self, facts={**self.facts, **facts})
 
     def with_notes(self, *notes: ImportNote) -> Trace:
         """The same trace with more to say about its import."""

@@ -89,11 +89,13 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         ],
         "notes": [str(note) for note in diagnosis.notes],
         **({"statements": list(diagnosis.statements)} if diagnosis.statements else {}),
+        **({"facts": dict(diagnosis.facts)} if diagnosis.facts else {}),
     }
 
 
 def _steps(steps: StepFigures) -> dict[str, Any]:
-    return {"count": steps.count, "p50_ms": steps.p50_ms, "p90_ms": steps.p90_ms, "p99_ms": steps.p99_ms}
+    times = {"count": steps.count, "p50_ms": steps.p50_ms, "p90_ms": steps.p90_ms, "p99_ms": steps.p99_ms}
+    return times if steps.unprofiled is None else {**times, "unprofiled": _steps(steps.unprofiled)}
 
 
 def _device(device: DeviceFigures) -> dict[str, Any]:

@@ -70,7 +70,13 @@ def sources_text(diagnosis: Diagnosis) -> str:
 
 
 def steps_text(steps: StepFigures) -> str:
-    """Step times in one line. A percentile that needs more steps is left out, and the line says so."""
+    """Step times in one line, and those of the steps timed without a profiler, where the capture timed each."""
+    alone = steps.unprofiled
+    return _times_text(steps) + (f"; without a profiler {_times_text(alone)}" if alone is not None else "")
+
+
+def _times_text(steps: StepFigures) -> str:
+    """A percentile that needs more steps is left out, and the line says so."""
     if not steps.count:
         return (
             f"no steady step{_origin(steps)}{_dropped(steps)}" if steps.dropped else f"no steps found{_origin(steps)}"

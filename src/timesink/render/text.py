@@ -105,6 +105,8 @@ def _verdict(console: Console, diagnosis: Diagnosis) -> None:
 def _figures(console: Console, diagnosis: Diagnosis, style: Style) -> None:
     profiled = diagnosis.profiled_kernels
     facts = [("trace", sources_text(diagnosis))]
+    run = ", ".join(f"{name}={value}" for name, value in diagnosis.facts.items())
+    facts += [("run", scrub_sentence(run))] if run else []
     facts += [("steps", steps_text(diagnosis.steps))] if diagnosis.devices or not profiled else []
     facts += [("kernels", f"{profiled} profiled")] if profiled else []
     facts += [] if diagnosis.devices or profiled else [("GPUs", "no GPU work in the trace")]

@@ -9,7 +9,7 @@ import typer
 
 from timesink.cli.options import NoCache, Stepping
 from timesink.cli.output import working
-from timesink.cli.reading import read_traces, timed
+from timesink.cli.reading import of_run, read_traces
 from timesink.cli.verify.runs import CodeQuality, GateOutput, Threshold, share
 from timesink.errors import UsageError
 
@@ -92,8 +92,8 @@ def command(
         )
     cache = not no_cache
     traces = (
-        timed(stepping.applied(read_traces([before], cache=cache)), known[0], [before]),
-        timed(stepping.applied(read_traces([after], cache=cache)), known[1], [after]),
+        of_run(stepping.applied(read_traces([before], cache=cache)), known[0], [before]),
+        of_run(stepping.applied(read_traces([after], cache=cache)), known[1], [after]),
     )
     with working("comparing"):
         from timesink.verify.compare import compare_captures

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from timesink.cli import completion
-from timesink.cli.options import ExitZero, PageOutput, Quiet, format_option
+from timesink.cli.options import ExitZero, Facts, PageOutput, Quiet, facts_of, format_option
 from timesink.cli.output import Sink, tell
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
@@ -263,24 +263,13 @@ class WorkFacts:
             show_default=False,
         ),
     ] = None
-    fact: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fact",
-            metavar="NAME=VALUE",
-            help="A fact of the work (shape, world size); may be repeated.",
-            show_default=False,
-        ),
-    ] = None
+    fact: Facts = None
 
     def workload(self, command: Command, more: Mapping[str, str]) -> str:
         """The key under which runs of the same work are kept; `more` facts of it."""
         from timesink.verify.environment import workload
 
-        pairs = [text.partition("=") for text in self.fact or ()]
-        if wrong := ["".join(parts) for parts in pairs if not (parts[0] and parts[1])]:
-            raise UsageError(f"{wrong[0]!r} is no fact", remedy="write it as NAME=VALUE")
-        return workload(command, self.config_file or (), {**{name: value for name, _, value in pairs}, **more})
+        return workload(command, self.config_file or (), {**facts_of(self.fact), **more})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,116 @@
+"""What the manifest beside a trace says of its run: the steps timed without a profiler, and the facts its author gave.
+
+A manifest may come from anybody: what is not of the form that `timesink capture` writes counts as not said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from timesink.untrusted.plain_json import document
+
+MANIFEST: Final = "manifest.json"
+MOST_FACTS: Final = 20
+LONGEST_VALUE: Final = 80
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
+_MOST_STEPS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """`steps_ms`: times of the slowest rank's steps without a profiler, in their order, and `step_ms` their median, in
+    milliseconds; None and none where nobody timed them. `facts`: what the run was, such as resolution: 512."""
+
+    step_ms: float | None = None
+    steps_ms: tuple[float, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def recorded_run(paths: Iterable[Path]) -> RecordedRun:
+    """What the captures of these traces say: of several the slowest has the steps, and facts are what none disputes."""
+    manifests = [found for path in paths if (found := _manifest_of(path)) is not None]
+    stated = [facts_of(manifest) for manifest in manifests]
+    agreed = {
+        name: value
+        for facts in stated
+        for name, value in facts.items()
+        if all(other.get(name, value) == value for other in stated)
+    }
+    step_ms, steps_ms = max((slowest_rank(one, "unprofiled") or (0.0, ()) for one in manifests), default=(0.0, ()))
+    return RecordedRun(step_ms or None, steps_ms, agreed)
+
+
+def slowest_rank(manifest: Mapping[str, Any], what: str) -> tuple[float, tuple[float, ...]] | None:
+    """Median step and all steps, in ms, of the rank with the longest median; `what` is "unprofiled" or "profiled"."""
+    ranks = manifest.get("ranks")
+    timed = [rank.get(what) for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+    known = [
+        (step_ms, _times(one.get("steps_ms")))
+        for one in timed
+        if isinstance(one, dict) and (step_ms := _time(one.get("step_ms")))
+    ]
+    return max(known, default=None)
+
+
+def _times(value: Any) -> tuple[float, ...]:
+    listed = value[:_MOST_STEPS] if isinstance(value, list) else []
+    return tuple(ms for one in listed if (ms := _time(one)))
+
+
+def _time(value: Any) -> float:
+    """The number of milliseconds; 0 where it is none."""
+    try:
+        ms = float(value) if isinstance(value, (int, float)) else 0.0
+    except OverflowError:
+        return 0.0
+    return ms if isfinite(ms) and ms > 0 else 0.0
+
+
+def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Its facts, those of the right form."""
+    facts = manifest.get("facts")
+    pairs = list(facts.items())[:MOST_FACTS] if isinstance(facts, dict) else []
+    return {name: value for name, value in pairs if isinstance(value, str) and not fact_fault(name, value)}
+
+
+def fact_fault(name: str, value: str) -> str:
+    """Why this is no fact of a run, or ''."""
+    if not _NAME.fullmatch(name):
+        return f"{name!r} is no name of a fact: a letter, then letters, digits, _, . or -, 40 at most"
+    if not value or len(value) > LONGEST_VALUE or not value.isprintable() or value != value.strip():
+        return f"{value[:LONGEST_VALUE]!r} is no value of the fact {name}: one to {LONGEST_VALUE} printable characters"
+    return ""
+
+
+def parsed_facts(texts: Sequence[str]) -> dict[str, str]:
+    """``["resolution=512"]`` as facts by name. `ValueError` says which is none, and why."""
+    facts: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} is no fact: NAME=VALUE is")
+        if fault := fact_fault(name, value):
+            raise ValueError(fault)
+        if facts.setdefault(name, value) != value:
+            raise ValueError(f"the fact {name} is given twice, as {facts[name]!r} and as {value!r}")
+    if len(facts) > MOST_FACTS:
+        raise ValueError(f"{len(facts)} facts are too many: {MOST_FACTS} are kept")
+    return facts
+
+
+def _manifest_of(path: Path) -> Mapping[str, Any] | None:
+    """The manifest of the trace's folder, if it is one of timesink's and names the trace."""
+    try:
+        manifest = document((path if path.is_dir() else path.parent) / MANIFEST)
+    except (OSError, ValueError):
+        return None
+    if not isinstance(manifest, dict) or "timesink_manifest" not in manifest:
+        return None
+    listed = manifest.get("files", ())
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return manifest if path.is_dir() or any(entry.get("file") == path.name for entry in entries) else None

@@ -214,7 +214,7 @@ def same(printed: object, exact_value: object, *, exact: bool) -> bool:
 
 def values_by_kernel(trace: Trace) -> dict[tuple[int, str], object]:
     rows = trace[KERNEL_METRICS].select("profile", "metric", "value", "text").iter_rows()
-    return {(profile, name): value if text is None else text for profile, name, value, text in rows}
+    return {(profile, name): text if value is None else value for profile, name, value, text in rows}
 
 
 def test_pages_tell_the_same_launches_as_the_report(tmp_path: Path) -> None:

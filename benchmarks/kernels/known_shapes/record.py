@@ -1,6 +1,6 @@
 """Matrix products and attention of known shape: `record.py ncu|truth OUT`.
 
-`shapes.json` in OUT says of each case what was multiplied; an NVTX range of the case's name is around its launches. Sizes
+`shapes.json` in OUT says of each case what was multiplied; an NVTX range of its name is around its launches. Sizes
 are multiples of every tile, and no mask is given, so that the operations of the shape are those the kernels execute.
 """
 

@@ -15,6 +15,7 @@ from typing import Final
 
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
 LANES: Final = 32  # threads of a warp
+BITS_OF_BYTE: Final = 8
 SECTOR_BYTES: Final = 32  # what caches and memory move at least
 LINE_BYTES: Final = 128  # of a cache: four sectors
 SECTORS_OF_PASS: Final = 4  # one pass through the L1 data pipe serves a line
@@ -45,7 +46,8 @@ class GpuPeaks:
     """Peaks of one product at its boost clock. `flops` counts a fused multiply-add as two operations.
 
     `flops` holds only formats whose dense rate is published; fp16 and bf16 mean tensor cores with fp32 accumulation.
-    `l2_bytes` is the whole cache. `note` says where sources disagree or what a figure leaves out.
+    `l2_bytes` is the whole cache. `note` says where sources disagree or what a figure leaves out. Where devices are
+    known to say another DRAM bandwidth than their datasheet, the datasheet's is `specified_dram_bytes_per_s`.
     """
 
     product: str
@@ -56,6 +58,7 @@ class GpuPeaks:
     flops: Mapping[Precision, float] = field(default_factory=dict)
     source: str = ""
     note: str = ""
+    specified_dram_bytes_per_s: float | None = None
 
     def flops_of(self, precision: Precision) -> float | None:
         """Operations per second of that format, or None where no dense figure is known."""
@@ -102,11 +105,16 @@ def _rates(*tera: float | None) -> dict[Precision, float]:
 _Shape = tuple[tuple[int, int], int, float, float]  # compute capability, SMs, DRAM GB/s, L2 MiB
 
 
+# DRAM GB/s of the datasheet, where devices say another.
+_SPECIFIED_DRAM = {"B200": 8000, "H100 SXM5": 3350}
+
+
 def _nvidia(
     pattern: str, product: str, shape: _Shape, flops: Mapping[Precision, float], source: str, note: str = ""
 ) -> tuple[re.Pattern[str], GpuPeaks]:
     capability, sms, dram_gb, l2_mib = shape
-    entry = GpuPeaks(product, capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note)
+    specified = _SPECIFIED_DRAM[product] * 1e9 if product in _SPECIFIED_DRAM else None
+    entry = GpuPeaks(product, capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note, specified)
     return re.compile(pattern, re.IGNORECASE), entry
 
 
@@ -194,7 +202,7 @@ ENTRIES: tuple[tuple[re.Pattern[str], GpuPeaks], ...] = (
 
 # Dense tensor operations per SM and clock, by compute capability and path (a fused multiply-add counts as two).
 # Hopper's mma.sync reaches two thirds of wgmma. Sources: `sm__ops_path_tensor_*.sum.peak_sustained` of A100 and H100
-# reports; V100 and T4 follow from their datasheet rates.
+# reports; V100, T4 and B200 follow from their datasheet rates.
 _TENSOR_RATES: dict[tuple[int, int], dict[str, dict[Precision, float]]] = {
     (7, 0): {"mma": {Precision.FP16: 1024}},
     (7, 5): {"mma": {Precision.FP16: 1024, Precision.INT8: 2048}},
@@ -223,6 +231,16 @@ _TENSOR_RATES: dict[tuple[int, int], dict[str, dict[Precision, float]]] = {
             Precision.INT8: 8192,
         },
     },
+    (10, 0): {
+        "tcgen05": {
+            Precision.TF32: 4096,
+            Precision.FP16: 8192,
+            Precision.BF16: 8192,
+            Precision.FP8: 16384,
+            Precision.FP4: 32768,
+            Precision.INT8: 16384,
+        },
+    },
 }
 
 
@@ -231,3 +249,10 @@ def tensor_rate(capability: tuple[int, int] | None, precision: Precision, path: 
     if capability is None:
         return None
     return _TENSOR_RATES.get(capability, {}).get(path, {}).get(precision)
+
+
+def tensor_rates(capability: tuple[int, int] | None, precision: Precision) -> list[tuple[str, float]]:
+    """The paths by which that chip computes the format, each with its rate as in `tensor_rate`, the fastest first."""
+    paths = _TENSOR_RATES.get(capability, {}) if capability is not None else {}
+    rates = [(path, formats[precision]) for path, formats in paths.items() if precision in formats]
+    return sorted(rates, key=lambda item: -item[1])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from timesink.knowledge.gpus import Precision, peaks
 from timesink.measures.counters.counters import kernel_counters
+from timesink.measures.counters.machine_roofs import machine_roofs
 from timesink.measures.counters.roofline import LEVELS, KernelRoofline, kernel_rooflines
 from timesink.model.trace import Trace
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
@@ -19,29 +21,89 @@ _COLUMNS = (
     Field("roof", "best arithmetic"),
     Field("compute_ratio", "of it", "ratio"),
     Field("mix_ratio", "of its mix", "ratio"),
+    Field("teraflops_per_s", "TFLOP/s", "1"),
     Field("intensity", "op/DRAM B", "1"),
     Field("side", "side"),
+    Field("flops", "operations", "1"),
+    Field("counted", "counted by"),
 )
+_ROOFS = (
+    Field("gpu", "GPU", is_name=True),
+    Field("roof", "roof"),
+    Field("unit", "in"),
+    Field("profiled", "profiled clock", "1"),
+    Field("boost", "boost", "1"),
+    Field("specified", "specified", "1"),
+    Field("measured", "measured", "1"),
+)
+_TERA = 1e12
+_IDS_SHOWN = 12  # of launches without a point, as fit on a line
 
 
 def roofline_page(trace: Trace) -> Page:
-    """One row per profiled launch: its share of each roof, its intensity, and its side of the DRAM ridge."""
+    """One row per profiled launch: its share of each roof, its intensity, its side of the DRAM ridge, and how its
+    operations were counted; then the roofs of each GPU."""
     lines = kernel_rooflines(trace)
     named = zip(kernel_counters(trace), lines, strict=True)
-    rows = tuple((number, *_row(kernel.function, line)) for number, (kernel, line) in enumerate(named))
-    sources = tuple(f"peaks from: {source}" for source in sorted({line.source for line in lines if line is not None}))
-    note = "shares of each roof at the profiled clock; side: left or right of the DRAM ridge"
-    return Page("roofline", (Sheet("roofline", "share of each roof", _COLUMNS, rows, note),), sources)
+    rows = tuple((number, *_row(kernel.name, line)) for number, (kernel, line) in enumerate(named))
+    note = (
+        "shares of each roof at the profiled clock; side: left or right of the DRAM ridge; operations are those "
+        "executed, padding of tiles included"
+    )
+    sheets = (Sheet("roofline", "share of each roof", _COLUMNS, rows, note), _machine(trace))
+    return Page("roofline", sheets, (*_without_point(lines), *_sources(trace, lines)))
 
 
 def _row(name: str, line: KernelRoofline | None) -> tuple[Cell, ...]:
     if line is None:
-        return (name, None, None, None, None, None, None, None, "not measured")
+        return (name, None, None, None, None, None, None, None, None, "not measured", None, None)
     levels = [None if (roof := line.memory_of(level)) is None else roof.share for level in ("dram", "l2", "l1")]
     best = max(line.compute, key=lambda roof: roof.share, default=None)
     arithmetic: tuple[Cell, ...] = (None, None, None) if best is None else (best.label, best.share, best.mix_share)
     side = {True: "memory", False: "compute", None: None}[line.is_memory_side]
-    return (name, *levels, *arithmetic, line.intensity("dram"), side)
+    rate = None if line.flops is None else line.flops / line.duration_ns * 1e9 / _TERA
+    how = None if best is None or best.flops is None else best.how.value
+    return (name, *levels, *arithmetic, rate, line.intensity("dram"), side, line.flops, how)
+
+
+def _machine(trace: Trace) -> Sheet:
+    """The roofs of the report's GPUs in TB/s and TFLOP/s."""
+    rows = tuple(
+        (
+            roof.gpu,
+            roof.label,
+            "TB/s" if roof.level else "TOP/s" if roof.precision is Precision.INT8 else "TFLOP/s",
+            *(
+                None if figure is None else figure / _TERA
+                for figure in (roof.profiled, roof.boost, roof.specified, roof.measured)
+            ),
+        )
+        for roof in machine_roofs(trace)
+    )
+    note = (
+        "dense; at the clock of the longest launch and at the highest the device names; specified: the datasheet; "
+        "measured: by others on such a device, where it is not what is specified"
+    )
+    return Sheet("roofs", "roofs of the GPU", _ROOFS, rows, note)
+
+
+def _without_point(lines: Sequence[KernelRoofline | None]) -> Iterator[str]:
+    """Which launches have no place under the roofs, by why."""
+    why: dict[str, list[str]] = {}
+    for number, line in enumerate(lines):
+        reason = "its time was not measured" if line is None else line.why_no_point
+        if reason is not None:
+            why.setdefault(reason, []).append(str(number))
+    for reason, ids in why.items():
+        shown = ", ".join(ids[:_IDS_SHOWN]) + (f" and {len(ids) - _IDS_SHOWN} more" if len(ids) > _IDS_SHOWN else "")
+        yield f"no point for id {shown}: {reason}"
+
+
+def _sources(trace: Trace, lines: Sequence[KernelRoofline | None]) -> Iterator[str]:
+    yield from (f"peaks from: {source}" for source in sorted({line.source for line in lines if line is not None}))
+    sheets = {sheet.product: sheet for kernel in kernel_counters(trace) if (sheet := peaks(kernel.gpu)) is not None}
+    for _, sheet in sorted(sheets.items()):
+        yield f"specified of {sheet.product}: {sheet.source}" + (f"; {sheet.note}" if sheet.note else "")
 
 
 def roofline_chart(title: str, trace: Trace) -> RooflineChart:
@@ -62,7 +124,7 @@ def chart_of(title: str, names: Sequence[str], lines: Sequence[KernelRoofline | 
         for work in line.compute:
             if work.peak_flops:
                 ceilings[work.label] = max(ceilings.get(work.label, 0.0), work.peak_flops)
-        flops = sum(work.flops for work in line.compute if work.flops)
+        flops = line.flops
         for level in LEVELS:
             intensity = line.intensity(level)
             if intensity and flops:

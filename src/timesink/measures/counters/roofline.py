@@ -6,21 +6,18 @@ TFLOP/s on V100" (arXiv 2008.11326).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
-from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.tensor import Counted, TensorWork, tensor_work
 from timesink.model.trace import Trace
 
 LEVELS = ("dram", "l2", "l1")
 _OPS_WEIGHT = {"f": (1, 1, 2), "d": (1, 1, 2), "h": (2, 2, 4)}  # add, mul, fma; half instructions work on pairs
 _CUDA_CORE = {"f": Precision.FP32, "d": Precision.FP64, "h": Precision.FP16}
-_TENSOR_OPS = re.compile(TENSOR_OPERATIONS)
-_WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +32,10 @@ class MemoryRoof:
 
 @dataclass(frozen=True, slots=True)
 class ComputeRoof:
-    """One arithmetic peak: operations done on `path` (cuda, mma, wgmma, tensor), dense peak, share of it reached.
+    """One arithmetic peak: operations done on `path` (cuda, mma, wgmma, tcgen05, tensor), dense peak, share reached.
 
     `fused_ratio` is the part of its add, multiply and fused instructions that are fused; `mix_share` is the share of
-    the ceiling that this mix allows, peak x (1 + fused_ratio) / 2.
+    the ceiling that this mix allows, peak x (1 + fused_ratio) / 2. `how` says how the operations were got.
     """
 
     precision: Precision | None
@@ -47,6 +44,7 @@ class ComputeRoof:
     peak_flops: float | None
     share: float
     fused_ratio: float | None = None
+    how: Counted = Counted.COUNTERS
 
     @property
     def mix_share(self) -> float:
@@ -98,15 +96,33 @@ class KernelRoofline:
         """The roof of that level, None where it was not measured."""
         return next((roof for roof in self.memory if roof.level == level), None)
 
+    @property
+    def flops(self) -> float | None:
+        """Operations over all formats; None where none were counted, or the largest part of the work was not."""
+        main = max(self.compute, key=lambda compute: compute.share, default=None)
+        total = sum(compute.flops for compute in self.compute if compute.flops)
+        return total if main is not None and main.flops is not None and total else None
+
+    @property
+    def why_no_point(self) -> str | None:
+        """Why it has no place in a picture of intensity over DRAM; None where it has one."""
+        dram = self.memory_of("dram")
+        if self.flops is None:
+            if any(work.flops is None for work in self.compute):
+                return "its tensor operations were not counted: give the report itself, not a CSV page"
+            if not self.counts_flops:
+                return "its operations were not counted: capture with --set detailed"
+            return "it does no floating-point and no tensor operation"
+        if dram is None or dram.bytes is None:
+            return "its DRAM bytes were not counted: capture with --set detailed"
+        return None if dram.bytes else "it moves no byte to or from DRAM"
+
     def intensity(self, level: str) -> float | None:
         """Operations per byte of that level, over all formats; None without bytes, or where the largest part of the
         work was not counted as operations (tensor work in a set without its counters).
         """
         roof = self.memory_of(level)
-        main = max(self.compute, key=lambda compute: compute.share, default=None)
-        flops = sum(compute.flops for compute in self.compute if compute.flops)
-        is_counted = main is not None and main.flops is not None
-        return flops / roof.bytes if roof is not None and roof.bytes and flops and is_counted else None
+        return self.flops / roof.bytes if roof is not None and roof.bytes and self.flops else None
 
 
 def kernel_rooflines(trace: Trace) -> tuple[KernelRoofline | None, ...]:
@@ -124,7 +140,7 @@ def roofline_of(kernel: KernelCounters) -> KernelRoofline | None:
     return KernelRoofline(
         kernel.profile,
         kernel.duration_ns,
-        _clock(kernel),
+        sm_clock(kernel),
         None if max_khz is None else max_khz * 1e3,
         "counters of the report" if has_own else f"datasheet: {sheet.source}" if sheet else "percentages of the report",
         tuple(_memory(kernel, sheet)),
@@ -133,7 +149,8 @@ def roofline_of(kernel: KernelCounters) -> KernelRoofline | None:
     )
 
 
-def _clock(kernel: KernelCounters) -> float | None:
+def sm_clock(kernel: KernelCounters) -> float | None:
+    """Cycles per second of the multiprocessors while profiled."""
     return kernel.first("sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second")
 
 
@@ -164,7 +181,7 @@ _LAST_RESORT = {"l2": "lts__throughput", "l1": "l1tex__throughput"}
 def _memory(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[MemoryRoof]:
     seconds = (kernel.duration_ns or 0.0) / 1e9
     for level in LEVELS:
-        moved, peak = level_bytes(kernel, level), _bandwidth(kernel, level, sheet)
+        moved, peak = level_bytes(kernel, level), bandwidth(kernel, level, sheet)
         if moved is not None and peak:
             yield MemoryRoof(level, moved, peak, moved / peak / seconds)
         elif (share := _share_of_units(kernel, level)) is not None:
@@ -179,7 +196,8 @@ def _share_of_units(kernel: KernelCounters, level: str) -> float | None:
     return kernel.share(_LAST_RESORT[level]) if active is None else active / 100
 
 
-def _bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> float | None:
+def bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> float | None:
+    """Peak bytes per second of a level at the profiled clocks; None where neither report nor datasheet says it."""
     if level == "dram":
         per_cycle = kernel.get("dram__bytes.sum.peak_sustained")
         clock = kernel.get("dram__cycles_elapsed.avg.per_second")
@@ -190,11 +208,12 @@ def _bandwidth(kernel: KernelCounters, level: str, sheet: GpuPeaks | None) -> fl
         per_cycle = kernel.get("lts__lts2xbar_cycles_active.sum.peak_sustained")
         clock = kernel.get("lts__cycles_elapsed.avg.per_second")
         return per_cycle * gpus.SECTOR_BYTES * clock if per_cycle and clock else None
-    clock, sms = _clock(kernel), _sm_count(kernel, sheet)
+    clock, sms = sm_clock(kernel), sm_count(kernel, sheet)
     return gpus.LINE_BYTES * sms * clock if clock and sms else None
 
 
-def _sm_count(kernel: KernelCounters, sheet: GpuPeaks | None) -> float | None:
+def sm_count(kernel: KernelCounters, sheet: GpuPeaks | None) -> float | None:
+    """Multiprocessors of the GPU."""
     counted = kernel.first("device__attribute_multiprocessor_count", "launch__sm_count")
     return counted if counted is not None or sheet is None else float(sheet.sm_count)
 
@@ -218,14 +237,15 @@ def _compute(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[Compute
         add, mul, fma = (count or 0.0 for count in counts)
         weights = _OPS_WEIGHT[letter]
         flops = weights[0] * add + weights[1] * mul + weights[2] * fma
-        peak = _cuda_core_peak(kernel, letter, sheet)
+        peak = cuda_core_peak(kernel, letter, sheet)
         if flops > 0 and peak:
             yield ComputeRoof(precision, "cuda", flops, peak, flops / peak / seconds, fma / (add + mul + fma))
     yield from _tensor(kernel, sheet)
 
 
-def _cuda_core_peak(kernel: KernelCounters, letter: str, sheet: GpuPeaks | None) -> float | None:
-    clock = _clock(kernel)
+def cuda_core_peak(kernel: KernelCounters, letter: str, sheet: GpuPeaks | None) -> float | None:
+    """Operations per second outside tensor cores of a format (f, d, h), at the profiled clock or by the datasheet."""
+    clock = sm_clock(kernel)
     lanes = kernel.get(f"sm__sass_thread_inst_executed_op_{letter}fma_pred_on.sum.peak_sustained")
     if lanes and clock:
         return _OPS_WEIGHT[letter][2] * lanes * clock
@@ -238,51 +258,26 @@ def _cuda_core_peak(kernel: KernelCounters, letter: str, sheet: GpuPeaks | None)
 
 
 def _tensor(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[ComputeRoof]:
-    """Tensor work by format where the report counts it, else the pipe's own utilisation without a format."""
+    """Tensor work by format and path; where only the pipe's busy time is known, its operations at most."""
     seconds = (kernel.duration_ns or 0.0) / 1e9
-    clock, sms = _clock(kernel), _sm_count(kernel, sheet)
-    busy = kernel.share("sm__pipe_tensor_cycles_active")
-    if busy is None:
-        active = kernel.get("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active")
-        busy = None if active is None else active / 100
-    is_counted = False
-    for (path, word), (flops, per_cycle) in sorted(_tensor_ops(kernel).items()):
-        precision = _precision(word)
-        rate = tensor_rate(kernel.compute_capability, precision, path) if precision else None
-        peak = per_cycle if per_cycle is not None else rate * sms if rate and sms else None
-        if precision and peak and clock:
-            is_counted = True
-            yield ComputeRoof(precision, path, flops, peak * clock, flops / (peak * clock) / seconds)
-    if not is_counted and busy:
-        yield ComputeRoof(None, "tensor", None, None, busy)
+    for work in tensor_work(kernel):
+        peak = _tensor_peak(kernel, work, sheet)
+        if work.flops is None:
+            flops = work.busy * peak * seconds if work.busy and peak else None
+            yield ComputeRoof(work.precision, work.path, flops, peak, work.busy or 0.0, how=work.how)
+        elif peak:
+            yield ComputeRoof(work.precision, work.path, work.flops, peak, work.flops / peak / seconds, how=work.how)
 
 
-def _precision(word: str) -> Precision | None:
-    known = {"fp64": Precision.FP64_TENSOR, "u8": Precision.INT8, "s8": Precision.INT8}
-    if word in known:
-        return known[word]
-    return Precision(word) if word in {one.value for one in Precision} else None
-
-
-_TensorOps = dict[tuple[str, str], tuple[float, float | None]]
-
-
-def _tensor_ops(kernel: KernelCounters) -> _TensorOps:
-    """Operations, and dense peak per cycle of the whole GPU, by (path, source format).
-
-    Of names that overlap, those by instruction are taken before the totals, whose peaks are sparse rates.
-    """
-    by_op: _TensorOps = {}
-    totals: _TensorOps = {}
-    for name, value in sorted(kernel.values.items()):
-        match = _TENSOR_OPS.match(name) if value and name.startswith("sm__ops_path_tensor_") else None
-        if not match:
-            continue
-        op, word, sparsity = match.groups()
-        if op is None:
-            totals["mma", word] = (max(value, totals.get(("mma", word), (0.0, None))[0]), None)
-        elif sparsity != "on":
-            key = ("wgmma" if op in _WGMMA else "mma", word)
-            if value > by_op.get(key, (0.0, None))[0]:
-                by_op[key] = (value, kernel.get(f"{name}.peak_sustained"))
-    return by_op or totals
+def _tensor_peak(kernel: KernelCounters, work: TensorWork, sheet: GpuPeaks | None) -> float | None:
+    """Dense operations per second at the profiled clock: as the report states them, by the chip's rate, or the
+    datasheet's."""
+    clock, sms = sm_clock(kernel), sm_count(kernel, sheet)
+    if work.precision is None:
+        return None
+    if work.per_cycle and clock:
+        return work.per_cycle * clock
+    rate = tensor_rate(kernel.compute_capability, work.precision, work.path)
+    if rate and sms and clock:
+        return rate * sms * clock
+    return sheet.flops_of(work.precision) if sheet else None

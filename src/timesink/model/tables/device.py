@@ -230,7 +230,7 @@ KERNEL_METRICS = Table(
         "metric": NAME,
         "unit": optional(pl.Categorical(), "base unit as timesink spells it; null where the report states none"),
         "value": optional(pl.Float64, "number; NaN where the pass failed, null for a text or an instanced metric"),
-        "text": optional(pl.Categorical(), "value of a text metric"),
+        "text": optional(pl.Categorical(), "value of a text metric; of executed opcodes `OPCODE: count; ...`"),
     },
 )
 

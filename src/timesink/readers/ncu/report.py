@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
+
+import numpy as np
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
+from timesink.knowledge.opcodes import PER_OPCODE
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ncu import wire
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
@@ -212,9 +216,30 @@ def _report(path: Path, format_name: str, data: bytes) -> KernelReport:
         place = "" if ending.cut_at is None else f"byte {ending.cut_at}"
         raise UnreadableTrace(path, _emptiness(ending, damaged), place=place, remedy=_RECAPTURE)
     metrics = wire.decode(data, spans)
+    damaged_opcodes = _add_opcodes(data, spans, metrics, names)
     sound = (metrics.name >= 0) & (metrics.name < len(names))
-    notes = _notes(ending, damaged, int((~sound).sum()), ranges)
+    notes = _notes(ending, damaged, int((~sound).sum()) + damaged_opcodes, ranges)
     return KernelReport(format_name, launches, names, metrics.only(sound), session, notes=notes)
+
+
+def _add_opcodes(data: bytes, spans: wire.MetricSpans, metrics: wire.MetricColumns, names: list[str]) -> int:
+    """Give the metric of executed opcodes the text ``OPCODE: count; ...``, commonest first; how many are damaged."""
+    numbers = [number for number, name in enumerate(names) if name == PER_OPCODE]
+    damaged = 0
+    for index in np.flatnonzero(np.isin(metrics.name, numbers)).tolist() if numbers else ():
+        try:
+            counts = wire.instances(data, spans.starts[index], spans.ends[index])
+        except DamagedMessage:
+            damaged += 1
+            continue
+        ordered = sorted(((name, count) for name, count in counts.items() if isfinite(count)), key=_commonest)
+        if ordered:
+            metrics.texts[index] = "; ".join(f"{name}: {count:.0f}" for name, count in ordered)
+    return damaged
+
+
+def _commonest(named: tuple[str, float]) -> tuple[float, str]:
+    return -named[1], named[0]
 
 
 def _take_result(data: bytes, where: tuple[int, int], spans: wire.MetricSpans, launches: list[Launch]) -> int:

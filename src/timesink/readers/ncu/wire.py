@@ -118,6 +118,7 @@ def _after_sized(data: bytes, at: int, end: int | None = None) -> int:
     return following
 
 
+_INSTANCE = 3
 _TAG_NAME, _TAG_VALUE, _TAG_DOUBLE, _TAG_U64 = 0x08, 0x12, 0x19, 0x28
 _WINDOW = 24  # bytes of a metric that the common shapes need
 DAMAGED = -1  # the name of a metric that could not be decoded
@@ -240,6 +241,24 @@ def _decode_one(data: bytes, start: int, end: int) -> tuple[int, float | None, s
                 elif choice.number in (4, 5):
                     number = float(choice.value)
     return name, number, words
+
+
+def instances(data: bytes, start: int, end: int) -> dict[str, float]:
+    """The values of a metric's instances that are called by a text: instance {1: value message, 2: value message}."""
+    found: dict[str, float] = {}
+    for part in fields(data, start, end):
+        if part.number != _INSTANCE or part.wire != BYTES:
+            continue
+        name, value = None, None
+        for side in fields(data, part.start, part.end):
+            for choice in fields(data, side.start, side.end) if side.wire == BYTES else ():
+                if side.number == 1 and choice.wire == BYTES:
+                    name = text(data, choice)
+                elif side.number == 2 and choice.wire != BYTES:
+                    value = real(data, choice) if choice.wire in (FIXED32, FIXED64) else float(choice.value)
+        if name and value is not None:
+            found[name] = value
+    return found
 
 
 def collect(data: bytes, start: int, end: int, tag: int, spans: MetricSpans) -> list[tuple[int, int]]:

@@ -1,0 +1,103 @@
+"""The roofs of the GPUs of a report: every memory level and number format, at the profiled clock and at boost, beside
+what the datasheet specifies and what others measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from timesink.knowledge import gpus
+from timesink.knowledge.gpus import GpuPeaks, Precision, peaks
+from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.roofline import LEVELS, bandwidth, cuda_core_peak, sm_clock, sm_count
+from timesink.model.trace import Trace
+
+_CUDA_CORES = (("d", Precision.FP64), ("f", Precision.FP32))
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRoof:
+    """One roof of one GPU, dense: bytes per second of a memory `level`, else operations per second of a `precision`.
+    None: not known. `profiled` is at the clocks of the report's longest launch."""
+
+    gpu: str
+    label: str
+    level: str | None
+    precision: Precision | None
+    profiled: float | None
+    boost: float | None
+    specified: float | None
+    measured: float | None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any of its figures is."""
+        return any(figure is not None for figure in (self.profiled, self.boost, self.specified, self.measured))
+
+
+def machine_roofs(trace: Trace) -> tuple[MachineRoof, ...]:
+    """The roofs of every GPU of the report that are known, memory first."""
+    longest: dict[str, KernelCounters] = {}
+    for kernel in kernel_counters(trace):
+        held = longest.get(kernel.gpu)
+        if kernel.duration_ns is not None and (held is None or (held.duration_ns or 0) < kernel.duration_ns):
+            longest[kernel.gpu] = kernel
+    return tuple(roof for kernel in longest.values() for roof in _roofs(kernel) if roof.is_known)
+
+
+def _roofs(kernel: KernelCounters) -> Iterator[MachineRoof]:
+    sheet = peaks(kernel.gpu)
+    clock, most = sm_clock(kernel), kernel.get("device__attribute_clock_rate")
+    faster = most * 1e3 / clock if most and clock else None
+    for level in LEVELS:
+        yield _memory(kernel, level, sheet, faster)
+    for letter, precision in _CUDA_CORES:
+        has_own = kernel.get(f"sm__sass_thread_inst_executed_op_{letter}fma_pred_on.sum.peak_sustained") and clock
+        profiled = cuda_core_peak(kernel, letter, sheet) if has_own else None
+        yield _arithmetic(kernel.gpu, precision, f"{precision}", (profiled, faster), sheet)
+    yield from _tensor(kernel, sheet, faster)
+
+
+def _memory(kernel: KernelCounters, level: str, sheet: GpuPeaks | None, faster: float | None) -> MachineRoof:
+    profiled = bandwidth(kernel, level, None)
+    boost = specified = measured = None
+    if level == "l1" and profiled and faster:
+        boost = profiled * faster
+    if level == "dram":
+        clock = kernel.get("device__attribute_memory_clock_rate")
+        bits = kernel.get("device__attribute_global_memory_bus_width")
+        boost = 2 * clock * 1e3 * bits / gpus.BITS_OF_BYTE if clock and bits else None
+        if sheet is not None:
+            specified = sheet.specified_dram_bytes_per_s or sheet.dram_bytes_per_s
+            measured = sheet.dram_bytes_per_s if sheet.specified_dram_bytes_per_s else None
+    return MachineRoof(kernel.gpu, level.upper(), level, None, profiled, boost, specified, measured)
+
+
+def _arithmetic(
+    gpu: str,
+    precision: Precision,
+    label: str,
+    rates: tuple[float | None, float | None],
+    sheet: GpuPeaks | None,
+) -> MachineRoof:
+    """A roof of arithmetic. `rates`: at the profiled clock, and boost over that clock."""
+    profiled, faster = rates
+    boost = profiled * faster if profiled and faster else None
+    specified = sheet.flops_of(precision) if sheet else None
+    return MachineRoof(gpu, label, None, precision, profiled, boost, specified, None)
+
+
+def _tensor(kernel: KernelCounters, sheet: GpuPeaks | None, faster: float | None) -> Iterator[MachineRoof]:
+    """Of each format and path; what the datasheet specifies stands beside the fastest path."""
+    clock, sms = sm_clock(kernel), sm_count(kernel, sheet)
+    for precision in Precision:
+        if precision in (Precision.FP64, Precision.FP32):
+            continue
+        rates = gpus.tensor_rates(kernel.compute_capability, precision)
+        for place, (path, rate) in enumerate(rates):
+            profiled = rate * sms * clock if sms and clock else None
+            label = f"{precision.value.removesuffix('_tensor')} tensor ({path})"
+            yield _arithmetic(kernel.gpu, precision, label, (profiled, faster), sheet if place == 0 else None)
+        if not rates:
+            label = f"{precision.value.removesuffix('_tensor')} tensor"
+            yield _arithmetic(kernel.gpu, precision, label, (None, None), sheet)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
-from timesink.capture.manifest import Capture, check
+from timesink.capture.manifest import Capture, Checked, check
 from timesink.capture.running import (
     CaptureSettings,
     explained,
@@ -108,7 +108,16 @@ def capture_ncu(program: Sequence[str], tool: Tool, options: NcuOptions, setting
         raise explained(ended, "the program", settings.out)
     if not report.is_file() and "No kernels were profiled" not in ended.said():
         raise explained(ended, tool.title, settings.out)
-    return watched.finish(check(report), ["kernel profiles"])
+    profiled = check(report) if report.is_file() else Checked(report, 0, {}, nothing_profiled(options, by_range))
+    return watched.finish(profiled, ["kernel profiles"])
+
+
+def nothing_profiled(options: NcuOptions, by_range: bool) -> str:
+    """Why ncu found no kernel: how many it was to skip, of which name, and where it looked."""
+    of_name = f" that matches {options.kernels}" if options.kernels else ""
+    after = f" after the first {options.launch_skip} (--launch-skip)" if options.launch_skip else ""
+    where = "in the recorded steps (--whole counts from the start of the program)" if by_range else "in the program"
+    return f"no kernel{of_name} was launched{after} {where}"
 
 
 def ncu_by_range(program: Sequence[str], settings: CaptureSettings) -> bool:

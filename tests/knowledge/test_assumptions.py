@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from timesink.diagnosis.registry import all_rules
@@ -26,6 +29,16 @@ def test_an_assumption_lies_in_its_range_and_says_why_and_whence(name: str) -> N
 def test_the_rules_that_assumptions_name_exist() -> None:
     named_rules = {code for assumption in ALL.values() for code in assumption.rules.split()}
     assert named_rules <= {rule.code for rule in all_rules()}
+
+
+def test_each_assumption_moves_a_diagnosis_or_is_held_by_a_test() -> None:
+    root = Path(__file__).resolve().parents[2]
+    swept = json.loads((root / "benchmarks/faults/sweep.json").read_text(encoding="utf-8"))["assumptions"]
+    held = json.loads((root / "benchmarks/faults/held.json").read_text(encoding="utf-8"))
+    moving = {name for name, moved in swept.items() if moved["changed"]}
+    assert set(ALL) - moving - set(held) == set(), "see benchmarks/faults/held.py"
+    for path, _, test in (node.partition("::") for node in set(held.values())):
+        assert f"def {test}(" in (root / path).read_text(encoding="utf-8")
 
 
 def share() -> Assumption:

@@ -8,20 +8,32 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+from tests.cluster.jobs_by_hand import collectives, job_of
+from tests.strategies import frame
+from tests.tables import trace_of
 
+from timesink.diagnosis.verdicts import Evidence, Quantity
 from timesink.measures.communication import clocks, pipelines, waits
-from timesink.measures.communication.matching import TokenSequence, align_sequences
+from timesink.measures.communication.matching import TokenSequence, align_sequences, match_collectives
 from timesink.measures.compile import graphs
 from timesink.measures.counters import limiter
 from timesink.measures.counters.counters import Resource
+from timesink.measures.idle.blamed_time import SyncGain
+from timesink.measures.idle.os_time import os_time
+from timesink.measures.idle.pieces import ordinary_gap_ns
+from timesink.measures.kernels import fusion
+from timesink.measures.kernels.tiny_kernels import tiny_kernels
 from timesink.measures.memory import classes
-from timesink.measures.ranks import lateness
+from timesink.measures.ranks import late_rank, lateness
 from timesink.measures.steps import loops, spikes
+from timesink.measures.steps import marks as mark
 from timesink.measures.steps.spikes import Spike
 from timesink.measures.timeline import quality
 from timesink.model.arrays import Int64Array
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS
+from timesink.model.trace import Trace
+from timesink.rules.communication import pipeline_bubble
 from timesink.whatif import device
 from timesink.whatif.change import Case, Touches
 from timesink.whatif.changes import host, kernels, transfers
@@ -115,10 +127,6 @@ def test_a_step_stands_out_by_six_deviations(times: float, stands_out: bool) -> 
     slow = 10_000 + times * 1.4826 * 1000
     found = spikes._standing_out(np.array([*usual, 10_000, 10_000, round(slow)], np.int64))
     assert bool(found.size) is stands_out
-
-
-def test_a_count_of_rounds_is_a_multiple_within_a_tenth() -> None:
-    assert loops._paces(np.array([10, 10, 10, 41], np.int64)).tolist()[-1] == 10
 
 
 def test_rounds_are_regular_where_three_in_four_are_within_a_quarter_of_the_usual_distance() -> None:
@@ -381,3 +389,85 @@ def test_a_copy_of_a_page_hands_over_a_value_that_somebody_waits_for() -> None:
         return bool(host._values_read(graph, np.array([True]))[0])  # type: ignore[arg-type]
 
     assert (read(4096), read(4097)) == (True, False)
+
+
+@pytest.mark.parametrize(("uneven", "marks"), [(2, "round"), (3, None)])
+def test_ranges_that_keep_their_pace_two_times_in_three_mark_steps(uneven: int, marks: str | None) -> None:
+    start = np.cumsum([0, 100, 100, 100, 100, *[1000] * uneven])
+    rows = pl.DataFrame({"thread": [1] * start.size, "stem": ["round"] * start.size, "start_ns": start})
+    best = mark._best_family(rows.with_columns(end_ns=pl.col("start_ns") + 50), pl.DataFrame())
+    assert (best and best[1]) == marks
+
+
+@pytest.mark.parametrize(("gain_ns", "root"), [(101, True), (99, False)])
+def test_waits_are_the_root_where_a_third_of_the_time_after_them_goes_with_them(gain_ns: int, root: bool) -> None:
+    assert SyncGain(pl.Series([], dtype=pl.String), {0: 300}, {0: gain_ns}).effective(0) is root
+
+
+def test_writes_up_to_two_milliseconds_apart_are_one_piece_of_work() -> None:
+    found = os_time(
+        trace_of("""
+    | os_calls | name  | thread | start_us | end_us |
+    | first    | write |      1 |        0 |   1000 |
+    | near     | write |      1 |     3000 |   3100 |
+    | far      | write |      1 |     5101 |   5200 |
+    """)
+    )
+    assert (found.until_ns // 1000).tolist() == [3000, 3100, 5200]
+
+
+def test_gaps_before_queued_work_are_ordinary_up_to_three_to_ten_microseconds_by_the_late_ones_of_a_trace() -> None:
+    assert [ordinary_gap_ns(late_ns) for late_ns in (1_000, 5_000, 30_000)] == [3_000, 5_000, 10_000]
+
+
+@pytest.mark.parametrize(("between", "found"), [(8, 9), (9, -1)])
+def test_eight_kernels_fit_between_a_softmax_and_its_product(between: int, found: int) -> None:
+    product = np.arange(between + 2) == between + 1
+    assert fusion._product_at(0, 1, np.zeros(between + 2, np.int64), product, ~product) == found
+
+
+def test_kernels_under_ten_microseconds_are_tiny() -> None:
+    (device,) = tiny_kernels(
+        trace_of("""
+    | device_ops | name | start_us | end_us |
+    | tiny       | relu |        0 |    9.9 |
+    | not        | relu |       50 |   60.1 |
+
+    | ranges | name           | start_us | end_us |
+    | step   | ProfilerStep#0 |        0 |    100 |
+    """)
+    )
+    assert (device.per_step, device.of_per_step) == (1.0, 2.0)
+
+
+def test_a_generated_kernel_moves_32_bytes_a_thread_where_shapes_are_not_recorded() -> None:
+    kernel = {"rank": 0, "device": 0, "process": 1, "context": 1, "stream": 7, "kind": "kernel", "name": "triton_poi"}
+    sizes = {f"{of}_{axis}": 10 if axis == "x" else 1 for of in ("grid", "block") for axis in "xyz"}
+    trace = Trace("test", {DEVICE_OPS: frame(DEVICE_OPS, [kernel | sizes | {"start_ns": 0, "end_ns": 10}])})
+    calls = pl.DataFrame({"row": [0], "host_op": [-1]})
+    assert graphs._memory_ns(trace, calls, bytes_per_s=1e9).tolist() == [100 * 32]
+
+
+def test_clocks_that_seem_to_be_one_are_off_by_fifty_microseconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = collectives([[0, 500], [10_000, 10_100]], [1000, 2000])
+    monkeypatch.setattr(clocks, "_on_one_host", lambda members, clocks: True)
+    found = clocks.align_clocks(match_collectives(calls).calls, job_of(calls).members)
+    assert found.worst_error_ns == 50_000
+
+
+def test_four_micro_batches_a_stage_make_the_bubble_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_bubble, "device_timeline", lambda trace: SimpleNamespace(by_device={}))
+    stages = tuple(pipelines.PipelineStage(name, 40e6) for name in "ab")
+    line = SimpleNamespace(overlap=pipelines.OverlapScore(stages, 80e6), ranks=(0, 1), labelled=True)
+    found = pipeline_bubble._finding(None, line, Evidence("share", Quantity(0.5, "ratio"), "how"))  # type: ignore[arg-type]
+    assert "into 8 or more" in found.advice
+    assert found.stated is not None and found.stated.value == pytest.approx(80 - 40 * (1 + 1 / 8))
+
+
+@pytest.mark.parametrize(("own_ns", "more_ns"), [(260, 60), (190, 0)])
+def test_a_profiler_slows_one_host_twice_as_much_as_another_at_most(
+    monkeypatch: pytest.MonkeyPatch, own_ns: int, more_ns: int
+) -> None:
+    hosts = {rank: [SimpleNamespace(host_ns=ns)] * 3 for rank, ns in enumerate((own_ns, 100, 80))}
+    monkeypatch.setattr(late_rank, "deflated_pricers", lambda trace: hosts)
+    assert late_rank._own_host_ns(None, 0) == more_ns  # type: ignore[arg-type]

@@ -27,11 +27,6 @@ WRITES_APART_US: Final = Assumption(
     "a line of text of a thousand numbers takes Python 0.5 ms to format; nothing else was launched between", "",
     "IDL108",
 )  # fmt: skip
-DRAIN_SLACK_US: Final = Assumption(
-    5.0, 20.0, 50.0, "us",
-    "a drain ends this soon after the release: the gap may begin later, with unrelated work of another stream",
-    "stamps of device and host differ by this at most (replay.clock_slack_us)",
-)  # fmt: skip
 GAP_LEAST_US: Final = Assumption(
     2.0, 3.0, 5.0, "us", "a gap before queued work is ordinary up to here, where the trace has few of them",
     "232 tune captures of benchmarks/faults (H200): medians of 1.15 to 1.63 us, ninety-ninth percentiles of 2.3 to "

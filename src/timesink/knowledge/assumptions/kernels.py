@@ -23,26 +23,15 @@ CHAIN_SIZES: Final = Assumption(
     "benchmarks/faults: with it no healthy program of the tune splits has a chain",
     "tune", "KRN104",
 )  # fmt: skip
-RUN_GAP_US: Final = Assumption(
-    5.0, 10.0, 20.0, "us", "a longer pause between two kernels of a stream parts them: they would not run at once",
-    "a few times the pause between queued kernels, 1 to 2 us (H200)", "", "KRN110",
-)  # fmt: skip
 TINY_US: Final = Assumption(
-    5.0, 10.0, 20.0, "us", "starting and ending a kernel is a large part of a shorter one",
-    "a few times the least time of a kernel that is assumed (machines.kernel_floor_us)", "", "KRN111",
-)  # fmt: skip
-SHORT_US: Final = Assumption(
-    10.0, 15.0, 25.0, "us", "shorter kernels are bound by latency, whatever their grid",
-    "benchmarks/faults: healthy programs of short kernels, in which a larger grid wins nothing", "tune", "KRN107",
+    5.0, 10.0, 20.0, "us", "starting and ending a kernel is a large part of a shorter one, whatever its grid",
+    "a few times the least time of a kernel that is assumed (machines.kernel_floor_us)", "", "KRN107 KRN111",
 )  # fmt: skip
 LATENCY_BOUND_US: Final = Assumption(
     4.0, 6.0, 10.0, "us", "bound by latency: a fused kernel takes no longer than one of them",
     "copies on a device of up to 4 MB take 0.8 to 1.6 us whatever their size, of 8 MB 3.7 us (H200, 334 copies): a GPU "
     "of half the bandwidth takes 7", "tune", "CMP101",
 )  # fmt: skip
-GRAPH_RUN_LEAST: Final = Assumption(
-    2, 2, 3, "kernels", "one kernel alone cannot be fused", "definition of fusion: two and more", "", "CMP101"
-)
 UNKNOWN_KEPT: Final = Assumption(
     0.25, 0.5, 0.75, "of the time beside the longest",
     "what kernels keep of which nobody knows the traffic, when a compiler fuses them",

@@ -45,10 +45,6 @@ BESIDE_SHARE: Final = Assumption(
     "definition of most: more than all the rest together", "",
     "COM106",
 )  # fmt: skip
-FREE_SHARE: Final = Assumption(
-    0.0, 0.02, 0.05, "of a kernel's time", "up to here it ran free of communication",
-    "a 20 % slow-down of 2 % of the time is 0.4 %", "", "COM106",
-)  # fmt: skip
 SHIFT_OVERLAP: Final = Assumption(
     0.3, 0.5, 0.8, "of the shorter sequence", "the least that a shift of two ranks' calls must cover",
     "definition of most: more than all the rest together",
@@ -65,9 +61,6 @@ PIPELINE_SHARE: Final = Assumption(
     0.3, 0.5, 0.8, "of its calls", "ranks are stages where sends and receives are most of their communication",
     "definition of most: more than all the rest together", "", "COM105",
 )  # fmt: skip
-STAGE_ITEMS: Final = Assumption(
-    3, 3, 10, "items", "fewer have no median distance", "three items have two distances", "", "COM105"
-)
 MICRO_BATCHES: Final = Assumption(
     2, 4, 8, "a stage", "so many make the bubble small", "Megatron-LM, arXiv:2104.04473", "", "COM105"
 )
@@ -81,11 +74,6 @@ LINK_CALLS: Final = Assumption(
 LINK_SHORTEST_US: Final = Assumption(
     50.0, 100.0, 500.0, "us", "shorter transfers are latency and launch skew, not bandwidth",
     "shortest collectives of small messages of benchmarks/ranks: 27 to 57 us between 2 and 4 H200s", "", "COM109",
-)  # fmt: skip
-FOLLOWS_US: Final = Assumption(
-    5.0, 20.0, 50.0, "us",
-    "a collective that starts so soon after the one before it was held by that one, not by its rank's work",
-    "gaps of queued kernels are 1 us; stamps are off by this at most (replay.clock_slack_us)", "", "COM103 COM104",
 )  # fmt: skip
 HELD_UP: Final = Assumption(
     0.3, 0.5, 0.8, "of the ranks", "most of them wait", "definition of most: more than all the rest together", "",

@@ -35,10 +35,6 @@ ROUNDS_AT_HOME: Final = Assumption(
     0.6, 0.75, 0.9, "of the rounds", "must have a kind as often as usual: a cut or odd round is allowed",
     "of four rounds one may be odd",
 )  # fmt: skip
-COUNT_TOLERANCE: Final = Assumption(
-    0.0, 0.15, 0.3, "of the usual count", "by which a kind's count in a round may differ",
-    "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)",
-)  # fmt: skip
 SPAN: Final = Assumption(
     0.7, 0.85, 0.95, "of the recording", "rounds must span it, one round more than was seen whole included",
     "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)",
@@ -46,10 +42,6 @@ SPAN: Final = Assumption(
 DISTANCE_TOLERANCE: Final = Assumption(
     0.1, 0.25, 0.5, "of the median", "by which distances between rounds may differ",
     "captures of benchmarks/faults without their marks (tests/measures/steps/test_stripped_marks.py)",
-)  # fmt: skip
-PACE_FIT: Final = Assumption(
-    0.05, 0.1, 0.2, "of a number of rounds", "by which a count may be off a multiple of it",
-    "counts of 10 rounds and more may be one off by the window's edges",
 )  # fmt: skip
 PACES_CLOSE: Final = Assumption(
     1.2, 1.5, 1.9, "times",

@@ -133,7 +133,7 @@ def contended_runs(trace: Trace) -> pl.DataFrame:
     share, length = pl.col("covered_ns") / pl.col("length_ns"), pl.col("length_ns")
     runs = pl.concat(parts).filter(length > 0)
     runs = runs.with_columns(
-        (share >= assumed.BESIDE_SHARE.value).alias("beside"), (share <= assumed.FREE_SHARE.value).alias("free")
+        (share >= assumed.BESIDE_SHARE.value).alias("beside"), (pl.col("covered_ns") == 0).alias("free")
     )
     alone = (
         runs.group_by(shape)

@@ -25,6 +25,7 @@ import polars as pl
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.assumptions import ranks as assumed
+from timesink.knowledge.assumptions.steps import REPEATS
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.ranks.job import Job, by_device, job
@@ -207,7 +208,7 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s") -> StageLog:
     stages = tuple(PipelineStage(name, float(np.median(lengths[name])) * factor) for name in sorted(lengths))
     apart = {name: np.concatenate([np.diff(run) for run in runs]) for name, runs in begins.items()}
     periods = [float(np.median(values)) for _, values in sorted(apart.items()) if values.size]
-    if items < assumed.STAGE_ITEMS.whole or not periods:
+    if items < REPEATS.whole or not periods:
         raise UnreadableTrace(paths[0], f"{items} items are too few for a period", remedy="log at least three items")
     period_ns = float(np.median(periods)) * factor
     return StageLog(OverlapScore(stages, period_ns), items, tuple(str(path) for path in paths))

@@ -253,7 +253,7 @@ def generated_chains(trace: Trace) -> tuple[GeneratedChains, ...]:
         in_call = max(graphs[device], 1) if device in graphs else (2.0 * pl.len()).sqrt().ceil().over("run")
         call = pl.int_range(pl.len()).over("run") // in_call
         calls = runs.with_columns(pl.struct("run", call.alias("call")).rank("dense").alias("call"))
-        calls = calls.filter(pl.len().over("call") >= assumed.GRAPH_RUN_LEAST.whole)
+        calls = calls.filter(pl.len().over("call") > 1)
         if calls.height:
             gpu = gpus.get(device)
             rate = gpu.dram_bytes_per_s * machines.DRAM_SHARE.value if gpu else None

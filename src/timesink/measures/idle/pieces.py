@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import idle as assumed
+from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray
 from timesink.model.tables import API_CALLS
@@ -134,7 +135,7 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
     if not releases.call.size or not gaps.start_ns.size:
         return drain, until
     released = blocks.end_ns[releases.block]
-    near = (released >= gaps.start_ns.min() - assumed.DRAIN_SLACK_US.ns) & (released <= gaps.start_ns.max())
+    near = (released >= gaps.start_ns.min() - CLOCK_SLACK_US.ns) & (released <= gaps.start_ns.max())
     waited = np.flatnonzero(near & (calls.start_ns[releases.call] < released))
     release_device, gap_device = work.ops.device[blocks.op[releases.block]], work.ops.device[gaps.op]
     for device in np.unique(gap_device):
@@ -146,7 +147,7 @@ def _drains(gaps: _Gaps, work: RankWork, activity: HostActivity) -> tuple[IntArr
         before = np.searchsorted(released[candidates], gaps.start_ns[gap], side="right") - 1
         release = candidates[np.maximum(before, 0)]  # the last one before the gap began
         call = releases.call[release]
-        drains = (before >= 0) & (gaps.start_ns[gap] - released[release] <= assumed.DRAIN_SLACK_US.ns)
+        drains = (before >= 0) & (gaps.start_ns[gap] - released[release] <= CLOCK_SLACK_US.ns)
         drains &= calls.end_ns[call] <= gaps.host_end_ns[gap]
         drains &= activity.timeline_of[calls.thread[call]] == gaps.timeline[gap]
         gap, call, lost = gap[drains], call[drains], (released[release] - calls.start_ns[call])[drains]
@@ -240,9 +241,7 @@ def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piece
     source_end, source_class = _sources(gaps, work)
     dependency_end = np.clip(source_end, call_end, gaps.end_ns)
     dependency = np.array([CAUSE_CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
-    ordinary = gaps.end_ns - dependency_end <= int(
-        np.clip(work.costs.gap_late_ns, assumed.GAP_LEAST_US.ns, assumed.GAP_MOST_US.ns)
-    )
+    ordinary = gaps.end_ns - dependency_end <= ordinary_gap_ns(work.costs.gap_late_ns)
     rest = np.where(ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
     rest = np.where(gaps.in_graph, CAUSE_CODE["graph_gap"], rest)
     gap, none = np.arange(gaps.op.size), np.full(gaps.op.size, -1, np.int64)
@@ -259,6 +258,11 @@ def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piece
         replace(on_device, start_ns=call_end, end_ns=dependency_end, cause=dependency, asked_ns=call_end),
         replace(on_device, start_ns=dependency_end, end_ns=gaps.end_ns, cause=rest, asked_ns=dependency_end),
     ]
+
+
+def ordinary_gap_ns(late_ns: int) -> int:
+    """The longest ordinary gap before queued work, by a late one of the trace, within what is known of GPUs."""
+    return int(np.clip(late_ns, assumed.GAP_LEAST_US.ns, assumed.GAP_MOST_US.ns))
 
 
 def _sources(gaps: _Gaps, work: RankWork) -> tuple[IntArray, IntArray]:

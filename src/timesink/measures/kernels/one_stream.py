@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import kernels as assumed
+from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.gpus import RESIDENT_THREADS
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.measures.timeline.device_timeline import Device
@@ -105,7 +105,7 @@ def _runs(kernels: pl.DataFrame, is_small: BoolArray) -> Int64Array:
     if not stream.size:
         return np.empty(0, np.int64)
     gap = start[1:] - end[:-1]
-    follows = is_small[1:] & is_small[:-1] & (stream[1:] == stream[:-1]) & (gap >= 0) & (gap <= assumed.RUN_GAP_US.ns)
+    follows = is_small[1:] & is_small[:-1] & (stream[1:] == stream[:-1]) & (gap >= 0) & (gap <= assumed.GAP_MOST_US.ns)
     number = np.concatenate(([0], np.cumsum(~follows)))
     size = np.bincount(number)
     kept = is_small & (size[number] >= _LEAST_RUN)

@@ -149,7 +149,7 @@ def small_grids(trace: Trace) -> tuple[Selection, ...]:
             continue
         small = kernels.filter(
             (2 * pl.col("blocks") < counts[device])
-            & (pl.col("length") > assumed.SHORT_US.ns)
+            & (pl.col("length") > assumed.TINY_US.ns)
             & ~pl.col("family").is_in(_NO_GRID_OF_ITS_OWN)
             & ~pl.col("row").is_in(pl.Series(serial).implode())
             & ~pl.col("overlapped")

@@ -106,7 +106,7 @@ def _paces(counts: Int64Array) -> Int64Array:
     values, weight = np.unique(counts, return_counts=True)
     times = np.rint(values / rounds[:, None])
     off = np.abs(values - times * rounds[:, None])
-    fits: BoolArray = (times >= 1) & (off <= np.maximum(times, assumed.PACE_FIT.value * values))
+    fits: BoolArray = (times >= 1) & (off <= times)
     best = np.argsort(-(fits * weight).sum(axis=1), kind="stable")[:_PACES_TRIED]
     return np.asarray(rounds[np.sort(best)], np.int64)
 
@@ -182,8 +182,7 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
     usual = np.zeros(recurring.size, np.int64)
     seen = np.flatnonzero(present)
     usual[seen] = held[first[seen] + present[seen] // 2]
-    is_usual = np.abs(held - usual[kind_of_cell]) <= assumed.COUNT_TOLERANCE.value * usual[kind_of_cell]
-    alike = np.bincount(kind_of_cell[is_usual], minlength=recurring.size)
+    alike = np.bincount(kind_of_cell[held == usual[kind_of_cell]], minlength=recurring.size)
     at_home = comes_back & (alike >= assumed.ROUNDS_AT_HOME.value * rounds)
     if not at_home.any():
         return 0.0, 0.0
@@ -192,8 +191,7 @@ def _home_shares(kinds: Int64Array, recurring: Int64Array, starts: Int64Array) -
     in_round = np.bincount((cells % pieces)[order][doubled], minlength=pieces)
     if (2 * in_round > rarest.sum()).any():  # a round of two steps: this kind is not in every step
         return 0.0, 0.0
-    exact = np.bincount(kind_of_cell[held == usual[kind_of_cell]], minlength=recurring.size)
-    return float(at_home.sum() / comes_back.sum()), float(exact[at_home].mean() / rounds)
+    return float(at_home.sum() / comes_back.sum()), float(alike[at_home].mean() / rounds)
 
 
 def _counted(cells: Int64Array, cell_count: int) -> tuple[Int64Array, Int64Array]:

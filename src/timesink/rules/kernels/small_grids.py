@@ -3,7 +3,7 @@
 Most of the device is idle while they run.
 
 ## What it detects
-Kernels longer than 15 us that run alone with a grid of less than half as many blocks as there are multiprocessors.
+Kernels longer than 10 us that run alone with a grid of less than half as many blocks as there are multiprocessors.
 
 ## Why it matters
 A block runs on one multiprocessor. Eight blocks on an H200 use 8 of 132: the device counts as busy and does a sixteenth

@@ -1,0 +1,125 @@
+"""Assumed figures of replays and prices, each met from both sides, as test_figures_that_decide.py does for the rest."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.strategies import frame
+from tests.whatif.programs import Host, Launch, Step, simulate
+
+from timesink.model.intervals import Intervals
+from timesink.model.schema import Table
+from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
+from timesink.whatif import device, periods, waits
+from timesink.whatif import host as threads
+from timesink.whatif.change import Case, Selection
+from timesink.whatif.changes import kernels
+from timesink.whatif.graph import Graph
+from timesink.whatif.pricing import Pricer
+
+
+class Calls(SimpleNamespace):
+    """Calls as costs are measured from."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+ONE = {"rank": 0, "process": 1, "thread": 1, "start_ns": 0, "end_ns": 10}
+
+
+def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
+    one = np.arange(1)
+    assert [float(keep[0]) for keep in kernels.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.12, 0.05]
+    merged = kernels.merge_tiny(Selection((0, 0), {"tiny": one}, best=np.array([0.4])))
+    assert [float(keep[0]) for keep in merged.keep] == pytest.approx([0.7, 0.55, 0.4])
+
+
+@pytest.mark.parametrize(("slowest", "late"), [(30_000, 20_000), (18_000, 16_830)])
+def test_a_late_launch_takes_four_times_the_usual_at_most(slowest: int, late: int) -> None:
+    launch = np.arange(10, dtype=np.int64) * 100_000
+    start = launch + np.array([5_000] * 9 + [slowest])
+    ops = SimpleNamespace(
+        stream=np.zeros(10, np.int32), op_class=np.zeros(10), call=np.arange(10), start_ns=start, end_ns=start + 1
+    )
+    assert int(device.measure_costs(ops, Calls(start_ns=launch)).latency_of_group[2][0]) == late  # type: ignore[arg-type]
+
+
+def works_for(work: list[tuple[int, int]], other: list[tuple[int, int]], proven: bool) -> bool:
+    """Whether a thread that did `work` acts in the silences of one that did `other`."""
+    activity = dict(enumerate(Intervals.union_of(*zip(*spans, strict=True)) for spans in (work, other)))
+    return threads._best_owner(0, [1], activity, proven) is not None
+
+
+@pytest.mark.parametrize(("inside", "known"), [(985, True), (975, False)])
+def test_a_worker_acts_in_silences_but_for_a_fiftieth_of_its_time(inside: int, known: bool) -> None:
+    assert works_for([(10, 10 + inside), (1_995, 1_995 + 1_000 - inside)], [(0, 5), (2_000, 3_000)], True) is known
+
+
+@pytest.mark.parametrize(("within", "known"), [(26, True), (24, False)])
+def test_of_a_worker_a_quarter_is_seen_within_all_that_its_owner_did(within: int, known: bool) -> None:
+    assert works_for([(0, 100 - within), (210, 210 + within)], [(200, 205), (300, 305)], True) is known
+
+
+@pytest.mark.parametrize(("bursts", "known"), [(3, True), (2, False)])
+def test_three_bursts_in_silences_are_no_coincidence(bursts: int, known: bool) -> None:
+    other = [(100 * at, 100 * at + 40) for at in range(5)]
+    assert works_for([(100 * at + 50, 100 * at + 90) for at in range(bursts)], other, False) is known
+
+
+@pytest.mark.parametrize(("late_ns", "waited"), [(1_000, True), (1_001, False)])
+def test_work_that_ends_a_microsecond_after_other_began_was_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, late_ns: int, waited: bool
+) -> None:
+    none = np.empty(0, np.int64)
+    monkeypatch.setattr(waits.LaunchOrder, "of", lambda *parts: None)
+    monkeypatch.setattr(waits, "_recorded", lambda *parts: (np.array([0]), np.array([1]), none))
+    monkeypatch.setattr(waits, "_by_pattern", lambda *parts: (none, none))
+    blocks = SimpleNamespace(start_ns=np.array([0, 5_000]), end_ns=np.array([5_000 + late_ns, 20_000]))
+    calls = SimpleNamespace(kind=none, correlation=none)
+    edges = waits.find_event_edges(None, 0, calls, None, blocks)  # type: ignore[arg-type]
+    assert bool(edges.source.size) is waited
+
+
+def recorded_us(tables: dict[Table, pl.DataFrame]) -> float:
+    """What recording these tables cost the host, as is expected."""
+    graph = SimpleNamespace(program=SimpleNamespace(rank=0), table=lambda table: tables.get(table, table.empty()))
+    return periods._recording_us(graph, Case.EXPECTED)  # type: ignore[arg-type]
+
+
+def test_recording_a_call_costs_nsight_systems_as_much_and_a_step_and_its_range_torch() -> None:
+    call = frame(API_CALLS, [ONE | {"name": "cudaLaunchKernel"}])
+    step = frame(RANGES, [ONE | {"name": "ProfilerStep#1", "kind": "push_pop", "depth": 0}])
+    operator = frame(HOST_OPS, [ONE | {"name": "aten::mm"}])
+    assert recorded_us({API_CALLS: call}) == pytest.approx(2.7)
+    assert recorded_us({HOST_OPS: operator, RANGES: step}) == pytest.approx(1.8 + 12 + 60)
+
+
+@pytest.mark.parametrize(("several_ranks", "recorded_us"), [(False, 2.7), (True, 5.4)])
+def test_a_host_keeps_nineteen_twentieths_beside_what_it_records_which_costs_several_ranks_twice_as_much(
+    several_ranks: bool, recorded_us: float
+) -> None:
+    """Steps of a call of 6 us and 1 ms of Python, of which recording may have slowed 30 us on each side of the call."""
+    steps = [part for _ in range(12) for part in (Step(), Host(1_000_000), Launch(500))]
+    simulated = simulate([Launch(500), *steps, Step()])
+    graph = periods.deflate(Graph.from_trace(simulated.trace()), several_ranks)[Case.EXPECTED.value]
+    step_us = Pricer(graph, simulated.windows()).step_ns / 1000
+    assert step_us == pytest.approx(0.95 * 940 + 66 - recorded_us, abs=1)
+
+
+@pytest.mark.parametrize(("usual_ns", "waited"), [(4_100, True), (3_900, False)])
+def test_calls_that_mostly_take_four_times_the_quick_ones_wait_for_a_lock(
+    monkeypatch: pytest.MonkeyPatch, usual_ns: int, waited: bool
+) -> None:
+    saved: list[int] = []
+    edit = SimpleNamespace(save_calls=lambda chosen, *parts: saved.extend(chosen), done=lambda: None)
+    monkeypatch.setattr(periods, "Edit", lambda graph: edit)
+    length = np.array([1_000] * 2 + [usual_ns] * 8)
+    calls = SimpleNamespace(
+        kind=np.full(10, periods.CallKind.ALLOCATE), lengths_ns=length, start_ns=length, end_ns=length
+    )
+    periods._without_contention(SimpleNamespace(program=SimpleNamespace(calls=calls)))  # type: ignore[arg-type]
+    assert bool(saved) is waited

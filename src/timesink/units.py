@@ -14,6 +14,7 @@ NS_PER_S = 1_000_000_000
 SIGMA_PER_MAD = 1.4826
 
 _TIME_STEPS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"))
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTE_STEPS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -31,6 +32,14 @@ def bytes_text(value_bytes: float) -> str:
         if abs(value_bytes) >= size:
             return f"{_three_digits(value_bytes / size)} {name}"
     return f"{value_bytes:.0f} B"
+
+
+def rate_text(value: float, unit: str) -> str:
+    """A count per second with a decimal prefix: ``1.98 GHz``, ``627 TFLOP/s``."""
+    for size, prefix in _PREFIXES:
+        if abs(value) >= size:
+            return f"{_three_digits(value / size)} {prefix}{unit}"
+    return f"{_three_digits(value)} {unit}"
 
 
 def share_text(ratio: float) -> str:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-import lzma
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.profiles import PROFILES
-from tests.readers.ncu_pages import Style, french, german, raw_page
+from tests.readers.ncu_pages import (
+    PAGES,
+    REPORTS,
+    SUITE,
+    Reading,
+    Style,
+    french,
+    german,
+    raw_page,
+    reading_into,
+    unpacked,
+)
 
 from timesink.cli.app import run
 from timesink.errors import UnreadableTrace
@@ -17,34 +25,17 @@ from timesink.measures.counters.limiter import kernel_limits
 from timesink.model.trace import Trace
 from timesink.readers import read
 
-SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
-OWN, PUBLIC = PROFILES / "own" / "ncu", PROFILES / "public" / "ncu"
-PAGES = {
-    SUITE / "atomics.ncu-rep.xz": sorted(SUITE.glob("atomics.*.csv.xz")),
-    OWN / "h200_torch_kernels.ncu-rep.xz": sorted(OWN.glob("*.csv")),
-}
-REPORTS = sorted({*SUITE.glob("*.ncu-rep.xz"), *OWN.glob("*.ncu-rep.xz"), *PUBLIC.glob("a1*.ncu-rep")})
 STYLES = {
     "german": Style(german),
     "scaled french": Style(french, scaled=True),
     "without units": Style(units=False),
     "unquoted": Style(quoted=False),
 }
-Reading = Callable[[Path], Trace]
 
 
 @pytest.fixture(scope="module")
 def reading(tmp_path_factory: pytest.TempPathFactory) -> Reading:
-    folder, known = tmp_path_factory.mktemp("pages"), dict[Path, Trace]()
-
-    def taken(path: Path) -> Trace:
-        if path not in known:
-            plain = folder / path.name.removesuffix(".xz")
-            plain.write_bytes(lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes())
-            known[path] = read(plain, cache=False)
-        return known[path]
-
-    return taken
+    return reading_into(tmp_path_factory.mktemp("pages"))
 
 
 def verdicts(trace: Trace) -> list[tuple[str, str | None] | None]:
@@ -98,7 +89,7 @@ def test_a_details_page_names_no_limiter_and_the_page_that_does(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "details.csv"
-    page.write_bytes(lzma.decompress((SUITE / f"atomics.details_{kind}.csv.xz").read_bytes()))
+    page.write_bytes(unpacked(SUITE / f"atomics.details_{kind}.csv.xz"))
     assert run(["kernels", str(page), "--format", "json"]) == 0
     text = capsys.readouterr().out
     listed = json.loads(text)["kernels"]

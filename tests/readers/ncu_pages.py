@@ -1,16 +1,49 @@
-"""ncu's raw CSV page, printed from a trace as ncu prints it from a report: in any locale, scaled or in base units."""
+"""Reports of ncu and the pages it printed of them; and its raw page, printed from a trace in any locale, scaled or not,
+as ncu prints it from a report."""
 
 from __future__ import annotations
 
 import csv
 import io
+import lzma
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
+from tests.profiles import PROFILES
 
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace
+from timesink.readers import read
+
+SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
+OWN, PUBLIC = PROFILES / "own" / "ncu", PROFILES / "public" / "ncu"
+PAGES = {
+    SUITE / "atomics.ncu-rep.xz": sorted(SUITE.glob("atomics.*.csv.xz")),
+    OWN / "h200_torch_kernels.ncu-rep.xz": sorted(OWN.glob("*.csv")),
+}
+REPORTS = sorted({*SUITE.glob("*.ncu-rep.xz"), *OWN.glob("*.ncu-rep.xz"), *PUBLIC.glob("a1*.ncu-rep")})
+Reading = Callable[[Path], Trace]
+
+
+def reading_into(folder: Path) -> Reading:
+    """A reader of reports and pages, packed or not, that reads each once."""
+    known: dict[Path, Trace] = {}
+
+    def taken(path: Path) -> Trace:
+        if path not in known:
+            plain = folder / path.name.removesuffix(".xz")
+            plain.write_bytes(unpacked(path))
+            known[path] = read(plain, cache=False)
+        return known[path]
+
+    return taken
+
+
+def unpacked(path: Path) -> bytes:
+    return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+
 
 FIXED = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
 _SCALED = {"ns": ("usecond", 1e3), "bytes": ("Kbyte", 1e3), "bytes/s": ("Gbyte/second", 1e9), "Hz": ("Ghz", 1e9)}

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from timesink.cli.options import NoCache, PageOutput, Paths
-from timesink.cli.output import working
+from timesink.cli.output import Sink, working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.render.formats import Format
@@ -38,6 +39,58 @@ ReportFile = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """Which kernels, which figures of them, in which order."""
+
+    numbers: Annotated[
+        list[int] | None,
+        typer.Option("--id", metavar="N", help="The sheet of this launch; may be repeated.", show_default=False),
+    ] = None
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="RE", help="The sheets of kernels of such names.", show_default=False),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B",
+            help="A table of these figures, named as in kernel_sheets of `timesink query --list`.",
+            show_default=False,
+        ),
+    ] = None
+    sort: Annotated[
+        str | None, typer.Option("--sort", metavar="A", help="The largest of this figure first.", show_default=False)
+    ] = None
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="NAME=VALUE",
+            help="Use this limit in a sheet's check; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def is_sheet(self) -> bool:
+        """Whether whole sheets are asked for, not a table."""
+        return bool(self.numbers or self.name is not None) and self.columns is None
+
+    def overrides(self) -> dict[str, float]:
+        """Limits of checks by name."""
+        return dict(_override(text) for text in self.limits or ())
+
+
+def _override(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a limit", remedy="write it as NAME=VALUE, such as registers=96") from None
+
+
 def command(
     report: ReportFile,
     against: Annotated[
@@ -46,11 +99,13 @@ def command(
     ] = None,
     no_cache: NoCache = False,
     *,
+    choice: KernelChoice,
     writing: PageOutput,
 ) -> int:
     """Show what limits each profiled kernel and the most it could gain.
 
-    With --format json `kernels` has one entry per launch, in report order.
+    --id and --name print all that the report says of a kernel; --columns makes a table of chosen figures. With --format
+    json `kernels` has one entry per launch, in report order.
     """
     target = writing.sink([report] if against is None else [report, against])
     trace = read_profiles(report, not no_cache)
@@ -58,19 +113,42 @@ def command(
         if against is not None:
             from timesink.views.kernels import comparison_page
 
-            page = comparison_page(read_profiles(against, not no_cache), trace)
-            target.show(page)
-            return 0
-        if target.form is Format.JSON:
-            from timesink.render.json import SCHEMA_VERSION, json_text
+            target.show(comparison_page(read_profiles(against, not no_cache), trace))
+        elif choice.columns is not None or choice.is_sheet:
+            _show_sheets(target, trace, choice)
+        elif target.form is Format.JSON:
             from timesink.views.kernels import kernel_entries
 
-            target.write(json_text({"schema_version": SCHEMA_VERSION, "kernels": kernel_entries(trace)}))
-            return 0
-        from timesink.views.kernels import kernels_page
+            _write_entries(target, kernel_entries(trace))
+        else:
+            from timesink.views.kernel_sheet import chosen, sorted_by
+            from timesink.views.kernels import kernels_page
 
-        target.show(kernels_page(trace))
+            order = [sheet.kernel.profile for sheet in sorted_by(chosen(trace, [], None), choice.sort)]
+            target.show(kernels_page(trace, order if choice.sort else None))
     return 0
+
+
+def _show_sheets(target: Sink, trace: Trace, choice: KernelChoice) -> None:
+    """The sheets, or one table of them."""
+    from timesink.views.kernel_sheet import ALL_COLUMNS, chosen, sheet_entries, sheets_page, sorted_by, table_page
+
+    sheets = sorted_by(chosen(trace, choice.numbers or [], choice.name), choice.sort if choice.is_sheet else None)
+    if choice.columns is not None:
+        names = [name.strip() for name in choice.columns.split(",") if name.strip()]
+        target.show(table_page(sheets, names, choice.sort))
+    elif target.form is Format.JSON:
+        _write_entries(target, sheet_entries(sheets, choice.overrides()))
+    elif target.form is Format.CSV:
+        target.show(table_page(sheets, ALL_COLUMNS, choice.sort))
+    else:
+        target.show(sheets_page(sheets, choice.overrides()))
+
+
+def _write_entries(target: Sink, entries: list[dict[str, Any]]) -> None:
+    from timesink.render.json import SCHEMA_VERSION, json_text
+
+    target.write(json_text({"schema_version": SCHEMA_VERSION, "kernels": entries}))
 
 
 def read_profiles(path: Path, cache: bool) -> Trace:

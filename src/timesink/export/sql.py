@@ -19,8 +19,9 @@ from timesink.errors import UsageError, extra
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.host_times import call_times, range_times
-from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, OS_CALLS, RANGES
+from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
 from timesink.model.trace import Trace
+from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
 
 STEPS_DOC = "Derived: one row per steady step and GPU, from its first GPU work to that of the next step."
 RANGE_TIMES_DOC = "Derived: one row per name of a range: host time, the GPU work launched inside, and its backward's."
@@ -53,6 +54,8 @@ def holdings(trace: Trace) -> Iterator[Holding]:
     for name, table, doc in (("call_times", API_CALLS, CALL_TIMES_DOC), ("os_call_times", OS_CALLS, OS_CALL_TIMES_DOC)):
         if table in trace:
             yield Holding(name, doc, call_times(trace, table))
+    if KERNEL_PROFILES in trace:
+        yield Holding("kernel_sheets", SHEETS_DOC, sheet_frame(trace))
 
 
 Value = str | int | float | bool | None

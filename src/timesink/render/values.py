@@ -8,13 +8,16 @@ from textwrap import fill
 from typing import assert_never
 
 from timesink.diagnosis.verdicts import Quantity
-from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, share_text, time_text
+from timesink.units import NS_PER_MS, NS_PER_S, NS_PER_US, bytes_text, rate_text, share_text, time_text
 from timesink.untrusted.scrub import scrub, scrub_sentence
 from timesink.views.page import Cell, Field
 
 _NS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _BYTES = {"bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
-_BYTES_PER_S = {"bytes/s": 1.0, "B/s": 1.0, "MB/s": 1e6, "GB/s": 1e9}
+_RATES = {
+    **{unit: (size, "B/s") for unit, size in (("bytes/s", 1.0), ("B/s", 1.0), ("MB/s", 1e6), ("GB/s", 1e9))},
+    **{unit: (1.0, unit) for unit in ("FLOP/s", "Hz")},
+}
 _SHARES = ("ratio", "share")
 # Stands for a space at which no line may be broken; scrubbed text cannot hold it, being private use.
 TIE = "\ue000"
@@ -32,8 +35,9 @@ def value_text(value: float, unit: str) -> str:
         return share_text(value)
     if unit in _BYTES:
         return bytes_text(value * _BYTES[unit])
-    if unit in _BYTES_PER_S:
-        return f"{bytes_text(value * _BYTES_PER_S[unit])}/s"
+    if unit in _RATES:
+        size, name = _RATES[unit]
+        return rate_text(value * size, name)
     return f"{number_text(value)} {unit}".rstrip()
 
 

@@ -52,10 +52,12 @@ _COLUMNS = (
 _ACTIONS = (Field("limiter", "limiter", words=LIMITER_WORDS), Field("kernels", "launches", "1"), Field("action", "do"))
 
 
-def kernels_page(trace: Trace) -> Page:
-    """Every launch with its limiter, then what to do about each kind of limiter."""
+def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
+    """Every launch with its limiter, in report order or that of `order`, then what to do about each kind of limiter."""
     kernels, limits = kernel_counters(trace), kernel_limits(trace)
     rows = tuple(_row(kernel, one) for kernel, one in zip(kernels, limits, strict=True))
+    if order is not None:
+        rows = tuple(sorted(rows, key=lambda row: order.index(int(str(row[0])))))
     limited = [limit for limit in limits if limit is not None]
     note = (
         "x to roof: how many times as fast at the nearest roof, with the same bytes and operations; x without limiter: "
@@ -165,10 +167,14 @@ def _clocks(limits: Sequence[KernelLimits | None]) -> Iterator[str]:
 
 def kernel_entries(trace: Trace) -> list[dict[str, Any]]:
     """One entry per launch, in report order. A launch whose counters failed has no limiter: null, not "none"."""
-    return [_entry(kernel, limits) for kernel, limits in zip(kernel_counters(trace), kernel_limits(trace), strict=True)]
+    return [
+        kernel_entry(kernel, limits)
+        for kernel, limits in zip(kernel_counters(trace), kernel_limits(trace), strict=True)
+    ]
 
 
-def _entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
+def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
+    """A launch with its limiter, roof, bound and what to do, as JSON shows it."""
     nearest = None if limits is None or limits.roofline is None else limits.roofline.nearest
     bound = None if limits is None else limits.bounds[limits.limiter]
     return {
@@ -249,11 +255,12 @@ def kernel_details(trace: Trace) -> Iterator[tuple[str, tuple[Sheet, ...]]]:
     for one in list(longest.values())[:SHOWN_KERNELS]:
         length = "" if one.kernel.duration_ns is None else f", {time_text(one.kernel.duration_ns)}"
         title = f"{short_name(one.kernel.name)} (id {one.kernel.profile}{length})"
-        stalls = () if one.stalls is None else (_stalls(one.stalls, one.kernel.profile),)
-        yield title, (_causes(one), *stalls)
+        stalls = () if one.stalls is None else (stalls_sheet(one.stalls, one.kernel.profile),)
+        yield title, (causes_sheet(one), *stalls)
 
 
-def _causes(one: KernelLimits) -> Sheet:
+def causes_sheet(one: KernelLimits) -> Sheet:
+    """Every cause with its share of the time and the bound without it."""
     rows = tuple(
         (cause.value.replace("_", " "), one.shares[cause], round(one.bounds[cause], 2)) for cause in one.ranked
     )
@@ -264,7 +271,8 @@ def _causes(one: KernelLimits) -> Sheet:
     return Sheet(f"causes_{one.kernel.profile}", "What its time goes to", _CAUSES, rows, note)
 
 
-def _stalls(stalls: Stalls, profile: int) -> Sheet:
+def stalls_sheet(stalls: Stalls, profile: int) -> Sheet:
+    """The largest reasons of the warps' waiting, and whether more warps would help."""
     ranked = sorted(stalls.shares.items(), key=lambda item: (-item[1], item[0]))
     rows = tuple((reason, share, _remedy(reason)) for reason, share in ranked[:SHOWN_STALLS])
     origin = "from samples" if stalls.is_sampled else "from counters"

@@ -1,0 +1,273 @@
+"""The verdict of a kernel's sheet in words and figures: limiter, roof and bound, the way to them, and named checks.
+
+A check compares one figure with a limit of the field and says what that means beside the verdict; it is no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+import polars as pl
+
+from timesink.diagnosis.verdicts import Bottleneck, Limit
+from timesink.errors import unknown
+from timesink.measures.counters.counters import ARITHMETIC, MEMORY, Resource
+from timesink.measures.counters.limiter import KernelLimits, why_unexplained
+from timesink.measures.counters.sheet import FIGURES, KernelSheet, Value, kernel_sheets
+from timesink.measures.counters.waste import Cause
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import bottleneck_of
+from timesink.units import share_text
+
+SHEETS_DOC: Final = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."
+VERDICT: Final = ("limiter", "limiter_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
+"""Keys of `verdict_of`, the columns before a sheet's figures."""
+_WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
+_HANDBOOKS: Final = "profiling guides"
+_LEAST_SHOWN: Final = 0.005
+_NCU_SOL: Final = "ncu's SOLBottleneck"
+
+
+def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
+    """Limiter, its percentage of the time, the nearest roof, the percentage of it, how many times as fast the kernel
+    is there, and at most without the limiter. Every value None where nothing is known."""
+    if limits is None:
+        return dict.fromkeys(VERDICT)
+    nearest = limits.roofline.nearest if limits.roofline is not None else None
+    bound = limits.bounds[limits.limiter]
+    return {
+        "limiter": bottleneck_of(limits).value,
+        "limiter_pct": 100 * limits.shares[limits.limiter],
+        "roof": None if nearest is None else nearest[0],
+        "roof_pct": None if nearest is None else 100 * nearest[1],
+        "roof_speedup": None if nearest is None or not nearest[1] else max(1 / nearest[1], 1.0),
+        "bound_speedup": bound if isfinite(bound) else None,
+    }
+
+
+def sheet_frame(trace: Trace) -> pl.DataFrame:
+    """One row per launch: rank, profile, kernel, its verdict, its figures; what is not recorded is null."""
+    texts = {"limiter", "roof", *(figure.key for figure in FIGURES if figure.is_text)}
+    keys = (*VERDICT, *(figure.key for figure in FIGURES))
+    schema = {"rank": pl.Int32(), "profile": pl.Int32(), "kernel": pl.String()}
+    types = {**schema, **{key: pl.String() if key in texts else pl.Float64() for key in keys}}
+    rows = [
+        {"rank": sheet.kernel.rank, "profile": sheet.kernel.profile, "kernel": sheet.kernel.name}
+        | verdict_of(sheet.limits)
+        | dict(sheet.figures)
+        for sheet in kernel_sheets(trace)
+    ]
+    return pl.DataFrame(rows, schema=types)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named comparison of the field. `figures` are taken together: the largest of them counts where `above`, else
+    too (a share that none of them passes). `passed` says what it means that the comparison holds."""
+
+    name: str
+    figures: tuple[str, ...]
+    above: bool
+    limit: Limit
+    passed: str
+
+
+def _check(name: str, figures: str, limit: Limit, passed: str, above: bool = True) -> Check:
+    return Check(name, tuple(figures.split()), above, limit, passed)
+
+
+CHECKS: Final = (
+    _check(
+        "sm_high",
+        "sm_pct",
+        Limit(80, "%", "little is left on the busiest unit of the SMs", _NCU_SOL),
+        "the SMs' busiest unit, load-store among them, is well used",
+    ),
+    _check(
+        "memory_high",
+        "memory_pct",
+        Limit(80, "%", "little is left on the busiest memory unit", _NCU_SOL),
+        "the busiest memory unit is well used",
+    ),
+    _check(
+        "both_low",
+        "sm_pct memory_pct",
+        Limit(60, "%", "no unit is a bottleneck by itself", _NCU_SOL),
+        "on average no unit is near its peak",
+        above=False,
+    ),
+    _check(
+        "stalled",
+        "sm_pct memory_pct",
+        Limit(30, "%", "most of the time every unit waits", _HANDBOOKS),
+        "on average every unit waits most of the time",
+        above=False,
+    ),
+    _check(
+        "dram_low",
+        "dram_pct",
+        Limit(70, "%", "a streaming kernel passes it", _HANDBOOKS),
+        "DRAM is not the roof",
+        above=False,
+    ),
+    _check(
+        "tensor_low",
+        "tensor_pct",
+        Limit(60, "%", "large matrix products pass it", _HANDBOOKS),
+        "the tensor cores are not the roof",
+        above=False,
+    ),
+    _check(
+        "occupancy_low",
+        "achieved_occupancy_pct",
+        Limit(50, "%", "fewer warps hide less latency", _HANDBOOKS),
+        "few warps are there to hide waits",
+        above=False,
+    ),
+    _check(
+        "registers",
+        "registers",
+        Limit(128, "registers", "more leave an SM fewer than 16 warps of its 65,536", "CUDA guide"),
+        "registers leave an SM few warps",
+    ),
+    _check(
+        "spills",
+        "spill_bytes",
+        Limit(0, "bytes", "local memory is spilled registers or arrays", "CUDA guide"),
+        "registers or arrays live in local memory",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A check on one kernel: the figure (None: not recorded), the limit, whether it is passed, what that means."""
+
+    check: Check
+    value: float | None
+    limit: float
+    holds: bool | None
+    says: str
+
+
+def check_limits(overrides: Mapping[str, float]) -> dict[str, float]:
+    """The limit of every check, those overridden by name. `UsageError` for a name that no check has."""
+    limits = {check.name: check.limit.default for check in CHECKS}
+    for name in overrides:
+        if name not in limits:
+            raise unknown("check", name, list(limits))
+    return {**limits, **overrides}
+
+
+def checks_of(sheet: KernelSheet, limits: Mapping[str, float]) -> tuple[CheckResult, ...]:
+    """Every check whose figures the report holds."""
+    return tuple(_result(check, sheet, limits[check.name]) for check in CHECKS if _value(check, sheet) is not None)
+
+
+def _value(check: Check, sheet: KernelSheet) -> float | None:
+    if check.name == "tensor_low" and sheet.figures["tensor_flop_per_s"] is None and not _uses_tensor_pipe(sheet):
+        return None
+    values = [sheet.figures[key] for key in check.figures]
+    numbers = [value for value in values if isinstance(value, float)]
+    return max(numbers) if len(numbers) == len(values) else None
+
+
+def _uses_tensor_pipe(sheet: KernelSheet) -> bool:
+    """Whether it is the busiest unit: without counts of its work, a little time on it may be other instructions."""
+    return sheet.limits is not None and sheet.limits.top.resource is Resource.TENSOR
+
+
+def _result(check: Check, sheet: KernelSheet, limit: float) -> CheckResult:
+    value = _value(check, sheet)
+    assert value is not None
+    holds = value > limit if check.above else value < limit
+    return CheckResult(check, value, limit, holds, f"{check.passed}{_beside(check, sheet)}" if holds else "")
+
+
+def _beside(check: Check, sheet: KernelSheet) -> str:
+    """What the verdict adds to a check that holds, so that nobody takes the check for one."""
+    limits = sheet.limits
+    if limits is None:
+        return ""
+    top, share = limits.top, share_text(limits.shares[limits.limiter])
+    word = limiter_words(bottleneck_of(limits).value)
+    if check.name in ("both_low", "stalled"):
+        mean = max(leaf.busy for leaf in limits.leaves)
+        return f", but {top.name} at one of its instances ({share_text(top.busy)})" if top.busy > mean else ""
+    is_waste = limits.limiter not in (*_WAITING, Cause.MEMORY, Cause.COMPUTE)
+    if check.name in ("sm_high", "memory_high") and is_waste:
+        return f"; {word} take {share} of the time"
+    if check.name in ("occupancy_low", "registers") and limits.limiter is not Cause.OCCUPANCY:
+        return f"; not what limits this kernel ({word}, {share})"
+    return ""
+
+
+def decision_path(sheet: KernelSheet) -> Iterator[str]:
+    """The way to the verdict, one sentence a step: the busiest unit, its side, its work or what waits, the end."""
+    limits = sheet.limits
+    if limits is None:
+        yield f"No verdict: {why_unexplained(sheet.kernel)}."
+        return
+    top = limits.top
+    yield f"The busiest unit is {top.name} ({top.resource.value}): {share_text(top.busy)} of its peak."
+    side = "memory" if top.resource in MEMORY else "compute" if top.resource in ARITHMETIC else "instruction issue"
+    if limits.limiter in _WAITING:
+        yield f"More of the time goes to waiting than to {side}: no unit decides, what the warps wait for does."
+        yield from _waiting(sheet, limits)
+    else:
+        yield f"Its side is {side}: the time goes to work there, or to waste of it."
+        if side == "instruction issue" and limits.roofline is not None and limits.roofline.is_memory_side is not None:
+            nearer = "bytes, left of" if limits.roofline.is_memory_side else "operations, right of"
+            yield f"Issue slots serve both sides; by the roofline it is bound by its {nearer} the ridge of DRAM."
+        yield from (_compute(sheet) if side == "compute" else _memory(sheet, limits))
+    parts = [cause for cause in limits.ranked if limits.shares[cause] >= _LEAST_SHOWN or cause is limits.limiter]
+    yield f"Of the time: {', '.join(_part(limits, cause) for cause in parts)}. The limiter is the first."
+
+
+def _part(limits: KernelLimits, cause: Cause) -> str:
+    return f"{limiter_words(cause.value)} {share_text(limits.shares[cause])}"
+
+
+def _memory(sheet: KernelSheet, limits: KernelLimits) -> Iterator[str]:
+    excess, conflicts = sheet.figures["excess_sectors_pct"], sheet.figures["bank_conflicts"]
+    if isinstance(excess, float):
+        yield f"Coalesced? {share_text(excess / 100)} of the sectors of global accesses are beyond need."
+    hits = [(level, sheet.figures[f"{level.lower()}_hit_pct"]) for level in ("L1", "L2")]
+    told = [f"{level} {share_text(rate / 100)}" for level, rate in hits if isinstance(rate, float)]
+    if told:
+        yield f"Hit rates: {', '.join(told)}."
+    wasted = [cause for cause in limits.ranked if cause in (Cause.BANK_CONFLICTS, Cause.REGISTER_SPILLS, Cause.ATOMICS)]
+    if wasted:
+        yield f"Waste in the accesses: {', '.join(_part(limits, cause) for cause in wasted)} of the time."
+    elif conflicts is not None:
+        yield "No bank conflicts, spills or atomics take time."
+
+
+def _compute(sheet: KernelSheet) -> Iterator[str]:
+    name, share = sheet.figures["tensor_format"], sheet.figures["tensor_pct"]
+    if isinstance(name, str) and isinstance(share, float):
+        yield f"Tensor cores: {name}, {share_text(share / 100)} of the peak."
+    lanes = sheet.figures["active_threads"]
+    if isinstance(lanes, float):
+        yield f"Divergence? {lanes:.1f} of 32 threads of a warp are active."
+
+
+def _waiting(sheet: KernelSheet, limits: KernelLimits) -> Iterator[str]:
+    idle, achieved = limits.occupancy.sm_idle, limits.occupancy.achieved
+    if idle is not None:
+        yield f"Enough blocks? SMs have none for {share_text(idle)} of the time."
+    if achieved is not None:
+        by = sheet.figures["occupancy_limit"]
+        yield f"Enough warps? {share_text(achieved)} of an SM's warps are there{f', limited by {by}' if by else ''}."
+    if limits.stalls is not None and limits.stalls.top is not None:
+        reason, share = limits.stalls.top
+        yield f"They wait for {reason.replace('_', ' ')}: {share_text(share)} of the waiting."
+
+
+def limiter_words(value: Value) -> str:
+    """A limiter as people read it."""
+    known = {name.value for name in Bottleneck}
+    return str(value).replace("_", " ").removesuffix(" kernel") if value in known else str(value or "undecided")

@@ -1,0 +1,230 @@
+"""The sheet of a profiled kernel, and tables of all kernels with chosen columns.
+
+A sheet begins with the verdict: limiter, roof and distance to it, then the bound; the way to the verdict follows, every
+figure that the report holds, with the digits that the profiler's details page prints, and checks of the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from timesink.errors import UsageError, unknown
+from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters.limiter import why_unexplained
+from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import explain_limiter
+from timesink.rules.ncu._sheet import (
+    VERDICT,
+    check_limits,
+    checks_of,
+    decision_path,
+    limiter_words,
+    verdict_of,
+)
+from timesink.views.kernels import LIMITER_WORDS, causes_sheet, kernel_entry, stalls_sheet
+from timesink.views.page import Cell, Field, Page, Sheet
+
+_BESIDE = 2  # figures side by side, so that a sheet fits on a page
+_SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_SCALED = {"bytes": "B", "bytes/s": "B/s", "Hz": "Hz", "FLOP/s": "FLOP/s"}
+_VERDICT_FIELDS = {
+    "limiter": Field("limiter", "limiter", is_name=True, words=LIMITER_WORDS),
+    "limiter_pct": Field("limiter_pct", "of its time", "%"),
+    "roof": Field("roof", "nearest roof"),
+    "roof_pct": Field("roof_pct", "of roof", "%"),
+    "roof_speedup": Field("roof_speedup", "x to roof", "1"),
+    "bound_speedup": Field("bound_speedup", "x without limiter", "1"),
+}
+ALL_COLUMNS = (*VERDICT, *(figure.key for figure in FIGURES))
+_FIGURES = {figure.key: figure for figure in FIGURES}
+
+
+def printed(value: Value, unit: str) -> str:
+    """A figure with the digits that the profiler's details page prints: two after the point, none of a whole number."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    steps = _TIMES if unit == "ns" else _SCALES if unit in _SCALED else ((1.0, ""),)
+    size, prefix = next((step for step in steps if abs(value) >= step[0]), steps[-1])
+    scaled = value / size
+    digits = f"{int(scaled):,}" if scaled == int(scaled) else f"{scaled:,.2f}"
+    return f"{digits} {prefix if unit == 'ns' else prefix + _SCALED.get(unit, unit)}".rstrip()
+
+
+def chosen(trace: Trace, numbers: Sequence[int], pattern: str | None) -> tuple[KernelSheet, ...]:
+    """The sheets of the launches of these numbers and of those whose name the expression is found in; of all without
+    either. `UsageError` where there is none."""
+    sheets = kernel_sheets(trace)
+    try:
+        name = None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise UsageError(
+            f"{pattern!r} is no regular expression: {error}", remedy="quote it: --name 'gemm.*'"
+        ) from error
+    if not numbers and name is None:
+        return sheets
+    found = tuple(
+        sheet
+        for sheet in sheets
+        if sheet.kernel.profile in numbers
+        or (name is not None and (name.search(sheet.kernel.name) or name.search(short_name(sheet.kernel.name))))
+    )
+    if not found or set(numbers) - {sheet.kernel.profile for sheet in found}:
+        last = sheets[-1].kernel.profile if sheets else 0
+        raise UsageError("the report has no such kernel", remedy=f"ids are 0 to {last}; `timesink kernels` lists them")
+    return found
+
+
+def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float]) -> Page:
+    """The sheets one after the other; the title is the verdict of the first."""
+    allowed, one = check_limits(limits), len(sheets) == 1
+    tables = [
+        table for sheet in sheets for table in _tables(sheet, allowed, "the way to it" if one else _verdict(sheet))
+    ]
+    notes = [note for sheet in sheets for note in _notes(sheet)]
+    title = _verdict(sheets[0]) if one else f"{len(sheets)} profiled kernels"
+    return Page(title, tuple(tables), tuple(dict.fromkeys(notes)))
+
+
+def _verdict(sheet: KernelSheet) -> str:
+    """Limiter, roof and the distance to it first; the bound second."""
+    found, kernel = verdict_of(sheet.limits), sheet.kernel
+    time = f", {printed(kernel.duration_ns, 'ns')}" if kernel.duration_ns else ""
+    start = f"{short_name(kernel.name)} (id {kernel.profile}{time}): {limiter_words(found['limiter'])}"
+    if sheet.limits is None:
+        return f"{start}, {why_unexplained(kernel)}"
+    roof = f" at {printed(found['roof_pct'], '%')} of its {found['roof']} roof" if found["roof"] else ""
+    distance = f", {printed(found['roof_speedup'], 'x')} to it" if found["roof_speedup"] else ""
+    bound = f"; at most {printed(found['bound_speedup'], 'x')} without the limiter" if found["bound_speedup"] else ""
+    return f"{start}{roof}{distance}{bound}"
+
+
+def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str) -> Iterator[Sheet]:
+    number = sheet.kernel.profile
+    advice = f"To do: {explain_limiter(sheet.limits).advice}" if sheet.limits else ""
+    steps = tuple((step, sentence) for step, sentence in enumerate(decision_path(sheet), 1))
+    columns = (Field("step", "step", "1"), Field("finding", "what was found"))
+    yield Sheet(f"path_{number}", title, columns, steps, advice)
+    if sheet.limits is not None:
+        yield causes_sheet(sheet.limits)
+    for group, figures in _groups(sheet):
+        yield _figures(group, number, figures, sheet)
+    if sheet.limits is not None and sheet.limits.stalls is not None:
+        yield stalls_sheet(sheet.limits.stalls, number)
+    yield _checks(sheet, limits)
+
+
+def _groups(sheet: KernelSheet) -> Iterator[tuple[str, list[Figure]]]:
+    """The figures that are recorded, by group; stalls have a table of their own."""
+    groups: dict[str, list[Figure]] = {}
+    for figure in FIGURES:
+        if figure.group != "stalls" and sheet.figures[figure.key] is not None:
+            groups.setdefault(figure.group, []).append(figure)
+    yield from groups.items()
+
+
+def _figures(group: str, number: int, figures: Sequence[Figure], sheet: KernelSheet) -> Sheet:
+    columns = tuple(
+        field
+        for beside in range(_BESIDE)
+        for field in (Field(f"figure_{beside}", "figure"), Field(f"value_{beside}", "value"))
+    )
+    cells = [cell for figure in figures for cell in (figure.head, printed(sheet.figures[figure.key], figure.unit))]
+    width = 2 * _BESIDE
+    cells += [""] * (-len(cells) % width)
+    rows = tuple(tuple(cells[start : start + width]) for start in range(0, len(cells), width))
+    return Sheet(f"{group.replace(' ', '_')}_{number}", group, columns, rows)
+
+
+def _checks(sheet: KernelSheet, limits: Mapping[str, float]) -> Sheet:
+    columns = (
+        Field("check", "check", is_name=True),
+        Field("value", "value"),
+        Field("limit", "limit"),
+        Field("says", "says"),
+        Field("source", "source"),
+    )
+    rows = tuple(
+        (
+            one.check.name,
+            printed(one.value, one.check.limit.unit),
+            f"{'over' if one.check.above else 'under'} {printed(one.limit, one.check.limit.unit)}",
+            one.says or "no",
+            one.check.limit.source,
+        )
+        for one in checks_of(sheet, limits)
+    )
+    note = "limits of the field (--limit NAME=VALUE): what they say is no verdict"
+    return Sheet(f"checks_{sheet.kernel.profile}", "checks", columns, rows, note)
+
+
+def _notes(sheet: KernelSheet) -> Iterator[str]:
+    """Which groups of figures the report does not hold."""
+    groups = dict.fromkeys(figure.group for figure in FIGURES)
+    held = {figure.group for figure in FIGURES if sheet.figures[figure.key] is not None}
+    missing = [group for group in groups if group not in held]
+    if missing:
+        yield f"not recorded: {', '.join(missing)} (ncu --set full records them)"
+
+
+def sheet_entries(sheets: Sequence[KernelSheet], limits: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One entry per launch: that of `timesink kernels`, its path, checks and figures; what is not recorded is null."""
+    allowed = check_limits(limits)
+    return [
+        {
+            **kernel_entry(sheet.kernel, sheet.limits),
+            "path": list(decision_path(sheet)),
+            "causes": {}
+            if sheet.limits is None
+            else {cause.value: share for cause, share in sheet.limits.shares.items()},
+            "checks": [
+                {"name": one.check.name, "value": one.value, "limit": one.limit, "holds": one.holds, "says": one.says}
+                for one in checks_of(sheet, allowed)
+            ],
+            "figures": dict(sheet.figures),
+        }
+        for sheet in sheets
+    ]
+
+
+def table_page(sheets: Sequence[KernelSheet], columns: Sequence[str], sort: str | None) -> Page:
+    """A row per launch with these columns, the largest of `sort` first."""
+    for key in columns:
+        _check_column(key)
+    fields = (Field("id", "id", "1"), Field("kernel", "kernel", is_name=True, is_kernel=True))
+    shown = tuple(_VERDICT_FIELDS.get(key) or _field(_FIGURES[key]) for key in columns)
+    rows = tuple(
+        (sheet.kernel.profile, sheet.kernel.name, *_cells(sheet, columns)) for sheet in sorted_by(sheets, sort)
+    )
+    return Page("profiled kernels", (Sheet("kernels", "kernels", (*fields, *shown), rows),))
+
+
+def _check_column(key: str) -> None:
+    if key not in ALL_COLUMNS:
+        raise unknown("column", key, list(ALL_COLUMNS), "timesink query REPORT --list")
+
+
+def _field(figure: Figure) -> Field:
+    head = figure.head if figure.group in ("speed of light", "launch") else f"{figure.head} ({figure.group})"
+    return Field(figure.key, head, "" if figure.is_text else figure.unit or "1")
+
+
+def _cells(sheet: KernelSheet, columns: Sequence[str]) -> Iterator[Cell]:
+    values = {**verdict_of(sheet.limits), **sheet.figures}
+    yield from (values[key] for key in columns)
+
+
+def sorted_by(sheets: Sequence[KernelSheet], sort: str | None) -> list[KernelSheet]:
+    """The sheets with the largest figure first, texts by the alphabet, those without one last."""
+    if sort is None:
+        return list(sheets)
+    _check_column(sort)
+    known = [(sheet, value) for sheet in sheets if (value := next(_cells(sheet, [sort]))) is not None]
+    without = [sheet for sheet in sheets if next(_cells(sheet, [sort])) is None]
+    numbers = [(sheet, value) for sheet, value in known if isinstance(value, (int, float))]
+    texts = [(sheet, str(value)) for sheet, value in known if isinstance(value, str)]
+    ordered = [sheet for sheet, _ in sorted(numbers, key=lambda one: -one[1])]
+    return ordered + [sheet for sheet, _ in sorted(texts, key=lambda one: one[1])] + without

@@ -1,0 +1,180 @@
+"""The sheet of a profiled kernel: its figures are those of ncu's details page, its checks stand beside the verdict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, reading_into, unpacked
+
+from timesink.cli.app import run
+from timesink.errors import UsageError
+from timesink.export.sql import holdings
+from timesink.knowledge.metric_names import normalised
+from timesink.measures.counters.sheet import FIGURES, kernel_sheets
+from timesink.model.tables import KERNEL_RULES
+from timesink.readers.ncu.csv_pages import metric_of, number, page_rows
+from timesink.rules.ncu._family import bottleneck_of
+from timesink.rules.ncu._sheet import CHECKS, VERDICT, check_limits, checks_of, decision_path, limiter_words
+from timesink.views.kernel_sheet import printed, sheets_page
+
+DETAILS = [(report, page) for report, pages in PAGES.items() for page in pages if "details" in page.name]
+# Figures that are a counter, though the sheet works them out where another version counts them otherwise.
+ALSO = {
+    "gpu__time_duration.sum": "duration_ns",
+    "smsp__thread_inst_executed_per_inst_executed.ratio": "active_threads",
+}
+FIGURE_OF = {counter: figure.key for figure in FIGURES for counter in figure.counters} | ALSO
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Reading:
+    return reading_into(tmp_path_factory.mktemp("sheets"))
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    path = tmp_path / "atomics.ncu-rep"
+    path.write_bytes(unpacked(SUITE / "atomics.ncu-rep.xz"))
+    return path
+
+
+@pytest.mark.parametrize(("report", "page"), DETAILS, ids=lambda path: path.name)
+def test_every_figure_is_that_of_the_details_page_to_its_digits(report: Path, page: Path, reading: Reading) -> None:
+    sheets = kernel_sheets(reading(report))
+    header, rows, _ = page_rows(unpacked(page).decode())
+    compared = 0
+    for row in rows:
+        cells = dict(zip(header, row, strict=False))
+        key = FIGURE_OF.get(metric_of(cells["Section Name"], cells["Metric Name"]) or "")
+        if key is None:
+            continue
+        value, shown = sheets[int(cells["ID"])].figures[key], cells["Metric Value"]
+        _, factor = normalised(cells["Metric Unit"])
+        digits = len(shown.partition(".")[2])
+        assert isinstance(value, float)
+        assert f"{value / factor:.{digits}f}" == f"{number(shown, False):.{digits}f}", (cells["ID"], key)
+        compared += 1
+    assert compared >= 45 * len(sheets)
+
+
+# Figures in the messages of ncu's rules, of reports without a page beside them.
+TOLD = {
+    "theoretical_occupancy_pct": r"theoretical occupancy \(([\d.]+)%\)",
+    "achieved_occupancy_pct": r"measured achieved occupancy \(([\d.]+)%\)",
+    "waves": r"only ([\d.]+) full waves",
+}
+
+
+@pytest.mark.parametrize("path", [path for path in REPORTS if path.parent == PUBLIC], ids=lambda path: path.name)
+def test_figures_of_other_chips_are_those_in_the_profilers_own_messages(path: Path, reading: Reading) -> None:
+    trace = reading(path)
+    sheets = {sheet.kernel.profile: sheet for sheet in kernel_sheets(trace)}
+    compared = 0
+    for profile, message in trace[KERNEL_RULES].select("profile", "message").iter_rows():
+        for key, pattern in TOLD.items():
+            for told in re.findall(pattern, message):
+                assert f"{sheets[profile].figures[key]:.1f}" == told
+                compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
+def test_no_check_contradicts_the_verdict(path: Path, reading: Reading) -> None:
+    for sheet in kernel_sheets(reading(path)):
+        if sheet.limits is None:
+            continue
+        word = limiter_words(bottleneck_of(sheet.limits).value)
+        says = {one.check.name: one.says for one in checks_of(sheet, check_limits({}))}
+        assert not any("done" in text or "no limit" in text for text in says.values())
+        if says.get("memory_high") and sheet.limits.limiter.value in ("uncoalesced", "bank_conflicts", "atomics"):
+            assert word in says["memory_high"]
+        if says.get("stalled") and sheet.limits.top.busy > 0.5:
+            assert sheet.limits.top.name in says["stalled"]
+        assert list(decision_path(sheet))[-1].startswith(f"Of the time: {limiter_words(sheet.limits.limiter.value)} ")
+
+
+def test_a_sheet_begins_with_limiter_roof_and_distance_and_then_the_bound(
+    report: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["kernels", str(report), "--id", "0"]) == 0
+    first, *_ = capsys.readouterr().out.split("\n\n")
+    order = ["atomics", "0.63 % of its L2 roof", "159.22 x to it", "153.72 x without the limiter"]
+    places = [" ".join(first.split()).index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_sheets_as_json_hold_every_figure_and_as_csv_a_column_each(
+    report: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["kernels", str(report), "--name", "histogram", "--format", "json"]) == 0
+    entries = json.loads(capsys.readouterr().out)["kernels"]
+    assert [entry["id"] for entry in entries] == [0, 1]
+    assert set(entries[0]["figures"]) == {figure.key for figure in FIGURES}
+    assert entries[0]["figures"]["dram_pct"] == pytest.approx(0.4475, abs=1e-4)
+    assert run(["kernels", str(report), "--id", "2", "--format", "csv"]) == 0
+    header, row = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert header == ["id", "kernel", *VERDICT, *(figure.key for figure in FIGURES)]
+    assert row[0] == "2"
+
+
+def test_a_table_has_the_columns_asked_for_in_the_order_asked_for(
+    report: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["kernels", str(report), "--columns", "duration_ns,limiter", "--sort", "duration_ns", "--format", "csv"]
+    assert run(asked) == 0
+    header, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert header == ["id", "kernel", "duration_ns", "limiter"]
+    times = [float(row[2]) for row in rows]
+    assert times == sorted(times, reverse=True)
+    assert run(["kernels", str(report), "--columns", "dram_pc"]) != 0
+    assert "dram_pct" in capsys.readouterr().err
+
+
+def test_a_limit_of_a_check_is_overridden_by_name(report: Path, reading: Reading) -> None:
+    (sheet, *_) = kernel_sheets(reading(SUITE / "atomics.ncu-rep.xz"))
+    holds = {one.check.name: one.holds for one in checks_of(sheet, check_limits({"registers": 8}))}
+    assert (holds["registers"], holds["sm_high"]) == (True, False)
+    with pytest.raises(UsageError, match="registres"):
+        check_limits({"registres": 8})
+
+
+def test_what_is_not_recorded_is_named_and_not_shown_as_zero(reading: Reading) -> None:
+    trace = reading(next(iter(PAGES)).parent / "atomics.details_label.csv.xz")
+    page = sheets_page(kernel_sheets(trace)[:1], {})
+    assert any("not recorded: stalls" in note for note in page.notes)
+    assert "spill_bytes" not in {row[0] for sheet in page.sheets for row in sheet.rows}
+    assert kernel_sheets(trace)[0].figures["excess_sectors_pct"] is None
+
+
+def test_the_figures_are_columns_of_a_table_that_queries_can_name(reading: Reading) -> None:
+    (held,) = (one for one in holdings(reading(SUITE / "atomics.ncu-rep.xz")) if one.name == "kernel_sheets")
+    assert held.frame.columns == ["rank", "profile", "kernel", *VERDICT, *(figure.key for figure in FIGURES)]
+    assert held.frame.height == 6
+
+
+def test_keys_of_figures_and_checks_are_distinct_and_checks_name_figures() -> None:
+    keys = [figure.key for figure in FIGURES]
+    assert len(set(keys)) == len(keys)
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert {key for check in CHECKS for key in check.figures} <= set(keys)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (670784.0, "ns", "670.78 us"),
+        (1.04e12, "bytes/s", "1.04 TB/s"),
+        (93.652, "%", "93.65 %"),
+        (1040069.97, "", "1,040,069.97"),
+        (132.0, "", "132"),
+        (0.004, "", "0.00"),
+        ("PolicySpread", "", "PolicySpread"),
+    ],
+)
+def test_figures_are_printed_with_the_digits_of_the_details_page(value: float | str, unit: str, text: str) -> None:
+    assert printed(value, unit) == text

@@ -24,7 +24,7 @@ Value = float | str | None
 _ELAPSED, _ACTIVE = ".avg.pct_of_peak_sustained_elapsed", ".avg.pct_of_peak_sustained_active"
 
 
-class KernelFacts:
+class LaunchFacts:
     """One launch as the figures read it; what several of them share is worked out once."""
 
     def __init__(self, kernel: KernelCounters, limits: KernelLimits | None) -> None:
@@ -63,10 +63,10 @@ class Figure:
     head: str
     unit: str
     counters: tuple[str, ...] = ()
-    of: Callable[[KernelFacts], Value] | None = None
+    of: Callable[[LaunchFacts], Value] | None = None
     is_text: bool = False
 
-    def value(self, facts: KernelFacts) -> Value:
+    def value(self, facts: LaunchFacts) -> Value:
         """The figure of one launch; None where the report does not hold it."""
         if self.of is not None:
             found = self.of(facts)
@@ -74,26 +74,26 @@ class Figure:
         return facts.kernel.first(*self.counters)
 
 
-def _bytes(level: str) -> Callable[[KernelFacts], Value]:
+def _bytes(level: str) -> Callable[[LaunchFacts], Value]:
     return lambda facts: level_bytes(facts.kernel, level)
 
 
-def _rate(level: str) -> Callable[[KernelFacts], Value]:
-    def per_second(facts: KernelFacts) -> Value:
+def _rate(level: str) -> Callable[[LaunchFacts], Value]:
+    def per_second(facts: LaunchFacts) -> Value:
         moved, time_ns = level_bytes(facts.kernel, level), facts.kernel.duration_ns
         return None if moved is None or not time_ns else moved / (time_ns / 1e9)
 
     return per_second
 
 
-def _intensity(level: str) -> Callable[[KernelFacts], Value]:
+def _intensity(level: str) -> Callable[[LaunchFacts], Value]:
     return lambda facts: None if facts.roofline is None else facts.roofline.intensity(level)
 
 
-def _work(path: str) -> Callable[[KernelFacts], ComputeRoof | None]:
+def _work(path: str) -> Callable[[LaunchFacts], ComputeRoof | None]:
     """The roof of fp32, fp64 or fp16 on the ordinary cores, or the nearest of the tensor cores."""
 
-    def found(facts: KernelFacts) -> ComputeRoof | None:
+    def found(facts: LaunchFacts) -> ComputeRoof | None:
         roofs = () if facts.roofline is None else facts.roofline.compute
         if path == "tensor":
             return max((roof for roof in roofs if roof.path != "cuda"), key=lambda roof: roof.share, default=None)
@@ -102,41 +102,41 @@ def _work(path: str) -> Callable[[KernelFacts], ComputeRoof | None]:
     return found
 
 
-def _flop_rate(path: str) -> Callable[[KernelFacts], Value]:
-    def per_second(facts: KernelFacts) -> Value:
+def _flop_rate(path: str) -> Callable[[LaunchFacts], Value]:
+    def per_second(facts: LaunchFacts) -> Value:
         roof, time_ns = _work(path)(facts), facts.kernel.duration_ns
         return None if roof is None or roof.flops is None or not time_ns else roof.flops / (time_ns / 1e9)
 
     return per_second
 
 
-def _flop_share(path: str) -> Callable[[KernelFacts], Value]:
+def _flop_share(path: str) -> Callable[[LaunchFacts], Value]:
     return lambda facts: None if (roof := _work(path)(facts)) is None else 100 * roof.share
 
 
-def _tensor_format(facts: KernelFacts) -> Value:
+def _tensor_format(facts: LaunchFacts) -> Value:
     roof = _work("tensor")(facts)
     return None if roof is None else roof.label
 
 
-def _limited_by(facts: KernelFacts) -> Value:
+def _limited_by(facts: LaunchFacts) -> Value:
     return " and ".join(facts.occupancy.limited_by) or None
 
 
-def _tail(facts: KernelFacts) -> Value:
+def _tail(facts: LaunchFacts) -> Value:
     """Percent of the last wave of blocks that stays empty, were all blocks equally long."""
     waves = facts.occupancy.waves
     return None if not waves else 100 * (ceil(waves) - waves) / ceil(waves)
 
 
-def _sm_idle(facts: KernelFacts) -> Value:
+def _sm_idle(facts: LaunchFacts) -> Value:
     return None if facts.occupancy.sm_idle is None else 100 * facts.occupancy.sm_idle
 
 
-def _per_request(op: str) -> Callable[[KernelFacts], Value]:
+def _per_request(op: str) -> Callable[[LaunchFacts], Value]:
     base = f"_pipe_lsu_mem_global_op_{op}"
 
-    def sectors(facts: KernelFacts) -> Value:
+    def sectors(facts: LaunchFacts) -> Value:
         kernel = facts.kernel
         ratio = kernel.get(f"l1tex__average_t_sectors_per_request{base}.ratio")
         count, requests = kernel.get(f"l1tex__t_sectors{base}.sum"), kernel.get(f"l1tex__t_requests{base}.sum")
@@ -145,25 +145,25 @@ def _per_request(op: str) -> Callable[[KernelFacts], Value]:
     return sectors
 
 
-def _excess(facts: KernelFacts) -> Value:
+def _excess(facts: LaunchFacts) -> Value:
     ratio = facts.access.excess_ratio
     return None if ratio is None else 100 * ratio
 
 
-def _conflicts(facts: KernelFacts) -> Value:
+def _conflicts(facts: LaunchFacts) -> Value:
     access = facts.access
     if access.shared_wavefronts is None or access.ideal_shared_wavefronts is None:
         return None
     return max(0.0, access.shared_wavefronts - access.ideal_shared_wavefronts)
 
 
-def _spilled(facts: KernelFacts) -> Value:
+def _spilled(facts: LaunchFacts) -> Value:
     names = (f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
     sectors = facts.kernel.total(*names)
     return None if sectors is None else sectors * gpus.SECTOR_BYTES
 
 
-def _atomics(facts: KernelFacts) -> Value:
+def _atomics(facts: LaunchFacts) -> Value:
     return facts.kernel.total(*(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("atom", "red")))
 
 
@@ -175,7 +175,7 @@ _REASONS = (
 
 
 def _stall(reason: str) -> Figure:
-    def share(facts: KernelFacts) -> Value:
+    def share(facts: LaunchFacts) -> Value:
         return None if facts.stalls is None else 100 * facts.stalls.shares.get(reason, 0.0)
 
     return Figure(f"stall_{reason}_pct", "stalls", reason.replace("_", " "), "%", of=share)
@@ -326,5 +326,5 @@ def kernel_sheets(trace: Trace) -> tuple[KernelSheet, ...]:
 
 
 def _sheet(kernel: KernelCounters, limits: KernelLimits | None) -> KernelSheet:
-    facts = KernelFacts(kernel, limits)
+    facts = LaunchFacts(kernel, limits)
     return KernelSheet(kernel, limits, {figure.key: figure.value(facts) for figure in FIGURES})

@@ -27,7 +27,7 @@ VERDICT: Final = ("limiter", "limiter_pct", "roof", "roof_pct", "roof_speedup", 
 """Keys of `verdict_of`, the columns before a sheet's figures."""
 _WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
 _HANDBOOKS: Final = "profiling guides"
-_LEAST_SHOWN: Final = 0.005
+_LEAST_SHOWN: Final = 0.005  # half a percent: shares are shown with three digits
 _NCU_SOL: Final = "ncu's SOLBottleneck"
 
 

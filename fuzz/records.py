@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz import seeds
 from timesink.capture import Capture
-from timesink.capture.manifest import measured_step_ms
+from timesink.capture.recorded_run import recorded_run
 from timesink.capture.redaction import redact
 from timesink.measures.communication.pipelines import read_stage_logs
 from timesink.memory_plan.config import read_configuration, read_model
@@ -95,7 +95,7 @@ RECORDS = (
     Record("ledger", "ledger.jsonl", (_text(*_LEDGER),), ledger.read),
     Record("manifest", "manifest.json", (_manifest("torch"), _manifest("nsys")), environment.read_manifest),
     Record("capture-folder", "manifest.json", (_manifest("torch"),), lambda path: Capture.load(path.parent)),
-    Record("capture-steps", "manifest.json", (_manifest("torch"),), lambda path: measured_step_ms([path.parent])),
+    Record("capture-steps", "manifest.json", (_manifest("torch"),), lambda path: recorded_run([path.parent])),
     Record("counters", "counters.json", (_text(_COUNTERS),), counters.read_counters),
     Record("history", "history.jsonl", (_text(*({"mean": n / 100} for n in range(1, 9))),), changepoint.read_history),
     Record(

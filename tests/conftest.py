@@ -22,6 +22,11 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("laws")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker is left with one of them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of public profiles with known answers; tests that need it skip where it is absent."""

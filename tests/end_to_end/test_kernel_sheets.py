@@ -13,7 +13,7 @@ from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, read
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
-from timesink.export.sql import holdings
+from timesink.export.holdings import holdings
 from timesink.knowledge.metric_names import normalised
 from timesink.measures.counters.sheet import FIGURES, kernel_sheets
 from timesink.model.tables import KERNEL_RULES

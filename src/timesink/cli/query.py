@@ -103,7 +103,7 @@ def _unit(name: str, values: list[str | int | float | bool | None]) -> str:
 
 
 def _tables_page(trace: Trace) -> Page:
-    from timesink.export.sql import holdings
+    from timesink.export.holdings import holdings
     from timesink.views.page import Field, Page, Sheet
 
     columns = (
@@ -112,7 +112,8 @@ def _tables_page(trace: Trace) -> Page:
         Field("columns", "columns"),
         Field("doc", "holds"),
     )
-    rows = tuple((held.name, held.frame.height, ", ".join(held.frame.columns), held.doc) for held in holdings(trace))
+    frames = [(held, held.frame) for held in holdings(trace)]
+    rows = tuple((held.name, frame.height, ", ".join(frame.columns), held.doc) for held, frame in frames)
     return Page(f"Tables of {trace.source}", (Sheet("tables", "Tables", columns, rows),))
 
 

@@ -1,62 +1,21 @@
 """SQL over the tables of a trace: one SELECT in a database of its own, with no way to a file or a network.
 
-A query can read the canonical tables, and steps, idle time, ranges and calls as the measures see them. Eleven
+A query can read the canonical tables, and steps, idle time, kernels, ranges and calls as the measures see them. Eleven
 questions with the queries that answer them are at the end; `timesink query --examples` prints them, and a test runs
 them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from threading import Timer
 from typing import Any
 
-import polars as pl
-
 from timesink.errors import UsageError, extra
-from timesink.measures.idle.blame import idle_blame
-from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.host_times import call_times, range_times
-from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
+from timesink.export.holdings import holdings
 from timesink.model.trace import Trace
-from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
-
-STEPS_DOC = "Derived: one row per steady step and GPU, from its first GPU work to that of the next step."
-RANGE_TIMES_DOC = "Derived: one row per name of a range: host time, the GPU work launched inside, and its backward's."
-RANGE_PATHS_DOC = "Derived: the same per path of nested names, from the outermost one."
-CALL_TIMES_DOC = "Derived: one row per name of a CUDA call: count, total, mean, median, shortest, longest, share."
-OS_CALL_TIMES_DOC = "Derived: the same of calls into the operating system."
-IDLE_DOC = "Derived: one row per stretch of idle time and what the GPU waited for; lengths sum to the idle time."
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Holding:
-    """One table a query can name."""
-
-    name: str
-    doc: str
-    frame: pl.DataFrame
-
-
-def holdings(trace: Trace) -> Iterator[Holding]:
-    """The recorded tables in the order of the reference, then the derived ones."""
-    for table in ALL:
-        if table in trace:
-            yield Holding(table.name, table.doc, trace[table])
-    if DEVICE_OPS in trace:
-        yield Holding("steps", STEPS_DOC, steps(trace).windows)
-        yield Holding("idle", IDLE_DOC, idle_blame(trace).frame)
-    if RANGES in trace:
-        yield Holding("range_times", RANGE_TIMES_DOC, range_times(trace))
-        yield Holding("range_paths", RANGE_PATHS_DOC, range_times(trace, by_path=True))
-    for name, table, doc in (("call_times", API_CALLS, CALL_TIMES_DOC), ("os_call_times", OS_CALLS, OS_CALL_TIMES_DOC)):
-        if table in trace:
-            yield Holding(name, doc, call_times(trace, table))
-    if KERNEL_PROFILES in trace:
-        yield Holding("kernel_sheets", SHEETS_DOC, sheet_frame(trace))
-
 
 Value = str | int | float | bool | None
 

@@ -143,7 +143,8 @@ class How(StrEnum):
 class GateRow:
     """One gated metric: its values on both sides in `unit`, and the verdict. `name` may come from a trace: untrusted.
 
-    A row that is not `gated` (a median, a tail) is shown with the others and decides nothing.
+    A row that is not `gated` (a median, a tail) is shown with the others and decides nothing. `limit` is what the value
+    was to keep to, as asked (``>= 0.95x``), where it is no change that is judged.
     """
 
     name: str
@@ -154,6 +155,7 @@ class GateRow:
     better: Better = Better.LOWER
     how: How = How.RUNS
     gated: bool = True
+    limit: str = ""
 
     @property
     def failed(self) -> bool:
@@ -233,7 +235,8 @@ class FindingChange:
 class GateResult(Presentable):
     """Everything a gate has to say; every renderer works from this and nothing else.
 
-    `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures". `differences` maps an
+    `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits".
+    `differences` maps an
     environment or manifest key to its two values. `budget` is `contributions` summed by kind.
     """
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timesink.cli.reading import read_traces
 from timesink.cli.verify.runs import (
     CodeQuality,
     GateOutput,
@@ -27,6 +28,7 @@ from timesink.cli.verify.runs import (
 from timesink.errors import UsageError
 
 if TYPE_CHECKING:
+    from timesink.cli.output import Sink
     from timesink.verify.experiment import ExperimentPlan
     from timesink.verify.outcomes import GateResult
     from timesink.verify.runs import Launcher
@@ -95,6 +97,71 @@ class StoredBaseline:
     ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLimits:
+    """Numbers of tables of files, held to limits: no program runs."""
+
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--report",
+            metavar="TRACE",
+            help="Hold numbers of this trace or report to the --limit given; runs nothing (repeatable: ranks).",
+            show_default=False,
+        ),
+    ] = None
+    baseline: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--baseline", metavar="TRACE", help="The trace or report that limits are relative to.", show_default=False
+        ),
+    ] = None
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="LIMIT",
+            help="Such as 'dram_pct >= 0.95x', 'mean(kernels.mean_ns[name~gemm]) <= 3 us', "
+            "'call_times.time_ratio[name=cudaLaunchKernel] +- 2 points'; repeatable.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether any of the options is."""
+        return bool(self.report or self.baseline or self.limit)
+
+    def gate(self, suite: str) -> GateResult:
+        """The limits' result. `UsageError` where the options name no limit, or nothing to hold to it."""
+        from timesink.verify.table_limits import gate_tables, parse_limit
+
+        if not (self.report and self.limit):
+            raise UsageError(
+                "a limit needs a report, and a report a limit",
+                remedy="timesink gate --report NEW --baseline OLD --limit 'dram_pct >= 0.95x'",
+            )
+        limits = [parse_limit(text) for text in self.limit]
+        old = read_traces(self.baseline) if self.baseline else None
+        return gate_tables(limits, read_traces(self.report), old, suite)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReports(GateOutput):
+    """Where the result of the gate goes, services for continuous integration included."""
+
+    artefact: Annotated[
+        str, typer.Option("--artefact", metavar="URL", help="Link to the full report, shown in every format.")
+    ] = ""
+    openmetrics: OpenMetrics = None
+    gitlab_codequality: CodeQuality = None
+
+    def report(self, result: GateResult, sink: Sink) -> int:
+        """Write every report; return the exit code."""
+        linked = replace(result, artefact=self.artefact)
+        return self.write(linked, sink, open_metrics=self.openmetrics, code_quality=self.gitlab_codequality)
+
+
 def command(
     history: Annotated[
         Path | None,
@@ -105,39 +172,40 @@ def command(
             show_default=False,
         ),
     ] = None,
-    artefact: Annotated[
-        str, typer.Option("--artefact", metavar="URL", help="Link to the full report, shown in every format.")
-    ] = "",
-    openmetrics: OpenMetrics = None,
-    gitlab_codequality: CodeQuality = None,
     *,
     sides: Sides,
     measured: GatedCounters,
+    tables: TableLimits,
     times: StepTimeOptions,
     looks: Looks,
     work: WorkFacts,
     session: RunSession,
     stored: StoredBaseline,
-    writing: GateOutput,
+    writing: GateReports,
 ) -> int:
     """Fail where a change makes the program slower, and only then.
 
     With --before and --after (or --toggle) both builds run here, in turns: the best gate. With a program after -- it is
-    held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for.
+    held against the stored baseline of its suite. With --history a lasting change in the trunk is looked for. With
+    --report numbers of a file's tables are held to limits, and nothing runs.
 
-    Exits with 0: nothing over the gate; 1: slower; 2: wrong request; 3: nothing can be said (with --strict); 4: the
-    comparison is invalid (no baseline, another machine, other work, another result); 5: a program failed.
+    Exits with 0: nothing over the gate; 1: slower, or over a limit; 2: wrong request; 3: nothing can be said (with
+    --strict); 4: the comparison is invalid (no baseline, another machine, other work, another result, no such number);
+    5: a program failed.
     """
-    target = writing.sink()
+    target = writing.sink([*(tables.report or ()), *(tables.baseline or ())])
     source = times.source()
     if not sides.are_two and (looks.at_least or looks.statistic != "mean"):
         raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")
+    runs_nothing = "--history" if history is not None else "--report, --baseline and --limit" * tables.are_given
+    if runs_nothing and (sides.are_two or sides.program or (history is not None and tables.are_given)):
+        raise UsageError(f"{runs_nothing}: runs nothing", remedy="leave the commands out, or leave that out")
+    if tables.are_given:
+        return writing.report(tables.gate(stored.suite), target)
     new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
     if history is not None:
         from timesink.verify.changepoint import gate_history
 
-        if sides.are_two or sides.program:
-            raise UsageError("--history runs nothing", remedy="leave the commands out, or leave --history out")
         result = gate_history(history, stored.suite, share(looks.threshold))
     elif sides.are_two:
         from timesink.verify.counters import gate_counters
@@ -156,8 +224,7 @@ def command(
             result = gate.run(
                 program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=session.tell
             )
-    result = replace(result, artefact=artefact)
-    return writing.write(result, target, open_metrics=openmetrics, code_quality=gitlab_codequality)
+    return writing.report(result, target)
 
 
 def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:

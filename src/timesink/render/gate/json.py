@@ -55,6 +55,7 @@ def _row(row: GateRow) -> dict[str, Any]:
         "better": str(row.better),
         "how": str(row.how),
         "gated": row.gated,
+        "limit": row.limit or None,
         "verdict": _verdict(row.verdict),
     }
 

@@ -54,7 +54,10 @@ def page(result: GateResult) -> Page:
 
 def mark(result: GateResult) -> str:
     """The mark of the outcome; of a faster side that falls short of the speed-up asked for, that of a failure."""
-    return MARKS[Outcome.SLOWER if any(row.failed for row in result.rows) else result.outcome]
+    if any(row.failed for row in result.rows):
+        return MARKS[Outcome.SLOWER]
+    kept = result.outcome is Outcome.NO_DIFFERENCE and all(row.limit for row in result.rows)
+    return MARKS[Outcome.FASTER if kept else result.outcome]
 
 
 def notes(result: GateResult) -> tuple[str, ...]:
@@ -164,6 +167,8 @@ def word(row: GateRow) -> str:
     if not row.gated:
         return "shown only"
     outcome = row.verdict.outcome
+    if row.limit and row.verdict.reason is None:
+        return f"{'breaks' if row.failed else 'keeps'} {row.limit}"
     said = row.verdict.label if row.how is How.RUNS else _OTHER_WORDS.get(outcome, str(outcome))
     return f"{said}, not proven" if _is_unproven(row) else said
 
@@ -174,6 +179,8 @@ def _is_unproven(row: GateRow) -> bool:
 
 
 def _mark(row: GateRow) -> str:
+    if row.limit and row.verdict.outcome is Outcome.NO_DIFFERENCE:
+        return MARKS[Outcome.FASTER]
     return MARKS[Outcome.INCONCLUSIVE if _is_unproven(row) else row.verdict.outcome]
 
 
@@ -191,7 +198,9 @@ def change_text(row: GateRow) -> str:
         return "–"
     gap = row.after - row.before
     sign = "+" if gap > 0 else "-" if gap < 0 else "±"
-    return f"{sign}{_points(abs(gap))}" if row.how is How.SHARE else f"{sign}{figure(abs(gap), row.unit)}"
+    if row.how is How.SHARE:
+        return f"{sign}{_points(abs(gap) / (100 if row.unit == '%' else 1))}"
+    return f"{sign}{figure(abs(gap), row.unit)}"
 
 
 def interval_text(effect: Effect) -> str:
@@ -212,6 +221,9 @@ def figure(value: float | None, unit: str) -> str:
 def sentence(row: GateRow) -> str:
     """Everything about one row in one line, such as ``slower: +3.4 % (95 % CI ...), 6 pairs, threshold 2 %, ...``."""
     verdict = row.verdict
+    if row.limit:
+        before = "" if row.before is None else f", {figure(row.before, row.unit)} before"
+        return f"{word(row)}: {figure(row.after, row.unit)} now{before}"
     parts = [f"{word(row)}: {change_text(row)}" if verdict.effect or verdict.reason is None else word(row)]
     if verdict.outcome is Outcome.FASTER and verdict.effect is not None:
         parts.append(f"speed-up {1 / verdict.effect.ratio:.3g}x")
@@ -242,6 +254,8 @@ def headline(result: GateResult) -> str:
         unproven = [row for row in ranked if _is_unproven(row)]
         return f"{name}{_unproven(unproven[0])}" if unproven else f"{name}{outcome}: nothing was compared"
     first = deciding[0]
+    if first.limit and outcome is Outcome.NO_DIFFERENCE:
+        return f"{name}every limit holds: {sum(bool(row.limit) for row in ranked)} numbers"
     asked = speed_up_text(first.verdict) if outcome is not Outcome.INVALID else ""
     if outcome is Outcome.INVALID:
         return f"{name}{first.name} {first.verdict.label}: {why(first.verdict)}"

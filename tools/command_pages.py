@@ -38,6 +38,7 @@ EXAMPLES = {
     "pipeline": "timesink pipeline rank0.jsonl rank1.jsonl",
     "kernels": "timesink kernels report.ncu-rep",
     "roofline": "timesink roofline report.ncu-rep",
+    "classify": "timesink classify run.json.gz",
     "metrics check": "timesink metrics check sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "next": "timesink next run.json.gz",
     "rules": "timesink rules",

@@ -21,7 +21,7 @@ from timesink.cli.app import COMMANDS, loaded, run
 RUN = {page: [line for line in fenced(page) if not needs_more(line)] for page in PAGES}
 HERE = {
     "which", "diagnose", "report", "export", "query", "summary", "idle", "compile", "what-if", "kernels", "roofline",
-    "metrics", "next", "rules", "explain", "tables", "compare", "ledger", "memory",
+    "classify", "metrics", "next", "rules", "explain", "tables", "compare", "ledger", "memory",
 }  # fmt: skip
 CHECKED = [(page, line) for page in PAGES for line in [*fenced(page), *inline(page)]]
 

@@ -63,6 +63,7 @@ CASES = {
     "compile": Case("compile compile.log", "compile no-such-file"),
     "kernels": Case("kernels kernels.ncu-rep", "kernels before.json.gz"),
     "roofline": Case("roofline kernels.ncu-rep", "roofline broken.json"),
+    "classify": Case("classify before.json.gz", "classify --model-config config.json --gpu no-such-gpu"),
     "ranks": Case("ranks before.json.gz", "ranks before.json.gz --engine none"),
     "pipeline": Case("pipeline stages.jsonl", "pipeline broken.json"),
     "memory show": Case("memory show snapshot.pickle", "memory show kernels.ncu-rep"),

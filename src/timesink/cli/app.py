@@ -40,6 +40,7 @@ GROUPS = {
         "compile": "Show graph breaks, recompilations and compile times.",
         "kernels": "Show what limits each profiled kernel and the most it could gain.",
         "roofline": "Draw the roofline of profiled kernels.",
+        "classify": "Say of every operator what bounds it, how near it comes, and what to do.",
         "ranks": "Say which rank is late, and what is waiting and what is transfer.",
         "pipeline": "Score how much of logged stage times overlaps, and fail below a share.",
         "memory": "Show, plan and compare what holds GPU memory.",

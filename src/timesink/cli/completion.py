@@ -52,6 +52,13 @@ def suites(context: typer.Context) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
+def gpus() -> list[str]:
+    """The GPUs whose peaks are known."""
+    from timesink.knowledge.gpus import ENTRIES
+
+    return [entry.product for _, entry in ENTRIES]
+
+
 def one_of(*values: str) -> Callable[[], list[str]]:
     """These values."""
     return lambda: list(values)

@@ -95,3 +95,10 @@ LIBRARY: Final = Pattern(
     r"\.so(\.|$)|(^|/)python[\d.]*$|^\[", "a module of native frames that is no program of the user",
     ("/usr/lib/libcuda.so.1", "/usr/bin/python3.11", "[kernel.kallsyms]"), ("/home/a/app", "train"), "nsys",
 )  # fmt: skip
+MODULE_NUMBER: Final = Pattern(
+    r"_\d+$", "PyTorch numbers the instances of a class", "nn.Module: Linear_12", "nn.Module: Linear", "torch.profiler"
+)
+MODULE_CALL: Final = Pattern(
+    r"^nn\.Module: ", "a call of a module of PyTorch, among Python frames", "nn.Module: Linear_0",
+    "torch/nn/modules/linear.py(130): forward", "torch.profiler with stacks",
+)  # fmt: skip

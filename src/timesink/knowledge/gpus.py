@@ -82,6 +82,15 @@ def peaks(product_name: str) -> GpuPeaks | None:
     return None
 
 
+def candidates(words: str) -> tuple[GpuPeaks, ...]:
+    """The GPUs that these words may mean: the one that calls itself so, else those whose product begins with them."""
+    found = peaks(words)
+    if found is not None:
+        return (found,)
+    begun = re.sub(r"[\s_-]+", " ", words).strip().casefold().removeprefix("nvidia ")
+    return tuple(entry for _, entry in ENTRIES if begun and entry.product.casefold().startswith(begun))
+
+
 _ORDER = tuple(Precision)
 _VOLTA = (
     "NVIDIA Tesla V100 datasheet (2018); fp32, fp64 and DRAM equal counters of a V100-SXM2-32GB report at maximum clock"

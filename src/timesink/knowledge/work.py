@@ -42,6 +42,24 @@ def matmul(operator: Operator) -> OperatorWork | None:
     return OperatorWork(WorkKind.MATMUL, flops, moved, left.dtype)
 
 
+@lru_cache(maxsize=65536)
+def product_sizes(name: str, shapes: str) -> tuple[int, tuple[int, int]] | None:
+    """Rows of the left side of a product by one matrix, and that matrix's sizes (inner, columns); None for others."""
+    bare = name.removeprefix("aten::")
+    if bare not in ("mm", "addmm", "linear", "matmul", "_scaled_mm"):
+        return None
+    try:
+        sides = [side for side in parsed(shapes) if isinstance(side, list) and all(type(size) is int for size in side)]
+    except (ValueError, TypeError):
+        return None
+    first = 1 if bare in _BIAS_FIRST else 0
+    left, right = sides[first : first + 1], sides[first + 1 : first + 2]
+    if not left or not right or len(left[0]) < 2 or len(right[0]) != 2:
+        return None
+    inner, columns = reversed(right[0]) if bare == "linear" else right[0]
+    return prod(left[0][:-1]), (inner, columns)
+
+
 # Where each operator records q (k and v follow), whether its layout is (batch, sequence, heads, width), and causality.
 _PLACES: dict[str, tuple[int, bool, int]] = {
     "_flash_attention_forward": (0, True, 8),
@@ -54,6 +72,11 @@ _PLACES: dict[str, tuple[int, bool, int]] = {
     "_efficient_attention_backward": (1, True, 14),
     "_cudnn_attention_backward": (1, False, 14),
 }
+
+
+def causality(name: str, is_causal: bool) -> tuple[str, ...]:
+    """Scalar arguments of that attention that say whether it has a causal mask, and nothing else."""
+    return (*[""] * _PLACES[name.removeprefix("aten::")][2], str(is_causal))
 
 
 def attention(operator: Operator) -> OperatorWork | None:
@@ -198,7 +221,7 @@ def norm(operator: Operator) -> OperatorWork | None:
     if not tensors:
         return None
     x, parameters = tensors[0], tensors[1:]
-    moved = 2 * x.bytes + sum(t.bytes for t in parameters if t.elements < x.elements)
+    moved = 2 * x.bytes + sum(t.bytes for t in parameters if len(t.shape) < len(x.shape) or t.elements < x.elements)
     return OperatorWork(WorkKind.NORM, 8.0 * x.elements, moved, x.dtype)
 
 

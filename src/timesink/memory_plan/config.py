@@ -276,6 +276,18 @@ def read_model(path: Path) -> Model:
     return model_of(given.get("text_config", given))
 
 
+def model_in(path: Path) -> Model:
+    """The model of either kind of file: a configuration of ours, or a Hugging Face `config.json`."""
+    try:
+        given = document(path)
+    except (OSError, ValueError):
+        given = None  # `read_model` says why
+    if isinstance(given, Mapping) and isinstance(given.get("model"), Mapping):
+        model: Model = _part(Model, given["model"], "model")
+        return model
+    return read_model(path)
+
+
 def model_of(given: Mapping[str, Any]) -> Model:
     """The model a parsed configuration describes.
 

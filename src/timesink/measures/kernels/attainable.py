@@ -12,6 +12,7 @@ others are work for a kernel profiler: `far_operators`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,7 +35,7 @@ from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
 _SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
-_TENSOR = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})
+TENSOR_FORMATS: Final = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,32 +63,23 @@ class Attainable:
 @remembered
 def attainable(trace: Trace) -> Attainable:
     """The share of the attainable bound that each operator reaches; empty without recorded shapes."""
-    gpus = device_peaks(trace)
-    rows = []
-    for row in _calls(trace).iter_rows(named=True):
-        gpu = gpus.get((row["rank"], row["device"]))
-        figures = None if gpu is None else _figures(row, gpu)
-        if figures is not None:
-            rows.append({**row, **figures})
-    operators = pl.DataFrame(rows, schema=_SCHEMA).sort(
-        ["rank", "device", "device_ns", "name", "input_shapes", "math"],
-        descending=[False, False, True, False, False, False],
+    calls = operator_calls(trace, kernel_facts(trace).frame).filter(pl.col("input_shapes").is_not_null())
+    operators = (
+        with_bounds(trace, grouped_calls(calls))
+        .filter(pl.col("bound_ns").is_not_null())
+        .sort(
+            ["rank", "device", "device_ns", "name", "input_shapes", "math"],
+            descending=[False, False, True, False, False, False],
+        )
     )
+    names = trace.get(DEVICE_OPS)["name"].gather(operators["row"])
+    operators = operators.with_columns(names.cast(pl.String).alias("kernel"))
     total_ns = int(kernel_facts(trace).frame["length"].sum())
-    covered = float(operators["device_ns"].sum() / total_ns) if gpus and total_ns else None
+    covered = float(operators["device_ns"].sum() / total_ns) if device_peaks(trace) and total_ns else None
     return Attainable(operators, covered)
 
 
-_SCHEMA = {
-    "rank": pl.Int32,
-    "device": pl.Int32,
-    "name": pl.String,
-    "input_shapes": pl.String,
-    "math": pl.String,
-    "kernel": pl.String,
-    "calls": pl.Int64,
-    "kernels": pl.Int64,
-    "device_ns": pl.Int64,
+_FIGURES = {
     "kind": pl.String,
     "flops": pl.Float64,
     "bytes": pl.Float64,
@@ -97,10 +89,23 @@ _SCHEMA = {
 }
 
 
-def _calls(trace: Trace) -> pl.DataFrame:
-    """Operator calls that launched kernels, grouped by signature and arithmetic of their longest kernel."""
+def with_bounds(trace: Trace, groups: pl.DataFrame) -> pl.DataFrame:
+    """Groups of calls (`grouped_calls`) with kind, flops, bytes, bound_ns, limiter and attained_ratio, all null where
+    the operator's work or the rate that it needs is not known."""
+    gpus = device_peaks(trace)
+    rows = []
+    for row in groups.iter_rows(named=True):
+        gpu = gpus.get((row["rank"], row["device"]))
+        figures = None if gpu is None else _figures(row, gpu)
+        rows.append(figures or dict.fromkeys(_FIGURES))
+    return groups.hstack(pl.DataFrame(rows, schema=_FIGURES))
+
+
+def operator_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Calls of operators that launched these kernels (rows of `KernelFacts.frame`): rank, device, host_op, signature,
+    kernels, device_ns, and of the longest kernel its arithmetic and its row in `device_ops`."""
     host = trace.get(HOST_OPS)
-    kernels = kernel_facts(trace).frame.filter(pl.col("host_op") >= 0)
+    kernels = kernels.filter(pl.col("host_op") >= 0)
     longest = pl.col("length").arg_max()
     per_call = kernels.group_by("rank", "device", "host_op").agg(
         pl.col("length").sum().alias("device_ns"),
@@ -110,19 +115,17 @@ def _calls(trace: Trace) -> pl.DataFrame:
     )
     signature = host.select(pl.col(name).cast(pl.String) for name in _SIGNATURE).with_row_index("host_op")
     signature = signature.with_columns(pl.col("host_op").cast(pl.Int64))
-    joined = per_call.join(signature, on="host_op", how="inner").filter(pl.col("input_shapes").is_not_null())
-    calls = (
-        joined.sort("host_op")
-        .group_by("rank", "device", *_SIGNATURE, "math", maintain_order=True)
-        .agg(
-            pl.len().cast(pl.Int64).alias("calls"),
-            pl.col("kernels").sum(),
-            pl.col("device_ns").sum(),
-            pl.col("row").get(pl.col("device_ns").arg_max()),
-        )
+    return per_call.join(signature, on="host_op", how="inner").sort("host_op")
+
+
+def grouped_calls(calls: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Calls of one signature, arithmetic and value of the columns `by`, together; `row` is the longest one's."""
+    return calls.group_by("rank", "device", *by, *_SIGNATURE, "math", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        pl.col("kernels").sum(),
+        pl.col("device_ns").sum(),
+        pl.col("row").get(pl.col("device_ns").arg_max()),
     )
-    names = trace.get(DEVICE_OPS)["name"].gather(calls["row"])
-    return calls.with_columns(names.cast(pl.String).alias("kernel"))
 
 
 def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
@@ -132,30 +135,51 @@ def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
     calls, kernels, device_ns = (int(str(row[name])) for name in ("calls", "kernels", "device_ns"))
     if work is None or not device_ns:
         return None
-    parts = {
-        "memory": calls * work.bytes / (gpu.dram_bytes_per_s * machines.DRAM_SHARE.value) * 1e9,
-        "compute": calls * _compute_ns(work, str(row["math"]), gpu),
-        "latency": kernels * machines.KERNEL_FLOOR_US.ns,
-    }
-    limiter = max(parts, key=lambda name: parts[name])
-    bound = parts[limiter]
+    found = bound_of(work, gpu, calls=calls, kernels=kernels, math=str(row["math"]))
     return {
         "kind": work.kind.value,
         "flops": calls * work.flops,
         "bytes": calls * float(work.bytes),
-        "bound_ns": bound,
-        "limiter": limiter,
-        "attained_ratio": bound / device_ns,
+        "bound_ns": found.bound_ns,
+        "limiter": found.limiter,
+        "attained_ratio": found.bound_ns / device_ns,
     }
 
 
-def _compute_ns(work: OperatorWork, math: str, gpu: GpuPeaks) -> float:
-    """Time of the operations at the attainable rate of the arithmetic the kernel's name shows, else of the operands."""
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least time of some work, and what sets it: memory, compute, or latency (a floor per kernel)."""
+
+    bound_ns: float
+    limiter: str
+
+
+def bound_of(work: OperatorWork, gpu: GpuPeaks, *, calls: int = 1, kernels: int = 1, math: str = "") -> Bound:
+    """The bound of `calls` operators that launch `kernels` kernels together, in the arithmetic `math` (the operands',
+    where that is not known). Operations in a format without a rate on that GPU take no time here."""
     path = math or work.dtype
     rate = gpu.flops_of(Precision(path)) if path in set(Precision) else None
-    if rate is None or not work.flops:
-        return 0.0
-    return work.flops / (rate * (machines.TENSOR_SHARE.value if path in _TENSOR else 1.0)) * 1e9
+    compute_ns = calls * work.flops / rate * 1e9 if rate and work.flops else 0.0
+    memory_ns = calls * work.bytes / gpu.dram_bytes_per_s * 1e9
+    return bound_at_peak(memory_ns, compute_ns, is_tensor=path in TENSOR_FORMATS, kernels=kernels)
+
+
+def bound_at_peak(memory_ns: float, compute_ns: float, *, is_tensor: bool, kernels: int = 1) -> Bound:
+    """The bound of work whose bytes and operations would take these times at the peaks of the data sheet."""
+    parts = {
+        "memory": memory_ns / machines.DRAM_SHARE.value,
+        "compute": compute_ns / (machines.TENSOR_SHARE.value if is_tensor else 1.0),
+        "latency": kernels * machines.KERNEL_FLOOR_US.ns,
+    }
+    limiter = max(parts, key=lambda name: parts[name])
+    return Bound(parts[limiter], limiter)
+
+
+def attainable_ridge(gpu: GpuPeaks, precision: Precision) -> float | None:
+    """Operations per byte at which the two attainable bounds of a format are equal; None where it has no rate."""
+    ridge = gpu.ridge(precision)
+    share = machines.TENSOR_SHARE.value if precision in TENSOR_FORMATS else 1.0
+    return None if ridge is None else ridge * share / machines.DRAM_SHARE.value
 
 
 _KEY: Final = ["rank", "device", "op", "input_shapes", "math"]

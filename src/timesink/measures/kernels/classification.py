@@ -1,0 +1,128 @@
+"""Every operator of a recorded step beside its roofline: work, bound, attained time, by module and pass.
+
+The module is that of PyTorch's stacks (`nn.Module: Linear_0`, with those around it, without their numbers, so that
+equal layers are one), else the innermost range that a person named. A backward operator belongs to its forward
+operator's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.frames import MODULE_CALL, MODULE_NUMBER
+from timesink.knowledge.ranges import NUMBERED_STEP, OPTIMIZER_STEP, OWN_RANGES
+from timesink.measures.kernels.attainable import grouped_calls, operator_calls, with_bounds
+from timesink.measures.kernels.facts import kernel_facts, within
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.timeline.attribution import push_pop_ranges, range_nesting
+from timesink.measures.timeline.autograd import by_tool, forward_operators, inside_backward
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import Int64Array
+from timesink.model.names import matches
+from timesink.model.nesting import Nesting
+from timesink.model.tables import FRAMES, HOST_OPS
+from timesink.model.trace import Trace, remembered
+
+_NUMBER: Final = re.compile(MODULE_NUMBER)
+FORWARD: Final = "forward"
+_BY: Final = ("module", "pass")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classification:
+    """Operators of one device's steady steps (of its whole span, where there are none).
+
+    `operators`: one row per module, pass (forward, backward, optimizer), operator, shapes and arithmetic, longest
+    first; columns as in `Attainable.operators`, with bound and work null where they are not known, all of them sums
+    over `step_count` steps. `busy_ns` is the time of all kernels in those steps, `step_ns` that of the steps.
+    """
+
+    device: Device
+    step_count: int
+    step_ns: int
+    busy_ns: int
+    operators: pl.DataFrame
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether any operator's work is known."""
+        return self.operators["bound_ns"].null_count() < self.operators.height
+
+
+@remembered
+def classification(trace: Trace) -> Classification | None:
+    """The operators of the device with most kernel time; None without kernels."""
+    facts = kernel_facts(trace)
+    totals = {device: int(facts.on(device)["length"].sum()) for device in facts.devices}
+    if not totals:
+        return None
+    device = max(totals, key=lambda one: (totals[one], (-one[0], -one[1])))
+    start, end = step_windows(trace, device)
+    kernels = _inside(facts.on(device), start, end)
+    calls = operator_calls(trace, kernels)
+    rows = calls["host_op"].to_numpy()
+    calls = calls.with_columns(_modules(trace)[rows], _passes(trace)[rows])
+    operators = with_bounds(trace, grouped_calls(calls, _BY)).sort(
+        ["device_ns", "name", "input_shapes", "math", *_BY], descending=[True, False, False, False, False, False]
+    )
+    busy_ns = int(kernels["length"].sum())
+    return Classification(device, len(start), int((end - start).sum()), busy_ns, operators)
+
+
+def _inside(kernels: pl.DataFrame, start: Int64Array, end: Int64Array) -> pl.DataFrame:
+    """The kernels that begin in one of these windows."""
+    begun = kernels["start_ns"].to_numpy()
+    window = np.searchsorted(start, begun, side="right") - 1
+    return kernels.filter(pl.Series((window >= 0) & (begun < end[np.maximum(window, 0)])))
+
+
+def _passes(trace: Trace) -> pl.Series:
+    """The pass that each row of `host_ops` is part of."""
+    found = np.where(inside_backward(trace), "backward", FORWARD)
+    ranges, nesting = push_pop_ranges(trace), range_nesting(trace)
+    if ranges.height:
+        around = nesting.innermost_of(trace.get(HOST_OPS))
+        inside = within(matches(ranges["name"], OPTIMIZER_STEP).to_numpy(), nesting)
+        found = np.where((around >= 0) & inside[np.maximum(around, 0)], "optimizer", found)
+    return pl.Series("pass", found, dtype=pl.String)
+
+
+@remembered
+def _modules(trace: Trace) -> pl.Series:
+    """For each row of `host_ops` the classes of modules around it, outermost first; else the named range; else null."""
+    forward = forward_operators(trace)
+    maker = np.where(forward >= 0, forward, np.arange(forward.size))
+    ops, frames = trace.get(HOST_OPS), trace.get(FRAMES)
+    frames = frames.filter(matches(frames["name"], MODULE_CALL))
+    names = _paths(frames, ops) if frames.height else _ranges(trace, ops)
+    return pl.Series("module", names, dtype=pl.String)[maker]
+
+
+def _ranges(trace: Trace, ops: pl.DataFrame) -> list[str | None]:
+    """The innermost range around each of these operators that a person named, and that is no step."""
+    ranges, nesting = push_pop_ranges(trace), range_nesting(trace)
+    if not ranges.height:
+        return [None] * ops.height
+    is_step = (matches(ranges["name"], OWN_RANGES) | matches(ranges["name"], NUMBERED_STEP)).to_numpy()
+    named = nesting.innermost_value(np.where(by_tool(trace) | is_step, -1, np.arange(ranges.height)))
+    names = ranges["name"].cast(pl.String).to_list()
+    return [names[named[row]] if row >= 0 and named[row] >= 0 else None for row in nesting.innermost_of(ops).tolist()]
+
+
+def _paths(frames: pl.DataFrame, ops: pl.DataFrame) -> list[str | None]:
+    nesting = Nesting.of(frames)
+    names = [_NUMBER.sub("", str(name).partition(": ")[2]) for name in frames["name"].cast(pl.String)]
+    paths: dict[int, str] = {-1: ""}
+
+    def path(row: int) -> str:
+        if row not in paths:
+            above = path(int(nesting.parent[row]))
+            paths[row] = f"{above}/{names[row]}" if above else names[row]
+        return paths[row]
+
+    return [path(row) or None for row in nesting.innermost_of(ops).tolist()]

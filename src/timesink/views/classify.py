@@ -1,0 +1,339 @@
+"""The tables of `timesink classify`: every operator beside its roofline, recorded, profiled or planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from timesink.errors import UsageError
+from timesink.knowledge.gpus import GpuPeaks, Precision
+from timesink.knowledge.operators import WorkKind
+from timesink.knowledge.work import product_sizes
+from timesink.measures.counters.counters import kernel_counters
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits
+from timesink.measures.counters.roofline import KernelRoofline
+from timesink.measures.kernels.attainable import TENSOR_FORMATS, attainable_ridge, bound_at_peak
+from timesink.measures.kernels.classification import FORWARD, Classification, classification
+from timesink.measures.kernels.facts import device_peaks
+from timesink.measures.kernels.planned import Batch, Planned, backward_operators, forward_operators
+from timesink.memory_plan.config import Model
+from timesink.model.trace import Trace
+from timesink.rules.ncu._family import explain_limiter
+from timesink.units import share_text, time_text
+from timesink.views.page import Cell, Field, Page, Sheet, first_rows
+
+REACHED: Final = 0.7
+"""Well-written kernels of everyday shapes reach this share of the attainable bound: see KRN109."""
+_TERA = 1e12
+
+_WORK = (
+    Field("flops", "operations", "1"),
+    Field("bytes", "bytes", "bytes"),
+    Field("intensity", "op/B", "1"),
+    Field("bound", "bound"),
+    Field("attainable_teraflops", "attainable TFLOP/s", "1"),
+)
+_RECORDED = (
+    Field("operator", "operator", is_name=True),
+    Field("shapes", "shapes", is_name=True),
+    Field("module", "module", is_name=True),
+    Field("pass", "pass"),
+    Field("calls", "calls", "1"),
+    *_WORK,
+    Field("attained_teraflops", "attained TFLOP/s", "1"),
+    Field("attainable_ns", "attainable", "ns"),
+    Field("time_ns", "time", "ns"),
+    Field("attained_ratio", "of attainable", "ratio"),
+    Field("step_ratio", "of step", "ratio"),
+    Field("action", "do"),
+)
+_PROFILED = (
+    Field("id", "id", "1"),
+    Field("operator", "kernel", is_name=True, is_kernel=True),
+    *_WORK,
+    Field("attained_teraflops", "attained TFLOP/s", "1"),
+    Field("attainable_ns", "attainable", "ns"),
+    Field("time_ns", "time", "ns"),
+    Field("attained_ratio", "of attainable", "ratio"),
+    Field("step_ratio", "of profiled time", "ratio"),
+    Field("action", "do"),
+)
+_PLANNED = (
+    Field("part", "part"),
+    Field("operator", "operator", is_name=True),
+    Field("count", "runs", "1"),
+    *_WORK,
+    Field("attainable_ns", "attainable", "ns"),
+    Field("step_ratio", "of the pass", "ratio"),
+    Field("action", "do"),
+)
+_BESIDE = (
+    Field("part", "part"),
+    Field("operator", "operator", is_name=True),
+    Field("prefill_intensity", "prefill op/B", "1"),
+    Field("prefill_bound", "bound"),
+    Field("prefill_ns", "per token", "ns"),
+    Field("decode_intensity", "decode op/B", "1"),
+    Field("decode_bound", "bound"),
+    Field("decode_ns", "per token", "ns"),
+    Field("times", "times as long", "1"),
+)
+
+
+def classification_page(trace: Trace, top: int) -> Page:
+    """The operators of the steady steps. `UsageError` where the trace has none with a recorded shape."""
+    found = classification(trace)
+    if found is None or not found.operators.height:
+        raise UsageError(
+            "no kernel of this trace belongs to an operator",
+            remedy="capture with torch.profiler and record_shapes=True (timesink capture torch), or give an ncu report",
+        )
+    gpu = device_peaks(trace).get(found.device)
+    rows = tuple(_recorded(row, found) for row in found.operators.iter_rows(named=True))
+    sheet = first_rows(Sheet("operators", "operators of a step", _RECORDED, rows, _BY_STEP), top)
+    sheets = tuple(sheet for sheet in (sheet, _few_beside_many(found)) if sheet.rows)
+    return Page(_headline(found), sheets, tuple(_notes(found, gpu)))
+
+
+_BY_STEP = (
+    "operations and bytes of the shapes, each byte read and written once; calls and times are per step; attainable: "
+    "the larger of bytes and operations at what real kernels reach, and a microsecond per kernel"
+)
+
+
+def _recorded(row: dict[str, Any], found: Classification) -> tuple[Cell, ...]:
+    steps = found.step_count
+    flops, bound_ns, took = row["flops"], row["bound_ns"], row["device_ns"]
+    return (
+        row["name"],
+        row["input_shapes"],
+        row["module"],
+        row["pass"],
+        row["calls"] / steps,
+        None if flops is None else flops / steps,
+        None if row["bytes"] is None else row["bytes"] / steps,
+        *_rates(flops, row["bytes"], row["limiter"], bound_ns),
+        _tera(flops, took),
+        None if bound_ns is None else bound_ns / steps,
+        took / steps,
+        row["attained_ratio"],
+        took / found.step_ns if found.step_ns else None,
+        _action(row["kind"], row["limiter"], row["attained_ratio"], flops / row["bytes"] if row["bytes"] else None),
+    )
+
+
+def _rates(flops: float | None, moved: float | None, limiter: str | None, bound_ns: float | None) -> tuple[Cell, ...]:
+    """Intensity, bound, and the operations per second that the bound allows."""
+    intensity = flops / moved if flops and moved else None
+    return intensity, limiter, _tera(flops, bound_ns)
+
+
+def _tera(flops: float | None, time_ns: float | None) -> float | None:
+    return flops / time_ns * 1e9 / _TERA if flops and time_ns else None
+
+
+def _headline(found: Classification) -> str:
+    """What share of the kernels' time is classified, what bounds it, and how near to that it comes."""
+    known = found.operators.drop_nulls("bound_ns")
+    if not known.height:
+        return "no operator's work is known: its shapes were not recorded, or this GPU's peaks are not known"
+    time_ns = int(known["device_ns"].sum())
+    bounds = known.group_by("limiter").agg(pl.col("device_ns").sum()).sort("device_ns", descending=True).rows()
+    words = ", ".join(f"{share_text(part / found.busy_ns)} {limiter} bound" for limiter, part in bounds)
+    reached = float(known.select(pl.min_horizontal("bound_ns", "device_ns").sum()).item()) / time_ns
+    return (
+        f"of {time_text(found.busy_ns / found.step_count)} of kernels in a step, {share_text(time_ns / found.busy_ns)} "
+        f"belong to operators whose work is known ({words}), at {share_text(reached)} of what is attainable"
+    )
+
+
+def _notes(found: Classification, gpu: GpuPeaks | None) -> Iterator[str]:
+    if gpu is not None:
+        yield _ridge_note(gpu, Precision.BF16)
+    if found.operators["module"].null_count() == found.operators.height:
+        yield "no module is recorded: capture with Python stacks (with_stack=True), or name ranges"
+    rank, device = found.device
+    yield f"of rank {rank}, GPU {device}: the one with most kernel time"
+
+
+def _ridge_note(gpu: GpuPeaks, precision: Precision) -> str:
+    ridge, attainable = gpu.ridge(precision), attainable_ridge(gpu, precision)
+    if ridge is None or attainable is None:
+        return f"peaks from: {gpu.source}"
+    return (
+        f"{gpu.product}, {precision}: compute-bound from {attainable:.0f} op/B on, by what real kernels reach "
+        f"({ridge:.0f} by the data sheet: {gpu.source})"
+    )
+
+
+def _action(kind: str | None, limiter: str | None, reached: float | None, intensity: float | None = None) -> str | None:
+    """What to do about one operator; None where its bound is not known. `reached` is None for one that is planned."""
+    if limiter is None or kind is None:
+        return None
+    if limiter == "latency":
+        return "too small alone: fuse it, or a CUDA graph"
+    group = kind if kind == WorkKind.ATTENTION else "product" if kind in _PRODUCTS else "other"
+    if reached is not None and reached < REACHED:
+        return _FAR[group]
+    if limiter == "compute":
+        return "large tiles come near it" if reached is None else "at its roof: a narrower format"
+    few = intensity is not None and intensity < _FEW
+    return _MOVES["weights" if group == "product" and few else group]
+
+
+_PRODUCTS = (WorkKind.MATMUL, WorkKind.CONVOLUTION)
+_MOVES = {
+    WorkKind.ATTENTION: "reads the cache: fewer key heads, narrower keys",
+    "weights": "reads weights: more rows, narrower weights",
+    "product": "fuse what follows into it",
+    "other": "moves bytes: fuse it",
+}
+_FEW = 64.0  # operations per byte of a product in 16 bits with about as many rows: its weights are most of the bytes
+_FAR = {
+    WorkKind.ATTENTION: "far from its bound: another attention backend",
+    "product": "far from its bound: sizes in multiples of 64, other tiles",
+    "other": "far from its bound: fuse it, or profile it with ncu",
+}
+
+
+def counters_page(trace: Trace, top: int) -> Page:
+    """The kernels of a profiler's report, by their counters, at the clock they were profiled at."""
+    total_ns = sum(kernel.duration_ns or 0.0 for kernel in kernel_counters(trace))
+    found = [limits for limits in kernel_limits(trace) if limits is not None and limits.roofline is not None]
+    found.sort(key=lambda limits: (-(limits.kernel.duration_ns or 0.0), limits.kernel.profile))
+    rows = tuple(_profiled(limits, limits.roofline, total_ns) for limits in found if limits.roofline is not None)
+    sheet = first_rows(Sheet("operators", "profiled kernels", _PROFILED, rows, _BY_COUNTERS), top)
+    left = len(kernel_counters(trace)) - len(found)
+    notes = (f"{left} launches are left out: their counters failed or tell no unit",) if left else ()
+    return Page("profiled kernels beside their rooflines", (sheet,), notes)
+
+
+_BY_COUNTERS = (
+    "operations executed and bytes to and from DRAM, as counted; attainable: the larger of both at what real kernels "
+    "reach at the profiled clock"
+)
+
+
+def _profiled(limits: KernelLimits, line: KernelRoofline, total_ns: float) -> tuple[Cell, ...]:
+    dram, main = line.memory_of("dram"), max(line.compute, key=lambda roof: roof.share, default=None)
+    bound = bound_at_peak(
+        0.0 if dram is None else dram.share * line.duration_ns,
+        0.0 if main is None else main.share * line.duration_ns,
+        is_tensor=main is not None and main.precision in TENSOR_FORMATS,
+    )
+    moved = None if dram is None else dram.bytes
+    return (
+        limits.kernel.profile,
+        limits.kernel.name,
+        line.flops,
+        moved,
+        *_rates(line.flops, moved, bound.limiter, bound.bound_ns),
+        _tera(line.flops, line.duration_ns),
+        bound.bound_ns,
+        line.duration_ns,
+        bound.bound_ns / line.duration_ns,
+        line.duration_ns / total_ns,
+        explain_limiter(limits).advice,
+    )
+
+
+def planned_page(model: Model, gpu: GpuPeaks, sequences: int, rows: int, dtype: str) -> Page:
+    """The operators of a model that is not running: forward and backward over the sequences, and one more token."""
+    batch, one = Batch(sequences, rows, rows, dtype), Batch(sequences, 1, rows, dtype)
+    prefill, decode = forward_operators(model, batch, gpu), forward_operators(model, one, gpu)
+    backward = backward_operators(model, batch, gpu)
+    tokens = f"{sequences} x {rows:,} tokens"
+    sheets = (
+        _pass("forward", f"forward, or prefill: {tokens}", prefill),
+        _pass("backward", f"backward: {tokens}", backward),
+        _pass("decode", f"decode: a token for each of {sequences}, {rows:,} tokens behind it", decode),
+        _beside(prefill, decode, batch, one),
+    )
+    times = ", ".join(
+        f"{name} {time_text(sum(one.bound.bound_ns for one in some))}"
+        for name, some in (("forward", prefill), ("backward", backward), ("a token of decoding", decode))
+    )
+    title = f"{model.layers} layers of {model.hidden:,} on {gpu.product} in {dtype}, at least: {times}"
+    notes = (
+        _ridge_note(gpu, Precision(dtype)),
+        "one GPU; eager operators with fused norms and attention; no optimizer",
+    )
+    return Page(title, sheets, notes)
+
+
+def _pass(key: str, title: str, operators: Sequence[Planned]) -> Sheet:
+    """One pass, in the order it runs; figures are of all runs of an operator together."""
+    total_ns = sum(one.bound.bound_ns for one in operators)
+    rows = tuple(
+        (
+            one.part,
+            one.name,
+            one.count,
+            one.count * one.work.flops,
+            one.count * float(one.work.bytes),
+            *_rates(one.work.flops, float(one.work.bytes), one.bound.limiter, one.bound.bound_ns / one.count),
+            one.bound.bound_ns,
+            one.bound.bound_ns / total_ns,
+            _action(one.work.kind, one.bound.limiter, None, one.intensity),
+        )
+        for one in operators
+    )
+    return Sheet(key, title, _PLANNED, rows, "of all layers; each byte is read and written once")
+
+
+def _beside(prefill: Sequence[Planned], decode: Sequence[Planned], many: Batch, few: Batch) -> Sheet:
+    """The same operators in both phases, each at its time per token."""
+    rows = tuple(
+        (
+            one.part,
+            one.name,
+            one.intensity,
+            one.bound.limiter,
+            one.bound.bound_ns / many.tokens,
+            other.intensity,
+            other.bound.limiter,
+            other.bound.bound_ns / few.tokens,
+            other.bound.bound_ns / few.tokens / (one.bound.bound_ns / many.tokens),
+        )
+        for one, other in zip(prefill, decode, strict=True)
+    )
+    return Sheet("phases", "prefill beside decode", _BESIDE, rows, "attainable time per token, over all layers")
+
+
+def _few_beside_many(found: Classification) -> Sheet:
+    """Products by weights of one shape that ran with few rows and with many: decode beside prefill of a layer."""
+    groups: dict[tuple[str, str, str], list[tuple[int, dict[str, Any]]]] = {}
+    for row in found.operators.drop_nulls("bound_ns").iter_rows(named=True):
+        sizes = product_sizes(row["name"], row["input_shapes"])
+        if sizes is not None and row["pass"] == FORWARD:
+            rows, weight = sizes
+            groups.setdefault((row["name"], row["module"] or "", f"{weight[0]} x {weight[1]}"), []).append((rows, row))
+    shown: list[tuple[Cell, ...]] = []
+    for (name, module, sizes_text), members in groups.items():
+        members.sort(key=lambda member: member[0])
+        (few, decode), (many, prefill) = members[0], members[-1]
+        if few <= _FEW and few * _TIMES_MORE <= many:
+            shown.append((name, sizes_text, module or None, many, *_phase(prefill), few, *_phase(decode)))
+    return Sheet("phases", "products by weights of one shape: many rows beside few", _PHASES, tuple(shown))
+
+
+_TIMES_MORE = 8  # rows of a prefill over those of a decode: less than that is another batch
+_PHASES = (
+    Field("operator", "operator", is_name=True),
+    Field("weight", "weight"),
+    Field("module", "module", is_name=True),
+    Field("many_rows", "rows", "1"),
+    Field("many_intensity", "op/B", "1"),
+    Field("many_bound", "bound"),
+    Field("many_ratio", "of attainable", "ratio"),
+    Field("few_rows", "rows", "1"),
+    Field("few_intensity", "op/B", "1"),
+    Field("few_bound", "bound"),
+    Field("few_ratio", "of attainable", "ratio"),
+)
+
+
+def _phase(row: dict[str, Any]) -> tuple[Cell, Cell, Cell]:
+    return row["flops"] / row["bytes"] if row["bytes"] else None, row["limiter"], row["attained_ratio"]

@@ -152,9 +152,11 @@ def test_two_captures_are_compared_by_count_and_by_time_only_under_equal_setting
 
 def test_a_comparison_under_other_settings_shows_no_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = hand_made(tmp_path / "a.ncu-rep", BUSY), hand_made(tmp_path / "b.ncu-rep", BUSY, lock=(0, 0))
-    shown = json.loads(output(capsys, "kernels", after, "--against", before, "--format", "json"))
-    assert "times" not in shown
-    assert "times are not compared: clock control differs" in shown["notes"][0]
+    shown = json.loads(output(capsys, "kernels", before, "--against", after, "--format", "json"))
+    assert not shown["times_comparable"]
+    text = " ".join(output(capsys, "kernels", before, "--against", after, "--id", "0").split())
+    assert "times are not compared: clock control differs" in text
+    assert "2.00 us" not in text
 
 
 def test_the_roofline_is_drawn_as_harmless_svg(

@@ -95,7 +95,7 @@ def command(
     report: ReportFile,
     against: Annotated[
         Path | None,
-        typer.Option("--against", metavar="REPORT", help="Compare with this earlier report.", show_default=False),
+        typer.Option("--against", metavar="REPORT", help="Compare with this later report.", show_default=False),
     ] = None,
     no_cache: NoCache = False,
     *,
@@ -104,16 +104,14 @@ def command(
 ) -> int:
     """Show what limits each profiled kernel and the most it could gain.
 
-    --id and --name print all that the report says of a kernel; --columns makes a table of chosen figures. With --format
-    json `kernels` has one entry per launch, in report order.
+    --id and --name print all that the report says of a kernel; --columns makes a table of chosen figures; --against
+    puts a report made after a change beside it. With --format json `kernels` has one entry per launch, in report order.
     """
     target = writing.sink([report] if against is None else [report, against])
     trace = read_profiles(report, not no_cache)
     with working("explaining the kernels"):
         if against is not None:
-            from timesink.views.kernels import comparison_page
-
-            target.show(comparison_page(read_profiles(against, not no_cache), trace))
+            _show_comparison(target, trace, read_profiles(against, not no_cache), choice)
         elif choice.columns is not None or choice.is_sheet:
             _show_sheets(target, trace, choice)
         elif target.form is Format.JSON:
@@ -127,6 +125,21 @@ def command(
             order = [sheet.kernel.profile for sheet in sorted_by(chosen(trace, [], None), choice.sort)]
             target.show(kernels_page(trace, order if choice.sort else None))
     return 0
+
+
+def _show_comparison(target: Sink, before: Trace, after: Trace, choice: KernelChoice) -> None:
+    """Two reports, with every figure of the kernels chosen; as JSON of all where none is."""
+    from timesink.views.kernel_comparison import ReportPair, comparison_entries, comparison_page
+    from timesink.views.kernel_sheet import chosen
+
+    both = ReportPair.of(before, after)
+    pairs = both.only(chosen(before, choice.numbers or [], choice.name))
+    if target.form is Format.JSON:
+        from timesink.render.json import SCHEMA_VERSION, json_text
+
+        target.write(json_text({"schema_version": SCHEMA_VERSION, **comparison_entries(both, pairs)}))
+    else:
+        target.show(comparison_page(both, pairs if choice.is_sheet else ()))
 
 
 def _show_sheets(target: Sink, trace: Trace, choice: KernelChoice) -> None:

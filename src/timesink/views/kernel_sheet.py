@@ -61,9 +61,7 @@ def chosen(trace: Trace, numbers: Sequence[int], pattern: str | None) -> tuple[K
     try:
         name = None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise UsageError(
-            f"{pattern!r} is no regular expression: {error}", remedy="quote it: --name 'gemm.*'"
-        ) from error
+        raise UsageError(f"{pattern!r} is no regular expression: {error}", remedy="give plain words") from error
     if not numbers and name is None:
         return sheets
     found = tuple(

@@ -1,8 +1,7 @@
-"""The tables of `timesink kernels`, with `--against` and without, and of `timesink next`.
+"""The tables of `timesink kernels`, and of `timesink next`.
 
-One row per profiled launch with its limiter, and what to know before believing it; two reports side by side, exact
-counts always and times only where they may be compared; the longest kernels one by one, what their time goes to and why
-their warps wait; and the kernels of a timeline that are worth a replay.
+One row per profiled launch with its limiter, and what to know before believing it; the longest kernels one by one, what
+their time goes to and why their warps wait; and the kernels of a timeline that are worth a replay.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import polars as pl
 from timesink.diagnosis.verdicts import Bottleneck
 from timesink.errors import UsageError
 from timesink.knowledge.kernel_names import short_name
-from timesink.measures.counters.comparison import Comparison, compare_reports
 from timesink.measures.counters.counters import (
     FULL,
     HIDDEN_BY_WARPS,
@@ -188,46 +186,6 @@ def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[st
         "bound_speedup": bound if bound is not None and isfinite(bound) else None,
         "action": f"Undecided: {why_unexplained(kernel)}." if limits is None else explain_limiter(limits).advice,
     }
-
-
-_TIMES = (
-    Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True, is_kernel=True),
-    Field("before_ns", "before", "ns"),
-    Field("after_ns", "after", "ns"),
-    Field("time_ratio", "after / before", "ratio"),
-)
-_COUNTS = (
-    Field("id", "id", "1"),
-    Field("kernel", "kernel", is_name=True, is_kernel=True),
-    Field("count", "count"),
-    Field("before", "before", "1"),
-    Field("after", "after", "1"),
-)
-
-
-def comparison_page(before: Trace, after: Trace) -> Page:
-    """The two reports side by side."""
-    result = compare_reports(before, after)
-    times: tuple[tuple[Cell, ...], ...] = tuple(
-        (pair.after.profile, pair.after.name, pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
-        for pair in result.pairs
-    )
-    counts: tuple[tuple[Cell, ...], ...] = tuple(
-        (pair.after.profile, pair.after.name, label, old, new)
-        for pair in result.pairs
-        for label, (old, new) in pair.counts.items()
-    )
-    counted = Sheet("counts", "counts that changed", _COUNTS, counts, "exact: they depend on program and input only")
-    shown = (counted,) if result.obstacles else (Sheet("times", "times", _TIMES, times, "as profiled"), counted)
-    return Page("two reports", shown, tuple(_comparison_notes(result)))
-
-
-def _comparison_notes(result: Comparison) -> list[str]:
-    notes = [f"times are not compared: {obstacle}" for obstacle in result.obstacles]
-    for label, lonely in (("only before", result.only_before), ("only after", result.only_after)):
-        notes += [f"{label}: {kernel.function} (launch {kernel.profile})" for kernel in lonely]
-    return notes
 
 
 # As many as fit on a screen.

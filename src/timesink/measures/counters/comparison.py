@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import pairwise
 
 import polars as pl
 
@@ -36,9 +39,22 @@ _CACHE = re.compile(profiler_texts.CACHE_CONTROL)
 _SETTINGS = ("gpu", "clock_control", "driver_version")
 
 
+class Match(StrEnum):
+    """How a launch and its counterpart were found to be one. All but the first are proposals."""
+
+    SAME = "name and grid"
+    OTHER_GRID = "name"
+    OTHER_NAME = "place in the order"
+
+    @property
+    def is_proposal(self) -> bool:
+        """Whether the name does not say so."""
+        return self is Match.OTHER_NAME
+
+
 @dataclass(frozen=True, slots=True)
 class KernelPair:
-    """A launch of the earlier report and its counterpart: the same function, in the same order among its launches.
+    """A launch of the earlier report and its counterpart in the later one; `match` says what they have in common.
 
     `counts` maps the name of each exact count that differs to (before, after).
     """
@@ -46,6 +62,7 @@ class KernelPair:
     before: KernelCounters
     after: KernelCounters
     counts: Mapping[str, tuple[float, float]]
+    match: Match = Match.SAME
 
     @property
     def time_ratio(self) -> float | None:
@@ -56,37 +73,111 @@ class KernelPair:
 
 
 @dataclass(frozen=True, slots=True)
+class Regrouping:
+    """Launches of the earlier report in whose place the later one has another number: fused ones, or ones split."""
+
+    before: tuple[KernelCounters, ...]
+    after: tuple[KernelCounters, ...]
+
+    @property
+    def is_fusion(self) -> bool:
+        """Whether there are fewer of them now."""
+        return len(self.after) < len(self.before)
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pairs in the order of the earlier report, launches without a counterpart, and `obstacles`: what differs between
-    the two captures so that their times say nothing (empty: times may be compared).
+    """Pairs in the order of the earlier report, proposals of fused and split launches, launches without a counterpart,
+    and `obstacles`: what differs between the two captures so that their times say nothing (empty: times may be
+    compared).
     """
 
     pairs: tuple[KernelPair, ...]
+    regrouped: tuple[Regrouping, ...]
     only_before: tuple[KernelCounters, ...]
     only_after: tuple[KernelCounters, ...]
     obstacles: tuple[str, ...]
 
 
 def compare_reports(before: Trace, after: Trace) -> Comparison:
-    """The launches of two reports, matched: the n-th launch of a function with the n-th launch of the same function."""
-    earlier, later = _numbered(before), _numbered(after)
-    common = [(kernel, later[key]) for key, kernel in earlier.items() if key in later]
+    """The launches of two reports, matched.
+
+    The n-th launch of a name and grid is that of the same name and grid; of what is left, the n-th of a name is that of
+    the same name. Between two pairs that follow each other, what is left of both reports is proposed as the same work:
+    as many on either side as renamed (of several those with the same grid or close names), several and one as fused
+    or split.
+    """
+    earlier, later = list(kernel_counters(before)), list(kernel_counters(after))
+    found: dict[int, tuple[int, Match]] = {}
+    for match, key in ((Match.SAME, _name_and_grid), (Match.OTHER_GRID, _name)):
+        taken = {at for at, _ in found.values()}
+        places = _numbered(later, key, taken)
+        for number, at in _numbered(earlier, key, set(found)).items():
+            if number in places:
+                found[at] = (places[number], match)
+    regrouped = []
+    for old, new in _gaps(len(earlier), len(later), {at: to for at, (to, _) in found.items()}):
+        if len(old) == len(new):
+            found |= {
+                at: (to, Match.OTHER_NAME)
+                for at, to in zip(old, new, strict=True)
+                if len(old) == 1 or _is_alike(earlier[at], later[to])
+            }
+        elif len(old) != len(new) and old and new and 1 in (len(old), len(new)):
+            regrouped.append(Regrouping(tuple(earlier[at] for at in old), tuple(later[at] for at in new)))
+    pairs = [
+        KernelPair(earlier[at], later[to], _changed_counts(earlier[at], later[to]), match)
+        for at, (to, match) in sorted(found.items())
+    ]
+    seen = [*(pair.before for pair in pairs), *(one for group in regrouped for one in group.before)]
+    seen_after = [*(pair.after for pair in pairs), *(one for group in regrouped for one in group.after)]
     return Comparison(
-        tuple(KernelPair(old, new, _changed_counts(old, new)) for old, new in common),
-        tuple(kernel for key, kernel in earlier.items() if key not in later),
-        tuple(kernel for key, kernel in later.items() if key not in earlier),
+        tuple(pairs),
+        tuple(regrouped),
+        tuple(kernel for kernel in earlier if kernel not in seen),
+        tuple(kernel for kernel in later if kernel not in seen_after),
         tuple(_obstacles(before, after)),
     )
 
 
-def _numbered(trace: Trace) -> dict[tuple[str, int], KernelCounters]:
-    """Launches by function and number among its launches."""
-    seen: Counter[str] = Counter()
+def _name(kernel: KernelCounters) -> tuple[object, ...]:
+    return (plain_name(kernel.name),)
+
+
+def _name_and_grid(kernel: KernelCounters) -> tuple[object, ...]:
+    return (*_name(kernel), kernel.grid, kernel.block)
+
+
+_ALIKE = 0.6  # difflib: "as a rule of thumb, a ratio over 0.6 means close matches"
+
+
+def _is_alike(one: KernelCounters, other: KernelCounters) -> bool:
+    """Whether a launch may be the other renamed: the same grid and block, or names that are close."""
+    is_close = SequenceMatcher(None, one.function, other.function).ratio() > _ALIKE
+    return is_close or (one.grid, one.block) == (other.grid, other.block)
+
+
+def _numbered(
+    kernels: Sequence[KernelCounters], key: Callable[[KernelCounters], tuple[object, ...]], taken: set[int]
+) -> dict[tuple[object, ...], int]:
+    """The places of launches that are not taken, by key and number among those of that key."""
+    seen: Counter[tuple[object, ...]] = Counter()
     numbered = {}
-    for kernel in kernel_counters(trace):
-        numbered[kernel.function, seen[kernel.function]] = kernel
-        seen[kernel.function] += 1
+    for at, kernel in enumerate(kernels):
+        if at not in taken:
+            one = key(kernel)
+            numbered[*one, seen[one]] = at
+            seen[one] += 1
     return numbered
+
+
+def _gaps(before: int, after: int, pairs: Mapping[int, int]) -> Iterator[tuple[list[int], list[int]]]:
+    """What is left of both reports between pairs that follow each other in both; nothing where their order differs."""
+    anchors = [(-1, -1), *sorted(pairs.items()), (before, after)]
+    taken = set(pairs.values())
+    for (old, new), (next_old, next_new) in pairwise(anchors):
+        left = [at for at in range(new + 1, next_new) if at not in taken]
+        yield list(range(old + 1, next_old)), left
 
 
 def _changed_counts(before: KernelCounters, after: KernelCounters) -> dict[str, tuple[float, float]]:

@@ -1,0 +1,212 @@
+"""Two kernel reports side by side: which launch became which, its limiter before and after, and every figure of its
+sheet with the difference. Exact counts are compared always, times only where the captures allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters.comparison import Comparison, KernelPair, compare_reports
+from timesink.measures.counters.counters import KernelCounters
+from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
+from timesink.model.trace import Trace
+from timesink.rules.ncu._sheet import verdict_of
+from timesink.views.kernel_sheet import printed
+from timesink.views.kernels import LIMITER_WORDS
+from timesink.views.page import Cell, Field, Page, Sheet
+
+ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left out of what people read
+_TIME = "duration_ns"
+_KERNEL = Field("kernel", "kernel", is_name=True, is_kernel=True)
+_PAIRS = (
+    Field("id", "id", "1"),
+    _KERNEL,
+    Field("id_after", "now", "1"),
+    Field("before_ns", "before", "ns"),
+    Field("after_ns", "after", "ns"),
+    Field("time_ratio", "after / before", "ratio"),
+    Field("limiter_before", "limiter before", is_name=True, words=LIMITER_WORDS),
+    Field("limiter_after", "after", is_name=True, words=LIMITER_WORDS),
+    Field("roof_pct_before", "of roof before", "%"),
+    Field("roof_pct_after", "after", "%"),
+)
+_COUNTS = (
+    Field("id", "id", "1"),
+    _KERNEL,
+    Field("count", "count"),
+    Field("before", "before", "1"),
+    Field("after", "after", "1"),
+)
+_DIFFERENCES = (
+    Field("figure", "figure"),
+    Field("before", "before"),
+    Field("after", "after"),
+    Field("difference", "difference"),
+)
+_PROPOSED = (Field("before", "before"), Field("after", "after"), Field("why", "why"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SheetPair:
+    """A pair of launches with their sheets."""
+
+    pair: KernelPair
+    before: KernelSheet
+    after: KernelSheet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportPair:
+    """Two reports compared, each pair with its sheets."""
+
+    result: Comparison
+    pairs: tuple[SheetPair, ...]
+
+    @classmethod
+    def of(cls, before: Trace, after: Trace) -> ReportPair:
+        """The two reports compared."""
+        old, new = ({sheet.kernel: sheet for sheet in kernel_sheets(trace)} for trace in (before, after))
+        result = compare_reports(before, after)
+        return cls(result, tuple(SheetPair(pair, old[pair.before], new[pair.after]) for pair in result.pairs))
+
+    def only(self, sheets: Sequence[KernelSheet]) -> tuple[SheetPair, ...]:
+        """The pairs of these launches of the earlier report."""
+        wanted = {sheet.kernel for sheet in sheets}
+        return tuple(one for one in self.pairs if one.pair.before in wanted)
+
+
+def comparison_page(both: ReportPair, detailed: Sequence[SheetPair]) -> Page:
+    """Every pair in a row; of those `detailed`, every figure that differs."""
+    result = both.result
+    rows = tuple(_row(one, bool(result.obstacles)) for one in both.pairs)
+    counts: tuple[tuple[Cell, ...], ...] = tuple(
+        (pair.before.profile, pair.before.name, label, old, new)
+        for pair in result.pairs
+        for label, (old, new) in pair.counts.items()
+    )
+    sheets = [Sheet("pairs", "kernels", _PAIRS, rows, "--id N or --name RE shows every figure that changed")]
+    if proposed := _proposals(result):
+        sheets.append(Sheet("proposed", "proposed: the same work", _PROPOSED, proposed, "the names do not say so"))
+    counted = "exact: they depend on program and input only"
+    sheets.append(Sheet("counts", "counts that changed", _COUNTS, counts, counted))
+    sheets += [_differences(one, bool(result.obstacles)) for one in detailed]
+    return Page("two reports: before and after", tuple(sheets), tuple(_notes(result)))
+
+
+def _row(one: SheetPair, without_times: bool) -> tuple[Cell, ...]:
+    old, new = verdict_of(one.before.limits), verdict_of(one.after.limits)
+    pair = one.pair
+    times: tuple[Cell, ...] = (pair.before.duration_ns, pair.after.duration_ns, pair.time_ratio)
+    verdicts = (old["limiter"] or "undecided", new["limiter"] or "undecided", old["roof_pct"], new["roof_pct"])
+    shown = (None, None, None) if without_times else times
+    return (pair.before.profile, pair.before.name, pair.after.profile, *shown, *verdicts)
+
+
+def _proposals(result: Comparison) -> tuple[tuple[Cell, ...], ...]:
+    renamed = tuple(
+        (_named([pair.before]), _named([pair.after]), f"renamed: the same {pair.match.value}")
+        for pair in result.pairs
+        if pair.match.is_proposal
+    )
+    regrouped = tuple(
+        (_named(group.before), _named(group.after), f"{'fused' if group.is_fusion else 'split'}: in the same place")
+        for group in result.regrouped
+    )
+    return renamed + regrouped
+
+
+def _named(kernels: Sequence[KernelCounters]) -> str:
+    return ", ".join(f"{short_name(kernel.name)} ({kernel.profile})" for kernel in kernels)
+
+
+def _differences(one: SheetPair, without_times: bool) -> Sheet:
+    changes = [change for change in _changes(one) if not (without_times and change[0].key == _TIME)]
+    shown = [change for change in changes if _differs(change[1], change[2])]
+    rows = tuple(
+        (
+            f"{figure.head} ({figure.group})",
+            printed(old, figure.unit),
+            printed(new, figure.unit),
+            _difference_text(figure, old, new),
+        )
+        for figure, old, new in shown
+    )
+    title = f"{short_name(one.before.kernel.name)} (id {one.before.kernel.profile}, now {one.after.kernel.profile})"
+    note = f"{len(changes) - len(shown)} figures are the same or differ by less than {100 * ALIKE:.0f} %"
+    return Sheet(f"figures_{one.before.kernel.profile}", title, _DIFFERENCES, rows, note)
+
+
+def _changes(one: SheetPair) -> Iterator[tuple[Figure, Value, Value]]:
+    """Every figure that either report holds."""
+    for figure in FIGURES:
+        old, new = one.before.figures[figure.key], one.after.figures[figure.key]
+        if old is not None or new is not None:
+            yield figure, old, new
+
+
+def _differs(old: Value, new: Value) -> bool:
+    if isinstance(old, float) and isinstance(new, float):
+        return abs(new - old) > ALIKE * max(abs(old), abs(new))
+    return old != new
+
+
+def _difference_text(figure: Figure, old: Value, new: Value) -> str:
+    """With its sign; a ratio beside it where there is one."""
+    if not (isinstance(old, float) and isinstance(new, float)):
+        return ""
+    sign = "+" if new > old else "-"
+    ratio = f" ({new / old:.2f} x)" if old else ""
+    unit = "points" if figure.unit == "%" else figure.unit
+    return f"{sign}{printed(abs(new - old), unit)}{ratio}"
+
+
+def _notes(result: Comparison) -> Iterator[str]:
+    yield from (f"times are not compared: {obstacle}" for obstacle in result.obstacles)
+    for label, lonely in (("only before", result.only_before), ("only after", result.only_after)):
+        yield from (f"{label}: {kernel.function} (launch {kernel.profile})" for kernel in lonely)
+
+
+def comparison_entries(both: ReportPair, chosen: Sequence[SheetPair]) -> dict[str, Any]:
+    """The comparison for programs: of each chosen pair its limiters and every figure with its difference."""
+    result = both.result
+    return {
+        "times_comparable": not result.obstacles,
+        "obstacles": list(result.obstacles),
+        "pairs": [_entry(one) for one in chosen],
+        "regrouped": [
+            {"before": _ids(group.before), "after": _ids(group.after), "fused": group.is_fusion}
+            for group in result.regrouped
+        ],
+        "only_before": _ids(result.only_before),
+        "only_after": _ids(result.only_after),
+    }
+
+
+def _ids(kernels: Sequence[KernelCounters]) -> list[dict[str, Any]]:
+    return [{"id": kernel.profile, "kernel": kernel.name} for kernel in kernels]
+
+
+def _entry(one: SheetPair) -> dict[str, Any]:
+    old, new = verdict_of(one.before.limits), verdict_of(one.after.limits)
+    verdicts = {key: _difference(old[key], new[key]) for key in old}
+    figures = {figure.key: _difference(before, after) for figure, before, after in _changes(one)}
+    return {
+        "kernel": one.before.kernel.name,
+        "kernel_after": one.after.kernel.name,
+        "id": one.before.kernel.profile,
+        "id_after": one.after.kernel.profile,
+        "matched_by": one.pair.match.value,
+        "proposed": one.pair.match.is_proposal,
+        "counts": {name: {"before": before, "after": after} for name, (before, after) in one.pair.counts.items()},
+        "verdict": verdicts,
+        "figures": figures,
+    }
+
+
+def _difference(old: Value, new: Value) -> Mapping[str, Value]:
+    if isinstance(old, float) and isinstance(new, float):
+        return {"before": old, "after": new, "difference": new - old, "ratio": new / old if old else None}
+    return {"before": old, "after": new, "difference": None, "ratio": None}

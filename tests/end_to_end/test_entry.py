@@ -16,8 +16,9 @@ from timesink.diagnosis.registry import FORMER_NAMES, all_rules, find_all
 from timesink.errors import UsageError, did_you_mean, unknown
 
 Captured = pytest.CaptureFixture[str]
-# One word, two meanings: `timesink open` counts findings, the ledger names them; nsys, ncu and gates have metrics.
-TWO_MEANINGS = {"--change", "--finding", "--metrics", "--against", "--svg", "--steps"}
+# One word, two meanings: `timesink open` counts findings, the ledger names them; nsys, ncu and gates have metrics; kernels
+# are named by an expression, and limits of a kernel's checks by the check alone.
+TWO_MEANINGS = {"--change", "--finding", "--metrics", "--against", "--svg", "--steps", "--name", "--limit"}
 
 
 def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:

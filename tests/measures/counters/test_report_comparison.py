@@ -45,7 +45,7 @@ def report(folder: Path, launches: Launches) -> Trace:
         (
             [("a", 1), ("k", 8), ("b", 1)],
             [("a", 1), ("l", 9), ("b", 1)],
-            [(0, 0, "same"), (1, 1, "place"), (2, 2, "same")],
+            [(0, 0, Match.SAME), (1, 1, Match.OTHER_NAME), (2, 2, Match.SAME)],
         ),
         ([("a", 1), ("b", 2)], [("c", 1), ("d", 2)], [(0, 0, Match.OTHER_NAME), (1, 1, Match.OTHER_NAME)]),
         ([("a", 1), ("b", 2)], [("c", 3), ("d", 4)], []),

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import jsonschema
 import numpy as np
 import polars as pl
 import pytest
@@ -11,11 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 from tests.strategies import traces
+from tests.tables import trace_of
 
 from timesink.measures.steps.parts import step_parts, step_series
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.tables import RANGES
 from timesink.model.trace import Trace
+from timesink.render import render
+from timesink.render.formats import Format
+from timesink.render.gate.json import schema
+from timesink.render.gate.pages import ranges
 from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
 from timesink.verify.compare import (
     PartKey,
@@ -25,8 +33,9 @@ from timesink.verify.compare import (
     contributions,
     grouped,
     matched,
+    range_changes,
 )
-from timesink.verify.outcomes import Outcome, Reason
+from timesink.verify.outcomes import Outcome, RangeSide, Reason
 
 KEYS = st.builds(
     PartKey,
@@ -102,6 +111,33 @@ def test_a_trace_compared_with_itself_has_no_new_no_vanished_and_no_changed_part
     found = contributions(step_parts(trace), step_parts(trace))
     assert all(part.delta_ns == 0 for part in found)
     assert not any(part.name.endswith(("(new)", "(vanished)")) for part in found)
+
+
+def test_ranges_stand_side_by_side_as_the_mean_of_each_name() -> None:
+    def made(ranges_: str, end_us: int) -> Trace:
+        return trace_of(f"""
+            | ranges | name | start_us | end_us |
+            {ranges_}
+
+            | device_ops | name | start_us | end_us   | correlation |
+            | k          | gemm |       20 | {end_us} |           1 |
+
+            | api_calls | name             | start_us | end_us | correlation |
+            | c         | cudaLaunchKernel |       12 |     13 |           1 |
+            """)
+
+    before = made("| a | forward | 10 | 30 |\n| b | forward | 40 | 50 |\n| c | old | 60 | 61 |", 60)
+    after = made("| a | forward | 10 | 22 |\n| b | new | 30 | 31 |", 40)
+    changes = {one.name: one for one in range_changes(before, after)}
+    assert changes["forward"].before == RangeSide(2, 15_000.0, 20_000.0)
+    assert changes["forward"].after == RangeSide(1, 12_000.0, 20_000.0)
+    assert changes["old"].after is changes["new"].before is None
+    assert list(changes) == ["forward", "new", "old"]
+    sheet = ranges(compare_captures((before, after)))
+    assert sheet.rows[0] == ("forward", 2, 1, 15_000.0, 12_000.0, -3_000.0, 20_000.0, 20_000.0, 0.0)
+    jsonschema.validate(json.loads(render(compare_captures((before, after)), Format.JSON)), schema())
+    bare = replace(after, tables={table: frame for table, frame in after.tables.items() if table != RANGES})
+    assert range_changes(before, bare) == range_changes(bare, before) == ()
 
 
 def series(rng: np.random.Generator, ratio: float, run_sd: float, ar: float = 0.3, steps_: int = 120) -> np.ndarray:

@@ -13,6 +13,7 @@ import typer
 
 from timesink.cli.options import LinkedOnly, PageOutput, Paths, Reading, Stepping
 from timesink.cli.output import working
+from timesink.errors import UsageError
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
@@ -21,18 +22,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryParts:
-    """Which tables are shown: all of them, or those of the host in more detail."""
+    """Which tables are shown: all of them, or some in more detail."""
 
     ranges: Annotated[bool, typer.Option("--ranges", help="The table of ranges alone.")] = False
     tree: Annotated[bool, typer.Option("--tree", help="Ranges by path: each under those around it.")] = False
     calls: Annotated[bool, typer.Option("--calls", help="The tables of CUDA and operating-system calls alone.")] = False
     by_thread: Annotated[bool, typer.Option("--by-thread", help="Calls per thread.")] = False
+    kernels_of: Annotated[
+        str | None,
+        typer.Option(
+            "--kernels-of",
+            metavar="PATTERN",
+            help="The kernels that operators launched whose names match, such as aten::linear; '.' for all.",
+            show_default=False,
+        ),
+    ] = None
 
     def page(self, trace: Trace, top: int) -> Page:
         """The tables that were asked for."""
-        from timesink.views.host import calls_page, ranges_page
+        from timesink.model.names import pattern_fault
+        from timesink.views.host import calls_page, operator_kernels_page, ranges_page
         from timesink.views.summary import summary_page
 
+        if self.kernels_of is not None:
+            if fault := pattern_fault(self.kernels_of):
+                raise UsageError(f"--kernels-of: {self.kernels_of!r} is no regular expression: {fault}")
+            return operator_kernels_page(trace, top, self.kernels_of)
         if self.ranges or self.tree:
             return ranges_page(trace, top, tree=self.tree)
         if self.calls or self.by_thread:

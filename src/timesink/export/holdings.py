@@ -11,8 +11,9 @@ from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.host_times import call_times, range_times
+from timesink.measures.timeline.operator_kernels import operator_kernels
 from timesink.model.schema import Table
-from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
+from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._sheet import SHEETS_DOC, sheet_frame
 
@@ -54,6 +55,11 @@ _DERIVED = (
         "kernels", DEVICE_OPS,
         "Derived: one row per name of a kernel and GPU: count, total, mean, shortest, longest, share.",
         lambda trace: kernels(trace).frame,
+    ),
+    _Derived(
+        "operator_kernels", HOST_OPS,
+        "Derived: one row per operator and name of GPU work that it launched itself: count, total, mean, share of its.",
+        operator_kernels,
     ),
     _Derived(
         "range_times", RANGES,

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.steps.parts import StepParts, step_parts, step_series
+from timesink.measures.timeline.host_times import range_times
 from timesink.units import SIGMA_PER_MAD, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.counters import step_metrics
@@ -30,6 +32,8 @@ from timesink.verify.outcomes import (
     GateResult,
     GateRow,
     Outcome,
+    RangeChange,
+    RangeSide,
     Reason,
     inconclusive,
     invalid,
@@ -75,6 +79,7 @@ def compare_captures(
         moved,
         grouped(moved),
         () if diagnoses is None else finding_changes(*diagnoses),
+        () if invalid else range_changes(*sides),
         notes=(
             *_notes(parts, moved, differing),
             *([] if invalid else single_changes(times_ns[0], times_ns[1], threshold_ratio)),
@@ -213,6 +218,25 @@ def grouped(parts: Iterable[Contribution]) -> tuple[Contribution, ...]:
         sums[kind][0] += part.before_ns
         sums[kind][1] += part.after_ns
     return tuple(Contribution(kind, before_ns, after_ns) for kind, (before_ns, after_ns) in sorted(sums.items()))
+
+
+def range_changes(before: Trace, after: Trace) -> tuple[RangeChange, ...]:
+    """Ranges by name, those with most time of the host after the change first; none unless both captures have some."""
+    old, new = _ranges(before), _ranges(after)
+    if not (old and new):
+        return ()
+    names = sorted({*old, *new}, key=lambda name: (-_total(new.get(name)), -_total(old.get(name)), name))
+    return tuple(RangeChange(name, old.get(name), new.get(name)) for name in names)
+
+
+def _ranges(trace: Trace) -> dict[str, RangeSide]:
+    """The mean range of each name, of all ranks together."""
+    sums = range_times(trace).group_by("name").agg(pl.col("count", "total_ns", "device_ns").sum())
+    return {name: RangeSide(count, host / count, device / count) for name, count, host, device in sums.iter_rows()}
+
+
+def _total(side: RangeSide | None) -> float:
+    return side.count * side.host_ns if side else 0.0
 
 
 _PLACE = ("range", "op", "kernel", "file", "line", "stream")

@@ -205,6 +205,25 @@ class Contribution:
         return self.after_ns - self.before_ns
 
 
+@dataclass(frozen=True, slots=True)
+class RangeSide:
+    """The ranges of one name in one capture: how many, and of the mean one the host's time and the busy time of the GPU
+    work launched inside."""
+
+    count: int
+    host_ns: float
+    device_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class RangeChange:
+    """The ranges of one name before and after; None on a side that has none."""
+
+    name: str
+    before: RangeSide | None
+    after: RangeSide | None
+
+
 class Fate(StrEnum):
     """What became of a finding between two captures."""
 
@@ -247,6 +266,7 @@ class GateResult(Presentable):
     contributions: tuple[Contribution, ...] = ()
     budget: tuple[Contribution, ...] = ()
     findings: tuple[FindingChange, ...] = ()
+    ranges: tuple[RangeChange, ...] = ()
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()
     artefact: str = ""

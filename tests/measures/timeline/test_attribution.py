@@ -6,6 +6,7 @@ from tests.strategies import reordered, traces
 from tests.tables import trace_of
 
 from timesink.measures.timeline.attribution import attribution, launch_links
+from timesink.measures.timeline.operator_kernels import operator_kernels
 from timesink.measures.timeline.ranges import range_projection
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace
@@ -34,6 +35,30 @@ def test_a_kernel_belongs_to_the_innermost_operator_around_its_launch() -> None:
     assert rows == [("aten::linear", 1, 1, 10, 40), ("aten::mm", 1, 1, 30, 30), ("aten::add", 1, 1, 5, 5)]
     assert (found.total_ns, found.unattributed_ns, found.unattributed_count) == (46, 1, 1)
     assert found.disagreements == 0
+
+
+def test_the_kernels_of_an_operator_are_those_it_launched_or_that_were_launched_inside_it() -> None:
+    trace = trace_of(NESTED)
+    own = operator_kernels(trace).select("operator", "name", "count", "total_ns", "operator_ratio").rows()
+    assert own == [
+        ("aten::mm", "gemm", 1, 30, 1.0),
+        ("aten::linear", "bias", 1, 10, 1.0),
+        ("aten::add", "late", 1, 5, 1.0),
+    ]
+    inside = operator_kernels(trace, "linear").select("operator", "name", "total_ns", "operator_ratio").rows()
+    assert inside == [("aten::linear", "gemm", 30, 0.75), ("aten::linear", "bias", 10, 0.25)]
+    assert not operator_kernels(trace, "no such").height
+
+
+@given(traces())
+def test_the_kernels_of_all_operators_sum_to_what_they_launched(trace: Trace) -> None:
+    found = operator_kernels(trace)
+    assert found.equals(operator_kernels(trace, "")) or not trace.get(HOST_OPS).height
+    own = attribution(trace).operators.filter(pl.col("self_device_ns") > 0)
+    sums = found.group_by("rank", "operator").agg(pl.col("total_ns").sum()).filter(pl.col("total_ns") > 0)
+    assert dict(zip(sums.select("rank", "operator").rows(), sums["total_ns"], strict=True)) == dict(
+        zip(own.select("rank", "name").rows(), own["self_device_ns"], strict=True)
+    )
 
 
 def test_first_contact_defect_22_copies_and_memsets_of_an_operator_are_no_kernels_of_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,39 @@ def test_steps_are_one_name_and_paths_go_down() -> None:
     }
     assert times["total_ns"].to_list() == [220_000, 70_000, 20_000]
     assert times["time_ratio"][0] == pytest.approx(1.0)
+
+
+def test_a_share_of_ranges_on_several_threads_is_of_the_time_and_not_of_their_sum() -> None:
+    times = range_times(
+        trace_of("""
+        | ranges | name | thread | start_us | end_us |
+        | a      | load |      1 |        0 |     60 |
+        | b      | load |      2 |       20 |     80 |
+        | c      | load |      2 |       90 |    100 |
+        | d      | rest |      1 |       60 |    100 |
+        """)
+    )
+    assert dict(times.select("name", "time_ratio").iter_rows()) == pytest.approx({"load": 0.9, "rest": 0.4})
+    assert dict(times.select("name", "total_ns").iter_rows()) == {"load": 130_000, "rest": 40_000}
+
+
+@given(traces())
+def test_a_share_of_ranges_is_how_long_one_of_them_is_open(trace: Trace) -> None:
+    ranges = trace.get(RANGES)
+    spans = {rank: (part["start_ns"].min(), part["end_ns"].max()) for (rank,), part in ranges.group_by("rank")}
+    open_at: dict[tuple[int, str, str], set[int]] = defaultdict(set)
+    marks = sorted({*ranges["start_ns"], *ranges["end_ns"]})
+    lengths = {start: end - start for start, end in pairwise(marks)}
+    for rank, name, kind, start, end in ranges.select("rank", "name", "kind", "start_ns", "end_ns").iter_rows():
+        shown = name if not name.startswith("ProfilerStep#") else "ProfilerStep"
+        open_at[rank, shown, kind].update(mark for mark in lengths if start <= mark < end)
+    times = range_times(trace)
+    for rank, name, kind, ratio in times.select("rank", "name", "kind", "time_ratio").iter_rows():
+        first, last = spans[rank]
+        assert 0 <= ratio <= 1
+        label = name.rpartition(":")[2] if (rank, name, kind) not in open_at else name
+        expected = sum(lengths[mark] for mark in open_at[rank, label, kind]) / max(last - first, 1)
+        assert ratio == pytest.approx(expected)
 
 
 @given(traces())

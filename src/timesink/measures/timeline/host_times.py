@@ -47,8 +47,9 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
     The numbered steps of torch.profiler are one name; all other names stay as they are, a domain before a colon.
 
     Columns: rank, name (or path), kind, count, total_ns, mean_ns, median_ns, min_ns, max_ns of the host's time;
-    time_ratio, its share of the time from the first start to the last end of the rank's ranges; and of GPU work, summed
-    over the ranges and devices:
+    time_ratio, the share of the time from the first start to the last end of the rank's ranges in which one of that
+    name was open, on any thread (at most 1, where total_ns counts every thread); and of GPU work, summed over the
+    ranges and devices:
 
     - op_count, device_ns (busy time), projected_ns (first start to last end), idle_ns (the difference): launched inside
       the range, or by autograd while the range waited for it;
@@ -59,9 +60,9 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
     ranges = trace.get(RANGES)
     names = _names(ranges)
     labels = _paths(trace, names) if by_path else names
-    frame = ranges.select("rank", "kind", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")).with_columns(
-        labels.alias("name"), pl.int_range(ranges.height, dtype=pl.Int64).alias("range")
-    )
+    frame = ranges.select(
+        "rank", "kind", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
+    ).with_columns(labels.alias("name"), pl.int_range(ranges.height, dtype=pl.Int64).alias("range"))
     gpu: list[pl.Expr] = []
     for projection, kept in (
         (range_projection(trace), {"op_count": "op_count", "device_ns": "device_ns", "projected_ns": "projected_ns"}),
@@ -72,12 +73,23 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
         sums = sums.group_by("range").agg(pl.col(column).sum().alias(name) for column, name in kept.items())
         frame = frame.join(sums, on="range", how="left")
         gpu += [pl.col(name).sum().cast(pl.Int64) for name in kept.values()]
-    times = frame.group_by("rank", "name", "kind").agg(*_DURATIONS, *gpu)
+    open_ns = _union(frame, ["rank", "name", "kind"])
+    times = frame.group_by("rank", "name", "kind").agg(*_DURATIONS, *gpu).join(open_ns, on=["rank", "name", "kind"])
     times = times.with_columns((pl.col("projected_ns") - pl.col("device_ns")).alias("idle_ns"))
     recorded = ranges.group_by("rank").agg(
         (pl.col("end_ns").max() - pl.col("start_ns").min()).clip(1).alias("recorded")
     )
-    return _ranked(times.join(recorded, on="rank"), pl.col("recorded")).drop("recorded")
+    shared = times.join(recorded, on="rank").with_columns((pl.col("open_ns") / pl.col("recorded")).alias("time_ratio"))
+    return _sorted(shared.drop("recorded", "open_ns"))
+
+
+def _union(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Per key, `open_ns`: how long at least one of its intervals was open."""
+    covered_to = pl.col("end_ns").cum_max().shift(1).over(keys)
+    gained = pl.col("end_ns") - pl.max_horizontal("start_ns", covered_to)
+    return (
+        frame.sort("start_ns").with_columns(gained.clip(0).alias("open_ns")).group_by(keys).agg(pl.col("open_ns").sum())
+    )
 
 
 def _names(ranges: pl.DataFrame) -> pl.Series:
@@ -90,9 +102,13 @@ def _names(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _ranked(times: pl.DataFrame, whole: pl.Expr) -> pl.DataFrame:
-    """With each row's share of `whole`, ranks in order, the costliest first, ties by name."""
-    shared = times.with_columns((pl.col("total_ns") / whole).alias("time_ratio"))
-    return shared.sort(["rank", "total_ns", "name"], descending=[False, True, False])
+    """With each row's share of `whole`, sorted."""
+    return _sorted(times.with_columns((pl.col("total_ns") / whole).alias("time_ratio")))
+
+
+def _sorted(times: pl.DataFrame) -> pl.DataFrame:
+    """Ranks in order, the costliest first, ties by name."""
+    return times.sort(["rank", "total_ns", "name"], descending=[False, True, False])
 
 
 def _without_step_number(names: pl.Series) -> pl.Series:

@@ -40,6 +40,7 @@ def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
         "budget": [_part(part) for part in result.budget],
         "contributions": [_part(part) for part in result.contributions],
         "findings": [asdict(finding) for finding in result.findings],
+        "ranges": [asdict(one) for one in result.ranges],
         "runs": [asdict(run) for run in result.runs],
         "notes": list(result.notes),
         "artefact": result.artefact or None,

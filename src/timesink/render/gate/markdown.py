@@ -33,7 +33,7 @@ def body(result: GateResult, most_bytes: int) -> str:
         "",
         *_table(pages.metrics(result, pages.SHOWN_ROWS)),
     ]
-    visible = (pages.differences, pages.budget, pages.contributions, pages.findings)
+    visible = (pages.differences, pages.budget, pages.contributions, pages.ranges, pages.findings)
     sections = [_visible(sheet(result)) for sheet in visible]
     sections += [[f"- {escaped(note)}" for note in pages.notes(result)], _folded(pages.runs(result))]
     sections = [lines for lines in sections if lines]

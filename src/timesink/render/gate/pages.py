@@ -8,11 +8,22 @@ from __future__ import annotations
 from timesink.knowledge.kernel_names import short_names
 from timesink.render.formats import Style
 from timesink.render.values import number_text, value_text
-from timesink.verify.outcomes import ChangeVerdict, Effect, Fate, FindingChange, GateResult, GateRow, How, Outcome
+from timesink.verify.outcomes import (
+    ChangeVerdict,
+    Effect,
+    Fate,
+    FindingChange,
+    GateResult,
+    GateRow,
+    How,
+    Outcome,
+    RangeSide,
+)
 from timesink.views.page import Field, Page, Sheet
 
 SHOWN_CONTRIBUTIONS = 15
 SHOWN_ROWS = 15
+SHOWN_RANGES = 15
 MARKS = {
     Outcome.SLOWER: "✗",
     Outcome.FASTER: "✓",
@@ -47,7 +58,7 @@ def render_html(result: GateResult, style: Style) -> str:
 
 def page(result: GateResult) -> Page:
     """Headline, metrics, what differs, why, runs."""
-    sheets = [metrics(result), *(part(result) for part in (differences, budget, contributions, findings, runs))]
+    sheets = [metrics(result), *(part(result) for part in (differences, budget, contributions, ranges, findings, runs))]
     shown = tuple(sheet for sheet in sheets if sheet.rows)
     return Page(f"{mark(result)} {headline(result)}", shown, notes(result))
 
@@ -118,6 +129,45 @@ def contributions(result: GateResult, most: int = SHOWN_CONTRIBUTIONS) -> Sheet:
     columns = (Field("part", "part", is_name=True), *_CHANGE)
     note = f"sum: {figure(sum(part.delta_ns for part in ranked), 'ns')} per step"
     return Sheet("contributions", "What the change is made of", columns, tuple(rows), note)
+
+
+def ranges(result: GateResult, most: int = SHOWN_RANGES) -> Sheet:
+    """The mean range of each name before and after; what only one side has is named and has no change."""
+    columns = (
+        Field("range", "range", is_name=True),
+        *(Field(key, head, "1") for key, head in (("count_before", "before"), ("count_after", "after"))),
+        *_times("host", "host"),
+        *_times("device", "GPU"),
+    )
+    rows = []
+    for one in result.ranges[:most]:
+        sides = one.before, one.after
+        counts = [None if side is None else side.count for side in sides]
+        host, device = ([None if side is None else time(side) for side in sides] for time in (_host, _device))
+        rows.append((one.name, *counts, *host, _gap(*host), *device, _gap(*device)))
+    left = len(result.ranges) - len(rows)
+    note = "before, after: how many; times are of the mean range, the GPU's busy with what was launched inside"
+    return Sheet("ranges", "Ranges", columns, tuple(rows), f"{note}; {left} more are not shown" if left else note)
+
+
+def _times(key: str, head: str) -> tuple[Field, ...]:
+    return (
+        Field(f"{key}_before_ns", f"{head} before", "ns"),
+        Field(f"{key}_after_ns", f"{head} after", "ns"),
+        Field(f"{key}_delta_ns", "change", "ns", is_change=True),
+    )
+
+
+def _host(side: RangeSide) -> float:
+    return side.host_ns
+
+
+def _device(side: RangeSide) -> float:
+    return side.device_ns
+
+
+def _gap(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
 def findings(result: GateResult) -> Sheet:

@@ -73,7 +73,9 @@ class PlanSettings:
     batch: Annotated[
         int | None, typer.Option("--batch", metavar="N", min=1, help="Sequences per rank and micro-batch.")
     ] = None
-    sequence: Annotated[int | None, typer.Option("--sequence", metavar="N", min=1, help="Tokens per sequence.")] = None
+    sequence: Annotated[
+        int | None, typer.Option("--sequence", "--seq", metavar="N", min=1, help="Tokens per sequence.")
+    ] = None
     precision: Annotated[
         Precision | None, typer.Option("--precision", metavar="NAME", help="fp32, amp, bf16 or fp8.")
     ] = None

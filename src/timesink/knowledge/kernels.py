@@ -179,12 +179,12 @@ _MATH: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 _TILES = (
-    re.compile(r"nvjet_(?:sm\d+_)?[a-z]{3,4}_(\d+)x(\d+)_"),
+    re.compile(r"nvjet_(?:sm\d+_)?[a-z]{3,6}_(\d+)x(\d+)_"),
     re.compile(r"tilesize(\d+)x(\d+)x\d+"),
     re.compile(r"_MT(\d+)x(\d+)x\d+"),
     re.compile(r"gemm(?:_[a-z]\w*?)?_(\d+)x(\d+)(?:_|$)"),
 )
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,3}_\d+x\d+")
+_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_\d+x\d+")
 _TENSILE = re.compile(r"^Cijk_\w+?_([A-Z])_?[A-Z]*_")
 
 

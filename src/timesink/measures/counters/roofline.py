@@ -17,6 +17,7 @@ from timesink.model.trace import Trace
 
 LEVELS = ("dram", "l2", "l1")
 _OPS_WEIGHT = {"f": (1, 1, 2), "d": (1, 1, 2), "h": (2, 2, 4)}  # add, mul, fma; half instructions work on pairs
+_NO_HALVES = " (those of fp16 outside of tensor cores are not recorded)"
 _CUDA_CORE = {"f": Precision.FP32, "d": Precision.FP64, "h": Precision.FP16}
 
 
@@ -56,7 +57,11 @@ class ComputeRoof:
         """The roof's name for people: ``fp32``, ``fp16 tensor (mma)``."""
         if self.path == "cuda":
             return f"{self.precision}"
-        return "tensor pipe" if self.precision is None else f"{self.precision} tensor ({self.path})"
+        return (
+            "tensor pipe"
+            if self.precision is None
+            else f"{self.precision.removesuffix('_tensor')} tensor ({self.path})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class KernelRoofline:
 
     `source` says where the peaks come from. `clock_hz` is the SM clock while profiled, `max_clock_hz` the GPU's boost.
     Every share is at most about 1; the roof with the largest is the nearest. `counts_flops` says whether fp32
-    operations were counted at all.
+    operations were counted at all, `counts_halves` whether those of fp16 and bf16 outside of tensor cores were.
     """
 
     profile: int
@@ -76,6 +81,7 @@ class KernelRoofline:
     memory: tuple[MemoryRoof, ...]
     compute: tuple[ComputeRoof, ...]
     counts_flops: bool = True
+    counts_halves: bool = True
 
     @property
     def nearest(self) -> tuple[str, float] | None:
@@ -112,7 +118,7 @@ class KernelRoofline:
                 return "its tensor operations were not counted: give the report itself, not a CSV page"
             if not self.counts_flops:
                 return "its operations were not counted: capture with --set detailed"
-            return "it does no floating-point and no tensor operation"
+            return "it does no floating-point and no tensor operation" + ("" if self.counts_halves else _NO_HALVES)
         if dram is None or dram.bytes is None:
             return "its DRAM bytes were not counted: capture with --set detailed"
         return None if dram.bytes else "it moves no byte to or from DRAM"
@@ -146,6 +152,7 @@ def roofline_of(kernel: KernelCounters) -> KernelRoofline | None:
         tuple(_memory(kernel, sheet)),
         tuple(_compute(kernel, sheet)),
         counts_flops=instructions(kernel, "ffma") is not None,
+        counts_halves=instructions(kernel, "hfma") is not None,
     )
 
 
@@ -182,16 +189,24 @@ def _memory(kernel: KernelCounters, sheet: GpuPeaks | None) -> Iterator[MemoryRo
     seconds = (kernel.duration_ns or 0.0) / 1e9
     for level in LEVELS:
         moved, peak = level_bytes(kernel, level), bandwidth(kernel, level, sheet)
-        if moved is not None and peak:
+        if level == "l2" and (busy := _busiest(kernel, level)) is not None:
+            yield MemoryRoof(level, moved, peak, busy)
+        elif moved is not None and peak:
             yield MemoryRoof(level, moved, peak, moved / peak / seconds)
         elif (share := _share_of_units(kernel, level)) is not None:
             yield MemoryRoof(level, moved, peak, share)
 
 
+def _busiest(kernel: KernelCounters, level: str) -> float | None:
+    """The busiest unit of the level. L2 has a way in and a way out, each with the peak of the level; and what it sends
+    once, several multiprocessors may receive. So bytes over the peak can be twice the share."""
+    return max((share for name in _FALLBACK[level] if (share := kernel.share(name)) is not None), default=None)
+
+
 def _share_of_units(kernel: KernelCounters, level: str) -> float | None:
-    shares = [share for name in _FALLBACK[level] if (share := kernel.share(name)) is not None]
-    if shares or level not in _LAST_RESORT:
-        return max(shares, default=None)
+    busiest = _busiest(kernel, level)
+    if busiest is not None or level not in _LAST_RESORT:
+        return busiest
     active = kernel.get(f"{_LAST_RESORT[level]}.avg.pct_of_peak_sustained_active")
     return kernel.share(_LAST_RESORT[level]) if active is None else active / 100
 

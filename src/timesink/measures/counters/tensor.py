@@ -5,8 +5,9 @@ Three ways, the first that the report allows:
 1. counters of operations (`sm__ops_path_tensor_*`), which full sets on Hopper hold;
 2. how often each opcode ran (`sass__inst_executed_per_opcode_with_modifier_all`) times the shape it names, which
    detailed and full sets hold on every chip; not for Blackwell's products in tensor memory: those name no shape;
-3. the cycles the tensor pipe was busy times its peak, in the format that the kernel's name says. Some instructions keep
-   the pipe busy below its peak rate, so that this is an upper bound (a third too high for tf32 by `wmma` on Hopper).
+3. the cycles the tensor pipe was busy times its peak, in the format that the kernel's name says. Kernels that do no
+   product use the pipe for a few percent of their time and are left out. Some instructions keep it busy below its
+   peak rate, so that this is an upper bound (a third too high for tf32 by `wmma` on Hopper).
 
 The first two count what was executed: padding of tiles and masked parts that a tile covers are in it.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from timesink.knowledge.gpus import Precision, tensor_rate
-from timesink.knowledge.kernels import decode
+from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.knowledge.opcodes import PER_OPCODE, TensorInstruction, tensor_instruction
 from timesink.measures.counters.counters import KernelCounters
@@ -27,7 +28,11 @@ from timesink.measures.counters.counters import KernelCounters
 _TENSOR_OPS = re.compile(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")
 _WORDS = {"fp64": Precision.FP64_TENSOR, "u8": Precision.INT8, "s8": Precision.INT8}
-_ON_TENSOR = frozenset(Precision) - {Precision.FP32, Precision.FP64}
+_NAMED = {one.value: one for one in Precision} | {"fp64": Precision.FP64_TENSOR}  # what a kernel's name may say
+del _NAMED["fp32"]
+_PRODUCTS = (KernelFamily.GEMM, KernelFamily.GEMV, KernelFamily.ATTENTION, KernelFamily.CONVOLUTION)
+_LEAST_OF_PRODUCT = 0.01  # of the pipe: a product by one row, bound by its weights' bytes, takes 2 %
+_OTHER_USE = 0.05  # of the pipe: constants are moved through it too; 3.5 % in copies of bf16 on an H100
 
 
 class Counted(StrEnum):
@@ -158,12 +163,12 @@ def _likely_path(kernel: KernelCounters, precision: Precision) -> str:
 
 def _from_cycles(kernel: KernelCounters, opcodes: list[tuple[TensorInstruction, float]]) -> Iterator[TensorWork]:
     """From the cycles of the pipe, in the one format that the opcodes show, else the one that the name shows."""
-    busy = pipe_busy(kernel)
-    if not busy:
+    busy, decoded = pipe_busy(kernel), decode(kernel.name)
+    least = _LEAST_OF_PRODUCT if decoded.family in _PRODUCTS else _OTHER_USE
+    if busy is None or (not opcodes and busy < least):
         return
     shown = {one.precision for one, _ in opcodes}
-    math = decode(kernel.name).math
-    named = Precision(math) if math in _ON_TENSOR else None
+    named = _NAMED.get(decoded.math or "")
     precision = shown.pop() if len(shown) == 1 else None
     precision = precision or named
     paths = {one.path for one, _ in opcodes}

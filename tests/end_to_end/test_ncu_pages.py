@@ -21,7 +21,7 @@ from tests.readers.ncu_pages import (
 
 from timesink.cli.app import run
 from timesink.errors import UnreadableTrace
-from timesink.measures.counters.limiter import kernel_limits
+from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.model.trace import Trace
 from timesink.readers import read
 
@@ -39,11 +39,15 @@ def reading(tmp_path_factory: pytest.TempPathFactory) -> Reading:
 
 
 def verdicts(trace: Trace) -> list[tuple[str, str | None] | None]:
-    """Limiter and nearest roof of every launch."""
+    """Limiter and nearest roof of every launch. Pages do not say which format of the tensor cores' roofs it is."""
     return [
-        one and (one.limiter.value, one.roofline and one.roofline.nearest and one.roofline.nearest[0])
+        one and (one.limiter.value, "tensor" if (roof := roof_of(one)) and "tensor" in roof else roof)
         for one in kernel_limits(trace)
     ]
+
+
+def roof_of(one: KernelLimits) -> str | None:
+    return one.roofline.nearest[0] if one.roofline and one.roofline.nearest else None
 
 
 def shares(trace: Trace) -> list[float]:

@@ -18,6 +18,7 @@ from tests.capture.stand_ins import NCU_HELP, NSYS_HELP, tool
 from timesink import capture
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.running import LEAST_FREE_BYTES
+from timesink.cli.app import run
 
 Timesink = Callable[..., subprocess.CompletedProcess[str]]
 RECORDING = """
@@ -213,6 +214,37 @@ def test_printing_and_checking_run_nothing(executable: Program, command_line: Ti
         assert "true 'a b'" in done.stdout or "ready: ncu 2025.3.1" in done.stdout
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["ncu", "nsys"])
+def test_a_command_line_is_printed_without_the_tool(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("timesink.capture.tools.find_tool", lambda _: None)
+    assert run(["capture", name, "--print", "--", "true", "a b"]) == 0
+    said = capsys.readouterr().out
+    assert f" {name} " in f" {said}"
+    assert said.endswith("true 'a b'\n")
+    assert run(["capture", name, "--", "true"]) != 0
+    assert f"{name} is not on this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("metrics", "code", "says"),
+    [
+        ("dram__bytes.sum,l2__throughput.avg.pct_of_peak_sustained_elapsed", 2, "use lts__throughput.avg"),
+        ("sm__throughput.avg_pct_of_peak_sustained_elapsed", 2, "no roll-up or sub-metric"),
+        ("dram__bytes_reed.sum", 0, "dram__bytes_read.sum is"),
+        ("regex:sm__.*,group:memory__chart,dram__bytes.sum", 0, ""),
+    ],
+)
+def test_metrics_that_exist_on_no_chip_are_refused_before_anything_runs(
+    metrics: str, code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["capture", "ncu", "--print", "--metrics", metrics, "--", "true"]) == code
+    told = capsys.readouterr()
+    assert says in " ".join(told.err.split())
+    assert ("--metrics" in told.out) is (code == 0)
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -16,8 +16,8 @@ from timesink.diagnosis.registry import FORMER_NAMES, all_rules, find_all
 from timesink.errors import UsageError, did_you_mean, unknown
 
 Captured = pytest.CaptureFixture[str]
-# One word, two meanings: `timesink open` counts findings, the ledger names them; nsys, ncu and gates have metrics; kernels
-# are named by an expression, and limits of a kernel's checks by the check alone.
+# One word, two meanings: `timesink open` counts findings, the ledger names them; nsys, ncu and gates have metrics; an
+# expression names kernels, and a check's name its limit.
 TWO_MEANINGS = {"--change", "--finding", "--metrics", "--against", "--svg", "--steps", "--name", "--limit"}
 
 

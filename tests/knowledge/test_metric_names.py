@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from itertools import permutations
+from pathlib import Path
 
-from timesink.knowledge.metric_names import CHIPS, Standing, checked
+import polars as pl
+import pytest
+from tests.readers.ncu_pages import REPORTS, reading_into
+
+from timesink.knowledge.metric_names import CHIPS, Standing, _table, checked
+from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 
 HMMA = "sm__pipe_tensor_op_hmma_cycles_active"
 LINES = "l1tex__lsu_writeback_active_mem"
@@ -78,3 +85,35 @@ def test_a_known_name_tells_since_when_it_exists() -> None:
 def test_names_timesink_relies_on_are_wrong_on_no_chip(chip: str) -> None:
     for name in ("gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second", f"sm__pipe_tensor_cycles_active.{PCT}"):
         assert checked(name, chip).standing is not Standing.WRONG
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
+def test_every_name_of_a_report_exists_on_its_chip(path: Path, tmp_path: Path) -> None:
+    trace = reading_into(tmp_path)(path)
+    first = trace[KERNEL_PROFILES].row(0, named=True)
+    chip = f"sm_{first['compute_major']}{first['compute_minor']}"
+    names = trace[KERNEL_METRICS]["metric"].cast(pl.String).unique().to_list()
+    assert len(names) > 200
+    temporary = re.compile(r"^derived_tempMetric\d+$")  # ncu numbers them, no name of theirs can be asked for
+    missing = {name for name in names if checked(name, chip).standing is not Standing.EXISTS}
+    assert {name for name in missing if not temporary.match(name)} == set()
+
+
+MEANINGS = ("fp64", "fp32", "fp16", "dfma", "ffma", "hfma", "read", "write", "ld", "st", "global", "local", "shared")
+REASONS = ("long_scoreboard", "short_scoreboard", "barrier", "membar", "wait", "lg_throttle", "mio_throttle")
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
+def test_no_other_format_direction_space_or_stall_is_proposed(chip: str) -> None:
+    """Each known name with one of its words changed for another meaning: what is proposed keeps that meaning."""
+    tried = 0
+    for words in (MEANINGS, REASONS):
+        for name in _table():
+            for word, other in permutations(words, 2):
+                changed = re.sub(rf"(?<=_){word}(?=_|$)", other, name)
+                verdict = checked(f"{changed}.sum", chip)
+                if changed != name and not verdict.known_on:
+                    tried += 1
+                    is_kept = other in verdict.instead or (other == "fp32" and "pipe_fma" in verdict.instead)
+                    assert not verdict.instead or is_kept, (name, word, other, verdict.instead)
+    assert tried > 500

@@ -22,12 +22,13 @@ _HELP = {"nsys": ("profile", "--help"), "ncu": ("--help",)}
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`version` has as many parts as the tool states; `options` are those of `nsys profile` or of `ncu`."""
+    """`version` has as many parts as the tool states; `options` are those of `nsys profile` or of `ncu`, None where no
+    tool was asked: then it is taken for the newest."""
 
     name: str
     path: Path
     version: tuple[int, ...]
-    options: frozenset[str]
+    options: frozenset[str] | None
     help_text: str
 
     @property
@@ -37,7 +38,7 @@ class Tool:
 
     def knows(self, option: str) -> bool:
         """Whether this version has the option (`--name`, without a value)."""
-        return option in self.options
+        return self.options is None or option in self.options
 
     def require(self, option: str, why: str) -> str:
         """The option, or `CaptureError` where this version does not have it."""
@@ -61,6 +62,13 @@ def installed_tool(name: str, given: Path | None = None) -> Tool:
     words = asked(path, *_HELP[name])
     options = frozenset(re.findall(TOOL_OPTION, words))
     return Tool(name, path, numbers_in(version) or (0,), options, words)
+
+
+def tool_to_show(name: str, given: Path | None = None) -> Tool:
+    """The tool whose command line is to be shown: the installed one, else the newest as its documentation has it."""
+    if given is None and find_tool(name) is None:
+        return Tool(name, Path(name), (), None, "")
+    return installed_tool(name, given)
 
 
 def asked(path: Path, *arguments: str) -> str:

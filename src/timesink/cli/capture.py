@@ -188,7 +188,7 @@ def nsys(
     with translated():
         from timesink.capture.nsys_run import NsysOptions, capture_nsys, nsys_by_range, nsys_command
         from timesink.capture.running import agent_environment, range_plan
-        from timesink.capture.tools import installed_tool
+        from timesink.capture.tools import installed_tool, tool_to_show
 
         chosen = NsysOptions(
             tuple(part.strip() for part in record.trace.split(",")),
@@ -202,7 +202,7 @@ def nsys(
         )
         kept = {"unprofiled": unprofiled, "auto_ranges": auto_ranges, "keep_report": keep_report}
         settings = run.settings("nsys", steps, warm_up, **kept)
-        profiler = installed_tool("nsys", tool)
+        profiler = tool_to_show("nsys", tool) if run.print_only else installed_tool("nsys", tool)
         if not (run.print_only or run.dry_run):
             return finished(capture_nsys(run.words, profiler, chosen, settings))
         by_range = nsys_by_range(run.words, chosen, settings)
@@ -266,11 +266,13 @@ def ncu(
     with translated():
         from timesink.capture.ncu_run import NcuOptions, capture_ncu, ncu_by_range, ncu_command
         from timesink.capture.running import agent_environment, range_plan
-        from timesink.capture.tools import installed_tool
+        from timesink.capture.tools import installed_tool, tool_to_show
 
+        metrics = tuple(name.strip() for name in (record.metrics or "").split(",") if name.strip())
+        refuse_wrong_names(metrics)
         chosen = NcuOptions(
             record.set_name,
-            tuple(record.metrics.split(",")) if record.metrics else (),
+            metrics,
             (),
             record.kernels,
             tuple(record.nvtx or ()),
@@ -282,13 +284,29 @@ def ncu(
             source=record.source,
         )
         settings = run.settings("ncu", steps, 0, unprofiled=unprofiled)
-        profiler = installed_tool("ncu", tool)
+        profiler = tool_to_show("ncu", tool) if run.print_only else installed_tool("ncu", tool)
         if not (run.print_only or run.dry_run):
             return finished(capture_ncu(run.words, profiler, chosen, settings))
         by_range = ncu_by_range(run.words, settings)
         argv = ncu_command(profiler, chosen, settings.out / "kernels.ncu-rep", run.words, by_range)
         environment = agent_environment(range_plan(settings, True)) if by_range else {}
         return run.shown(settings, argv, environment, profiler)
+
+
+def refuse_wrong_names(metrics: Sequence[str]) -> None:
+    """`UsageError` for a metric that exists on no chip: ncu would drop it without a word, after all its replays. Names
+    that may be meant otherwise are said on stderr; groups and expressions are ncu's to resolve."""
+    from timesink.knowledge.metric_names import CHIPS, Standing, checked
+
+    for name in metrics:
+        if ":" in name and not name.startswith("breakdown:"):
+            continue
+        verdict = checked(name, next(iter(CHIPS)))  # what is wrong is so on every chip
+        if verdict.standing is Standing.WRONG:
+            remedy = f"use {verdict.instead}" if verdict.instead else f"`timesink metrics check {name}`"
+            raise UsageError(f"there is no metric {name!r}: {verdict.why}", remedy=remedy)
+        if verdict.instead and not verdict.known_on:
+            sys.stderr.write(f"timesink: {name!r} is {verdict.why}; {verdict.instead} is\n")
 
 
 _KINDS: dict[Fault, type[TimesinkError]] = {

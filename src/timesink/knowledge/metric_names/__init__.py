@@ -53,6 +53,9 @@ _SUBMETRICS = re.compile(
     r"(\.per_second)?|pct_of_peak_(sustained|burst)_(active|elapsed|frame|region))$"
 )
 _SOLE = ("pct", "ratio", "max_rate")
+# How reports write counters sampled along the kernel: the unit that samples, and the set that asked for it.
+_SAMPLED_IN = re.compile(r"^(pmsampling:)?(\w+\.Triage\w+\.)?")
+_DEVICE = "device__attribute_"
 _STALL = re.compile(r"^smsp__warps_issue_stalled_(\w+?)_per_warp_active$")
 _INVENTED = {
     "l2__throughput": "lts__throughput",
@@ -115,6 +118,8 @@ def checked(name: str, chip: str) -> NameVerdict:
     if letter in absent:
         why = f"{CHIPS[chip][0]} has no such counter"
         return NameVerdict(name, Standing.ABSENT, why, known_on, _with(_REPLACED.get(_root(base), ""), suffix))
+    if base.startswith(_DEVICE):
+        return NameVerdict(name, Standing.EXISTS, "an attribute of the device, in every report", tuple(CHIPS))
     if known_on and base.startswith("launch__") and "cluster" not in base:
         return NameVerdict(name, Standing.EXISTS, "describes the launch, which no chip counts", known_on)
     why, instead = (f"not known on {CHIPS[chip][0]}", "") if known_on else _meant(base)
@@ -132,13 +137,19 @@ def _meant(base: str) -> tuple[str, str]:
 
 def _misspelt(base: str) -> str:
     """The known name that differs by a slip in one word; "" where words differ by what they mean: `fp32` is no slip for
-    `fp64`, nor `memory_dependency` for `membar`."""
+    `fp64`, nor `memory_dependency` for `membar`; a word of another known name is no slip at all."""
     for near in difflib.get_close_matches(base, _table(), n=3, cutoff=0.85):
         left = [word for word in base.split("_") if word not in near.split("_")]
         right = [word for word in near.split("_") if word not in base.split("_")]
-        if len(left) == len(right) and all(map(_alike, left, right)):
+        if len(left) == len(right) and not _words().intersection(left) and all(map(_alike, left, right)):
             return near
     return ""
+
+
+@cache
+def _words() -> frozenset[str]:
+    """Every word of every known name."""
+    return frozenset(word for name in _table() for word in name.split("_"))
 
 
 def _alike(one: str, other: str) -> bool:
@@ -162,7 +173,7 @@ def _wrong(name: str, base: str, suffix: str) -> NameVerdict | None:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    base, _, suffix = name.strip().removeprefix("breakdown:").partition(".")
+    base, _, suffix = _SAMPLED_IN.sub("", name.strip().removeprefix("breakdown:")).partition(".")
     return base, suffix
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 from timesink.capture.choice import COSTS, as_data
 from timesink.render.markdown import code, escaped
@@ -29,6 +30,7 @@ TITLES = {"which-tool": "Which tool first?: "}  # the others are called as their
 _NAVIGATION = re.compile(r"^nav:\n(?:  .*\n)*", re.MULTILINE)
 _PICKER = """<div id="which"><p><label for="which-symptom">What is wrong?</label><br>
 <input id="which-symptom" type="text" size="60" value="step slow, GPU utilisation 60 %"></p>
+<div id="which-gauges"></div>
 <div id="which-answer" role="status" aria-live="polite"></div></div>
 """
 
@@ -45,6 +47,14 @@ def with_navigation(text: str) -> str:
     return _NAVIGATION.sub("\n".join(lines) + "\n", text)
 
 
+def _spoken_for(gauge: dict[str, Any]) -> str:
+    """What a figure speaks for, on either side of its limit."""
+    unit = f" {gauge['unit']}".rstrip()
+    sides = ((gauge["above"], f"from {gauge['at']:g}{unit} on"), (gauge["below"], f"under {gauge['at']:g}{unit}"))
+    said = ", ".join(f"*{answer}* {where}" for answer, where in sides if answer)
+    return said or f"fewer steps from {gauge['at']:g}{unit} on"
+
+
 def which_page() -> str:
     """The rules of `timesink which` as a table, and as data for the picker of docs/assets/which.js."""
     rules = as_data()
@@ -56,8 +66,9 @@ def which_page() -> str:
     ]
     return f"""# Which tool first?
 
-Say what is wrong. The answer is the capture to begin with: that of the rule below of which most words stand in your
-sentence. In a terminal the same rules answer `timesink which "step slow, GPU utilisation 60 %"`.
+Say what is wrong, and move the sliders whose figures you know. The answer is the capture to begin with: that of the
+rule below of which most words stand in your sentence. In a terminal the same rules answer
+`timesink which "step slow, GPU utilisation 60 %"`, with `--short-kernels`, `--one-kernel`, `--ranks` and `--step-ms`.
 
 {_PICKER}
 <script type="application/json" id="which-rules">{data}</script>
@@ -68,8 +79,13 @@ sentence. In a terminal the same rules answer `timesink which "step slow, GPU ut
 |---|---|---|---|---|
 {chr(10).join(rows)}
 
-A stated utilisation counts as a word: {rules["busy_percent"]:g} % and more speaks for *step*, less for *gaps*. Where no
-word of any rule occurs, *step* is where to begin.
+Figures count as their words do:
+
+| figure | speaks for |
+|---|---|
+{chr(10).join(f"| {escaped(one['label'])} | {_spoken_for(one)} |" for one in rules["gauges"])}
+
+Where no word of any rule occurs, *step* is where to begin.
 
 ## What a capture costs
 

@@ -14,20 +14,29 @@ document.addEventListener("DOMContentLoaded", () => {
     return found && rules.speaks_of_use.some((word) => text.includes(word)) ? Number(found[1]) : null;
   };
 
+  const known = new Map();  // what the sliders say, by the name of the gauge
+
   const choose = (symptom) => {
     const text = symptom.toLowerCase();
     const matched = new Map(answers.map((answer) => [answer, answer.patterns.map((word) => word.exec(text)).filter(Boolean).map((found) => found[0])]));
+    const figures = new Map(known);
     const percent = stated(text);
-    if (percent !== null) {
-      const [yes, no] = percent >= rules.busy_percent ? [named("step"), named("gaps")] : [named("gaps"), named("step")];
-      matched.get(yes).push(`utilisation ${percent} %`);
-      matched.set(no, []);
+    if (percent !== null && !figures.has(rules.gauges[0].name)) figures.set(rules.gauges[0].name, percent);
+    for (const gauge of rules.gauges) {
+      if (!figures.has(gauge.name)) continue;
+      const value = figures.get(gauge.name);
+      const [yes, no] = value >= gauge.at ? [gauge.above, gauge.below] : [gauge.below, gauge.above];
+      if (yes) matched.get(named(yes)).push(gauge.phrase.replace("#", String(value)));
+      if (yes && no) matched.set(named(no), []);
     }
     const words = (answer) => matched.get(answer).reduce((sum, phrase) => sum + phrase.trim().split(/\s+/).length, 0);
     let best = answers[0];
     for (const answer of answers.slice(0, -1)) if (words(answer) > words(best)) best = answer;
     const answer = matched.get(best).length ? best : named("step");
-    return [answer, matched.get(answer)];
+    const slow = answer.counts_steps && (figures.get("step_ms") || 0) >= rules.slow_step_ms;
+    const end = answer.command.indexOf("--");
+    const command = slow ? [...answer.command.slice(0, end), ...rules.fewer_steps, ...answer.command.slice(end)] : answer.command;
+    return [answer, matched.get(answer), command];
   };
 
   const line = (head, text, tag) => {
@@ -42,14 +51,40 @@ document.addEventListener("DOMContentLoaded", () => {
 
   const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word}'`);
   const show = () => {
-    const [answer, words] = choose(input.value);
+    const [answer, words, command] = choose(input.value);
     place.dataset.answer = answer.name;
     place.replaceChildren(
-      line("type", answer.command.map(quoted).join(" "), "code"),
+      line("type", command.map(quoted).join(" "), "code"),
       line("because of", words.join(", ") || rules.unsure),
       line("why", answer.why), line("why not the others", answer.not_others), line("cost", answer.cost), line("read first", answer.read_first),
     );
   };
+  const slider = (gauge) => {
+    const row = document.createElement("p");
+    const label = document.createElement("label");
+    const range = document.createElement("input");
+    const said = document.createElement("output");
+    const forget = document.createElement("button");
+    Object.assign(range, { type: "range", id: `which-${gauge.name}`, min: gauge.low, max: gauge.high, step: gauge.step, value: gauge.low });
+    Object.assign(forget, { type: "button", textContent: "not known" });
+    forget.setAttribute("aria-label", `${gauge.label}: not known`);
+    label.htmlFor = range.id;
+    said.setAttribute("for", range.id);
+    label.textContent = gauge.label;
+    const say = () => {
+      said.textContent = known.has(gauge.name) ? `${known.get(gauge.name)} ${gauge.unit}`.trim() : "not known";
+      range.setAttribute("aria-valuetext", said.textContent);
+      forget.hidden = !known.has(gauge.name);
+      show();
+    };
+    range.addEventListener("input", () => { known.set(gauge.name, Number(range.value)); say(); });
+    forget.addEventListener("click", () => { known.delete(gauge.name); range.value = gauge.low; say(); });
+    row.append(label, range, said, forget);
+    document.getElementById("which-gauges").append(row);
+    say();
+  };
+
   input.addEventListener("input", show);
+  rules.gauges.forEach(slider);
   show();
 });

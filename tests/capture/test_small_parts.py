@@ -83,7 +83,7 @@ def test_what_matched_is_shown_and_nothing_matched_is_the_beginning() -> None:
     assert choose("???").answer is STEP
     assert choose("???").matched == ()
     assert choose("anything", kernel="flash_fwd<1>").answer.options[-1] == "flash_fwd<1>"
-    assert choose("slow", utilisation_percent=40).answer.tool == "nsys"
+    assert choose("slow", gauges={"gpu_busy": 40}).answer.tool == "nsys"
 
 
 @given(st.text(max_size=80))

@@ -7,9 +7,11 @@ equals the earlier in the list. No model is behind it, and the words that matche
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from timesink.capture.gauges import FEWER_STEPS, GAUGES, SLOW_STEP_MS
 
 # Measured on an H200 with five programs; the figures are in docs/how-to/capture.md.
 COSTS = {
@@ -18,8 +20,7 @@ COSTS = {
     "ncu": "one run; each profiled kernel is replayed 20 times with --set detailed, 42 with full: a second or two",
 }
 
-
-_BUSY_PERCENT = 90.0  # above it the device is what limits, and gaps explain at most a tenth of the step
+_BUSY = GAUGES[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class CaptureAdvice:
     not_others: str
     read_first: str
     words: str = ""
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether it records steps, of which a program with slow ones had better record few."""
+        return self.tool != "ncu" and "--whole" not in self.options and "--delay" not in self.options
 
     @property
     def patterns(self) -> list[str]:
@@ -159,22 +165,29 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?(?:%|percent)")
 _SPEAKS_OF_USE = ("utilis", "utiliz", "busy", "gpu")
 
 
-def choose(symptom: str, utilisation_percent: float | None = None, kernel: str | None = None) -> CaptureChoice:
-    """The capture that answers a symptom. A kernel's name decides at once; the device's utilisation tells gaps from
-    slow kernels; `step` is what is left where no other rule has a word in it.
+def choose(symptom: str, kernel: str | None = None, gauges: Mapping[str, float] | None = None) -> CaptureChoice:
+    """The capture that answers a symptom. A kernel's name decides at once; figures (`gauges`, by the names in `GAUGES`)
+    count with the words of the symptom; `step` is what is left where no other rule has a word in it.
     """
     if kernel is not None:
         return CaptureChoice(replace(KERNEL, options=(*KERNEL.options, "--kernels", re.escape(kernel))), (kernel,))
-    text = symptom.lower()
+    text, known = symptom.lower(), dict(gauges or {})
     matches = {answer.name: _matched(answer, text) for answer in ANSWERS}
-    percent = utilisation_percent if utilisation_percent is not None else _stated_percent(text)
-    if percent is not None:
-        named, other = (STEP, GAPS) if percent >= _BUSY_PERCENT else (GAPS, STEP)
-        matches[named.name] = (*matches[named.name], f"utilisation {percent:g} %")
-        matches[other.name] = ()
+    if _BUSY.name not in known and (stated := _stated_percent(text)) is not None:
+        known[_BUSY.name] = stated
+    for gauge in GAUGES:
+        if gauge.name in known:
+            named, other = gauge.speaks(known[gauge.name])
+            if named:
+                matches[named] = (*matches[named], gauge.words(known[gauge.name]))
+            if named and other:
+                matches[other] = ()
     best = max(ANSWERS[:-1], key=lambda answer: _words(matches[answer.name]))
     answer = best if matches[best.name] else STEP
-    return CaptureChoice(answer, matches[answer.name])
+    matched = matches[answer.name]
+    if known.get("step_ms", 0.0) >= SLOW_STEP_MS and answer.counts_steps:
+        answer = replace(answer, options=(*answer.options, *FEWER_STEPS))
+    return CaptureChoice(answer, matched)
 
 
 def as_data() -> dict[str, Any]:
@@ -192,10 +205,13 @@ def as_data() -> dict[str, Any]:
                 "cost": COSTS[answer.tool],
                 "read_first": answer.read_first,
                 "words": answer.patterns,
+                "counts_steps": answer.counts_steps,
             }
             for answer in ANSWERS
         ],
-        "busy_percent": _BUSY_PERCENT,
+        "gauges": [asdict(gauge) for gauge in GAUGES],
+        "slow_step_ms": SLOW_STEP_MS,
+        "fewer_steps": list(FEWER_STEPS),
         "percent": _PERCENT.pattern,
         "unsure": UNSURE,
         "speaks_of_use": list(_SPEAKS_OF_USE),

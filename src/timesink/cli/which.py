@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,13 +18,34 @@ if TYPE_CHECKING:
     from timesink.views.page import Page
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFigures:
+    """What is known of the program before a capture; the fields are the gauges of `timesink.capture.gauges`."""
+
+    gpu_busy: Annotated[
+        float | None,
+        typer.Option("--gpu-utilisation", metavar="PERCENT", min=0, max=100, help="As nvidia-smi shows it."),
+    ] = None
+    short_kernels: Annotated[
+        float | None,
+        typer.Option("--short-kernels", metavar="PERCENT", min=0, max=100, help="Kernels that take less than 10 us."),
+    ] = None
+    one_kernel: Annotated[
+        float | None,
+        typer.Option("--one-kernel", metavar="PERCENT", min=0, max=100, help="Of the step, what one kernel takes."),
+    ] = None
+    ranks: Annotated[int | None, typer.Option("--ranks", metavar="N", min=1, help="Ranks of the job.")] = None
+    step_ms: Annotated[float | None, typer.Option("--step-ms", metavar="MS", min=0, help="What a step takes.")] = None
+
+    @property
+    def gauges(self) -> dict[str, float]:
+        """Those that were given, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
 def command(
     symptom: Annotated[
         list[str] | None, typer.Argument(metavar="SYMPTOM...", help="What is wrong, in your words.", show_default=False)
-    ] = None,
-    utilisation: Annotated[
-        float | None,
-        typer.Option("--gpu-utilisation", metavar="PERCENT", min=0, max=100, help="As nvidia-smi shows it."),
     ] = None,
     kernel: Annotated[str | None, typer.Option("--kernel", metavar="NAME", help="The kernel that is slow.")] = None,
     source: Annotated[
@@ -32,6 +54,7 @@ def command(
     ] = None,
     program: Annotated[str, typer.Option("--program", metavar="CMD", help="Your program.")] = "python train.py",
     *,
+    figures: KnownFigures,
     writing: PageOutput,
 ) -> int:
     """Say which profiler answers a question, and its exact command.
@@ -43,20 +66,20 @@ def command(
     if source is not None:
         target.show(undecided_page(undecided_of(source), program))
         return 0
-    if not symptom and utilisation is None and kernel is None:
+    if not symptom and not figures.gauges and kernel is None:
         raise UsageError(
             "there is no symptom", remedy='say what is wrong, such as: timesink which "step slow, GPU utilisation 60 %"'
         )
-    target.show(answer_page(" ".join(symptom or ()), utilisation, kernel, program))
+    target.show(answer_page(" ".join(symptom or ()), figures.gauges, kernel, program))
     return 0
 
 
-def answer_page(symptom: str, utilisation: float | None, kernel: str | None, program: str) -> Page:
+def answer_page(symptom: str, gauges: Mapping[str, float], kernel: str | None, program: str) -> Page:
     """The chosen capture as a page."""
     from timesink.capture.choice import COSTS, UNSURE, choose, command_of
     from timesink.views.page import Field, Page, Sheet
 
-    chosen = choose(symptom, utilisation, kernel)
+    chosen = choose(symptom, kernel, gauges)
     answer = chosen.answer
     rows = (
         ("because of", ", ".join(chosen.matched) or UNSURE),

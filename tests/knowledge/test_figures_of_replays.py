@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from tests.strategies import frame
 from tests.whatif.programs import Host, Launch, Step, simulate
 
 from timesink.model.intervals import Intervals
 from timesink.model.schema import Table
-from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.whatif import device, periods, waits
 from timesink.whatif import host as threads
 from timesink.whatif.change import Case, Selection
@@ -26,9 +25,6 @@ class Calls(SimpleNamespace):
 
     def __len__(self) -> int:
         return len(self.start_ns)
-
-
-ONE = {"rank": 0, "process": 1, "thread": 1, "start_ns": 0, "end_ns": 10}
 
 
 def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
@@ -84,18 +80,18 @@ def test_work_that_ends_a_microsecond_after_other_began_was_not_waited_for(
     assert bool(edges.source.size) is waited
 
 
-def recorded_us(tables: dict[Table, pl.DataFrame]) -> float:
-    """What recording these tables cost the host, as is expected."""
-    graph = SimpleNamespace(program=SimpleNamespace(rank=0), table=lambda table: tables.get(table, table.empty()))
-    return periods._recording_us(graph, Case.EXPECTED)  # type: ignore[arg-type]
+def recorded_us(*tables: Table, name: str = "aten::mm") -> float:
+    """What recording one row of each table cost the host, as is expected."""
+    one = dict.fromkeys(tables, pl.DataFrame({"rank": [0], "name": [name]}))
+    return periods.recording_us(lambda table: one.get(table, table.empty()), 0, Case.EXPECTED)
 
 
-def test_recording_a_call_costs_nsight_systems_as_much_and_a_step_and_its_range_torch() -> None:
-    call = frame(API_CALLS, [ONE | {"name": "cudaLaunchKernel"}])
-    step = frame(RANGES, [ONE | {"name": "ProfilerStep#1", "kind": "push_pop", "depth": 0}])
-    operator = frame(HOST_OPS, [ONE | {"name": "aten::mm"}])
-    assert recorded_us({API_CALLS: call}) == pytest.approx(2.7)
-    assert recorded_us({HOST_OPS: operator, RANGES: step}) == pytest.approx(1.8 + 12 + 60)
+def test_recording_a_call_an_operator_a_frame_a_stack_a_range_and_a_step_costs_this() -> None:
+    assert recorded_us(API_CALLS) == pytest.approx(2.7)
+    assert recorded_us(API_CALLS, HOST_OPS) == pytest.approx(1.8 + 1.8)
+    assert recorded_us(HOST_OPS, FRAMES) == pytest.approx(1.8 + 1.5 + 0.4)
+    assert recorded_us(HOST_OPS, RANGES) == pytest.approx(1.8 + 12)
+    assert recorded_us(HOST_OPS, RANGES, name="ProfilerStep#1") == pytest.approx(1.8 + 12 + 60)
 
 
 @pytest.mark.parametrize(("several_ranks", "recorded_us"), [(False, 2.7), (True, 5.4)])

@@ -28,10 +28,8 @@ from timesink.measures.ranks import late_rank, lateness
 from timesink.measures.steps import loops, spikes
 from timesink.measures.steps import marks as mark
 from timesink.measures.steps.spikes import Spike
-from timesink.measures.timeline import quality
 from timesink.model.arrays import Int64Array
-from timesink.model.schema import Table
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS
+from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.rules.communication import pipeline_bubble
 from timesink.whatif import device
@@ -159,24 +157,6 @@ def test_four_blocks_of_one_size_are_a_cache(alike: int, found: bool) -> None:
     yes, no = np.ones(alike, bool), np.zeros(alike, bool)
     lives = SimpleNamespace(persists=yes, size=np.full(alike, 4096), shown={"known": yes, "module": no, "data": no})
     assert bool(classes._alike(lives, yes).any()) is found
-
-
-def test_recording_an_operator_a_call_a_frame_a_stack_and_an_allocation_costs_this(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    none, one = pl.DataFrame({"rank": pl.Series([], dtype=pl.Int64)}), pl.DataFrame({"rank": [0]})
-    monkeypatch.setattr(quality, "steps", lambda trace: SimpleNamespace(frame=one))
-
-    def cost_ns(*recorded: Table) -> float:
-        get = dict.fromkeys((HOST_OPS, *recorded), one)
-        (cost,) = quality.profiler_cost.__wrapped__(SimpleNamespace(get=lambda table: get.get(table, none)))
-        return float(cost.cost_ns)
-
-    operator = cost_ns()
-    assert operator == 1000
-    assert cost_ns(API_CALLS) - operator == 3000
-    assert cost_ns(FRAMES) - operator == 400 + 1500
-    assert cost_ns(MEMORY_EVENTS) - operator == 1500 + 1500
 
 
 def test_no_kernel_takes_less_than_a_microsecond_when_its_operands_are_narrowed() -> None:

@@ -6,6 +6,7 @@ the host's time is the profiler's own: one factor, kappa, brings the replay to t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,6 +19,7 @@ from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.units import NS_PER_US
 from timesink.whatif.change import Case
@@ -241,22 +243,27 @@ def deflate(graph: Graph, several_ranks: bool = False) -> tuple[Graph, ...]:
     deflated = []
     for case in Case:
         shared = replay.SHARED_HOST.at(case) if several_ranks else 1.0
-        recorded_ns = shared * _recording_us(graph, case) * NS_PER_US
+        recorded_ns = shared * recording_us(graph.table, graph.program.rank, case) * NS_PER_US
         kappa = max(1.0 - recorded_ns / inflated_ns, replay.KEPT_AT_LEAST.at(case))
         deflated.append(_scaled(graph, kappa, shares, replay.UNRECORDED_KEPT.at(case)))
     return tuple(deflated)
 
 
-def _recording_us(graph: Graph, case: Case) -> float:
-    """What it cost the host of the graph's rank to record what it did."""
-    rank = pl.col("rank") == graph.program.rank
-    ranges = graph.table(RANGES).filter(rank)
-    events = sum(graph.table(table).filter(rank).height for table in (API_CALLS, HOST_OPS, FRAMES))
-    if not graph.table(HOST_OPS).height:
-        return (events + ranges.height) * replay.CALL_COST_US.at(case)
-    steps = int(matches(ranges["name"], PROFILER_STEP).sum())
-    cost_us = events * replay.EVENT_COST_US.at(case) + ranges.height * replay.RANGE_COST_US.at(case)
-    return cost_us + steps * replay.STEP_COST_US.at(case)
+def recording_us(table: Callable[[Table], pl.DataFrame], rank: int, case: Case) -> float:
+    """What it cost a rank's host to record what is in its tables: by torch.profiler, if there are operators."""
+    own = {of: table(of).filter(pl.col("rank") == rank) for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)}
+    calls, operators, ranges, frames = (part.height for part in own.values())
+    if not table(HOST_OPS).height:
+        return (calls + frames + ranges) * replay.CALL_COST_US.at(case)
+    steps = int(matches(own[RANGES]["name"], PROFILER_STEP).sum())
+    stacks = operators if frames else 0
+    return (
+        (calls + operators) * replay.EVENT_COST_US.at(case)
+        + stacks * replay.STACK_COST_US.at(case)
+        + frames * replay.FRAME_COST_US.at(case)
+        + ranges * replay.RANGE_COST_US.at(case)
+        + steps * replay.STEP_COST_US.at(case)
+    )
 
 
 def _without_contention(graph: Graph) -> Graph:

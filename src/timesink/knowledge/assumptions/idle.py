@@ -44,23 +44,3 @@ TIMED_SHARE: Final = Assumption(
     0.8, 0.9, 1.0, "of the blocks", "end in a wait in an instrumented program: some at its edges do not",
     "tests/measures/steps/test_step_structure.py: instrumented programs and others",
 )  # fmt: skip
-OPERATOR_COST_US: Final = Assumption(
-    0.5, 1.0, 2.0, "us an operator", "what recording it costs the host",
-    "captures of host-bound programs against unprofiled steps (H200, torch 2.11, shapes recorded)", "tune", "PRF101",
-)  # fmt: skip
-STACK_COST_US: Final = Assumption(
-    1.0, 1.5, 3.0, "us an operator", "what its stack, or memory recorded with it, costs more",
-    "captures of host-bound programs against unprofiled steps (H200, torch 2.11)", "tune", "PRF101",
-)  # fmt: skip
-CALL_COST_US: Final = Assumption(
-    2.0, 3.0, 5.0, "us a call", "what recording it costs the host",
-    "captures of host-bound programs against unprofiled steps (H200, torch 2.11)", "tune", "PRF101",
-)  # fmt: skip
-FRAME_COST_US: Final = Assumption(
-    0.2, 0.4, 1.0, "us a frame", "what recording it costs the host",
-    "calls of an empty function, torch 2.13, with stacks", "", "PRF101",
-)  # fmt: skip
-ALLOCATION_COST_US: Final = Assumption(
-    1.0, 1.5, 3.0, "us an allocation", "what recording it costs the host",
-    "captures of host-bound programs against unprofiled steps (H200, torch 2.11)", "tune", "PRF101",
-)  # fmt: skip

@@ -95,8 +95,17 @@ KAPPA_LEAST: Final = Assumption(
 )  # fmt: skip
 EVENT_COST_US: Final = Assumption(
     1.0, 1.8, 2.5, "us an event",
-    "what recording an operator, a call or a frame costs the host under torch.profiler; slower hosts pay more",
+    "what recording an operator or a call costs the host under torch.profiler; slower hosts pay more",
     f"{_HOST_SET}: quartiles 1.6 and 2.9 us", "tune",
+)  # fmt: skip
+STACK_COST_US: Final = Assumption(
+    1.0, 1.5, 3.0, "us an operator", "what recording its stack costs more",
+    "captures of host-bound programs against unprofiled steps (H200, torch 2.11); a loop of add_, torch 2.13: 1.6 us",
+    "tune",
+)  # fmt: skip
+FRAME_COST_US: Final = Assumption(
+    0.2, 0.4, 1.0, "us a frame", "what recording a call of a Python function costs the host",
+    "a loop of calls of an empty function, torch 2.13: 0.2 to 0.4 us",
 )  # fmt: skip
 RANGE_COST_US: Final = Assumption(
     5.0, 12.0, 18.0, "us a range", "a range of torch.profiler is entered and left in Python",

@@ -14,16 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.calls import GRAPH_LAUNCH, LAUNCH
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, MEMORY_EVENTS, PROFILER_OVERHEAD
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US
+from timesink.whatif.change import Case
+from timesink.whatif.periods import recording_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,6 @@ class ProfilerCost:
     rank: int
     frames: float
     operators: float
-    allocations: float
     cost_ns: float
     heavy: bool
 
@@ -133,16 +133,9 @@ def profiler_cost(trace: Trace) -> tuple[ProfilerCost, ...]:
     costs = []
     for rank in trace.get(HOST_OPS)["rank"].unique().sort().to_list():
         step_count = max(steps(trace).frame.filter(pl.col("rank") == rank).height, 1)
-        frames, operators, calls, allocations = (
-            trace.get(table).filter(pl.col("rank") == rank).height / step_count
-            for table in (FRAMES, HOST_OPS, API_CALLS, MEMORY_EVENTS)
+        frames, operators = (
+            trace.get(table).filter(pl.col("rank") == rank).height / step_count for table in (FRAMES, HOST_OPS)
         )
-        stacks = assumed.STACK_COST_US.ns if frames or allocations else 0.0
-        cost_ns = (
-            frames * assumed.FRAME_COST_US.ns
-            + operators * (assumed.OPERATOR_COST_US.ns + stacks)
-            + calls * assumed.CALL_COST_US.ns
-        )
-        cost_ns += allocations * assumed.ALLOCATION_COST_US.ns
-        costs.append(ProfilerCost(rank, frames, operators, allocations, cost_ns, heavy=frames > 0))
+        cost_ns = recording_us(trace.get, rank, Case.EXPECTED) * NS_PER_US / step_count
+        costs.append(ProfilerCost(rank, frames, operators, cost_ns, heavy=frames > 0))
     return tuple(costs)

@@ -201,7 +201,7 @@ def command(
     if runs_nothing and (sides.are_two or sides.program or (history is not None and tables.are_given)):
         raise UsageError(f"{runs_nothing}: runs nothing", remedy="leave the commands out, or leave that out")
     if tables.are_given:
-        return writing.report(tables.gate(stored.suite), target)
+        return writing.report(tables.gate("" if stored.suite == "default" else stored.suite), target)
     new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
     if history is not None:
         from timesink.verify.changepoint import gate_history

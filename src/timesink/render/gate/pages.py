@@ -265,6 +265,8 @@ def figure(value: float | None, unit: str) -> str:
         return "–"
     if unit == "s":
         return _seconds(value)
+    if unit == "%":
+        return value_text(value / 100, "ratio")
     return value_text(value, unit) if unit else number_text(value)
 
 

@@ -15,11 +15,13 @@ from timesink.cli.app import run
 from timesink.errors import UsageError
 from timesink.export.holdings import holdings
 from timesink.knowledge.metric_names import normalised
+from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.sheet import FIGURES, kernel_sheets
+from timesink.measures.counters.waste import Cause
 from timesink.model.tables import KERNEL_RULES
 from timesink.readers.ncu.csv_pages import metric_of, number, page_rows
 from timesink.rules.ncu._family import bottleneck_of
-from timesink.rules.ncu._sheet import CHECKS, VERDICT, check_limits, checks_of, decision_path, limiter_words
+from timesink.rules.ncu._sheet import CHECKS, VERDICT, check_limits, checks_of, decision_path, limiter_words, verdict_of
 from timesink.views.kernel_sheet import printed, sheets_page
 
 DETAILS = [(report, page) for report, pages in PAGES.items() for page in pages if "details" in page.name]
@@ -89,6 +91,10 @@ def test_no_check_contradicts_the_verdict(path: Path, reading: Reading) -> None:
         if sheet.limits is None:
             continue
         word = limiter_words(bottleneck_of(sheet.limits).value)
+        to_roof = verdict_of(sheet.limits)["roof_speedup"]
+        if sheet.limits.limiter in (Cause.MEMORY, Cause.COMPUTE) and sheet.limits.top.resource is Resource.ALU:
+            assert isinstance(to_roof, float)
+            assert to_roof <= 1 / sheet.limits.top.busy + 1e-9
         says = {one.check.name: one.says for one in checks_of(sheet, check_limits({}))}
         assert not any("done" in text or "no limit" in text for text in says.values())
         if says.get("memory_high") and sheet.limits.limiter.value in ("uncoalesced", "bank_conflicts", "atomics"):
@@ -111,7 +117,7 @@ def test_a_sheet_begins_with_limiter_roof_and_distance_and_then_the_bound(
 def test_sheets_as_json_hold_every_figure_and_as_csv_a_column_each(
     report: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["kernels", str(report), "--name", "histogram", "--format", "json"]) == 0
+    assert run(["kernels", str(report), "--name", "HISTOGRAM", "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)["kernels"]
     assert [entry["id"] for entry in entries] == [0, 1]
     assert set(entries[0]["figures"]) == {figure.key for figure in FIGURES}
@@ -141,6 +147,13 @@ def test_a_limit_of_a_check_is_overridden_by_name(report: Path, reading: Reading
     assert (holds["registers"], holds["sm_high"]) == (True, False)
     with pytest.raises(UsageError, match="registres"):
         check_limits({"registres": 8})
+
+
+@pytest.mark.parametrize(("least", "says"), [(8.39e6, "2.00 x the least of 8.39 MB: reading"), (33.6e6, "0.50 x")])
+def test_bytes_that_dram_moved_stand_beside_those_of_the_algorithm(least: float, says: str, reading: Reading) -> None:
+    (sheet, *_) = kernel_sheets(reading(SUITE / "atomics.ncu-rep.xz"))
+    *_, last = decision_path(sheet, least)
+    assert f"DRAM moved 16.8 MB, {says}" in last
 
 
 def test_what_is_not_recorded_is_named_and_not_shown_as_zero(reading: Reading) -> None:

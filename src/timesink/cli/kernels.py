@@ -73,6 +73,17 @@ class KernelChoice:
         ),
     ] = None
 
+    least_bytes: Annotated[
+        float | None,
+        typer.Option(
+            "--least-bytes",
+            metavar="BYTES",
+            min=1,
+            help="What the kernel must read and write at least: its sheet compares what DRAM moved.",
+            show_default=False,
+        ),
+    ] = None
+
     @property
     def is_sheet(self) -> bool:
         """Whether whole sheets are asked for, not a table."""
@@ -151,11 +162,11 @@ def _show_sheets(target: Sink, trace: Trace, choice: KernelChoice) -> None:
         names = [name.strip() for name in choice.columns.split(",") if name.strip()]
         target.show(table_page(sheets, names, choice.sort))
     elif target.form is Format.JSON:
-        _write_entries(target, sheet_entries(sheets, choice.overrides()))
+        _write_entries(target, sheet_entries(sheets, choice.overrides(), choice.least_bytes))
     elif target.form is Format.CSV:
         target.show(table_page(sheets, ALL_COLUMNS, choice.sort))
     else:
-        target.show(sheets_page(sheets, choice.overrides()))
+        target.show(sheets_page(sheets, choice.overrides(), choice.least_bytes))
 
 
 def _write_entries(target: Sink, entries: list[dict[str, Any]]) -> None:

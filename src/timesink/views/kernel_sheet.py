@@ -55,11 +55,11 @@ def printed(value: Value, unit: str) -> str:
 
 
 def chosen(trace: Trace, numbers: Sequence[int], pattern: str | None) -> tuple[KernelSheet, ...]:
-    """The sheets of the launches of these numbers and of those whose name the expression is found in; of all without
-    either. `UsageError` where there is none."""
+    """The sheets of the launches of these numbers and of those whose name the expression is found in, in upper or lower
+    case; of all without either. `UsageError` where there is none."""
     sheets = kernel_sheets(trace)
     try:
-        name = None if pattern is None else re.compile(pattern)
+        name = None if pattern is None else re.compile(pattern, re.IGNORECASE)
     except re.error as error:
         raise UsageError(f"{pattern!r} is no regular expression: {error}", remedy="give plain words") from error
     if not numbers and name is None:
@@ -76,11 +76,13 @@ def chosen(trace: Trace, numbers: Sequence[int], pattern: str | None) -> tuple[K
     return found
 
 
-def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float]) -> Page:
+def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float], least_bytes: float | None = None) -> Page:
     """The sheets one after the other; the title is the verdict of the first."""
     allowed, one = check_limits(limits), len(sheets) == 1
     tables = [
-        table for sheet in sheets for table in _tables(sheet, allowed, "the way to it" if one else _verdict(sheet))
+        table
+        for sheet in sheets
+        for table in _tables(sheet, allowed, "the way to it" if one else _verdict(sheet), least_bytes)
     ]
     notes = [note for sheet in sheets for note in _notes(sheet)]
     title = _verdict(sheets[0]) if one else f"{len(sheets)} profiled kernels"
@@ -100,10 +102,10 @@ def _verdict(sheet: KernelSheet) -> str:
     return f"{start}{roof}{distance}{bound}"
 
 
-def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str) -> Iterator[Sheet]:
+def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, least_bytes: float | None) -> Iterator[Sheet]:
     number = sheet.kernel.profile
     advice = f"To do: {explain_limiter(sheet.limits).advice}" if sheet.limits else ""
-    steps = tuple((step, sentence) for step, sentence in enumerate(decision_path(sheet), 1))
+    steps = tuple((step, sentence) for step, sentence in enumerate(decision_path(sheet, least_bytes), 1))
     columns = (Field("step", "step", "1"), Field("finding", "what was found"))
     yield Sheet(f"path_{number}", title, columns, steps, advice)
     if sheet.limits is not None:
@@ -168,13 +170,15 @@ def _notes(sheet: KernelSheet) -> Iterator[str]:
         yield f"not recorded: {', '.join(missing)} (ncu --set full records them)"
 
 
-def sheet_entries(sheets: Sequence[KernelSheet], limits: Mapping[str, float]) -> list[dict[str, Any]]:
+def sheet_entries(
+    sheets: Sequence[KernelSheet], limits: Mapping[str, float], least_bytes: float | None = None
+) -> list[dict[str, Any]]:
     """One entry per launch: that of `timesink kernels`, its path, checks and figures; what is not recorded is null."""
     allowed = check_limits(limits)
     return [
         {
             **kernel_entry(sheet.kernel, sheet.limits),
-            "path": list(decision_path(sheet)),
+            "path": list(decision_path(sheet, least_bytes)),
             "causes": {}
             if sheet.limits is None
             else {cause.value: share for cause, share in sheet.limits.shares.items()},

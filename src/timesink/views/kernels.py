@@ -74,7 +74,7 @@ def kernels_page(trace: Trace, order: Sequence[int] | None = None) -> Page:
 def _row(kernel: KernelCounters, limits: KernelLimits | None) -> tuple[Cell, ...]:
     if limits is None:
         return (kernel.profile, kernel.name, kernel.duration_ns, "undecided", None, None, None, None, None)
-    nearest = limits.roofline.nearest if limits.roofline is not None else None
+    nearest = limits.nearest_roof
     bound = limits.bounds[limits.limiter]
     return (
         kernel.profile,
@@ -100,7 +100,7 @@ def _headline(kernels: Sequence[KernelCounters], limits: Sequence[KernelLimits |
     count = f"{len(kernels)} profiled kernel{'s' if len(kernels) != 1 else ''}; the longest is"
     if limit is None:
         return f"{count} {short_name(kernel.name)}{share}: undecided, {why_unexplained(kernel)}"
-    nearest = limit.roofline.nearest if limit.roofline is not None else None
+    nearest = limit.nearest_roof
     roof = f", at {share_text(nearest[1])} of its {nearest[0]} roof" if nearest else ""
     return f"{count} {short_name(kernel.name)}{share}: {LIMITER_WORDS[bottleneck_of(limit).value]}{roof}"
 
@@ -173,7 +173,7 @@ def kernel_entries(trace: Trace) -> list[dict[str, Any]]:
 
 def kernel_entry(kernel: KernelCounters, limits: KernelLimits | None) -> dict[str, Any]:
     """A launch with its limiter, roof, bound and what to do, as JSON shows it."""
-    nearest = None if limits is None or limits.roofline is None else limits.roofline.nearest
+    nearest = None if limits is None else limits.nearest_roof
     bound = None if limits is None else limits.bounds[limits.limiter]
     return {
         "kernel": kernel.name,

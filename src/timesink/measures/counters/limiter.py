@@ -46,6 +46,12 @@ _SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
 # Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
 _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
 _BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
+_UNIT_ROOFS = {
+    Resource.ISSUE: "issue slots",
+    Resource.ALU: "integer pipe",
+    Resource.XU: "special functions",
+    Resource.CONTROL: "control pipes",
+}
 _HALF_OF_FMA = ("fmaheavy", "fmalite")
 
 
@@ -73,6 +79,16 @@ class KernelLimits:
     def limiter(self) -> Cause:
         """The cause with the largest share of the time."""
         return max(self.shares, key=lambda cause: (self.shares[cause], -list(Cause).index(cause)))
+
+    @property
+    def nearest_roof(self) -> tuple[str, float] | None:
+        """The nearest roof and the share of it that is reached: one of the roofline, or of a unit that no roofline has
+        (issue slots, integers, special functions) where necessary work keeps that unit nearer to its peak."""
+        nearest = self.roofline.nearest if self.roofline is not None else None
+        unit = _UNIT_ROOFS.get(self.top.resource) if self.limiter in (Cause.MEMORY, Cause.COMPUTE) else None
+        if unit is not None and (nearest is None or self.top.busy > nearest[1]):
+            return unit, self.top.busy
+        return nearest
 
     @property
     def ranked(self) -> tuple[Cause, ...]:

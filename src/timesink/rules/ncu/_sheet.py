@@ -20,7 +20,7 @@ from timesink.measures.counters.sheet import FIGURES, KernelSheet, Value, kernel
 from timesink.measures.counters.waste import Cause
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of
-from timesink.units import share_text
+from timesink.units import bytes_text, share_text
 
 SHEETS_DOC: Final = "Derived: one row per profiled launch: its limiter, roof and bound, and every figure of its sheet."
 VERDICT: Final = ("limiter", "limiter_pct", "roof", "roof_pct", "roof_speedup", "bound_speedup")
@@ -36,7 +36,7 @@ def verdict_of(limits: KernelLimits | None) -> dict[str, Value]:
     is there, and at most without the limiter. Every value None where nothing is known."""
     if limits is None:
         return dict.fromkeys(VERDICT)
-    nearest = limits.roofline.nearest if limits.roofline is not None else None
+    nearest = limits.nearest_roof
     bound = limits.bounds[limits.limiter]
     return {
         "limiter": bottleneck_of(limits).value,
@@ -205,8 +205,21 @@ def _beside(check: Check, sheet: KernelSheet) -> str:
     return ""
 
 
-def decision_path(sheet: KernelSheet) -> Iterator[str]:
-    """The way to the verdict, one sentence a step: the busiest unit, its side, its work or what waits, the end."""
+def decision_path(sheet: KernelSheet, least_bytes: float | None = None) -> Iterator[str]:
+    """The way to the verdict, one sentence a step: the busiest unit, its side, its work or what waits, the end; and what
+    DRAM moved, beside the bytes that the algorithm must move at least."""
+    yield from _way(sheet)
+    moved = sheet.figures["dram_bytes"]
+    if least_bytes and isinstance(moved, float):
+        times = f"{moved / least_bytes:.2f} x the least of {bytes_text(least_bytes)}"
+        yield f"DRAM moved {bytes_text(moved)}, {times}{_EXTRA if moved > least_bytes else _HELD}."
+
+
+_EXTRA: Final = ": reading and writing each byte once would save the rest"
+_HELD: Final = ": caches held the rest"
+
+
+def _way(sheet: KernelSheet) -> Iterator[str]:
     limits = sheet.limits
     if limits is None:
         yield f"No verdict: {why_unexplained(sheet.kernel)}."

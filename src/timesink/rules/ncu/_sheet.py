@@ -206,8 +206,8 @@ def _beside(check: Check, sheet: KernelSheet) -> str:
 
 
 def decision_path(sheet: KernelSheet, least_bytes: float | None = None) -> Iterator[str]:
-    """The way to the verdict, one sentence a step: the busiest unit, its side, its work or what waits, the end; and what
-    DRAM moved, beside the bytes that the algorithm must move at least."""
+    """The way to the verdict, one sentence a step: the busiest unit, its side, its work or what waits, the end; and
+    what DRAM moved, beside the bytes that the algorithm must move at least."""
     yield from _way(sheet)
     moved = sheet.figures["dram_bytes"]
     if least_bytes and isinstance(moved, float):

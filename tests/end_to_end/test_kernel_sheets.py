@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.profiles import ABSENT
 from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, reading_into, unpacked
 
 from timesink.cli.app import run
@@ -191,3 +192,12 @@ def test_keys_of_figures_and_checks_are_distinct_and_checks_name_figures() -> No
 )
 def test_figures_are_printed_with_the_digits_of_the_details_page(value: float | str, unit: str, text: str) -> None:
     assert printed(value, unit) == text
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason=ABSENT)
+def test_a_kernel_whose_passes_failed_has_neither_figures_nor_advice_to_record_more(reading: Reading) -> None:
+    sheet = kernel_sheets(reading(PUBLIC / "a10g_nan_kernel.ncu-rep"))[3]
+    page = sheets_page([sheet], {})
+    assert {key for key, value in sheet.figures.items() if value is not None} == set()
+    assert page.notes == ()
+    assert "failed passes" in page.title

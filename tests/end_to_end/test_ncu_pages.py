@@ -14,6 +14,7 @@ from tests.readers.ncu_pages import (
     Style,
     french,
     german,
+    long_page,
     raw_page,
     reading_into,
     unpacked,
@@ -78,6 +79,14 @@ def test_a_raw_page_says_the_same_however_it_is_printed(name: str, reading: Read
     page = tmp_path / "page.csv"
     report = reading(SUITE / "coalescing.ncu-rep.xz")
     page.write_text(raw_page(report, STYLES[name]), "utf-8")
+    assert verdicts(read(page, cache=False)) == verdicts(report)
+
+
+@pytest.mark.parametrize("style", [Style(), Style(german, scaled=True)], ids=["english", "scaled german"])
+def test_a_long_page_that_holds_the_units_says_the_same(style: Style, reading: Reading, tmp_path: Path) -> None:
+    page = tmp_path / "page.csv"
+    report = reading(SUITE / "shared.ncu-rep.xz")
+    page.write_text(long_page(raw_page(report, style)), "utf-8")
     assert verdicts(read(page, cache=False)) == verdicts(report)
 
 

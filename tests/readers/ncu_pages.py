@@ -99,3 +99,16 @@ def _cell(cell: tuple[float | None, str | None] | None, scale: float, style: Sty
         return ""
     value, text = cell
     return text or "" if value is None else style.write(value / scale)
+
+
+def long_page(raw: str) -> str:
+    """A raw page as a details page prints it with every metric by its name: a row per kernel and metric."""
+    header, units, *rows = csv.reader(io.StringIO(raw))
+    page = io.StringIO()
+    writer = csv.writer(page, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow([*header[:11], "Section Name", "Metric Name", "Metric Unit", "Metric Value"])
+    for row in rows:
+        for name, unit, cell in zip(header[11:], units[11:], row[11:], strict=True):
+            if cell:
+                writer.writerow([*row[:11], "Command line profiler metrics", name, unit, cell])
+    return page.getvalue()

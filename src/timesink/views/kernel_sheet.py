@@ -166,7 +166,7 @@ def _notes(sheet: KernelSheet) -> Iterator[str]:
     groups = dict.fromkeys(figure.group for figure in FIGURES)
     held = {figure.group for figure in FIGURES if sheet.figures[figure.key] is not None}
     missing = [group for group in groups if group not in held]
-    if missing:
+    if missing and not sheet.kernel.is_failed:
         yield f"not recorded: {', '.join(missing)} (ncu --set full records them)"
 
 

@@ -163,6 +163,10 @@ def _spilled(facts: LaunchFacts) -> Value:
     return None if sectors is None else sectors * gpus.SECTOR_BYTES
 
 
+def _shape(sizes: tuple[int, int, int]) -> Value:
+    return " × ".join(map(str, sizes)) if all(sizes) else None
+
+
 def _atomics(facts: LaunchFacts) -> Value:
     return facts.kernel.total(*(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("atom", "red")))
 
@@ -272,8 +276,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure("warp_block_limit", _OCCUPANCY, "blocks by warps", "", ("launch__occupancy_limit_warps",)),
     Figure("sm_block_limit", _OCCUPANCY, "blocks an SM takes", "", ("launch__occupancy_limit_blocks",)),
     Figure("barrier_block_limit", _OCCUPANCY, "blocks by barriers", "", ("launch__occupancy_limit_barriers",)),
-    Figure("grid", _LAUNCH, "grid", "", of=lambda facts: " × ".join(map(str, facts.kernel.grid)), is_text=True),
-    Figure("block", _LAUNCH, "block", "", of=lambda facts: " × ".join(map(str, facts.kernel.block)), is_text=True),
+    Figure("grid", _LAUNCH, "grid", "", of=lambda facts: _shape(facts.kernel.grid), is_text=True),
+    Figure("block", _LAUNCH, "block", "", of=lambda facts: _shape(facts.kernel.block), is_text=True),
     Figure("blocks", _LAUNCH, "blocks", "", ("launch__grid_size",)),
     Figure("block_threads", _LAUNCH, "threads a block", "", ("launch__block_size",)),
     Figure("threads", _LAUNCH, "threads", "", ("launch__thread_count",)),

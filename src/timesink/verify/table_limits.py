@@ -27,6 +27,7 @@ import polars as pl
 from timesink.errors import UsageError, did_you_mean, unknown
 from timesink.export.holdings import holdings
 from timesink.knowledge.kernel_names import short_names
+from timesink.knowledge.limit_texts import FILTER, LIMIT, NUMBER
 from timesink.model.names import pattern_fault
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import Trace
@@ -42,12 +43,9 @@ from timesink.verify.outcomes import (
     invalid,
 )
 
-_LIMIT: Final = re.compile(
-    r"(?P<number>.+?)\s*(?P<sign><=|>=|==|\+-|±|<|>)"
-    r"\s*(?P<amount>[-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*(?P<unit>[^\s\d<>=]*)"
-)
-_NUMBER: Final = re.compile(r"(?:(?P<table>[a-z][a-z0-9_]*)\.)?(?P<column>\w[\w.]*)\s*(?:\[(?P<filters>.*)\])?")
-_FILTER: Final = re.compile(r'\s*(\w+)\s*(!~|!=|=|~)\s*(?:"([^"]*)"|([^,"\[\]]+?))\s*(?:,|$)')
+_LIMIT: Final = re.compile(LIMIT)
+_NUMBER: Final = re.compile(NUMBER)
+_FILTER: Final = re.compile(FILTER)
 _FOLDS: Final[Mapping[str, Callable[[pl.Series], object]]] = {
     "sum": pl.Series.sum, "mean": pl.Series.mean, "min": pl.Series.min, "max": pl.Series.max,
 }  # fmt: skip

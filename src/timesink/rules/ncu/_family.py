@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
 from timesink.diagnosis.registry import rule_modules
@@ -31,12 +31,12 @@ from timesink.diagnosis.verdicts import (
 from timesink.knowledge.kernel_names import library_of, short_name
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text
 
 _CAPTURE: Final = "ncu --set full --import-source off --clock-control none -o report PROGRAM"
 WASTE_RATIO: Final = Limit(
@@ -45,10 +45,21 @@ WASTE_RATIO: Final = Limit(
     why="below a fifth of the kernel's time another cause is larger or the kernel is near its roof",
     source="34 kernels of known limiter (benchmarks/kernels)",
 )
+ALONE_US: Final = Limit(
+    default=5.0,
+    unit="us",
+    why="launch, ramp-up and the last blocks take most of a shorter kernel, whatever is done to its code",
+    source="a kernel that does nothing takes 0.65 to 2 us, and two passes through DRAM another: docs/assumptions.md",
+)
+FUSE: Final = (
+    "Too small to profile alone: fuse it with its neighbours (torch.compile, a fused operator), or replay a CUDA graph."
+)
 ALLOW_TF32: Final = (
     'Allow TF32: torch.set_float32_matmul_precision("high"); or run the products in bf16 under autocast: the tensor '
     "cores do them at many times the rate."
 )
+_LEVELS: Final = (Resource.DRAM, Resource.L2, Resource.L1)
+_WAITING: Final = (Cause.OCCUPANCY, Cause.LATENCY)
 _SHARE: Final = "share of the kernel's time"
 _NAMES_SHOWN: Final = 3  # as many as fit in a sentence
 
@@ -87,9 +98,10 @@ def cause_rule(
 
     def check(trace: Trace, limits: Limits) -> Verdict:
         """Found for each kernel that this cause limits, or in which its share of the time passes the limit."""
-        others = {name: limits[name] for name in declared if name != "time_ratio"}
+        others = {name: limits[name] for name in declared if name not in ("time_ratio", "alone_us")}
         share = limits["time_ratio"] if "time_ratio" in declared else None
-        return cause_verdict(CausePattern(cause, partial(explain, **others)), trace, share)
+        alone_us = limits["alone_us"] if "alone_us" in declared else 0.0
+        return cause_verdict(CausePattern(cause, partial(explain, **others)), trace, share, alone_us)
 
     declared, check.__module__ = limits or {}, explain.__module__
     return Rule(
@@ -114,18 +126,23 @@ class LaunchGroup:
     most_ns: float
 
 
-def cause_verdict(pattern: CausePattern, trace: Trace, limit: float | None = None) -> Verdict:
+def cause_verdict(pattern: CausePattern, trace: Trace, limit: float | None = None, alone_us: float = 0.0) -> Verdict:
     """Found for each kernel that the cause limits, or in which its share of the time passes `limit`; largest gain
-    first. Undecided where nothing is found and counters are missing for some kernel."""
+    first. Undecided where nothing is found and counters are missing for some kernel. Kernels that wait and are shorter
+    than `alone_us` are one finding of occupancy together, and none of latency."""
     cause, all_limits = pattern.cause, kernel_limits(trace)
-    measured = [limits for limits in all_limits if limits is not None]
-    findings = tuple(
+    every = [limits for limits in all_limits if limits is not None]
+    tiny = [limits for limits in every if is_tiny(limits, alone_us)]
+    measured = [limits for limits in every if not is_tiny(limits, alone_us)]
+    findings = [
         _on_timeline(_finding(group, pattern, limit), group, kernel_matches(trace))
         for group in _groups(measured, cause)
         if group.longest.limiter is cause or (limit is not None and group.longest.shares[cause] > limit)
-    )
+    ]
+    if tiny and cause is Cause.OCCUPANCY:
+        findings.append(_together(tiny, alone_us, kernel_matches(trace)))
     if findings:
-        return Found(findings)
+        return Found(tuple(findings))
     kernels = zip(kernel_counters(trace), all_limits, strict=True)
     unmeasured = [counters for counters, limits in kernels if limits is None]
     if unmeasured:
@@ -205,7 +222,7 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
     )
     return Finding(
         message=f"kernel {short_name(limits.kernel.name)} ({times}) spends {share_text(limits.shares[cause])} "
-        f"of its time {explanation.because}{compared}; {_without(limits.bounds[cause])}",
+        f"of its time {explanation.because}{compared}; {_to_roof(limits, cause) or _without(limits.bounds[cause])}",
         bottleneck=explanation.bottleneck or Bottleneck(cause.value),
         where=Where(kernel=limits.kernel.name),
         evidence=(evidence, *explanation.evidence),
@@ -214,6 +231,90 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
         "part. The milliseconds are of the profiled launches; a timeline says what they are of a step.",
         stated=Quantity(group.gain_ns / NS_PER_MS, "ms", low=0.0, high=group.most_ns / NS_PER_MS),
     )
+
+
+def is_tiny(limits: KernelLimits, alone_us: float = ALONE_US.default) -> bool:
+    """Whether it waits, and is too short for anything done to it alone to matter."""
+    return limits.limiter in _WAITING and (limits.kernel.duration_ns or inf) < alone_us * NS_PER_US
+
+
+def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Finding:
+    """The one finding about kernels that are too small to profile alone."""
+    longest = max(tiny, key=lambda limits: (limits.kernel.duration_ns or 0.0, -limits.kernel.profile))
+    total_ns = sum(limits.kernel.duration_ns or 0.0 for limits in tiny)
+    waiting = sum((limits.kernel.duration_ns or 0.0) * sum(limits.shares[c] for c in _WAITING) for limits in tiny)
+    kernels = len({limits.kernel.name for limits in tiny})
+    what = (
+        f"{kernels} kernels ({len(tiny)} launches, {time_text(total_ns)}) are"
+        if kernels > 1
+        else f"kernel {short_name(longest.kernel.name)} ({time_text(total_ns)}) is"
+    )
+    evidence = Evidence(
+        "longest launch too small to profile alone",
+        Quantity((longest.kernel.duration_ns or 0.0) / NS_PER_US, "us"),
+        f"of {len(tiny)} launches that wait for launch, blocks or loads",
+        limit=Quantity(alone_us, "us"),
+        table="kernel_profiles",
+        rows=tuple(limits.kernel.profile for limits in tiny),
+    )
+    finding = Finding(
+        message=f"{what} too small to profile alone: a launch takes less than {alone_us:g} us, "
+        f"{share_text(waiting / total_ns)} of it waiting; fuse {'them' if kernels > 1 else 'it'}",
+        bottleneck=Bottleneck.OCCUPANCY,
+        where=Where(kernel=longest.kernel.name),
+        evidence=(evidence,),
+        advice=FUSE,
+        verify="Capture a timeline again: fewer launches, and less time in them.",
+        stated=Quantity(waiting / NS_PER_MS, "ms", low=0.0, high=total_ns / NS_PER_MS),
+    )
+    found = {id(match): match for one in tiny if (match := matches.get((one.kernel.rank, one.kernel.profile)))}
+    return _in_steps(finding, list(found.values()), waiting / total_ns) if found else finding
+
+
+def _in_steps(finding: Finding, matches: list[KernelMatch], ratio: float) -> Finding:
+    """The finding about several kernels with the time that a timeline gives them; `ratio` of it could be saved."""
+    intervals = dict(matches[0].intervals)
+    for match in matches[1:]:
+        for device, some in match.intervals.items():
+            intervals[device] = intervals[device] | some if device in intervals else some
+    step_ms = sum(match.step_ns for match in matches) / NS_PER_MS
+    return replace(
+        finding,
+        message=f"{finding.message}; in the timeline they take {time_text(step_ms * NS_PER_MS)} of a step",
+        claim=Claim(intervals),
+        stated=Quantity(step_ms * ratio, "ms", low=0.0, high=step_ms),
+    )
+
+
+_SAME: Final = {Cause.MEMORY: "bytes", Cause.COMPUTE: "operations"}
+
+
+def _to_roof(limits: KernelLimits, cause: Cause) -> str:
+    """How far a kernel of necessary work is from the roof of its busiest unit, and what lies beyond; '' for others."""
+    roof = roof_of_top(limits)
+    if roof is None or cause not in _SAME or cause is not limits.limiter:
+        return ""
+    name, share = roof
+    bound, same = limits.bounds[cause], _SAME[cause]
+    beyond = f", and with fewer {same} at most {bound:.2f} x as fast" if isfinite(bound) and bound * share > 1 else ""
+    to_roof = f"{max(1 / share, 1.0):.2f} x to it with the same {same}"
+    return f"at {share_text(share)} of its {name} roof, it is {to_roof}{beyond}"
+
+
+def roof_of_top(limits: KernelLimits) -> tuple[str, float] | None:
+    """Name and share of the roof that the busiest unit stands for; None where it stands for none."""
+    line, resource = limits.roofline, limits.top.resource
+    if line is None:
+        return None
+    if resource in _LEVELS:
+        memory = line.memory_of(resource.value)
+        return None if memory is None or not memory.share else (memory.level.upper(), memory.share)
+    of_tensor = resource is Resource.TENSOR
+    roofs = [roof for roof in line.compute if roof.share and (roof.path != "cuda") is of_tensor]
+    if resource not in (Resource.TENSOR, Resource.FMA, Resource.FP64) or not roofs:
+        return None
+    best = max(roofs, key=lambda roof: roof.share)
+    return best.label, best.share
 
 
 def _without(bound: float) -> str:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from timesink.diagnosis.verdicts import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import ALONE_US, FUSE, Explanation, cause_rule, counter_evidence, is_tiny
 
 _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
@@ -59,7 +59,7 @@ def explain(limits: KernelLimits) -> Explanation:
     return Explanation(
         f"in latency while no unit is busy{reason}",
         tuple(evidence),
-        _ADVICE.get(top[0], _OTHERWISE) if top is not None else _OTHERWISE,
+        FUSE if is_tiny(limits) else _ADVICE.get(top[0], _OTHERWISE) if top is not None else _OTHERWISE,
     )
 
 
@@ -69,11 +69,12 @@ RULE = cause_rule(
     explain,
     ("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#statistical-sampler",),
     {
+        "alone_us": ALONE_US,
         "time_ratio": Limit(
             0.3,
             "ratio",
             "a third of the time without any unit at work is more than ramp-up and the last blocks explain",
             "18 PyTorch kernels on H200: tuned ones spend 0.01-0.27 of their time so",
-        )
+        ),
     },
 )

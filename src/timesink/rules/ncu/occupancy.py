@@ -18,8 +18,9 @@ Small grid: more, smaller blocks, or split the reduction (split-K). Last wave: a
 persistent blocks. Limited by registers or shared memory: fewer of them per block. Blocks of one warp: larger blocks.
 
 ## When it misleads
-Kernels built on deep pipelines (wgmma, TMA) run best with few warps: judge them by their tensor pipe. Of kernels under
-10 us, the launch itself is part of the time without blocks.
+Kernels built on deep pipelines (wgmma, TMA) run best with few warps: judge them by their tensor pipe. Kernels that wait
+and are shorter than the limit `alone_us` are one finding together, whatever they wait for: nothing done to one of them
+alone matters. Of kernels under 10 us, the launch itself is part of the time without blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from __future__ import annotations
 from timesink.diagnosis.verdicts import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import ALONE_US, FUSE, Explanation, cause_rule, counter_evidence, is_tiny
 
 
 def explain(limits: KernelLimits) -> Explanation:
@@ -51,6 +52,8 @@ def explain(limits: KernelLimits) -> Explanation:
 
 
 def _advice(limits: KernelLimits) -> str:
+    if is_tiny(limits):
+        return FUSE
     occupancy, kernel = limits.occupancy, limits.kernel
     idle, achieved = occupancy.sm_idle or 0.0, occupancy.achieved or 0.0
     sms = f" on {occupancy.sm_count:.0f} SMs" if occupancy.sm_count else ""
@@ -72,11 +75,12 @@ RULE = cause_rule(
     explain,
     ("https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#occupancy",),
     {
+        "alone_us": ALONE_US,
         "time_ratio": Limit(
             0.3,
             "ratio",
             "launch, ramp-up and the last blocks leave a tenth to a quarter of a short kernel's time without work",
             "18 PyTorch kernels on H200: well-tuned ones spend 0.01-0.27 of their time so",
-        )
+        ),
     },
 )

@@ -173,8 +173,12 @@ def counter_evidence(label: str, value: float, unit: str, how: str, limits: Kern
 
 
 def gain_ns(limits: KernelLimits, cause: Cause) -> float:
-    """Time of the launch that the cause takes, at most what the next ceiling leaves."""
-    return min((limits.kernel.duration_ns or 0.0) * limits.shares[cause], most_ns(limits, cause))
+    """Time of the launch that the cause takes, at most what the next ceiling leaves; of necessary work what its roof
+    leaves, with the same bytes and operations."""
+    length_ns = limits.kernel.duration_ns or 0.0
+    gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
+    roof = roof_of_top(limits) if cause in _SAME and cause is limits.limiter else None
+    return gain if roof is None else min(gain, length_ns * max(0.0, 1 - roof[1]))
 
 
 def most_ns(limits: KernelLimits, cause: Cause) -> float:

@@ -85,6 +85,10 @@ def test_the_loop_profiles_the_kernels_of_a_bench(
     document = json.loads((folder / "diagnosis.json").read_text())
     assert any("kernels were profiled in" in note and "bench --small" in note for note in document["notes"])
     assert document["facts"] == {"resolution": "512"}
+    # A loop that goes on without the bench still says where the stored kernels are from.
+    assert command(["python", "train.py"], folder, None, True, chosen=LoopOptions(quiet=True)) == 0
+    notes = json.loads((folder / "diagnosis.json").read_text())["notes"]
+    assert any("kernels were profiled in" in note and "bench --small" in note for note in notes)
 
 
 @pytest.mark.parametrize("bench", ["", "no-such-program --small", "python 'bench.py"])

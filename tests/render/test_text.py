@@ -52,7 +52,7 @@ def test_rules_that_wait_for_the_same_capture_share_a_line() -> None:
 
 def test_a_percentile_that_the_sample_is_too_small_for_is_not_shown() -> None:
     text = flat(render(diagnosis(), Format.TEXT, width=100, verbose=True))
-    assert "10 steps (ProfilerStep data_load): p50 12.3 ms, p90 12.9 ms (p99 need more steps)" in text
+    assert "10 steps (ProfilerStep data_load): p50 12.3 ms, p90 12.9 ms (p99 needs more steps)" in text
     assert "left out: 2 warm-up data_load" in text
 
 

@@ -197,13 +197,14 @@ class Loop:
         return joined(main, diagnose(beside))
 
     def _profiled(self, stage: Capture) -> Trace:
-        """The kernels that ncu profiled; a note where that was in another program."""
+        """The kernels that ncu profiled; a note where that was in another program, by what the stage says of itself."""
         trace = read_traces(stage.files)
-        if not self.bench:
+        profiled = stage.manifest.get("program")
+        if not isinstance(profiled, str) or profiled == stored_command(self.program):
             return trace
         from timesink.model.trace import ImportNote, NoteKind
 
-        told = f"the kernels were profiled in {stored_command(self.bench)}: its shapes are taken for those of the steps"
+        told = f"the kernels were profiled in {profiled}: its shapes are taken for those of the steps"
         return trace.with_notes(ImportNote(NoteKind.ASSUMED, told))
 
     def _system(self, timeline: Trace) -> Capture | None:

@@ -84,7 +84,7 @@ def _times_text(steps: StepFigures) -> str:
     percentiles = [("p50", steps.p50_ms), ("p90", steps.p90_ms), ("p99", steps.p99_ms)]
     figures = ", ".join(f"{name} {time_text(value * 1e6)}" for name, value in percentiles if value is not None)
     missing = [name for name, value in percentiles if value is None]
-    few = f" ({' and '.join(missing)} need more steps)" if missing else ""
+    few = f" ({' and '.join(missing)} need{'s' * (len(missing) == 1)} more steps)" if missing else ""
     noun = "step" if steps.count == 1 else "steps"
     return f"{steps.count} {noun}{_origin(steps)}: {figures}{few}{_dropped(steps)}"
 

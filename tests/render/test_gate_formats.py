@@ -23,6 +23,8 @@ from timesink.verify.outcomes import (
     GateRow,
     How,
     Outcome,
+    RangeChange,
+    RangeSide,
     Reason,
 )
 
@@ -65,6 +67,7 @@ def hostile(text: str) -> GateResult:
     rows = [
         gate_row(replace(v, explanation=text, to_resolve=text, notes=(text,)), text) for v in (SLOWER, NOISY, INVALID)
     ]
+    rows.append(replace(gate_row(ChangeVerdict(Outcome.NO_DIFFERENCE, 0.0), text), how=How.EXACT, limit=text))
     found = FindingChange(text, text, text, Fate.NEW, 1.0, 2.0, text, 3)
     run = row(0.01, receipt=text, slowed_by=(text,), foreign=(text,))
     parts = (Contribution(text, 1, 2),)
@@ -76,6 +79,7 @@ def hostile(text: str) -> GateResult:
         contributions=parts,
         budget=parts,
         findings=(found,),
+        ranges=(RangeChange(text, RangeSide(1, 2.0, 3.0), None),),
         runs=(run,),
         notes=(text,),
         artefact=text,

@@ -18,6 +18,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Found, Undecided
 from timesink.measures.counters.comparison import compare_reports
 from timesink.readers import read
 from timesink.untrusted.masking import redacted
+from timesink.views.kernels import kernel_entries
 
 SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
 PCT = ".avg.pct_of_peak_sustained_elapsed"
@@ -201,3 +202,25 @@ def test_next_prints_a_command_that_reaches_the_steady_steps(
 )
 def test_secrets_leave_a_shown_command(command: str, wanted: str) -> None:
     assert redacted(command) == wanted
+
+
+def test_small_waiting_kernels_are_one_finding_to_fuse(tmp_path: Path) -> None:
+    """Ten kernels of 2 us, of which 0.2 us are work: too small to profile alone; the eleventh of 50 us is looked at."""
+    units = {f"dram__cycles_active{PCT}": 10.0, f"sm__inst_executed{PCT}": 5.0}
+    waits = {"sm__warps_active.avg.pct_of_peak_sustained_active": 10.0}
+    metrics = {"gpu__time_duration.sum": 2000.0, **units, **waits}
+    short = [made.metric(index, value) for index, value in enumerate(metrics.values())]
+    long = [made.metric(0, 50_000.0), *short[1:]]
+    results = [made.kernel(f"k{number}", short) for number in range(10)] + [made.kernel("long", long)]
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(made.report(made.block(results, list(metrics))))
+    trace = read(path, cache=False)
+    findings = [finding for card, finding in diagnose(trace).findings if card.code in ("NCU106", "NCU107")]
+    together = [finding for finding in findings if "too small to profile alone" in finding.message]
+    assert [finding.message.partition(";")[0] for finding in together] == [
+        "10 kernels (10 launches, 20.0 us) are too small to profile alone: a launch takes less than 5 us, "
+        "89.5 % of it waiting"
+    ]
+    assert len(findings) == 2
+    assert "fuse" in together[0].advice
+    assert {one["action"].partition(":")[0] for one in kernel_entries(trace)[:10]} == {"Too small to profile alone"}

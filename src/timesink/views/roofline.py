@@ -22,7 +22,10 @@ _COLUMNS = (
     Field("compute_ratio", "of it", "ratio"),
     Field("mix_ratio", "of its mix", "ratio"),
     Field("teraflops_per_s", "TFLOP/s", "1"),
+    Field("ceiling_teraflops_per_s", "ceiling", "1"),
+    Field("ceiling_ratio", "of it", "ratio"),
     Field("intensity", "op/DRAM B", "1"),
+    Field("ridge", "ridge", "1"),
     Field("side", "side"),
     Field("flops", "operations", "1"),
     Field("counted", "counted by"),
@@ -37,6 +40,7 @@ _ROOFS = (
     Field("measured", "measured", "1"),
 )
 _TERA = 1e12
+_FIGURES = 11  # columns between the name and the side
 _IDS_SHOWN = 12  # of launches without a point, as fit on a line
 
 
@@ -47,8 +51,8 @@ def roofline_page(trace: Trace) -> Page:
     named = zip(kernel_counters(trace), lines, strict=True)
     rows = tuple((number, *_row(kernel.name, line)) for number, (kernel, line) in enumerate(named))
     note = (
-        "shares of each roof at the profiled clock; side: left or right of the DRAM ridge; operations are those "
-        "executed, padding of tiles included"
+        "shares of each roof at the profiled clock; side: left or right of the DRAM ridge; ceiling: what the lower of "
+        "both roofs allows with its bytes; operations are those executed, of all formats, padding of tiles included"
     )
     sheets = (Sheet("roofline", "share of each roof", _COLUMNS, rows, note), _machine(trace))
     return Page("roofline", sheets, (*_without_point(lines), *_sources(trace, lines)))
@@ -56,14 +60,18 @@ def roofline_page(trace: Trace) -> Page:
 
 def _row(name: str, line: KernelRoofline | None) -> tuple[Cell, ...]:
     if line is None:
-        return (name, None, None, None, None, None, None, None, None, "not measured", None, None)
+        return (name, *[None] * _FIGURES, "not measured", None, None)
     levels = [None if (roof := line.memory_of(level)) is None else roof.share for level in ("dram", "l2", "l1")]
-    best = max(line.compute, key=lambda roof: roof.share, default=None)
+    best = line.main
     arithmetic: tuple[Cell, ...] = (None, None, None) if best is None else (best.label, best.share, best.mix_share)
     side = {True: "memory", False: "compute", None: None}[line.is_memory_side]
-    rate = None if line.flops is None else line.flops / line.duration_ns * 1e9 / _TERA
+    rate = None if best is None or best.flops is None else best.flops / line.duration_ns * 1e9
+    under: tuple[Cell, ...] = (None, None)
+    if rate is not None and line.ceiling:
+        under = (line.ceiling / _TERA, rate / line.ceiling)
+    tera = None if rate is None else rate / _TERA
     how = None if best is None or best.flops is None else best.how.value
-    return (name, *levels, *arithmetic, rate, line.intensity("dram"), side, line.flops, how)
+    return (name, *levels, *arithmetic, tera, *under, line.intensity("dram"), line.ridge, side, line.flops, how)
 
 
 def _machine(trace: Trace) -> Sheet:

@@ -14,6 +14,7 @@ from benchmarks.kernels.known_shapes.trim import trimmed
 from tests.measures.counters.kernel_counter_strategies import kernel
 
 from timesink.knowledge.gpus import Precision
+from timesink.knowledge.opcodes import PER_OPCODE
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.machine_roofs import machine_roofs
 from timesink.measures.counters.roofline import kernel_rooflines, roofline_of
@@ -23,6 +24,7 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 
 SUITE = Path(__file__).resolve().parents[3] / "benchmarks" / "kernels" / "reports"
+RESULTS = SUITE.parent / "known_shapes" / "results"
 ROUNDS = 528 * 8 * 512 * 4 * 2 * 16**3  # blocks, warps, rounds and products of 16 x 16 x 16 of `wide_operands`
 
 
@@ -61,6 +63,38 @@ def test_cycles_of_an_unknown_format_are_a_share_and_no_operations() -> None:
     assert "not counted" in (line.why_no_point or "")
 
 
+def test_products_in_tensor_memory_are_counted_by_cycles(tmp_path: Path) -> None:
+    """Of Blackwell no report is at hand: counters as its list of names has them, an opcode that names no shape."""
+    values = {
+        "sm__pipe_tensor_cycles_active": 80, "dram__bytes_read.sum": 1e9, "launch__sm_count": 148,
+        "sm__cycles_elapsed.avg.per_second": 1.9e9,
+    }  # fmt: skip
+    one = kernel(values, name="nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT")
+    one = replace(one, gpu="NVIDIA B200", compute_capability=(10, 0), texts={PER_OPCODE: "UTCHMMA.2CTA: 65536; NOP: 9"})
+    line = roofline_of(one)
+    assert line is not None
+    (roof,) = line.compute
+    assert (roof.label, roof.how) == ("bf16 tensor (tcgen05)", Counted.CYCLES)
+    assert roof.flops == pytest.approx(0.8 * 8192 * 148 * 1.9e9 * 100e-6)
+    assert line.why_no_point is None
+    assert line.intensity("dram") == pytest.approx((roof.flops or 0) / 1e9)
+
+
+def test_the_ceiling_is_the_lower_roof_at_its_intensity(tmp_path: Path) -> None:
+    line = kernel_rooflines(unpacked(RESULTS / "detailed.ncu-rep.xz", tmp_path))
+    product, by_row = line[0], line[7]
+    assert product is not None
+    assert by_row is not None
+    assert product.main is not None
+    assert product.ceiling == product.main.peak_flops
+    assert (product.intensity("dram") or 0) > (product.ridge or 0) > (by_row.intensity("dram") or 0)
+    dram = by_row.memory_of("dram")
+    assert dram is not None
+    assert by_row.main is not None
+    assert by_row.ceiling == pytest.approx((by_row.intensity("dram") or 0) * (dram.peak_bytes_per_s or 0), rel=1e-3)
+    assert (by_row.main.flops or 0) / by_row.duration_ns * 1e9 / (by_row.ceiling or 1) == pytest.approx(dram.share)
+
+
 def known(shared_data: Path) -> Iterator[Path]:
     yield from (shared_data / "own" / "ncu").glob("*.ncu-rep.xz")
     yield from (shared_data / "public" / "ncu").glob("a*.ncu-rep")
@@ -96,7 +130,6 @@ def test_products_of_known_shape_have_its_operations(shared_data: Path, tmp_path
         assert main.flops == pytest.approx(flops * covered, rel=2e-4), number
 
 
-RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "kernels" / "known_shapes" / "results"
 TILES_OF_EIGHT = {"gemv_bf16": 8, "decode_bf16": 2}  # rows of their tile over rows of their shape
 
 

@@ -105,9 +105,34 @@ class KernelRoofline:
     @property
     def flops(self) -> float | None:
         """Operations over all formats; None where none were counted, or the largest part of the work was not."""
-        main = max(self.compute, key=lambda compute: compute.share, default=None)
+        main = self.main
         total = sum(compute.flops for compute in self.compute if compute.flops)
         return total if main is not None and main.flops is not None and total else None
+
+    @property
+    def main(self) -> ComputeRoof | None:
+        """The arithmetic roof with the largest share."""
+        return max(self.compute, key=lambda compute: compute.share, default=None)
+
+    @property
+    def ridge(self) -> float | None:
+        """Operations per DRAM byte at which the main arithmetic roof and DRAM's meet, at the profiled clocks."""
+        dram, main = self.memory_of("dram"), self.main
+        if dram is None or main is None or not dram.peak_bytes_per_s or not main.peak_flops:
+            return None
+        return main.peak_flops / dram.peak_bytes_per_s
+
+    @property
+    def ceiling(self) -> float | None:
+        """Operations per second of the main format that the lower of its roof and DRAM's allows, at its bytes."""
+        dram, main = self.memory_of("dram"), self.main
+        if (
+            dram is None
+            or main is None
+            or not (main.flops and main.peak_flops and dram.bytes and dram.peak_bytes_per_s)
+        ):
+            return None
+        return min(main.peak_flops, main.flops / dram.bytes * dram.peak_bytes_per_s)
 
     @property
     def why_no_point(self) -> str | None:

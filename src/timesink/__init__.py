@@ -20,6 +20,7 @@ __all__ = [
     "kernels",
     "profile",
     "read",
+    "stages",
     "step",
     "summary",
     "what_if",
@@ -37,6 +38,7 @@ _HOMES = {
     "step": "timesink.capture.in_program",
     "annotate": "timesink.capture.in_program",
     "profile": "timesink.capture.in_program",
+    "stages": "timesink.capture.stage_log",
 }
 
 

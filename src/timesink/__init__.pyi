@@ -3,6 +3,7 @@
 from timesink.capture.in_program import annotate as annotate
 from timesink.capture.in_program import profile as profile
 from timesink.capture.in_program import step as step
+from timesink.capture.stage_log import stages as stages
 from timesink.model.trace import Trace as Trace
 from timesink.notebook import compare as compare
 from timesink.notebook import diagnose as diagnose
@@ -23,6 +24,7 @@ __all__ = [
     "kernels",
     "profile",
     "read",
+    "stages",
     "step",
     "summary",
     "what_if",

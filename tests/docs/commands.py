@@ -110,9 +110,11 @@ def workplace(folder: Path) -> dict[str, str]:
     means = (json.dumps({"mean": 0.010 + 0.0001 * (n % 3)}) for n in range(24))
     (folder / "means.jsonl").write_text("".join(f"{line}\n" for line in means))
     (folder / "config.json").write_text(json.dumps(LLAMA))
-    for rank in range(2):
-        lines = ({"item": n, "tA0": n * 0.010 + rank, "tA1": n * 0.010 + 0.008 + rank} for n in range(6))
-        (folder / f"rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    for rank, times in enumerate(({"tA0": 0, "tA1": 100, "tDecode": 550, "tEmit": 900}, {"tB0": 5105, "tB1": 5405})):
+        for place, period in ((folder, 450), (folder / "depth2", 450), (folder / "depth1", 760)):
+            lines = ({"item": n} | {key: (time + n * period) / 1000 for key, time in times.items()} for n in range(12))
+            place.mkdir(exist_ok=True)
+            (place / f"rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     for name in ("train.py", "old.py", "new.py"):
         (folder / name).write_text(TRAIN)
     for name in ("old", "new"):

@@ -134,7 +134,12 @@ def files_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.json").write_text('{"traceEvents": 7}')
     (folder / "config.json").write_text(json.dumps(LLAMA))
     (folder / "t.py").write_text(TRAIN)
-    stages = [{"tA0": step, "tA1": step + 0.6, "tB0": step + 0.4, "tB1": step + 1.0} for step in range(12)]
+    parts = [("A", 0, 0.0), ("B", 1, 0.4)]  # a rank each
+    stages = [
+        {"item": item, "rank": rank, f"t{name}0": item + late, f"t{name}1": item + late + 0.6}
+        for item in range(12)
+        for name, rank, late in parts
+    ]
     (folder / "stages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in stages))
     (folder / "history.jsonl").write_text(
         "".join(json.dumps({"mean": 1.0 + 0.001 * (n % 3)}) + "\n" for n in range(30))

@@ -89,11 +89,6 @@ class KernelChoice:
         """Whether whole sheets are asked for, not a table."""
         return bool(self.numbers or self.name is not None) and self.columns is None
 
-    @property
-    def column_names(self) -> list[str]:
-        """The columns asked for."""
-        return [name.strip() for name in (self.columns or "").split(",") if name.strip()]
-
     def overrides(self) -> dict[str, float]:
         """Limits of checks by name."""
         return dict(_override(text) for text in self.limits or ())
@@ -145,14 +140,12 @@ def command(
 
 def _show_comparison(target: Sink, before: Trace, after: Trace, choice: KernelChoice) -> None:
     """Two reports, with every figure of the kernels chosen; as JSON of all where none is."""
-    from timesink.views.kernel_comparison import ReportPair, columns_page, comparison_entries, comparison_page
-    from timesink.views.kernel_sheet import chosen, sorted_by
+    from timesink.views.kernel_comparison import ReportPair, comparison_entries, comparison_page
+    from timesink.views.kernel_sheet import chosen
 
     both = ReportPair.of(before, after)
-    pairs = both.only(sorted_by(chosen(before, choice.numbers or [], choice.name), choice.sort))
-    if choice.columns is not None:
-        target.show(columns_page(both, pairs, choice.column_names))
-    elif target.form is Format.JSON:
+    pairs = both.only(chosen(before, choice.numbers or [], choice.name))
+    if target.form is Format.JSON:
         from timesink.render.json import SCHEMA_VERSION, json_text
 
         target.write(json_text({"schema_version": SCHEMA_VERSION, **comparison_entries(both, pairs)}))
@@ -166,7 +159,8 @@ def _show_sheets(target: Sink, trace: Trace, choice: KernelChoice) -> None:
 
     sheets = sorted_by(chosen(trace, choice.numbers or [], choice.name), choice.sort if choice.is_sheet else None)
     if choice.columns is not None:
-        target.show(table_page(sheets, choice.column_names, choice.sort))
+        names = [name.strip() for name in choice.columns.split(",") if name.strip()]
+        target.show(table_page(sheets, names, choice.sort))
     elif target.form is Format.JSON:
         _write_entries(target, sheet_entries(sheets, choice.overrides(), choice.least_bytes))
     elif target.form is Format.CSV:

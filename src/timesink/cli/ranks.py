@@ -1,4 +1,4 @@
-"""`timesink ranks`: the questions that need every rank. `timesink pipeline`: how well logged stages overlap."""
+"""`timesink ranks`: the questions that need every rank."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from timesink.cli.options import ExitZero, NoCache, PageOutput
+from timesink.cli.options import NoCache, PageOutput
 from timesink.cli.output import answer_is_partial, working
 from timesink.errors import TimesinkError
 from timesink.untrusted.scrub import scrub
@@ -101,36 +100,3 @@ class _Progress:
     def __call__(self, done: int, of: int, result: Summarised) -> None:
         self.aside += bool(result.failure)
         self.show(f"{done} of {of} files read" + (f", {self.aside} set aside" if self.aside else ""))
-
-
-Logs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="LOG",
-        help="Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of stage A, tB0, tB1 of stage B, ...",
-        show_default=False,
-    ),
-]
-MinOverlap = Annotated[
-    float, typer.Option("--min-overlap", min=0.0, max=1.0, metavar="SCORE", help="Fail below this OverlapScore.")
-]
-Unit = Annotated[
-    Literal["s", "ms", "us", "ns"],
-    typer.Option("--unit", metavar="UNIT", help="Unit of the logged times: s, ms, us or ns."),
-]
-
-
-def pipeline(
-    logs: Logs, min_overlap: MinOverlap = 0.30, unit: Unit = "s", exit_zero: ExitZero = False, *, writing: PageOutput
-) -> int:
-    """Score how much of logged stage times overlaps, and fail below a share.
-
-    OverlapScore = (sum of stages - period) / (sum of stages - longest stage). Each rank's clock is used for its own
-    stages only.
-    """
-    from timesink.views.ranks import logged_stages_page
-
-    target = writing.sink(logs)
-    page, passed = logged_stages_page(logs, unit, min_overlap)
-    target.show(page)
-    return 0 if passed or exit_zero else 1

@@ -1,20 +1,17 @@
-"""The tables of `timesink ranks` and `timesink pipeline`.
+"""The tables of `timesink ranks`.
 
-The notes of `timesink ranks` say what must be known before any figure: ranks that differ, are missing, or could not be
+Its notes say what must be known before any figure: ranks that differ, are missing, or could not be
 read.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
 
 import polars as pl
 
 from timesink.cluster.run import Run
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.clocks import Clock
-from timesink.measures.communication.pipelines import OverlapScore, pipeline_of, read_stage_logs
+from timesink.measures.communication.pipelines import OverlapScore, pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
@@ -97,40 +94,6 @@ def _pipeline(overlap: OverlapScore, top: int) -> Sheet:
     note = f"step {time_text(overlap.period_ns)}; stages stand still {100 * overlap.bubble_ratio:.1f} %"
     note += "" if overlap.score is None else f"; OverlapScore {overlap.score:.2f}"
     return Sheet("pipeline", "Pipeline", columns, rows[:top], note)
-
-
-def logged_stages_page(paths: Sequence[Path], unit: str, least_score: float) -> tuple[Page, bool]:
-    """The stages that programs logged themselves and how well they overlap; and whether that is `least_score` or more.
-
-    `unit` is that of the logged times. Without a score, as of a single stage, the answer is no.
-    """
-    logs = read_stage_logs(paths, unit)
-    overlap = logs.overlap
-    passed = overlap.score is not None and overlap.score >= least_score
-    columns = (
-        Field("period_ns", "period", unit="ns"),
-        Field("serial_ns", "one after another", unit="ns"),
-        Field("hidden_ns", "hidden", unit="ns"),
-        Field("headroom_ns", "headroom", unit="ns"),
-        Field("bubble_ratio", "bubble", unit="ratio"),
-        Field("overlap_score", "OverlapScore", unit="1"),
-        Field("min_overlap", "at least", unit="1"),
-        Field("passed", "passed", is_name=True),
-    )
-    row = (
-        overlap.period_ns,
-        overlap.serial_ns,
-        overlap.hidden_ns,
-        overlap.headroom_ns,
-        overlap.bubble_ratio,
-        None if overlap.score is None else round(overlap.score, 4),  # digits that mean something
-        least_score,
-        "yes" if passed else "no",
-    )
-    times = tuple((stage.name, stage.time_ns) for stage in overlap.stages)
-    stages = Sheet("stages", "Stages", (STAGE, Field("time_ns", "usual time", unit="ns")), times, "median over items")
-    note = f"{logs.items} items; score 0: one stage after another; 1: the period is the longest stage"
-    return Page("Overlap of logged stages", (stages, Sheet("overlap", "Overlap", columns, (row,), note))), passed
 
 
 def _budgets(waits: CollectiveWaits, top: int) -> Sheet:

@@ -19,7 +19,8 @@ schedules, and even out the stages: the longest one sets the pace.
 
 ## When it misleads
 Smaller micro-batches run less efficient kernels: the price assumes that they do not. Computation slowed by transfers
-beside it makes the score too high.
+beside it makes the score too high. Receives that wait beside computation take multiprocessors from it: of two stages on
+two H200s overlap won 2.4 ms where 3.4 ms were to be had.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
             evidence,
             Evidence("OverlapScore", Quantity(score, "ratio"), "hidden stage time over what could be hidden"),
         ),
-        advice=f"Cut the batch into {assumed.MICRO_BATCHES.whole * count} or more micro-batches and let them follow "
-        "each other; even out the stages.",
+        advice="Let the next item enter before the last one has left: cut the batch into "
+        f"{assumed.MICRO_BATCHES.whole * count} or more micro-batches; even out the stages.",
         verify="Capture again: the bubble shrinks towards (p - 1) / (m + p - 1).",
         claim=Claim(standing),
         stated=Quantity(gain_ms, "ms", low=0.0, high=overlap.headroom_ns / NS_PER_MS),

@@ -38,7 +38,7 @@ class PlannedModel:
         typer.Option(
             "--gpu",
             metavar="NAME",
-            help="The GPU it would run on, such as H200.",
+            help="The GPU it would run on, such as H200; of a trace, the GPU it ran on where that is not known.",
             show_default=False,
             autocompletion=completion.gpus,
         ),
@@ -82,9 +82,7 @@ def command(
     if planned.model is not None:
         writing.sink([planned.model]).show(planned.page())
         return 0
-    if planned.gpu is not None:
-        raise UsageError("--gpu goes with --model-config", remedy="a trace names its GPU itself")
-    given = paths or []
+    given, named = paths or [], None if planned.gpu is None else _gpu(planned.gpu)
     target = writing.sink(given)
     trace = reading.trace(given)
     with working("classifying"):
@@ -92,7 +90,7 @@ def command(
         from timesink.views.classify import classification_page, counters_page
 
         is_report = KERNEL_PROFILES in trace and not trace.get(DEVICE_OPS).height
-        target.show(counters_page(trace, top) if is_report else classification_page(trace, top))
+        target.show(counters_page(trace, top) if is_report else classification_page(trace, top, named))
     return 0
 
 

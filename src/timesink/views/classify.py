@@ -82,19 +82,20 @@ _BESIDE = (
 )
 
 
-def classification_page(trace: Trace, top: int) -> Page:
-    """The operators of the steady steps. `UsageError` where the trace has none with a recorded shape."""
-    found = classification(trace)
+def classification_page(trace: Trace, top: int, named: GpuPeaks | None = None) -> Page:
+    """The operators of the steady steps, on the GPU of the trace or on the one `named`. `UsageError` where no kernel
+    belongs to an operator."""
+    found = classification(trace, named)
     if found is None or not found.operators.height:
         raise UsageError(
             "no kernel of this trace belongs to an operator",
             remedy="capture with torch.profiler and record_shapes=True (timesink capture torch), or give an ncu report",
         )
-    gpu = device_peaks(trace).get(found.device)
+    gpu = named or device_peaks(trace).get(found.device)
     rows = tuple(_recorded(row, found) for row in found.operators.iter_rows(named=True))
     sheet = first_rows(Sheet("operators", "operators of a step", _RECORDED, rows, _BY_STEP), top)
     sheets = tuple(sheet for sheet in (sheet, _few_beside_many(found)) if sheet.rows)
-    return Page(_headline(found), sheets, tuple(_notes(found, gpu)))
+    return Page(_headline(found, gpu), sheets, tuple(_notes(trace, found, gpu)))
 
 
 _BY_STEP = (
@@ -120,8 +121,23 @@ def _recorded(row: dict[str, Any], found: Classification) -> tuple[Cell, ...]:
         took / steps,
         row["attained_ratio"],
         took / found.step_ns if found.step_ns else None,
-        _action(row["kind"], row["limiter"], row["attained_ratio"], flops / row["bytes"] if row["bytes"] else None),
+        _action(
+            row["kind"],
+            row["limiter"],
+            row["attained_ratio"],
+            flops / row["bytes"] if row["bytes"] else None,
+            even=_is_even(row["name"], row["input_shapes"]),
+        ),
     )
+
+
+def _is_even(name: str, shapes: str | None) -> bool:
+    """Whether all sizes of a product by one matrix are multiples of 8; true of other operators."""
+    sizes = product_sizes(name, shapes) if shapes else None
+    return sizes is None or not any(size % _EVEN for size in (sizes[0], *sizes[1]))
+
+
+_EVEN = 8  # elements of 16 bits in the 16 bytes of an aligned load
 
 
 def _rates(flops: float | None, moved: float | None, limiter: str | None, bound_ns: float | None) -> tuple[Cell, ...]:
@@ -134,11 +150,15 @@ def _tera(flops: float | None, time_ns: float | None) -> float | None:
     return flops / time_ns * 1e9 / _TERA if flops and time_ns else None
 
 
-def _headline(found: Classification) -> str:
+def _headline(found: Classification, gpu: GpuPeaks | None) -> str:
     """What share of the kernels' time is classified, what bounds it, and how near to that it comes."""
     known = found.operators.drop_nulls("bound_ns")
     if not known.height:
-        return "no operator's work is known: its shapes were not recorded, or this GPU's peaks are not known"
+        if not found.has_shapes:
+            return "no operator's work is known, as no shapes were recorded: capture with record_shapes=True"
+        if gpu is None:
+            return "no bound is known, as this GPU's peaks are not: name it or one like it with --gpu"
+        return "no bound is known: none of these operators is one whose work shapes tell"
     time_ns = int(known["device_ns"].sum())
     bounds = known.group_by("limiter").agg(pl.col("device_ns").sum()).sort("device_ns", descending=True).rows()
     words = ", ".join(f"{share_text(part / found.busy_ns)} {limiter} bound" for limiter, part in bounds)
@@ -149,11 +169,14 @@ def _headline(found: Classification) -> str:
     )
 
 
-def _notes(found: Classification, gpu: GpuPeaks | None) -> Iterator[str]:
+def _notes(trace: Trace, found: Classification, gpu: GpuPeaks | None) -> Iterator[str]:
     if gpu is not None:
         yield _ridge_note(gpu, Precision.BF16)
     if found.operators["module"].null_count() == found.operators.height:
         yield "no module is recorded: capture with Python stacks (with_stack=True), or name ranges"
+    known = device_peaks(trace).get(found.device)
+    if gpu is not None and known is not None and gpu is not known:
+        yield f"compared with {gpu.product}, as --gpu says, and not with the {known.product} that the trace names"
     rank, device = found.device
     yield f"of rank {rank}, GPU {device}: the one with most kernel time"
 
@@ -168,19 +191,22 @@ def _ridge_note(gpu: GpuPeaks, precision: Precision) -> str:
     )
 
 
-def _action(kind: str | None, limiter: str | None, reached: float | None, intensity: float | None = None) -> str | None:
-    """What to do about one operator; None where its bound is not known. `reached` is None for one that is planned."""
+def _action(
+    kind: str | None, limiter: str | None, reached: float | None, intensity: float | None = None, *, even: bool = True
+) -> str | None:
+    """What to do about one operator; None where its bound is not known. `reached` is None for one that is planned;
+    `even`: its sizes are multiples of 8, which the fast kernels of products take."""
     if limiter is None or kind is None:
         return None
     if limiter == "latency":
         return "too small alone: fuse it, or a CUDA graph"
     group = kind if kind == WorkKind.ATTENTION else "product" if kind in _PRODUCTS else "other"
+    few = group == "product" and intensity is not None and intensity < _FEW
     if reached is not None and reached < REACHED:
-        return _FAR[group]
+        return _FAR["few" if few else "uneven" if group == "product" and not even else group]
     if limiter == "compute":
         return "large tiles come near it" if reached is None else "at its roof: a narrower format"
-    few = intensity is not None and intensity < _FEW
-    return _MOVES["weights" if group == "product" and few else group]
+    return _MOVES["weights" if few else group]
 
 
 _PRODUCTS = (WorkKind.MATMUL, WorkKind.CONVOLUTION)
@@ -193,7 +219,9 @@ _MOVES = {
 _FEW = 64.0  # operations per byte of a product in 16 bits with about as many rows: its weights are most of the bytes
 _FAR = {
     WorkKind.ATTENTION: "far from its bound: another attention backend",
-    "product": "far from its bound: sizes in multiples of 64, other tiles",
+    "product": "far from its bound: another tile or library (cuBLASLt)",
+    "few": "far from its bound: a kernel for few rows (GEMV, split-K)",
+    "uneven": "far from its bound: sizes in multiples of 8",
     "other": "far from its bound: fuse it, or profile it with ncu",
 }
 

@@ -11,6 +11,7 @@ import pytest
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
+from timesink.knowledge.gpus import candidates
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.kernels.classification import classification
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, FRAMES, HOST_OPS, RANGES
@@ -101,6 +102,15 @@ def test_the_table_has_work_bound_and_attained_time_and_phases_stand_side_by_sid
     )
     (beside,) = cells(page, 1)
     assert (beside["many_rows"], beside["few_rows"], beside["weight"]) == (2048, 4, "4096 x 4096")
+
+
+def test_a_gpu_may_be_named_and_sizes_decide_what_to_do() -> None:
+    (h100,) = candidates("H100 SXM")
+    page = classification_page(trace(), 30, h100)
+    decode = next(row for row in cells(page) if row["shapes"] == shapes(4))
+    assert decode["attained_ratio"] == pytest.approx(0.1 * 4.8 / 3.352, rel=1e-3)
+    assert decode["action"] == "far from its bound: a kernel for few rows (GEMV, split-K)"
+    assert any("as --gpu says" in note for note in page.notes)
 
 
 def test_bounds_are_those_of_the_measure_of_attainable_time() -> None:

@@ -89,14 +89,14 @@ _FIGURES = {
 }
 
 
-def with_bounds(trace: Trace, groups: pl.DataFrame) -> pl.DataFrame:
+def with_bounds(trace: Trace, groups: pl.DataFrame, gpu: GpuPeaks | None = None) -> pl.DataFrame:
     """Groups of calls (`grouped_calls`) with kind, flops, bytes, bound_ns, limiter and attained_ratio, all null where
-    the operator's work or the rate that it needs is not known."""
+    the operator's work or the rate that it needs is not known. `gpu` stands in for the devices of the trace."""
     gpus = device_peaks(trace)
     rows = []
     for row in groups.iter_rows(named=True):
-        gpu = gpus.get((row["rank"], row["device"]))
-        figures = None if gpu is None else _figures(row, gpu)
+        device = gpu or gpus.get((row["rank"], row["device"]))
+        figures = None if device is None else _figures(row, device)
         rows.append(figures or dict.fromkeys(_FIGURES))
     return groups.hstack(pl.DataFrame(rows, schema=_FIGURES))
 

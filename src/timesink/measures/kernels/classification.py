@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.frames import MODULE_CALL, MODULE_NUMBER
+from timesink.knowledge.gpus import GpuPeaks
 from timesink.knowledge.ranges import NUMBERED_STEP, OPTIMIZER_STEP, OWN_RANGES
 from timesink.measures.kernels.attainable import grouped_calls, operator_calls, with_bounds
 from timesink.measures.kernels.facts import kernel_facts, within
@@ -50,13 +51,12 @@ class Classification:
 
     @property
     def has_shapes(self) -> bool:
-        """Whether any operator's work is known."""
-        return self.operators["bound_ns"].null_count() < self.operators.height
+        """Whether any operator's shapes were recorded."""
+        return self.operators["input_shapes"].null_count() < self.operators.height
 
 
-@remembered
-def classification(trace: Trace) -> Classification | None:
-    """The operators of the device with most kernel time; None without kernels."""
+def classification(trace: Trace, gpu: GpuPeaks | None = None) -> Classification | None:
+    """The operators of the device with most kernel time; None without kernels. `gpu`: its peaks, where given."""
     facts = kernel_facts(trace)
     totals = {device: int(facts.on(device)["length"].sum()) for device in facts.devices}
     if not totals:
@@ -67,7 +67,7 @@ def classification(trace: Trace) -> Classification | None:
     calls = operator_calls(trace, kernels)
     rows = calls["host_op"].to_numpy()
     calls = calls.with_columns(_modules(trace)[rows], _passes(trace)[rows])
-    operators = with_bounds(trace, grouped_calls(calls, _BY)).sort(
+    operators = with_bounds(trace, grouped_calls(calls, _BY), gpu).sort(
         ["device_ns", "name", "input_shapes", "math", *_BY], descending=[True, False, False, False, False, False]
     )
     busy_ns = int(kernels["length"].sum())

@@ -16,6 +16,7 @@ from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Reso
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, limits_of
 from timesink.measures.counters.waste import Cause, waste_of
 from timesink.readers import read
+from timesink.rules.ncu._family import explain_limiter, operands_advice
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -182,3 +183,18 @@ def test_the_rungs_of_a_gemm_ladder_have_their_reasons_and_no_step_passes_its_bo
 def test_nan_counters_leave_their_kernel_unexplained_and_no_other(shared_data: Path) -> None:
     found = kernel_limits(read(shared_data / "public" / "ncu" / "a10g_nan_kernel.ncu-rep", cache=False))
     assert [one is None for one in found] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [("long_scoreboard", "more stages"), ("short_scoreboard", "swizzle"), ("barrier", "let some load"), ("wait", "")],
+)
+def test_a_product_is_told_what_its_tensor_cores_wait_for(reason: str, word: str) -> None:
+    values = {
+        "sm__pipe_tensor_cycles_active": 40, "launch__sm_count": 132, "sm__cycles_elapsed.avg.per_second": 1.7e9,
+        f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio": 10,
+    }  # fmt: skip
+    limits = limits_of(kernel(values, name="sm90_xmma_gemm_bf16bf16_bf16f32_f32"))
+    assert limits is not None
+    assert (operands_advice(limits) is None) == (reason == "wait")
+    assert word in explain_limiter(limits).advice

@@ -161,6 +161,33 @@ def bottleneck_of(limits: KernelLimits) -> Bottleneck:
     return explain_limiter(limits).bottleneck or Bottleneck(limits.limiter.value)
 
 
+# What keeps tensor cores from their operands, by the largest stall reason.
+_OF_MEMORY: Final = (
+    "Tensor cores wait for operands from memory: more stages in the pipeline (asynchronous copies, TMA), larger tiles."
+)
+_OF_SHARED: Final = (
+    "Tensor cores wait for shared memory: swizzle its layout, load whole matrices, larger tiles per warp."
+)
+_OF_OTHERS: Final = (
+    "Warps wait for each other: let some load and others multiply, so that one tile's end overlaps the next products."
+)
+_OPERANDS: Final = {
+    **dict.fromkeys(("long_scoreboard", "lg_throttle"), _OF_MEMORY),
+    **dict.fromkeys(("short_scoreboard", "mio_throttle"), _OF_SHARED),
+    **dict.fromkeys(("barrier", "sleeping", "membar"), _OF_OTHERS),
+}
+_BUSY_TENSOR: Final = 0.6  # of its peak: below it tensor cores wait more than the field takes for well fed
+_SOME_TENSOR: Final = 0.05  # of its peak: below it products are not what the kernel is for
+
+
+def operands_advice(limits: KernelLimits) -> str | None:
+    """What to do for a product whose tensor cores wait for their operands; None for other kernels."""
+    roofs = limits.roofline.compute if limits.roofline is not None else ()
+    tensor = max((roof.share for roof in roofs if roof.path != "cuda"), default=0.0)
+    top = limits.stalls.top if limits.stalls is not None else None
+    return _OPERANDS.get(top[0]) if top is not None and _SOME_TENSOR < tensor < _BUSY_TENSOR else None
+
+
 def is_fp32_product(limits: KernelLimits) -> bool:
     """Whether the kernel is a library's matrix product in fp32, which tensor cores would take in TF32."""
     decoded = decode(limits.kernel.name)

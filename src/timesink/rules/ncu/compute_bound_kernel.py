@@ -27,7 +27,14 @@ from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, is_fp32_product
+from timesink.rules.ncu._family import (
+    ALLOW_TF32,
+    Explanation,
+    cause_rule,
+    counter_evidence,
+    is_fp32_product,
+    operands_advice,
+)
 
 FP64_RATIO = Limit(
     default=0.25,
@@ -78,6 +85,8 @@ def _advice(limits: KernelLimits) -> str:
         return "Move the products from mma.sync to wgmma, which has 1.5 times its rate on this GPU."
     if is_fp32_product(limits):
         return ALLOW_TF32
+    if limits.top.resource is Resource.TENSOR and (operands := operands_advice(limits)):
+        return operands
     advice = _ADVICE.get(limits.top.resource, _ADVICE[Resource.ISSUE])
     return advice.format(ratio=_fp32_per_fp64(limits)) if limits.top.resource is Resource.FP64 else advice
 

@@ -26,7 +26,15 @@ from __future__ import annotations
 from timesink.diagnosis.verdicts import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALONE_US, FUSE, Explanation, cause_rule, counter_evidence, is_tiny
+from timesink.rules.ncu._family import (
+    ALONE_US,
+    FUSE,
+    Explanation,
+    cause_rule,
+    counter_evidence,
+    is_tiny,
+    operands_advice,
+)
 
 _ADVICE = {
     "barrier": "Synchronise less: balance the warps of a block, use smaller blocks, warp-level reductions, or barriers "
@@ -59,8 +67,14 @@ def explain(limits: KernelLimits) -> Explanation:
     return Explanation(
         f"in latency while no unit is busy{reason}",
         tuple(evidence),
-        FUSE if is_tiny(limits) else _ADVICE.get(top[0], _OTHERWISE) if top is not None else _OTHERWISE,
+        _advice(limits, None if top is None else top[0]),
     )
+
+
+def _advice(limits: KernelLimits, reason: str | None) -> str:
+    if is_tiny(limits):
+        return FUSE
+    return operands_advice(limits) or _ADVICE.get(reason or "", _OTHERWISE)
 
 
 RULE = cause_rule(

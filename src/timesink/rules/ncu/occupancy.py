@@ -28,7 +28,15 @@ from __future__ import annotations
 from timesink.diagnosis.verdicts import Limit
 from timesink.measures.counters.limiter import KernelLimits
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALONE_US, FUSE, Explanation, cause_rule, counter_evidence, is_tiny
+from timesink.rules.ncu._family import (
+    ALONE_US,
+    FUSE,
+    Explanation,
+    cause_rule,
+    counter_evidence,
+    is_tiny,
+    operands_advice,
+)
 
 
 def explain(limits: KernelLimits) -> Explanation:
@@ -62,6 +70,8 @@ def _advice(limits: KernelLimits) -> str:
             "Launch enough blocks for whole waves (smaller tiles, split-K, persistent blocks with a queue): the grid "
             f"has {kernel.blocks} blocks{sms}."
         )
+    if operands := operands_advice(limits):
+        return operands
     limited = " and ".join(occupancy.limited_by) or "the blocks that are running"
     return (
         f"Let more warps in: {limited} limits them; or keep more loads in flight per warp (unroll, wider loads, "

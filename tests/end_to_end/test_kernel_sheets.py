@@ -7,10 +7,11 @@ import io
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tests.profiles import ABSENT
-from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, reading_into, unpacked
+from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, Style, raw_page, reading_into, unpacked
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
@@ -201,3 +202,20 @@ def test_a_kernel_whose_passes_failed_has_neither_figures_nor_advice_to_record_m
     assert {key for key, value in sheet.figures.items() if value is not None} == set()
     assert page.notes == ()
     assert "failed passes" in page.title
+
+
+def test_two_reports_are_drawn_with_an_arrow_for_each_kernel_that_moved(
+    report: Path, tmp_path: Path, reading: Reading, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = raw_page(reading(SUITE / "gemm.ncu-rep.xz"), Style())
+    header, units, *rows = page.splitlines(keepends=True)
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text(header + units + "".join(row for row in rows if "_fault" in row))
+    new.write_text(header + units + "".join(row for row in rows if "_fix" in row))
+    picture = tmp_path / "roof.svg"
+    assert run(["roofline", str(old), "--against", str(new), "-o", str(picture)]) == 0
+    tree = ElementTree.fromstring(picture.read_text())
+    arrows = tree.findall(".//{http://www.w3.org/2000/svg}polygon")
+    assert len(arrows) == 9  # three kernels at three levels
+    assert run(["roofline", str(old), "--against", str(new)]) == 2
+    assert "add -o roof.svg" in capsys.readouterr().err

@@ -108,6 +108,8 @@ def test_a_details_page_names_no_limiter_and_the_page_that_does(
     listed = json.loads(text)["kernels"]
     assert {(one["limiter"], one["roof"], one["bound_speedup"]) for one in listed} == {(None, None, None)}
     assert all("use --page raw" in one["action"] for one in listed)
+    assert run(["diagnose", str(page)]) == 2
+    assert "or its raw page: ncu --import REPORT --csv --page raw" in capsys.readouterr().err
     assert "inf" not in text.lower()
 
 

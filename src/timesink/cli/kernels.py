@@ -25,6 +25,7 @@ from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
+    from timesink.views.figures import RooflineChart
     from timesink.views.kernels import NextKernel
 
 _COMMAND_CHARACTERS = 2000
@@ -89,6 +90,11 @@ class KernelChoice:
         """Whether whole sheets are asked for, not a table."""
         return bool(self.numbers or self.name is not None) and self.columns is None
 
+    @property
+    def column_names(self) -> list[str]:
+        """The columns asked for."""
+        return [name.strip() for name in (self.columns or "").split(",") if name.strip()]
+
     def overrides(self) -> dict[str, float]:
         """Limits of checks by name."""
         return dict(_override(text) for text in self.limits or ())
@@ -140,12 +146,14 @@ def command(
 
 def _show_comparison(target: Sink, before: Trace, after: Trace, choice: KernelChoice) -> None:
     """Two reports, with every figure of the kernels chosen; as JSON of all where none is."""
-    from timesink.views.kernel_comparison import ReportPair, comparison_entries, comparison_page
-    from timesink.views.kernel_sheet import chosen
+    from timesink.views.kernel_comparison import ReportPair, columns_page, comparison_entries, comparison_page
+    from timesink.views.kernel_sheet import chosen, sorted_by
 
     both = ReportPair.of(before, after)
-    pairs = both.only(chosen(before, choice.numbers or [], choice.name))
-    if target.form is Format.JSON:
+    pairs = both.only(sorted_by(chosen(before, choice.numbers or [], choice.name), choice.sort))
+    if choice.columns is not None:
+        target.show(columns_page(both, pairs, choice.column_names))
+    elif target.form is Format.JSON:
         from timesink.render.json import SCHEMA_VERSION, json_text
 
         target.write(json_text({"schema_version": SCHEMA_VERSION, **comparison_entries(both, pairs)}))
@@ -159,8 +167,7 @@ def _show_sheets(target: Sink, trace: Trace, choice: KernelChoice) -> None:
 
     sheets = sorted_by(chosen(trace, choice.numbers or [], choice.name), choice.sort if choice.is_sheet else None)
     if choice.columns is not None:
-        names = [name.strip() for name in choice.columns.split(",") if name.strip()]
-        target.show(table_page(sheets, names, choice.sort))
+        target.show(table_page(sheets, choice.column_names, choice.sort))
     elif target.form is Format.JSON:
         _write_entries(target, sheet_entries(sheets, choice.overrides(), choice.least_bytes))
     elif target.form is Format.CSV:
@@ -193,6 +200,10 @@ def roofline(
     svg: Annotated[
         bool, typer.Option("--svg", help="Write an SVG picture [default: where FILE ends in .svg].")
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="REPORT", help="Draw where this later report has them.", show_default=False),
+    ] = None,
     no_cache: NoCache = False,
     *,
     writing: PageOutput,
@@ -200,20 +211,34 @@ def roofline(
     """Draw the roofline of profiled kernels.
 
     Peaks come from the report's own counters at the clock it was profiled at; a datasheet stands in where it has none,
-    and the page says so.
+    and the page says so. --against draws an arrow from each kernel to where it is in a later report.
     """
-    target = writing.sink([report])
+    target = writing.sink([report] if against is None else [report, against])
     trace = read_profiles(report, not no_cache)
+    is_picture = svg or (target.path is not None and target.path.suffix.lower() == ".svg")
+    if against is not None and not is_picture:
+        raise UsageError("arrows need a picture", remedy="add -o roof.svg; `timesink kernels` compares in a table")
     with working("drawing the roofline"):
         from timesink.views.roofline import roofline_chart, roofline_page
 
-        if svg or (target.path is not None and target.path.suffix.lower() == ".svg"):
+        if is_picture:
             from timesink.render.svg import roofline_svg
 
-            target.write(roofline_svg(roofline_chart(report.name, trace)))
+            target.write(
+                roofline_svg(_moves(report, trace, against, not no_cache) or roofline_chart(report.name, trace))
+            )
         else:
             target.show(roofline_page(trace))
     return 0
+
+
+def _moves(report: Path, trace: Trace, against: Path | None, cache: bool) -> RooflineChart | None:
+    """The chart with arrows to the later report; None without one."""
+    if against is None:
+        return None
+    from timesink.views.kernel_comparison import moves_chart
+
+    return moves_chart(f"{report.name} and {against.name}", trace, read_profiles(against, cache))
 
 
 def next_command(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Found
 from timesink.errors import UnreadableTrace, UsageError
+from timesink.measures.counters.counters import kernel_counters, lacks_units
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,
@@ -38,6 +39,8 @@ def check_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
         lacking = f"{count} profiled kernels without the counters that say what limits them"
         if len({ruling.card.code for ruling in diagnosis.rulings if ruling.card.code.startswith("NCU")}) > 1:
             remedy = "profile them with these counters: timesink capture ncu --set rules -- python train.py"
+            if any(lacks_units(kernel) for kernel in kernel_counters(trace)):
+                remedy = "give the report itself, or its raw page: ncu --import REPORT --csv --page raw"
             raise UsageError(f"nothing to diagnose in {trace.source}: it holds {lacking}", remedy=remedy)
         return
     raise _without_gpu_work(trace, "diagnose")

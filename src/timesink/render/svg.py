@@ -27,6 +27,10 @@ def chart_svg(chart: RooflineChart | MemoryChart) -> str:
     return roofline_svg(chart) if isinstance(chart, RooflineChart) else memory_svg(chart)
 
 
+_ARROW = "#000000"
+_HEAD = 8.0  # pixels: an arrow's head, as large as the largest point
+
+
 def roofline_svg(chart: RooflineChart) -> str:
     """The picture as SVG text. Names from traces are escaped; nothing in it runs or loads."""
     frame = _Frame.around(chart)
@@ -38,6 +42,7 @@ def roofline_svg(chart: RooflineChart) -> str:
         *_grid(frame),
         *_roofs(chart, frame),
         *_points(chart, frame),
+        *_moves(chart, frame),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -128,6 +133,21 @@ def _points(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
             break
         yield f'<circle cx="{_WIDTH - _RIGHT + 14}" cy="{y - 4}" r="4" fill="{_COLOURS[index % len(_COLOURS)]}"/>'
         yield _text(_WIDTH - _RIGHT + 24, y, scrub(kernel, _NAME_CHARACTERS))
+
+
+def _moves(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
+    """An arrow from each kernel's earlier place to its later one; none where they fall together."""
+    for before, after in chart.moves:
+        x1, y1 = frame.x(before.intensity), frame.y(before.flops)
+        x2, y2 = frame.x(after.intensity), frame.y(after.flops)
+        length = math.hypot(x2 - x1, y2 - y1)
+        if length < _HEAD:
+            continue
+        along, across = _HEAD * (x2 - x1) / length, _HEAD * (y2 - y1) / length
+        base_x, base_y = x2 - along, y2 - across
+        corners = ((x2, y2), (base_x - across / 2, base_y + along / 2), (base_x + across / 2, base_y - along / 2))
+        yield _line(x1, y1, base_x, base_y, _ARROW)
+        yield f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)}" fill="{_ARROW}"/>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "") -> str:

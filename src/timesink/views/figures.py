@@ -125,12 +125,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class RooflineChart:
-    """Roofs and kernels, both axes logarithmic. `title` and the names of kernels are untrusted text."""
+    """Roofs and kernels, both axes logarithmic. `title` and the names of kernels are untrusted text. `moves` are pairs
+    of points: where a kernel was, and where it is after a change.
+    """
 
     title: str
     slopes: tuple[Slope, ...]
     ceilings: tuple[Ceiling, ...]
     points: tuple[Point, ...]
+    moves: tuple[tuple[Point, Point], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,21 @@ sheet with the difference. Exact counts are compared always, times only where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import Comparison, KernelPair, compare_reports
-from timesink.measures.counters.counters import KernelCounters
+from timesink.measures.counters.counters import KernelCounters, kernel_counters
+from timesink.measures.counters.roofline import kernel_rooflines
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
 from timesink.model.trace import Trace
 from timesink.rules.ncu._sheet import verdict_of
-from timesink.views.kernel_sheet import printed
+from timesink.views.figures import RooflineChart
+from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS
 from timesink.views.page import Cell, Field, Page, Sheet
+from timesink.views.roofline import chart_of, points_of
 
 ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left out of what people read
 _TIME = "duration_ns"
@@ -73,9 +76,9 @@ class ReportPair:
         return cls(result, tuple(SheetPair(pair, old[pair.before], new[pair.after]) for pair in result.pairs))
 
     def only(self, sheets: Sequence[KernelSheet]) -> tuple[SheetPair, ...]:
-        """The pairs of these launches of the earlier report."""
-        wanted = {sheet.kernel for sheet in sheets}
-        return tuple(one for one in self.pairs if one.pair.before in wanted)
+        """The pairs of these launches of the earlier report, in their order."""
+        pairs = {one.pair.before: one for one in self.pairs}
+        return tuple(pairs[sheet.kernel] for sheet in sheets if sheet.kernel in pairs)
 
 
 def comparison_page(both: ReportPair, detailed: Sequence[SheetPair]) -> Page:
@@ -94,6 +97,38 @@ def comparison_page(both: ReportPair, detailed: Sequence[SheetPair]) -> Page:
     sheets.append(Sheet("counts", "counts that changed", _COUNTS, counts, counted))
     sheets += [_differences(one, bool(result.obstacles)) for one in detailed]
     return Page("two reports: before and after", tuple(sheets), tuple(_notes(result)))
+
+
+def moves_chart(title: str, before: Trace, after: Trace) -> RooflineChart:
+    """The kernels of both reports under their roofs, with an arrow from each to its counterpart at every level."""
+    pairs = compare_reports(before, after).pairs
+    old, new = kernel_rooflines(before), kernel_rooflines(after)
+    names = [kernel.function for trace in (before, after) for kernel in kernel_counters(trace)]
+    chart = chart_of(title, names, (*old, *new))
+    moves = tuple(
+        (start, end)
+        for pair in pairs
+        for start in points_of(pair.before.function, old[pair.before.profile])
+        for end in points_of(pair.after.function, new[pair.after.profile])
+        if start.level == end.level
+    )
+    return replace(chart, moves=moves)
+
+
+def columns_page(both: ReportPair, chosen: Sequence[SheetPair], columns: Sequence[str]) -> Page:
+    """A row per pair with each of these figures before and after; the notes say where times may not be compared."""
+    before, after = (table_of([getattr(one, side) for one in chosen], columns) for side in ("before", "after"))
+    first = len(before.columns) - len(columns)
+    fields = [*before.columns[:first], Field("id_after", "now", "1")]
+    for column in before.columns[first:]:
+        fields.append(replace(column, key=f"{column.key}_before", head=f"{column.head} before"))
+        fields.append(replace(column, key=f"{column.key}_after", head="after"))
+    rows = tuple(
+        (*old[:first], new[0], *(cell for pair in zip(old[first:], new[first:], strict=True) for cell in pair))
+        for old, new in zip(before.rows, after.rows, strict=True)
+    )
+    sheet = Sheet("pairs", "kernels", tuple(fields), rows)
+    return Page("two reports: before and after", (sheet,), tuple(_notes(both.result)))
 
 
 def _row(one: SheetPair, without_times: bool) -> tuple[Cell, ...]:

@@ -194,14 +194,17 @@ def sheet_entries(
 
 def table_page(sheets: Sequence[KernelSheet], columns: Sequence[str], sort: str | None) -> Page:
     """A row per launch with these columns, the largest of `sort` first."""
+    return Page("profiled kernels", (table_of(sorted_by(sheets, sort), columns),))
+
+
+def table_of(sheets: Sequence[KernelSheet], columns: Sequence[str]) -> Sheet:
+    """A row per launch, in this order: its number, its name, these columns. `UsageError` for an unknown one."""
     for key in columns:
         _check_column(key)
     fields = (Field("id", "id", "1"), Field("kernel", "kernel", is_name=True, is_kernel=True))
     shown = tuple(_VERDICT_FIELDS.get(key) or _field(_FIGURES[key]) for key in columns)
-    rows = tuple(
-        (sheet.kernel.profile, sheet.kernel.name, *_cells(sheet, columns)) for sheet in sorted_by(sheets, sort)
-    )
-    return Page("profiled kernels", (Sheet("kernels", "kernels", (*fields, *shown), rows),))
+    rows = tuple((sheet.kernel.profile, sheet.kernel.name, *_cells(sheet, columns)) for sheet in sheets)
+    return Sheet("kernels", "kernels", (*fields, *shown), rows)
 
 
 def _check_column(key: str) -> None:

@@ -124,7 +124,7 @@ def chart_of(title: str, names: Sequence[str], lines: Sequence[KernelRoofline | 
     known = [(name, line) for name, line in zip(names, lines, strict=True) if line is not None]
     slopes: dict[str, float] = {}
     ceilings: dict[str, float] = {}
-    points = []
+    points: list[Point] = []
     for name, line in known:
         for roof in line.memory:
             if roof.peak_bytes_per_s:
@@ -132,14 +132,19 @@ def chart_of(title: str, names: Sequence[str], lines: Sequence[KernelRoofline | 
         for work in line.compute:
             if work.peak_flops:
                 ceilings[work.label] = max(ceilings.get(work.label, 0.0), work.peak_flops)
-        flops = line.flops
-        for level in LEVELS:
-            intensity = line.intensity(level)
-            if intensity and flops:
-                points.append(Point(name, level.upper(), intensity, flops / (line.duration_ns / 1e9)))
+        points += points_of(name, line)
     return RooflineChart(
         f"roofline of {title}",
         tuple(Slope(level.upper(), slopes[level]) for level in LEVELS if level in slopes),
         tuple(Ceiling(label, flops) for label, flops in sorted(ceilings.items(), key=lambda item: -item[1])),
         tuple(points),
     )
+
+
+def points_of(name: str, line: KernelRoofline | None) -> tuple[Point, ...]:
+    """One point per memory level that has bytes and operations."""
+    if line is None or not line.flops:
+        return ()
+    rate = line.flops / (line.duration_ns / 1e9)
+    known = ((level, line.intensity(level)) for level in LEVELS)
+    return tuple(Point(name, level.upper(), intensity, rate) for level, intensity in known if intensity)

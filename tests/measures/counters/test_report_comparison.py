@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timesink.cli.app import run
@@ -71,6 +71,9 @@ def test_several_in_the_place_of_one_are_proposed_as_fused(tmp_path: Path) -> No
 launches = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 2)), min_size=1, max_size=6)
 
 
+@example(
+    before=[("a", 1), ("c", 1), ("a", 2), ("c", 1), ("a", 1), ("b", 1)], after=[("a", 2), ("a", 2), ("a", 1), ("a", 1)]
+)
 @given(before=launches, after=launches)
 def test_every_launch_is_in_one_place_only(
     before: Launches, after: Launches, tmp_path_factory: pytest.TempPathFactory
@@ -97,3 +100,12 @@ def test_json_has_limiter_and_every_figure_before_and_after(tmp_path: Path, caps
     text = " ".join(capsys.readouterr().out.split())
     assert "duration (speed of light) 2 us 1 us -1 us (0.50 x)" in text
     assert "registers a thread (launch) 32 24 -8 (0.75 x)" in text
+
+
+def test_chosen_columns_stand_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = written(tmp_path / "old.csv", [("k", 8), ("l", 8)]), written(tmp_path / "new.csv", [("k", 8)], 1000, 24)
+    asked = ["kernels", str(old), "--against", str(new), "--columns", "duration_ns,registers", "--format", "csv"]
+    assert run(asked) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "id,kernel,id_after,duration_ns_before,duration_ns_after,registers_before,registers_after"
+    assert row == "0,k,0,2000.0,1000.0,32.0,24.0"

@@ -172,11 +172,13 @@ def _numbered(
 
 
 def _gaps(before: int, after: int, pairs: Mapping[int, int]) -> Iterator[tuple[list[int], list[int]]]:
-    """What is left of both reports between pairs that follow each other in both; nothing where their order differs."""
+    """What is left of both reports between pairs that follow each other in both, each launch once; nothing where their
+    order differs."""
     anchors = [(-1, -1), *sorted(pairs.items()), (before, after)]
     taken = set(pairs.values())
     for (old, new), (next_old, next_new) in pairwise(anchors):
         left = [at for at in range(new + 1, next_new) if at not in taken]
+        taken.update(left)
         yield list(range(old + 1, next_old)), left
 
 

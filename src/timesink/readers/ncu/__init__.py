@@ -30,6 +30,7 @@ class NcuReport(Reader):
     """Reader of the documented block format, all versions from 2022 on; ``.ncu-repz`` is one packed by Zstandard."""
 
     format = "ncu_report"
+    version = 2
     kind = "companion"
     priority = 2
 
@@ -49,6 +50,7 @@ class NcuCsv(Reader):
     """Reader of the raw and details pages."""
 
     format = "ncu_csv"
+    version = 2
     kind = "companion"
     priority = 2
 

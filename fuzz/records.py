@@ -12,7 +12,7 @@ from fuzz import seeds
 from timesink.capture import Capture
 from timesink.capture.recorded_run import recorded_run
 from timesink.capture.redaction import redact
-from timesink.measures.communication.pipelines import read_stage_logs
+from timesink.measures.communication.stage_logs import read_stage_logs
 from timesink.memory_plan.config import read_configuration, read_model
 from timesink.verify import baseline, calibration, changepoint, counters, environment, ledger
 from timesink.verify.processes import Finished

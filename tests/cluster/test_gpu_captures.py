@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmarks.ranks import score
 
-from timesink.measures.communication.pipelines import read_stage_logs
+from timesink.measures.communication.stage_logs import read_stage_logs
 from timesink.measures.communication.waits import collective_waits
 from timesink.readers import read
 

@@ -64,4 +64,4 @@ def test_every_result_is_short_in_a_prompt_and_whole_when_written(trace: Trace) 
 
 def test_the_page_lists_every_function() -> None:
     listed = set(re.findall(r"^\| `(\w+)\(", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    assert listed == set(timesink.__all__) - {"Trace", "__version__", "annotate", "profile", "step"}
+    assert listed == set(timesink.__all__) - {"Trace", "__version__", "annotate", "profile", "stages", "step"}

@@ -34,6 +34,7 @@ GROUPS = {
     "Look": {
         "diagnose": "Name the bottleneck of a trace and price its fix.",
         "report": "Write the diagnosis as one HTML file with timelines.",
+        "statement": "Print the sentences that a team writes down of a run.",
         "summary": "Show budget, steps, kernels, copies, waits and launches.",
         "idle": "Show what each GPU waited for while it was idle.",
         "lines": "Show GPU time, idle time and host time by line of the program.",

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from timesink.diagnosis.words import number, period_text
-from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
+from timesink.measures.communication.pipelines import OverlapScore, PipelineStage, pipeline
 from timesink.measures.compile.summary import compile_counters
 from timesink.measures.counters.sampled import sampled
 from timesink.measures.steps.accumulation import micro_batches
@@ -121,9 +121,10 @@ def _counters(trace: Trace) -> str:
 
 def _overlap(trace: Trace) -> str:
     """How well computation, communication and copies hide each other in a steady step of the device with the longest
-    span: hidden time over what could be hidden; '' where one of them takes nearly all the time."""
+    span: hidden time over what could be hidden; '' where one of them takes nearly all the time, and for the stages of a
+    pipeline, whose receives are waits for the stage before."""
     lines = sorted(device_timeline(trace).by_device.values(), key=lambda line: (-line.span_ns, line.rank, line.device))
-    if not lines or not steps(trace).times.count:
+    if not lines or not steps(trace).times.count or pipeline(trace) is not None:
         return ""
     line = lines[0]
     device = (line.rank, line.device)

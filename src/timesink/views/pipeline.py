@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ import polars as pl
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
+from timesink.measures.communication.pipelines import OverlapScore
 from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
 from timesink.measures.steps.steps import step_times
 from timesink.units import time_text
@@ -74,8 +75,12 @@ def parts_of(columns: str) -> list[Part]:
 
 def statement(logs: StageLogs) -> str:
     """``period 450 ms at depth=2 is the longest stage (rank 0 (A + decode), 450 ms): OverlapScore 1.00``."""
-    overlap, score = logs.overlap, logs.score
-    at = "".join(f", {name}={value}" for name, value in logs.facts.items()).removeprefix(", ")
+    return period_statement(logs.overlap, logs.score, logs.facts)
+
+
+def period_statement(overlap: OverlapScore, score: float | None, facts: Mapping[str, str]) -> str:
+    """What the period of a pipeline is, by its usual stages and its score."""
+    at = ", ".join(f"{name}={value}" for name, value in facts.items())
     period = f"period {time_text(overlap.period_ns)}{f' at {at}' if at else ''}"
     longest = f"the longest stage ({overlap.longest.name}, {time_text(overlap.longest.time_ns)})"
     if score is None:

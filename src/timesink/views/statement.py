@@ -1,0 +1,69 @@
+"""The lines of `timesink statement`: what a team pastes into its log of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timesink.diagnosis.in_short import statements
+from timesink.errors import UsageError
+from timesink.measures.communication.pipelines import pipeline
+from timesink.measures.compile.summary import compile_summary
+from timesink.measures.steps.steps import step_times, steps
+from timesink.model.tables import COMPILE_EVENTS
+from timesink.model.trace import Trace
+from timesink.units import time_text
+from timesink.views.page import Field, Page, Sheet
+from timesink.views.pipeline import period_statement
+
+
+def statement_page(trace: Trace, before: Trace | None = None) -> Page:
+    """Where the time goes, how fast it is, what overlaps, and what the compiler made of it; the change from `before`.
+
+    What the trace does not show is left out. Raises `UsageError` where it shows nothing of it.
+    """
+    lines = [*statements(trace), *_throughput(trace, before), *_pipeline(trace), *_graph_breaks(trace, before)]
+    if not lines:
+        raise UsageError(
+            "the trace shows no steps, no ranges and no compilation to state anything of",
+            remedy="record steps: timesink capture torch -- python train.py",
+        )
+    rows = tuple(tuple(line.split(": ", 1)) for line in lines)
+    columns = (Field("about", "about", is_name=True), Field("statement", "statement"))
+    return Page("statement", (Sheet("statements", "statements", columns, rows),))
+
+
+def _throughput(trace: Trace, before: Trace | None) -> Iterator[str]:
+    """How long a step takes, without a profiler where that was measured."""
+    now = _step(trace)
+    if now is None:
+        return
+    facts = "".join(f", {name}={value}" for name, value in trace.facts.items())
+    change = ""
+    if before is not None and (old := _step(before)) is not None:
+        change = f", {time_text(old[0])} before ({100 * (now[0] / old[0] - 1):+.1f} %; one run each)"
+    yield f"throughput: the median step takes {time_text(now[0])} ({now[1]}{facts}){change}"
+
+
+def _step(trace: Trace) -> tuple[float, str] | None:
+    """The median step in nanoseconds, and of which steps; None where there are none."""
+    if trace.unprofiled_steps_ns:
+        times = step_times([round(value) for value in trace.unprofiled_steps_ns])
+        return (times.p50_ns or 0.0), f"{times.count} steps without a profiler"
+    times = steps(trace).times
+    return None if not times.p50_ns else (times.p50_ns, f"{times.count} steady steps, as profiled")
+
+
+def _pipeline(trace: Trace) -> Iterator[str]:
+    line = pipeline(trace)
+    if line is not None:
+        yield f"pipeline: {period_statement(line.overlap, line.overlap.score, trace.facts)}"
+
+
+def _graph_breaks(trace: Trace, before: Trace | None) -> Iterator[str]:
+    """``graph_breaks 0 -> 2, first at model.py:81``: the first is the one that breaks most often."""
+    if before is None or COMPILE_EVENTS not in trace or COMPILE_EVENTS not in before:
+        return
+    found, old = compile_summary(trace), compile_summary(before)
+    first = next((part for part in found.breaks if part.file is not None), None)
+    place = f", first at {first.file}:{first.line}" if first is not None else ""
+    yield f"graph: graph_breaks {old.graph_breaks} -> {found.graph_breaks}{place}"

@@ -80,6 +80,7 @@ def test_the_options_of_the_command_are_the_gauges() -> None:
     assert [field.name for field in fields(KnownFigures)] == [gauge.name for gauge in GAUGES]
 
 
+@pytest.mark.slow
 def test_the_sliders_answer_as_the_command_does(tmp_path: Path) -> None:
     """The page's own parts without the site around them."""
     needs_browser()

@@ -103,6 +103,7 @@ MEANINGS = ("fp64", "fp32", "fp16", "dfma", "ffma", "hfma", "read", "write", "ld
 REASONS = ("long_scoreboard", "short_scoreboard", "barrier", "membar", "wait", "lg_throttle", "mio_throttle")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90"])
 def test_no_other_format_direction_space_or_stall_is_proposed(chip: str) -> None:
     """Each known name with one of its words changed for another meaning: what is proposed keeps that meaning."""
@@ -111,8 +112,10 @@ def test_no_other_format_direction_space_or_stall_is_proposed(chip: str) -> None
         for name in _table():
             for word, other in permutations(words, 2):
                 changed = re.sub(rf"(?<=_){word}(?=_|$)", other, name)
+                if changed == name:
+                    continue
                 verdict = checked(f"{changed}.sum", chip)
-                if changed != name and not verdict.known_on:
+                if not verdict.known_on:
                     tried += 1
                     is_kept = other in verdict.instead or (other == "fp32" and "pipe_fma" in verdict.instead)
                     assert not verdict.instead or is_kept, (name, word, other, verdict.instead)

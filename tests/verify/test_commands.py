@@ -65,6 +65,7 @@ FOUR = ("--pairs", "4")
 RUN = ("--", sys.executable, "program.py")
 
 
+@pytest.mark.slow
 def test_a_ci_job_passes_no_change_and_fails_a_regression_with_reports(folder: Path, timesink: Timesink) -> None:
     summary = folder / "summary.md"
     ci = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
@@ -122,6 +123,7 @@ def test_a_program_that_fails_exits_with_5_and_a_wrong_request_with_2(folder: Pa
         assert timesink(*arguments).returncode == 2, arguments
 
 
+@pytest.mark.slow
 def test_a_stored_baseline_passes_no_change_fails_a_regression_and_is_never_passed_by_accident(
     folder: Path, timesink: Timesink
 ) -> None:

@@ -65,10 +65,10 @@ def times(run):
     """Fault and fix alternating, as the CUDA pairs are timed."""
     us = {False: [], True: []}
     for turn in range(WARM + RUNS):
-        for fixed in us:
+        for fixed, kept in us.items():
             found = timed_us(run, fixed)
             if turn >= WARM:
-                us[fixed].append(found)
+                kept.append(found)
     told = {"runs": RUNS}
     for fixed, name in ((False, "fault"), (True, "fix")):
         tenths = statistics.quantiles(us[fixed], n=10)

@@ -92,18 +92,22 @@ __global__ void halving_search_fault(const unsigned* keys, float* out) {
   }
 }
 
-// Five steps: the lanes look at 32 places at a time.
+// Eight searches in step: eight loads on the way at a time.
 __global__ void halving_search_fix(const unsigned* keys, float* out) {
-  const int warp = (blockIdx.x * kThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  const int warp = (blockIdx.x * kThreads + threadIdx.x) / 32;
+  unsigned low[kSearches] = {};
 #pragma unroll 1
-  for (int s = 0; s < kSearches; ++s) {
-    const unsigned wanted = wanted_of(warp * kSearches + s);
-    unsigned low = 0;
-#pragma unroll 1
-    for (unsigned size = kKeys / 32; size; size /= 32)
-      low += (__popc(__ballot_sync(~0u, keys[low + lane * size] <= wanted)) - 1) * size;
-    if (lane == 0) out[warp * kSearches + s] = float(low);
+  for (unsigned size = kKeys / 2; size; size /= 2) {
+    unsigned key[kSearches];
+#pragma unroll
+    for (int s = 0; s < kSearches; ++s) key[s] = keys[low[s] + size];
+#pragma unroll
+    for (int s = 0; s < kSearches; ++s)
+      if (key[s] <= wanted_of(warp * kSearches + s)) low[s] += size;
   }
+#pragma unroll
+  for (int s = 0; s < kSearches; ++s)
+    if (threadIdx.x % 32 == 0) out[warp * kSearches + s] = float(low[s]);
 }
 
 class HalvingSearch : public Pair {

@@ -32,7 +32,7 @@ def demo() -> str:
     return demo_report()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_a_real_report_loads_nothing_and_is_accessible(opened: Open, demo: str, width: int, scheme: str) -> None:
     shown = opened(demo, width=width, scheme=scheme)
     assert [url.split(":")[0] for url in shown.requests] == ["file"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import lxml.html
 import pytest
 
+pytestmark = pytest.mark.slow  # builds the site
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 

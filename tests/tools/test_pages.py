@@ -74,6 +74,7 @@ def test_a_code_is_never_given_twice(tmp_path: Path) -> None:
     assert "already there" in done.stderr
 
 
+@pytest.mark.slow
 def test_no_more_regexes_and_numbers_stand_outside_of_knowledge() -> None:
     done = tool("ratchet.py", "--check")
     assert done.returncode == 0, done.stderr

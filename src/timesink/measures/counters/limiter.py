@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from timesink.knowledge.assumptions import machines
-from timesink.knowledge.gpus import LANES, SECTORS_OF_PASS
+from timesink.knowledge.gpus import LANES, SECTORS_OF_PASS, Precision, peaks
+from timesink.knowledge.kernel_names import library_of
+from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.counters import (
     ARITHMETIC,
     FULL,
@@ -52,6 +54,7 @@ _UNIT_ROOFS = {
     Resource.XU: "special functions",
     Resource.CONTROL: "control pipes",
 }
+PRODUCT_WORK = (Cause.COMPUTE, Cause.MEMORY)  # what other products than those of fp32 units do otherwise
 _HALF_OF_FMA = ("fmaheavy", "fmalite")
 
 
@@ -117,7 +120,28 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     shares[_work(top, roofline)] += left
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls)
     bounds = {cause: _bound(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
+    if is_fp32_product(kernel):
+        in_tf32 = _bound_in_tf32(kernel, roofline)
+        bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
     return KernelLimits(kernel, units, is_complete(kernel), shares, bounds, roofline, occupancy, stalls, waste, top)
+
+
+def is_fp32_product(kernel: KernelCounters) -> bool:
+    """Whether the kernel is a library's matrix product in fp32, which tensor cores would take in TF32."""
+    decoded = decode(kernel.name)
+    return decoded.family is KernelFamily.GEMM and decoded.math == "fp32" and library_of(kernel.name) != ""
+
+
+def _bound_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> float:
+    """How many times as fast an fp32 product is on tensor cores at most: its operations at their peak and its traffic
+    with DRAM stay, its instructions and its way through the caches are other ones. 1 where that is not known."""
+    sheet = peaks(kernel.gpu)
+    rate = None if sheet is None else sheet.flops_of(Precision.TF32)
+    if rate is None or roofline is None or not roofline.flops:
+        return 1.0
+    dram = roofline.memory_of("dram")
+    products = roofline.flops / rate / (roofline.duration_ns / 1e9)
+    return 1 / max(products, 0.0 if dram is None else dram.share)
 
 
 def why_unexplained(kernel: KernelCounters) -> str:
@@ -159,7 +183,10 @@ def _share_out_busy(shares: dict[Cause, float], busy: float, top: Leaf, waste: W
 
 
 def _work(top: Leaf, roofline: KernelRoofline | None) -> Cause:
-    """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is."""
+    """Necessary work of the busiest unit. Issue slots serve both sides: there the roofline tells which it is. What
+    executes barriers works for warps that wait for each other."""
+    if _BARRIERS in top.name:
+        return Cause.LATENCY
     if top.resource in MEMORY:
         return Cause.MEMORY
     is_shared = top.resource in (Resource.ISSUE, Resource.CONTROL)

@@ -28,11 +28,16 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.knowledge.kernel_names import library_of, short_name
-from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
-from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
+from timesink.measures.counters.limiter import (
+    PRODUCT_WORK,
+    KernelLimits,
+    is_fp32_product,
+    kernel_limits,
+    why_unexplained,
+)
 from timesink.measures.counters.waste import Cause
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
@@ -188,12 +193,6 @@ def operands_advice(limits: KernelLimits) -> str | None:
     return _OPERANDS.get(top[0]) if top is not None and _SOME_TENSOR < tensor < _BUSY_TENSOR else None
 
 
-def is_fp32_product(limits: KernelLimits) -> bool:
-    """Whether the kernel is a library's matrix product in fp32, which tensor cores would take in TF32."""
-    decoded = decode(limits.kernel.name)
-    return decoded.family is KernelFamily.GEMM and decoded.math == "fp32" and library_of(limits.kernel.name) != ""
-
-
 def counter_evidence(label: str, value: float, unit: str, how: str, limits: KernelLimits) -> Evidence:
     """One counter behind a finding, with the launch it belongs to."""
     return Evidence(label, Quantity(value, unit), how, table="kernel_profiles", rows=(limits.kernel.profile,))
@@ -202,6 +201,8 @@ def counter_evidence(label: str, value: float, unit: str, how: str, limits: Kern
 def gain_ns(limits: KernelLimits, cause: Cause) -> float:
     """Time of the launch that the cause takes, at most what the next ceiling leaves; of necessary work what its roof
     leaves, with the same bytes and operations."""
+    if cause in PRODUCT_WORK and is_fp32_product(limits.kernel):
+        return most_ns(limits, cause)  # another kernel does the products: how fast is not known, only its bound
     length_ns = limits.kernel.duration_ns or 0.0
     gain = min(length_ns * limits.shares[cause], most_ns(limits, cause))
     roof = roof_of_top(limits) if cause in _SAME and cause is limits.limiter else None

@@ -25,14 +25,13 @@ from __future__ import annotations
 from timesink.diagnosis.verdicts import Bottleneck, Limit
 from timesink.knowledge.gpus import HOPPER
 from timesink.measures.counters.counters import Resource
-from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.limiter import KernelLimits, is_fp32_product
 from timesink.measures.counters.waste import Cause
 from timesink.rules.ncu._family import (
     ALLOW_TF32,
     Explanation,
     cause_rule,
     counter_evidence,
-    is_fp32_product,
     operands_advice,
 )
 
@@ -83,7 +82,7 @@ def _advice(limits: KernelLimits) -> str:
     roofs = limits.roofline.compute if limits.roofline is not None else ()
     if limits.top.resource is Resource.TENSOR and any(roof.path == "mma" for roof in roofs) and _has_wgmma(limits):
         return "Move the products from mma.sync to wgmma, which has 1.5 times its rate on this GPU."
-    if is_fp32_product(limits):
+    if is_fp32_product(limits.kernel):
         return ALLOW_TF32
     if limits.top.resource is Resource.TENSOR and (operands := operands_advice(limits)):
         return operands

@@ -26,9 +26,9 @@ in a loop than in its program: the profiler flushes caches between passes unless
 from __future__ import annotations
 
 from timesink.measures.counters.counters import Resource
-from timesink.measures.counters.limiter import KernelLimits
+from timesink.measures.counters.limiter import KernelLimits, is_fp32_product
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, is_fp32_product
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence
 from timesink.units import share_text
 
 _LEVELS = {
@@ -59,7 +59,7 @@ def explain(limits: KernelLimits) -> Explanation:
 
 
 def _advice(limits: KernelLimits) -> str:
-    if limits.top.resource is Resource.L1 and is_fp32_product(limits):
+    if limits.top.resource is Resource.L1 and is_fp32_product(limits.kernel):
         return ALLOW_TF32
     match limits.top.resource:
         case Resource.L1:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 
 from timesink.errors import UsageError
+from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.gpus import GpuPeaks, Precision
 from timesink.knowledge.operators import WorkKind
 from timesink.knowledge.work import product_sizes
@@ -24,8 +25,6 @@ from timesink.rules.ncu._family import explain_limiter
 from timesink.units import share_text, time_text
 from timesink.views.page import Cell, Field, Page, Sheet, first_rows
 
-REACHED: Final = 0.7
-"""Well-written kernels of everyday shapes reach this share of the attainable bound: see KRN109."""
 _TERA = 1e12
 
 _WORK = (
@@ -35,6 +34,12 @@ _WORK = (
     Field("bound", "bound"),
     Field("attainable_teraflops", "attainable TFLOP/s", "1"),
 )
+_ATTAINED = (
+    Field("attained_teraflops", "attained TFLOP/s", "1"),
+    Field("attainable_ns", "attainable", "ns"),
+    Field("time_ns", "time", "ns"),
+    Field("attained_ratio", "of attainable", "ratio"),
+)
 _RECORDED = (
     Field("operator", "operator", is_name=True),
     Field("shapes", "shapes", is_name=True),
@@ -42,10 +47,7 @@ _RECORDED = (
     Field("pass", "pass"),
     Field("calls", "calls", "1"),
     *_WORK,
-    Field("attained_teraflops", "attained TFLOP/s", "1"),
-    Field("attainable_ns", "attainable", "ns"),
-    Field("time_ns", "time", "ns"),
-    Field("attained_ratio", "of attainable", "ratio"),
+    *_ATTAINED,
     Field("step_ratio", "of step", "ratio"),
     Field("action", "do"),
 )
@@ -53,10 +55,7 @@ _PROFILED = (
     Field("id", "id", "1"),
     Field("operator", "kernel", is_name=True, is_kernel=True),
     *_WORK,
-    Field("attained_teraflops", "attained TFLOP/s", "1"),
-    Field("attainable_ns", "attainable", "ns"),
-    Field("time_ns", "time", "ns"),
-    Field("attained_ratio", "of attainable", "ratio"),
+    *_ATTAINED,
     Field("step_ratio", "of profiled time", "ratio"),
     Field("action", "do"),
 )
@@ -202,7 +201,7 @@ def _action(
         return "too small alone: fuse it, or a CUDA graph"
     group = kind if kind == WorkKind.ATTENTION else "product" if kind in _PRODUCTS else "other"
     few = group == "product" and intensity is not None and intensity < _FEW
-    if reached is not None and reached < REACHED:
+    if reached is not None and reached < fixes.BOUND_REACHED.value:
         return _FAR["few" if few else "uneven" if group == "product" and not even else group]
     if limiter == "compute":
         return "large tiles come near it" if reached is None else "at its roof: a narrower format"

@@ -197,9 +197,7 @@ def command(
     source = times.source()
     if not sides.are_two and (looks.at_least or looks.statistic != "mean"):
         raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")
-    runs_nothing = "--history" if history is not None else "--report, --baseline and --limit" * tables.are_given
-    if runs_nothing and (sides.are_two or sides.program or (history is not None and tables.are_given)):
-        raise UsageError(f"{runs_nothing}: runs nothing", remedy="leave the commands out, or leave that out")
+    _check_nothing_runs(history, tables, sides)
     if tables.are_given:
         return writing.report(tables.gate("" if stored.suite == "default" else stored.suite), target)
     new, tolerance = counters(measured.metrics, measured.capture), share(measured.share_tolerance)
@@ -225,6 +223,13 @@ def command(
                 program, workload, launcher, new, allowed=stored.allow_env_diff or (), progress=session.tell
             )
     return writing.report(result, target)
+
+
+def _check_nothing_runs(history: Path | None, tables: TableLimits, sides: Sides) -> None:
+    """`UsageError` where what runs nothing is asked for together with commands, or with what else runs nothing."""
+    asked = "--history" if history is not None else "--report, --baseline and --limit" * tables.are_given
+    if asked and (sides.are_two or sides.program or (history is not None and tables.are_given)):
+        raise UsageError(f"{asked}: runs nothing", remedy="leave the commands out, or leave that out")
 
 
 def two_sides(plan: ExperimentPlan, launcher: Launcher, suite: str, progress: Callable[[str], None]) -> GateResult:

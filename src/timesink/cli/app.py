@@ -75,9 +75,12 @@ COMMANDS = {name: summary for commands in GROUPS.values() for name, summary in c
 # File and function of a command that is not `command` in `cli/<name>.py`.
 PLACES = {
     "report": ("diagnose", "report"),
+    "statement": ("summary", "statement"),
     "lines": ("summary", "lines"),
     "tables": ("summary", "tables"),
     "roofline": ("kernels", "roofline"),
+    "classify": ("kernels", "classify"),
+    "pipeline": ("ranks", "pipeline"),
     "next": ("kernels", "next_command"),
     "open": ("export", "open_command"),
     "explain": ("rules", "explain"),

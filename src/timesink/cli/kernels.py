@@ -2,7 +2,8 @@
 
 `timesink roofline`: how near each profiled kernel comes to each roof, as a table and as a picture.
 
-`timesink next`: the exact ncu command for the few kernels of a timeline that are worth it.
+`timesink next`: the exact ncu command for the few kernels of a timeline that are worth it. `timesink classify`: every
+operator beside its roofline, from a trace, a report, or the configuration of a model.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from timesink.cli.options import NoCache, PageOutput, Paths
+from timesink.cli import completion
+from timesink.cli.options import TRACES, NoCache, PageOutput, Paths, Reading, number_named
 from timesink.cli.output import Sink, working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
@@ -24,9 +26,11 @@ from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 
 if TYPE_CHECKING:
+    from timesink.knowledge.gpus import GpuPeaks
     from timesink.model.trace import Trace
     from timesink.views.figures import RooflineChart
     from timesink.views.kernels import NextKernel
+    from timesink.views.page import Page
 
 _COMMAND_CHARACTERS = 2000
 
@@ -97,15 +101,7 @@ class KernelChoice:
 
     def overrides(self) -> dict[str, float]:
         """Limits of checks by name."""
-        return dict(_override(text) for text in self.limits or ())
-
-
-def _override(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name.strip(), float(value)
-    except ValueError:
-        raise UsageError(f"{text!r} is not a limit", remedy="write it as NAME=VALUE, such as registers=96") from None
+        return dict(number_named(text, "NAME=VALUE, such as registers=96") for text in self.limits or ())
 
 
 def command(
@@ -281,3 +277,94 @@ def _text(chosen: Sequence[NextKernel], width: int) -> str:
         )
         blocks.append(f"{filled(why, width)}\n  {scrub(kernel.command, _COMMAND_CHARACTERS)}\n")
     return "\n".join(blocks) + "".join(f"\n{filled(f'note: {note}', width)}" for note in NEXT_NOTES) + "\n"
+
+
+Format16 = Literal["bf16", "fp16", "fp32"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModel:
+    """A model that is not running."""
+
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model-config",
+            metavar="FILE",
+            help="Instead of a trace: a Hugging Face config.json, or a configuration of `memory plan`.",
+            show_default=False,
+        ),
+    ] = None
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME",
+            help="The GPU it would run on, such as H200; of a trace, the GPU it ran on where that is not known.",
+            show_default=False,
+            autocompletion=completion.gpus,
+        ),
+    ] = None
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Sequences at once.")] = 1
+    sequence: Annotated[int, typer.Option("--sequence", "--seq", metavar="N", min=1, help="Tokens per sequence.")] = (
+        2048
+    )
+    dtype: Annotated[Format16, typer.Option("--dtype", metavar="NAME", help="Number format: bf16, fp16 or fp32.")] = (
+        "bf16"
+    )
+
+    def page(self) -> Page:
+        """Its operators."""
+        from timesink.memory_plan.config import model_in
+        from timesink.views.classify import planned_page
+
+        assert self.model is not None
+        if self.gpu is None:
+            raise UsageError("which GPU the model would run on is not said", remedy="add --gpu H200, for one")
+        return planned_page(model_in(self.model), _gpu(self.gpu), self.batch, self.sequence, self.dtype)
+
+
+def classify(
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help=TRACES, show_default=False)] = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Rows per table.")] = 30,
+    *,
+    planned: PlannedModel,
+    reading: Reading,
+    writing: PageOutput,
+) -> int:
+    """Say of every operator what bounds it, how near it comes, and what to do.
+
+    Operations and bytes are those of the recorded shapes (record_shapes=True), of the counters of a Nsight Compute
+    report, or of a model's configuration: with --model-config and --gpu no trace is needed.
+    """
+    if (planned.model is None) == (not paths):
+        raise UsageError(
+            "give either a trace or --model-config", remedy="timesink classify TRACE, or --model-config FILE --gpu H200"
+        )
+    if planned.model is not None:
+        writing.sink([planned.model]).show(planned.page())
+        return 0
+    given, named = paths or [], None if planned.gpu is None else _gpu(planned.gpu)
+    target = writing.sink(given)
+    trace = reading.trace(given)
+    with working("classifying"):
+        from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
+        from timesink.views.classify import classification_page, counters_page
+
+        is_report = KERNEL_PROFILES in trace and not trace.get(DEVICE_OPS).height
+        target.show(counters_page(trace, top) if is_report else classification_page(trace, top, named))
+    return 0
+
+
+def _gpu(name: str) -> GpuPeaks:
+    """The GPU of that name; `UsageError` where none or several are meant."""
+    from timesink.knowledge.gpus import ENTRIES, candidates
+
+    found = candidates(name)
+    if len(found) == 1:
+        return found[0]
+    products = ", ".join(entry.product for entry in found) or ", ".join(entry.product for _, entry in ENTRIES)
+    raise UsageError(
+        f"{name!r} may be several GPUs" if found else f"the peaks of {name!r} are not known",
+        remedy=f"choose from: {products}",
+    )

@@ -321,14 +321,25 @@ def note_former_name(name: str) -> None:
 
 
 def _limit(text: str) -> tuple[str, float]:
-    name, equals, value = text.partition("=")
-    code, dot, limit = name.strip().partition(".")
+    form = "CODE.name=value, such as IDL101.idle_ratio=0.2"
+    name, number = number_named(text, form)
+    code, dot, limit = name.partition(".")
+    if not (dot and limit):
+        raise _no_limit(text, form)
+    return f"{code.upper()}.{limit}", number
+
+
+def number_named(text: str, form: str) -> tuple[str, float]:
+    """``registers=96`` as a name and its number; `UsageError` shows the `form` of a limit where it is none."""
+    name, _, value = text.partition("=")
     try:
         number = float(value)
     except ValueError:
         number = math.nan
-    if not (equals and dot and limit) or not math.isfinite(number):
-        raise UsageError(
-            f"{text!r} is not a limit", remedy="write it as CODE.name=value, such as IDL101.idle_ratio=0.2"
-        )
-    return f"{code.upper()}.{limit}", number
+    if not math.isfinite(number):
+        raise _no_limit(text, form)
+    return name.strip(), number
+
+
+def _no_limit(text: str, form: str) -> UsageError:
+    return UsageError(f"{text!r} is not a limit", remedy=f"write it as {form}")

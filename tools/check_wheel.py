@@ -15,7 +15,7 @@ from pathlib import Path
 NEEDED = (
     "timesink/py.typed",
     "timesink/cli/demo/gpt_before.json.gz",
-    "timesink/render/diagnosis.schema.json",
+    "timesink/render/schemas/diagnosis.schema.json",
     "timesink/render/html/assets/uPlot.iife.min.js",
     "timesink/render/html/assets/uPlot-LICENSE.txt",
     "timesink/render/html/templates/report.html.j2",

@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -67,14 +67,21 @@ TO_TYPE = {
 def command_pages() -> Iterator[tuple[str, str]]:
     """Every page: its path under docs/, and its text."""
     yield "commands/index.md", commands_index()
+    with in_workplace():
+        for name in COMMANDS:
+            yield f"commands/{name}.md", command_page(name)
+
+
+@contextmanager
+def in_workplace() -> Iterator[None]:
+    """Be in a folder with every file that the pages speak of, in a window of the pages' width."""
     with TemporaryDirectory() as folder:
         environment = workplace(Path(folder)) | {"COLUMNS": WIDTH, "XDG_CACHE_HOME": f"{folder}/.cache"}
         here = Path.cwd()
         os.chdir(folder)
         try:
             with patch.dict(os.environ, environment):
-                for name in COMMANDS:
-                    yield f"commands/{name}.md", command_page(name)
+                yield
         finally:
             os.chdir(here)
 

@@ -24,6 +24,7 @@ GROUPS = {
     "Commands": ("commands", "index"),
     "Rules": ("rules", "index"),
     "Tables": ("tables", "index"),
+    "JSON": ("json", "index"),
     "Decisions": ("decisions", ""),
 }
 TITLES = {"which-tool": "Which tool first?: "}  # the others are called as their heading says

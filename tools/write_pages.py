@@ -1,6 +1,6 @@
 """Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases,
-docs/commands/ from the help of the commands and a run of each, the page of `timesink which` from its rules,
-docs/assumptions.md from the assumptions, and the order of all pages in mkdocs.yml.
+docs/commands/ from the help of the commands and a run of each, docs/json/ from the schemas of their JSON, the page of
+`timesink which` from its rules, docs/assumptions.md from the assumptions, and the order of all pages in mkdocs.yml.
 
 python tools/write_pages.py            write them
 python tools/write_pages.py --check    fail where a page is not what would be written
@@ -17,6 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from command_pages import command_pages
+from json_pages import json_pages
 from site_pages import DOCS, SITE, which_page, with_navigation
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
@@ -40,7 +41,7 @@ def main() -> int:
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     orphans = [
         path
-        for folder in ("tables", "rules", "commands")
+        for folder in ("tables", "rules", "commands", "json")
         for path in (DOCS / folder).glob("*.md")
         if path not in wanted
     ]
@@ -65,6 +66,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "how-to/which-tool.md", which_page()
     yield "assumptions.md", assumptions_page()
     yield from command_pages()
+    yield from json_pages()
     yield "rules/index.md", rules_index()
     for rule in all_rules():
         yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))

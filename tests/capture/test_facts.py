@@ -21,7 +21,7 @@ from timesink.cli.reading import of_run, read_traces
 from timesink.diagnosis.engine import diagnose
 from timesink.render import render
 from timesink.render.formats import Format
-from timesink.render.json import schema
+from timesink.render.schemas import schema
 from timesink.views.capture import steps_sheet
 
 STEPS_MS = [10.0 + number / 10 for number in range(12)]
@@ -56,7 +56,7 @@ def test_what_the_run_was_and_its_steps_without_a_profiler_are_said(tmp_path: Pa
     assert "resolution=512, batch=16" in text
     assert "without a profiler 12 steps: p50 10.6 ms, p90 11.0 ms (p99" in " ".join(text.split())
     document = json.loads(render(diagnosis, Format.JSON))
-    jsonschema.validate(document, schema())
+    jsonschema.validate(document, schema("diagnosis"))
     assert document["facts"] == {"resolution": "512", "batch": "16"}
     alone = document["steps"]["unprofiled"]
     assert (alone["count"], alone["p99_ms"]) == (12, None)

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from timesink.cli.app import COMMANDS, entry_of, run
-from timesink.render.json import schema
+from timesink.render.schemas import schema
 
 BEFORE = Path(str(files("timesink.cli").joinpath("demo/gpt_before.json.gz")))
 HEAVY = ("polars", "numpy", "scipy", "pyarrow", "rich.console", "timesink.readers", "timesink.measures")
@@ -91,9 +91,11 @@ def test_a_wrong_request_exits_with_2_and_says_why(
 def test_errors_are_json_where_json_was_asked_for(form: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["diagnose", "no/such/file", *form], ["diagnose", "--nonsense", *form]):
         assert run(arguments) == 2
-        error = json.loads(capsys.readouterr().out)["error"]
-        assert error["exit_code"] == 2
-        assert error["message"]
+        document = json.loads(capsys.readouterr().out)
+        jsonschema.validate(document, schema("error"))
+        assert document["command"] == "diagnose"
+        assert document["error"]["exit_code"] == 2
+        assert document["error"]["message"]
 
 
 def test_a_hostile_file_name_acts_on_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +110,7 @@ def test_a_hostile_file_name_acts_on_no_terminal(tmp_path: Path, capsys: pytest.
 def test_the_diagnosis_is_json_that_obeys_the_shipped_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["diagnose", str(BEFORE), "--format", "json", "--no-cache"]) == 0
     document = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, schema())
+    jsonschema.validate(document, schema("diagnosis"))
     assert document["verdict"]["bottleneck"] == "input_pipeline"
     assert document["verdict"]["statement"].startswith(document["findings"][0]["message"] + "; a fix saves ")
     for device in document["devices"]:
@@ -119,6 +121,7 @@ def test_the_diagnosis_is_json_that_obeys_the_shipped_schema(capsys: pytest.Capt
 def test_the_demo_names_the_input_pipeline_before_and_not_after(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--format", "json"]) == 0
     both = json.loads(capsys.readouterr().out)
+    jsonschema.validate(both["gpt_before"], schema("diagnosis"))
     assert both["gpt_before"]["verdict"]["bottleneck"] == "input_pipeline"
     assert both["gpt_after"]["verdict"]["bottleneck"] != "input_pipeline"
     assert not any(finding["bottleneck"] == "input_pipeline" for finding in both["gpt_after"]["findings"])
@@ -244,7 +247,7 @@ def test_a_window_that_is_none_is_a_usage_error_with_the_way_out(
 def test_a_diagnosis_of_a_window_says_so_and_counts_the_steps_it_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms", "--format", "json", "--no-cache"]) == 0
     document = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, schema())
+    jsonschema.validate(document, schema("diagnosis"))
     assert any("only the window 40.0 ms to 100 ms of" in note for note in document["notes"])
     assert document["steps"]["count"] == 3
     assert run(["diagnose", str(BEFORE), "--window", "40ms:100ms", "--no-cache", "-v"]) == 0

@@ -17,7 +17,7 @@ from timesink.diagnosis.undiagnosable import check_diagnosis
 from timesink.errors import UsageError
 from timesink.model.tables import KERNEL_METRICS, KERNEL_PROFILES
 from timesink.readers import read
-from timesink.render.json import schema
+from timesink.render.schemas import schema
 
 DEMO = Path(run.__code__.co_filename).parent / "demo"
 BEFORE, AFTER = DEMO / "gpt_before.json.gz", DEMO / "gpt_after.json.gz"
@@ -103,7 +103,7 @@ def test_first_contact_defect_4_a_partial_answer_stays_and_is_marked(
     assert "the gzip stream ends before its end mark" in err
     code, out, _ = said(capsys, "diagnose", folder / "most.json.gz", "-f", "json")
     document = json.loads(out)
-    jsonschema.Draft202012Validator(schema()).validate(document)
+    jsonschema.Draft202012Validator(schema("diagnosis")).validate(document)
     assert (code, document["error"]["exit_code"]) == (2, 2)
     assert document["sources"]
     code, out, _ = said(capsys, "report", folder / "most.json.gz", "-o", "-")

@@ -11,8 +11,8 @@ from tests.verify.runs_by_hand import row
 
 from timesink.render import Format, render
 from timesink.render.gate import ci, markdown, pages
-from timesink.render.gate import json as gate_json
 from timesink.render.gate.pages import headline, sentence
+from timesink.render.schemas import schema
 from timesink.verify.outcomes import (
     ChangeVerdict,
     Contribution,
@@ -141,7 +141,7 @@ def test_a_counter_is_worse_not_slower_and_shows_its_difference() -> None:
 )
 def test_json_obeys_its_schema_and_is_plain_ascii(made: GateResult, strict: bool) -> None:
     text = render(made, Format.JSON, strict=strict)
-    jsonschema.Draft202012Validator(gate_json.schema()).validate(json.loads(text))
+    jsonschema.Draft202012Validator(schema("gate")).validate(json.loads(text))
     assert text.isascii()
     assert "\x1b" not in text
 

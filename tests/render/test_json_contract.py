@@ -13,9 +13,9 @@ from tests.render.diagnoses import diagnosis, healthy
 
 from timesink.diagnosis.verdicts import Bottleneck, Diagnosis, Quantity, StepFigures
 from timesink.render import Format, render
-from timesink.render.json import schema
+from timesink.render.schemas import ENVELOPE, NAMES, schema
 
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+VALIDATOR = jsonschema.Draft202012Validator(schema("diagnosis"))
 
 
 def rendered(made: Diagnosis) -> dict[str, Any]:
@@ -23,8 +23,19 @@ def rendered(made: Diagnosis) -> dict[str, Any]:
     return loaded
 
 
-def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schema_is_one_and_begins_with_the_same_envelope(name: str) -> None:
+    made, other = schema(name), schema("error")
+    jsonschema.Draft202012Validator.check_schema(made)
+    assert made["required"][:3] == list(made["properties"])[:3] == list(ENVELOPE)
+    assert all(made["properties"][key] == other["properties"][key] for key in ENVELOPE)
+    partial = made["properties"]["error"]["properties"]
+    assert set(partial) == set(other["properties"]["error"]["properties"])
+
+
+def test_a_document_of_no_command_says_so() -> None:
+    document = rendered(diagnosis())
+    assert (document["command"], document["source"]) == (None, [])
 
 
 @pytest.mark.parametrize("made", [diagnosis(), healthy()])
@@ -37,6 +48,8 @@ def test_the_contract_is_kept_key_for_key() -> None:
     (finding,) = document["findings"]
     assert list(document) == [
         "schema_version",
+        "command",
+        "source",
         "sources",
         "steps",
         "devices",
@@ -104,7 +117,7 @@ def test_the_schema_misses_no_key(path: tuple[str | int, ...]) -> None:
 
 
 def test_the_schema_knows_every_bottleneck() -> None:
-    assert schema()["$defs"]["bottleneck"]["enum"] == [item.value for item in Bottleneck]
+    assert schema("diagnosis")["$defs"]["bottleneck"]["enum"] == [item.value for item in Bottleneck]
 
 
 def test_equal_diagnoses_give_equal_bytes() -> None:

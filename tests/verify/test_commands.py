@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from timesink.cli.app import run
-from timesink.render.gate import json as gate_json
+from timesink.render.schemas import schema
 
 PROGRAM = """\
 import json, os, random, sys, zlib
@@ -76,7 +76,7 @@ def test_a_ci_job_passes_no_change_and_fails_a_regression_with_reports(folder: P
     slow = timesink("gate", *toggle, *reports, *RUN, **ci)
     assert slow.returncode == 1, slow.stderr
     document = json.loads(slow.stdout)
-    jsonschema.Draft202012Validator(gate_json.schema()).validate(document)
+    jsonschema.Draft202012Validator(schema("gate")).validate(document)
     assert (document["outcome"], document["exit_code"], len(document["runs"])) == ("slower", 1, 8)
     assert "::error title=timesink%3A step time (mean)::slower: +" in slow.stderr
     assert "<failure" in (folder / "j.xml").read_text()

@@ -22,8 +22,8 @@ from timesink.model.tables import RANGES
 from timesink.model.trace import Trace
 from timesink.render import render
 from timesink.render.formats import Format
-from timesink.render.gate.json import schema
 from timesink.render.gate.pages import ranges
+from timesink.render.schemas import schema
 from timesink.verify.calibration import RunDeviation, batch_logs, judge_captures
 from timesink.verify.compare import (
     PartKey,
@@ -135,7 +135,7 @@ def test_ranges_stand_side_by_side_as_the_mean_of_each_name() -> None:
     assert list(changes) == ["forward", "new", "old"]
     sheet = ranges(compare_captures((before, after)))
     assert sheet.rows[0] == ("forward", 2, 1, 15_000.0, 12_000.0, -3_000.0, 20_000.0, 20_000.0, 0.0)
-    jsonschema.validate(json.loads(render(compare_captures((before, after)), Format.JSON)), schema())
+    jsonschema.validate(json.loads(render(compare_captures((before, after)), Format.JSON)), schema("gate"))
     bare = replace(after, tables={table: frame for table, frame in after.tables.items() if table != RANGES})
     assert range_changes(before, bare) == range_changes(bare, before) == ()
 

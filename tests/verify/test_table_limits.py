@@ -24,7 +24,7 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.render import render
 from timesink.render.formats import Format
-from timesink.render.gate.json import schema
+from timesink.render.schemas import schema
 from timesink.verify.outcomes import GateResult, Outcome
 from timesink.verify.table_limits import gate_tables, parse_limit
 
@@ -45,7 +45,7 @@ SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "report
 
 def gated(*limits: str, new: Trace = NEW, old: Trace | None = OLD) -> GateResult:
     result = gate_tables([parse_limit(text) for text in limits], new, old)
-    jsonschema.validate(json.loads(render(result, Format.JSON)), schema())
+    jsonschema.validate(json.loads(render(result, Format.JSON)), schema("gate"))
     return result
 
 

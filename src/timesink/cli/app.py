@@ -180,9 +180,9 @@ def main() -> Never:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. Errors are shown here and nowhere else."""
-    from timesink.cli.output import partial_answers, show_error
+    from timesink.cli.output import begin, partial_answers, show_error
 
-    partial_answers().clear()
+    begin()
     try:
         code = group().main(args=list(arguments), prog_name="timesink", standalone_mode=False)
     except TimesinkError as error:

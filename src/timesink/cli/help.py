@@ -12,6 +12,8 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from timesink.cli.output import begin
+
 # The name an option has everywhere, and what it was called in some commands before.
 FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "--output": ("--out",),
@@ -22,6 +24,11 @@ FORMER_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 class ShownCommand(TyperCommand):
     """A command whose help names what to type."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The command is known from here on, whatever is wrong with its words."""
+        begin(ctx.command_path.partition(" ")[2])
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] PATH... [SQL]`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -130,7 +130,7 @@ def command(
         elif target.form is Format.JSON:
             from timesink.views.kernels import kernel_entries
 
-            _write_entries(target, kernel_entries(trace))
+            target.show_entries({"kernels": kernel_entries(trace)})
         else:
             from timesink.views.kernel_sheet import chosen, sorted_by
             from timesink.views.kernels import kernels_page
@@ -150,9 +150,7 @@ def _show_comparison(target: Sink, before: Trace, after: Trace, choice: KernelCh
     if choice.columns is not None:
         target.show(columns_page(both, pairs, choice.column_names))
     elif target.form is Format.JSON:
-        from timesink.render.json import SCHEMA_VERSION, json_text
-
-        target.write(json_text({"schema_version": SCHEMA_VERSION, **comparison_entries(both, pairs)}))
+        target.show_entries(comparison_entries(both, pairs))
     else:
         target.show(comparison_page(both, pairs if choice.is_sheet else ()))
 
@@ -165,17 +163,11 @@ def _show_sheets(target: Sink, trace: Trace, choice: KernelChoice) -> None:
     if choice.columns is not None:
         target.show(table_page(sheets, choice.column_names, choice.sort))
     elif target.form is Format.JSON:
-        _write_entries(target, sheet_entries(sheets, choice.overrides(), choice.least_bytes))
+        target.show_entries({"kernels": sheet_entries(sheets, choice.overrides(), choice.least_bytes)})
     elif target.form is Format.CSV:
         target.show(table_page(sheets, ALL_COLUMNS, choice.sort))
     else:
         target.show(sheets_page(sheets, choice.overrides(), choice.least_bytes))
-
-
-def _write_entries(target: Sink, entries: list[dict[str, Any]]) -> None:
-    from timesink.render.json import SCHEMA_VERSION, json_text
-
-    target.write(json_text({"schema_version": SCHEMA_VERSION, "kernels": entries}))
 
 
 def read_profiles(path: Path, cache: bool) -> Trace:

@@ -22,7 +22,8 @@ from timesink.cli.options import Facts, NoColor, Quiet, StepMs, facts_of, format
 from timesink.cli.output import sink, tell
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
-from timesink.render.formats import Format
+from timesink.model.presentable import Origin
+from timesink.render.formats import Format, Style
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command
 from timesink.untrusted.whole_file import write_whole
@@ -163,7 +164,7 @@ def command(
         made = Loop(tuple(program or ()), chosen.bench, chosen, chosen.shared, stages)
         _check_tools(program or (), out)
         diagnosis = made.run()
-    _write(out, diagnosis, stages)
+    _write(out, diagnosis, stages, target.origin)
     target.show(diagnosis)
     return 0
 
@@ -284,10 +285,10 @@ def _check_tools(program: Sequence[str], out: Path) -> None:
             tell(f"loop: a stage with {name} would be left out: {error}")
 
 
-def _write(out: Path, diagnosis: Diagnosis, stages: Stages) -> None:
+def _write(out: Path, diagnosis: Diagnosis, stages: Stages, origin: Origin) -> None:
     """The joined diagnosis for people and for programs, and what was made for it."""
-    from timesink.render import render
+    from timesink.render import written
 
     for name, form in (("diagnosis.md", Format.MD), ("diagnosis.json", Format.JSON)):
-        write_whole(out / name, render(diagnosis, form))
+        write_whole(out / name, written(diagnosis, form, Style(origin=origin)))
     write_whole(out / "loop.json", stored_stages(stages))

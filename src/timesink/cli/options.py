@@ -177,7 +177,7 @@ class PageOutput:
     verbose: Verbose = False
     no_color: NoColor = False
 
-    def sink(self, inputs: Sequence[Path] = ()) -> Sink:
+    def sink(self, inputs: Sequence[Path | str] = ()) -> Sink:
         """The place the options ask for. `UsageError` where it is one of the inputs."""
         return sink(self.form, self.output, self.no_color, inputs, verbose=self.verbose)
 

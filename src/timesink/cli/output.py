@@ -9,43 +9,54 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
 from threading import Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typer.exceptions import TyperException
 
 from timesink.errors import TimesinkError, UsageError
-from timesink.render.formats import DEFAULT_WIDTH, SUFFIXES, Format
+from timesink.model.presentable import UNASKED, Origin
+from timesink.render.formats import DEFAULT_WIDTH, SUFFIXES, Format, Style
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from timesink.diagnosis.rule import Rule
-    from timesink.diagnosis.verdicts import Diagnosis
-    from timesink.verify.outcomes import GateResult
-    from timesink.views.page import Page
+    from timesink.render import Result
 
 NARROWEST, WIDEST = 60, 160
 _PLAIN = str.maketrans({"…": "...", "–": "-", "─": "-", "━": "-", "→": "->", "·": "-", "≤": "<=", "≥": ">=", "µ": "u"})
 
 
-_partial: list[TimesinkError] = []
+@dataclass(slots=True)
+class _Running:
+    """The command that runs: what its JSON says of itself, and what is wrong with its input."""
+
+    origin: Origin = UNASKED
+    partial: list[TimesinkError] = field(default_factory=list)
+
+
+_running = _Running()
+
+
+def begin(command: str = "") -> None:
+    """A command line, or the command that was found in it, begins: what was known of the one before is forgotten."""
+    _running.origin, _running.partial = Origin(command), []
 
 
 def answer_is_partial(error: TimesinkError) -> None:
     """Say with whatever this command writes that its input is damaged; it then exits with 2."""
-    _partial.append(error)
+    _running.partial.append(error)
 
 
 def partial_answers() -> list[TimesinkError]:
-    """What is wrong with the input of the command that runs. To be cleared before each."""
-    return _partial
+    """What is wrong with the input of the command that runs."""
+    return _running.partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +68,34 @@ class Sink:
     width: int
     colour: bool
     verbose: bool = False
+    origin: Origin = UNASKED
 
-    def show(self, result: Diagnosis | Page | GateResult | Rule, *, strict: bool = False) -> None:
+    def show(self, result: Result, *, strict: bool = False) -> None:
         """Write a result in this sink's format."""
         self.write(self.text(result, strict=strict))
 
-    def text(self, result: Diagnosis | Page | GateResult | Rule, *, strict: bool = False) -> str:
-        """The result as this sink would write it."""
-        from timesink.render import render
+    def show_entries(self, body: Mapping[str, Any]) -> None:
+        """Write plain values as a JSON document."""
+        from timesink.render.json import enveloped, json_text
 
-        text = render(result, self.form, width=self.width, colour=self.colour, strict=strict, verbose=self.verbose)
-        return self._marked(text) if _partial else text
+        self.write(json_text(enveloped(self.origin, body)))
+
+    def text(self, result: Result, *, strict: bool = False) -> str:
+        """The result as this sink would write it."""
+        from timesink.render import written
+
+        text = written(result, self.form, Style(self.width, self.colour, strict, self.verbose, self.origin))
+        return self._marked(text) if _running.partial else text
 
     def _marked(self, text: str) -> str:
         """An answer from damaged input, marked as such: JSON carries the error, text begins with it."""
         if self.form is Format.JSON:
             from timesink.render.json import json_text
 
-            document = json.loads(text)
-            return json_text({**document, "error": _facts(_partial[0], 2)}) if isinstance(document, dict) else text
+            return json_text({**json.loads(text), "error": _facts(_running.partial[0], 2)})
         if self.form not in (Format.TEXT, Format.MD):
             return text
-        lines = [fill(f"partial answer: {scrub_sentence(error.message)}", self.width) for error in _partial]
+        lines = [fill(f"partial answer: {scrub_sentence(error.message)}", self.width) for error in _running.partial]
         return "\n".join([*lines, "", text])
 
     def write(self, text: str) -> None:
@@ -95,13 +112,21 @@ def _facts(error: TimesinkError | TyperException, code: int) -> dict[str, object
 
 
 def sink(
-    form: Format | None, output: Path | None, no_color: bool, inputs: Sequence[Path] = (), *, verbose: bool = False
+    form: Format | None,
+    output: Path | None,
+    no_color: bool,
+    inputs: Sequence[Path | str] = (),
+    *,
+    verbose: bool = False,
 ) -> Sink:
-    """The sink that the shared options ask for. `UsageError` where the output is one of the inputs."""
+    """The sink that the shared options ask for, of a command that reads these files. `UsageError` where the output is
+    one of them; an input that is no path is shown as it is given."""
     path = None if output is None or str(output) == "-" else output
-    if path is not None and any(_same(path, source) for source in inputs):
+    if path is not None and any(_same(path, source) for source in inputs if isinstance(source, Path)):
         raise UsageError(f"{path} is an input of this command", remedy="choose another file for --output")
-    return Sink(form or _form_of(path), path, _width(path), path is None and _colour(no_color), verbose)
+    _running.origin = replace(_running.origin, source=tuple(map(str, inputs)))
+    colour = path is None and _colour(no_color)
+    return Sink(form or _form_of(path), path, _width(path), colour, verbose, _running.origin)
 
 
 def _form_of(path: Path | None) -> Format:
@@ -197,9 +222,9 @@ def tell(line: str, quiet: bool = False) -> None:
 def show_error(error: TimesinkError | TyperException, code: int, arguments: Sequence[str]) -> None:
     """Say what is wrong and what to do next."""
     if wants_json(arguments):
-        from timesink.render.json import SCHEMA_VERSION, json_text
+        from timesink.render.json import enveloped, json_text
 
-        sys.stdout.write(json_text({"schema_version": SCHEMA_VERSION, "error": _facts(error, code)}))
+        sys.stdout.write(json_text(enveloped(_running.origin, {"error": _facts(error, code)})))
         return
     message = error.message if isinstance(error, TimesinkError) else " ".join(error.format_message().split())
     sys.stderr.write(f"timesink: {scrub_sentence(message)}\n")

@@ -61,7 +61,9 @@ def command(
     Clocks are aligned on the collectives; how well they are known is shown. Each file is summed up by itself, so a
     thousand ranks need no more memory than a few. Files that cannot be read are set aside and named.
     """
-    target = writing.sink()
+    from timesink.cluster.files import without_credentials
+
+    target = writing.sink([without_credentials(place) for place in places])
     run = _run(places, engine, workers, scheduler, not no_cache)
     for path, reason in (*run.quarantined, *run.damaged):
         message = reason if path in reason else f"{path}: {reason}"

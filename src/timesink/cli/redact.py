@@ -41,5 +41,5 @@ def command(
         done = redact(file, output, names or ())
     rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
     sheet = Sheet("removed", "Removed", (Field("what", "what"),), rows)
-    sink(form, None, no_color).show(Page(f"Redacted copy: {done.path}", (sheet,)))
+    sink(form, None, no_color, [file]).show(Page(f"Redacted copy: {done.path}", (sheet,)))
     return 0

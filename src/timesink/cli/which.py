@@ -62,7 +62,7 @@ def command(
     Also why not the others, what it costs and what to read first. A list of rules, each with its words; what
     matched is shown. `timesink which "ranks wait for each other"`.
     """
-    target = writing.sink()
+    target = writing.sink([source] if source else [])
     if source is not None:
         target.show(undecided_page(undecided_of(source), program))
         return 0

@@ -1,4 +1,4 @@
-"""What a person asked for and may want written: as text, JSON, Markdown or HTML.
+"""What a person asked for and may want written: as text, JSON, Markdown or HTML, and where it comes from.
 
 The floor that writes is above the floors that answer, so it registers itself here when the public API is first used.
 """
@@ -7,7 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What answered, of which files: the envelope of every JSON document.
+
+    `command` is the words after `timesink` (`memory plan`), or the function of the same name in Python; empty where
+    neither was asked. `source` are the files and folders as they were given.
+    """
+
+    command: str = ""
+    source: tuple[str, ...] = ()
+
+
+UNASKED: Final = Origin()
+"""The origin of a result that no command and no public function was asked for."""
 
 
 class Presentable:

@@ -6,7 +6,7 @@ A renderer computes nothing. Text that comes from a trace is scrubbed here, by e
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from timesink.render.formats import DEFAULT_WIDTH, WRITERS, Format, Style, formats_of
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
 
-__all__ = ["DEFAULT_WIDTH", "Format", "Style", "formats_of", "render"]
+Result: TypeAlias = "Diagnosis | Page | GateResult | Rule"
+
+__all__ = ["DEFAULT_WIDTH", "Format", "Result", "Style", "formats_of", "render", "written"]
 
 
 def render(
-    result: Diagnosis | Page | GateResult | Rule,
+    result: Result,
     form: Format,
     *,
     width: int = DEFAULT_WIDTH,
@@ -28,12 +30,15 @@ def render(
     strict: bool = False,
     verbose: bool = False,
 ) -> str:
-    """The result as one string that ends in a newline, written by the function that `WRITERS` names.
+    """The result as one string that ends in a newline.
 
     Width, colour and `verbose` matter to text only; `strict` to the exit code that a gate's JSON states.
     """
+    return written(result, form, Style(width, colour, strict, verbose))
+
+
+def written(result: Result, form: Format, style: Style) -> str:
+    """The result as `render` has it, written by the function that `WRITERS` names."""
     module, _, function = WRITERS[type(result).__name__][form].partition(":")
-    written: str = getattr(import_module(f"timesink.render.{module}"), function)(
-        result, Style(width, colour, strict, verbose)
-    )
-    return written
+    text: str = getattr(import_module(f"timesink.render.{module}"), function)(result, style)
+    return text

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from timesink.model.presentable import UNASKED, Origin
+
 DEFAULT_WIDTH = 100
 
 
@@ -26,12 +28,13 @@ class Format(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Style:
     """How a result is shown: `width` in characters, `colour` and `verbose` (all there is to say, names in full) matter
-    to text, `strict` to the exit code of a gate."""
+    to text, `strict` to the exit code of a gate, `origin` to JSON."""
 
     width: int = DEFAULT_WIDTH
     colour: bool = False
     strict: bool = False
     verbose: bool = False
+    origin: Origin = UNASKED
 
 
 # Class of the result, format, and the function (result, style) -> text: `module:function` of this folder.

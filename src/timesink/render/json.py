@@ -1,4 +1,4 @@
-"""The JSON contract: `diagnosis.schema.json` beside this file is the schema of diagnoses, `page.schema.json` of pages.
+"""The JSON contract: every document begins with the same envelope, and obeys one of the schemas in `schemas/`.
 
 Keys are added, never renamed, within one `schema_version`. Times are milliseconds with nanosecond digits. Text is
 scrubbed and written in ASCII, so that printing the document acts on no terminal.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from importlib.resources import files
+from collections.abc import Mapping
 from typing import Any
 
 from timesink.diagnosis.verdicts import (
@@ -25,6 +25,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
 )
 from timesink.knowledge.step_parts import part_words
+from timesink.model.presentable import Origin
 from timesink.render.formats import Style
 from timesink.units import ms
 from timesink.untrusted.scrub import scrub_values
@@ -34,18 +35,24 @@ SCHEMA_VERSION = 1
 SHOWN_ROWS = 1_000
 
 
-def render_diagnosis(diagnosis: Diagnosis, _style: Style) -> str:
+def enveloped(origin: Origin, body: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole document: its version, the command that answered and its files, then what it has to say."""
+    envelope = {"schema_version": SCHEMA_VERSION, "command": origin.command or None, "source": list(origin.source)}
+    return {**envelope, **body}
+
+
+def render_diagnosis(diagnosis: Diagnosis, style: Style) -> str:
     """The document as indented JSON text."""
-    return json_text(document(diagnosis))
+    return json_text(document(diagnosis, style.origin))
 
 
-def render_page(page: Page, _style: Style) -> str:
+def render_page(page: Page, style: Style) -> str:
     """Every sheet of the page as a list of objects, under the sheet's key."""
     sheets = {
         sheet.key: [dict(zip((column.key for column in sheet.columns), row, strict=True)) for row in sheet.rows]
         for sheet in page.sheets
     }
-    return json_text({"schema_version": SCHEMA_VERSION, "title": page.title, **sheets, "notes": list(page.notes)})
+    return json_text(enveloped(style.origin, {"title": page.title, **sheets, "notes": list(page.notes)}))
 
 
 def json_text(value: Any) -> str:
@@ -53,18 +60,10 @@ def json_text(value: Any) -> str:
     return json.dumps(_finite(scrub_values(value)), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def schema(what: str = "diagnosis") -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) that every diagnosis obeys, or every page where `what` is `page`."""
-    text = files("timesink.render").joinpath(f"{what}.schema.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-def document(diagnosis: Diagnosis) -> dict[str, Any]:
+def document(diagnosis: Diagnosis, origin: Origin) -> dict[str, Any]:
     """The diagnosis as plain values, keys in the contract's order."""
     rulings = [(ruling.card, ruling.verdict) for ruling in diagnosis.rulings]
-    return {
-        "schema_version": SCHEMA_VERSION,
+    body = {
         "sources": [dict(source) for source in diagnosis.sources],
         "steps": _steps(diagnosis.steps),
         "devices": [_device(device) for device in diagnosis.devices],
@@ -91,6 +90,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         **({"statements": list(diagnosis.statements)} if diagnosis.statements else {}),
         **({"facts": dict(diagnosis.facts)} if diagnosis.facts else {}),
     }
+    return enveloped(origin, body)
 
 
 def _steps(steps: StepFigures) -> dict[str, Any]:

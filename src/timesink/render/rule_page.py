@@ -5,6 +5,7 @@ Each `render_*` writes the page in one format.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 
 from timesink.diagnosis.rule import Rule
@@ -33,20 +34,18 @@ def render_text(rule: Rule, style: Style) -> str:
     return console_text(console)
 
 
-def render_json(rule: Rule, _style: Style) -> str:
-    """What the rule declares, as one JSON object."""
-    from timesink.render.json import json_text
+def render_json(rule: Rule, style: Style) -> str:
+    """What the rule declares, as one JSON object; its words are ours, so its page keeps its lines."""
+    from timesink.render.json import enveloped
 
-    return json_text(
-        {
-            "schema_version": 1,
-            "card": asdict(rule.card),
-            "limits": {name: asdict(limit) for name, limit in rule.limits.items()},
-            "needs": [table.name for table in rule.needs],
-            "reads": [table.name for table in rule.reads],
-            "capture": rule.capture,
-        }
-    )
+    body = {
+        "card": asdict(rule.card),
+        "limits": {name: asdict(limit) for name, limit in rule.limits.items()},
+        "needs": [table.name for table in rule.needs],
+        "reads": [table.name for table in rule.reads],
+        "capture": rule.capture,
+    }
+    return json.dumps(enveloped(style.origin, body), indent=2) + "\n"
 
 
 def render_markdown(rule: Rule, _style: Style) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli.options import PageOutput, format_option
 from timesink.cli.output import working
+from timesink.model.presentable import Origin
 from timesink.render.formats import Format
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ def command(*, writing: DemoOutput) -> int:
 
         target.write(html_report(first, before))
     elif target.form is Format.JSON:
-        from timesink.render.json import SCHEMA_VERSION, document, json_text
+        from timesink.render.json import document
 
-        documents = dict(zip(CAPTURES, (document(before), document(after)), strict=True))
-        target.write(json_text({"schema_version": SCHEMA_VERSION, **documents}))
+        both = zip(CAPTURES, (before, after), strict=True)
+        target.show_entries({name: document(found, Origin("diagnose", (f"{name}.json.gz",))) for name, found in both})
     else:
-        both = target.text(_comparison(before, after))
-        target.write(f"{BEFORE}\n\n{target.text(before)}\n{AFTER}\n\n{both}\n{NEXT}")
+        compared = target.text(_comparison(before, after))
+        target.write(f"{BEFORE}\n\n{target.text(before)}\n{AFTER}\n\n{compared}\n{NEXT}")
     return 0
 
 

@@ -193,7 +193,16 @@ def command(
     --strict); 4: the comparison is invalid (no baseline, another machine, other work, another result, no such number);
     5: a program failed.
     """
-    target = writing.sink([*(tables.report or ()), *(tables.baseline or ())])
+    read = [history, measured.metrics, measured.metrics_before]
+    target = writing.sink(
+        [
+            *(tables.report or ()),
+            *(tables.baseline or ()),
+            *(measured.capture or ()),
+            *(measured.capture_before or ()),
+            *(file for file in read if file is not None),
+        ]
+    )
     source = times.source()
     if not sides.are_two and (looks.at_least or looks.statistic != "mean"):
         raise UsageError("--at-least and --statistic judge two sides", remedy="give --before and --after, or --toggle")

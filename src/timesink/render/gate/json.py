@@ -1,35 +1,24 @@
-"""The JSON contract of a gate; `gate.schema.json` beside this file is its schema. Keys are added, never renamed."""
+"""The JSON contract of a gate. Keys are added, never renamed."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
 
 from timesink.render.formats import Style
 from timesink.render.gate.pages import headline
-from timesink.render.json import json_text
+from timesink.render.json import enveloped, json_text
 from timesink.verify.outcomes import ChangeVerdict, Contribution, GateResult, GateRow
-
-SCHEMA_VERSION = 1
 
 
 def render(result: GateResult, style: Style) -> str:
     """The document as indented ASCII JSON."""
-    return json_text(document(result, strict=style.strict))
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) that every document obeys."""
-    loaded: dict[str, Any] = json.loads(files("timesink.render.gate").joinpath("gate.schema.json").read_text("utf-8"))
-    return loaded
+    return json_text(enveloped(style.origin, document(result, strict=style.strict)))
 
 
 def document(result: GateResult, *, strict: bool = False) -> dict[str, Any]:
-    """The result as plain values."""
+    """The result as plain values, without the envelope."""
     return {
-        "schema_version": SCHEMA_VERSION,
         "suite": result.suite,
         "procedure": result.procedure,
         "outcome": str(result.outcome),

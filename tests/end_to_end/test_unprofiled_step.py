@@ -82,7 +82,7 @@ def test_each_side_of_a_comparison_has_its_own(capsys: pytest.CaptureFixture[str
 def test_the_server_prices_against_it_and_prices_anew_under_the_same_handle(measured: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'timesink[mcp]'")
     from timesink.errors import UsageError
-    from timesink.mcp.answers import Captures
+    from timesink.mcp.captures import Captures
 
     captures = Captures([measured])
     first = captures.open("rank0.json.gz")

@@ -24,16 +24,11 @@ from mcp.client.stdio import StdioServerParameters  # noqa: E402
 from tests.render.test_hostile_names import ACTS_ON_TERMINAL, HOSTILE, LOG_COMMAND  # noqa: E402
 
 from timesink.diagnosis.engine import diagnose  # noqa: E402
-from timesink.mcp.answers import BUDGET_CHARACTERS, MARK, OpenCapture, text  # noqa: E402
+from timesink.mcp.answers import BUDGET_BYTES, MARK, text  # noqa: E402
+from timesink.mcp.captures import OpenCapture, open_document  # noqa: E402
+from timesink.mcp.figures import kernel_rows, lines_document, statement_document, summary_document  # noqa: E402
+from timesink.mcp.findings import diagnosis_document, finding_document, window_around  # noqa: E402
 from timesink.mcp.server import build  # noqa: E402
-from timesink.mcp.tools import (  # noqa: E402
-    diagnosis_document,
-    finding_document,
-    kernel_rows,
-    open_document,
-    summary_document,
-    window_around,
-)
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES  # noqa: E402
 from timesink.model.trace import Trace  # noqa: E402
 from timesink.readers import read  # noqa: E402
@@ -68,7 +63,7 @@ def spoken(server: Any, talk: Talk) -> None:
             async def call(name: str, /, **given: object) -> dict[str, Any]:
                 answer = await client.call_tool(name, given)
                 shown = answer.content[0].text
-                assert len(shown) <= BUDGET_CHARACTERS + 800
+                assert len(shown) <= BUDGET_BYTES
                 if answer.is_error:
                     return {"error": shown}
                 assert json.loads(shown) == answer.structured_content
@@ -80,15 +75,17 @@ def spoken(server: Any, talk: Talk) -> None:
         thread.submit(asyncio.run, session()).result()
 
 
-def test_why_is_this_step_slow_takes_three_calls(root: Path) -> None:
+def test_why_is_this_step_slow_takes_two_calls(root: Path) -> None:
     async def talk(client: Any, call: Call) -> None:
-        handle = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
-        found = await call("diagnose", handle=handle)
+        found = await call("diagnose", handle="gpt_before.json.gz")
         assert found["verdict"]["bottleneck"] == "input_pipeline"
         first = found["findings"][0]
         assert first["rule"] == "IDL101"
         assert first["gain_per_step"]["unit"] == "ms"
-        whole = await call("explain_finding", handle=handle, number=1)
+        assert found["left"]["state"] == "worth_fixing"
+        assert (await call("diagnose", handle=found["handle"], worth_percent=99))["left"]["state"] == "nothing_above"
+        assert "no share" in (await call("diagnose", handle=found["handle"], worth_percent=0))["error"]
+        whole = await call("explain_finding", handle=found["handle"], number=1)
         assert {"what_to_do", "when_it_misleads", "evidence"} <= whole.keys()
         assert all({"value", "unit"} <= fact.keys() for fact in whole["evidence"])
         assert any("source_table" in fact for fact in whole["evidence"])
@@ -96,12 +93,12 @@ def test_why_is_this_step_slow_takes_three_calls(root: Path) -> None:
     spoken(build([root]), talk)
 
 
-def test_a_whole_exchange(root: Path) -> None:
+def test_a_whole_exchange(root: Path) -> None:  # noqa: PLR0915  # one session
     """First contact defect 30."""
 
-    async def talk(client: Any, call: Call) -> None:
+    async def talk(client: Any, call: Call) -> None:  # one session
         tools = (await client.list_tools()).tools
-        assert len(tools) <= 16
+        assert len(tools) <= 17
         assert all(tool.description and tool.annotations for tool in tools)
         assert [tool.name for tool in tools if not tool.annotations.read_only_hint] == ["export"]
         before = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
@@ -120,6 +117,11 @@ def test_a_whole_exchange(root: Path) -> None:
         waits = await call("idle", handle=before)
         assert waits["causes"]
         assert waits["places"]
+        by_line = await call("lines", handle=before)
+        assert by_line["lines"]
+        assert any("--stacks" in note for note in by_line["notes" + MARK])
+        said = await call("statement", handle=after, before=before)
+        assert any("before (" in row["statement" + MARK] for row in said["statements"])
         (price,) = (await call("what_if", handle=before, change="remove-sync"))["prices"]
         assert price["low_ns"] <= price["gain_ns"] <= price["high_ns"]
         assert "no counters" in (await call("kernel_limits", handle=before))["error"]
@@ -136,12 +138,27 @@ def test_a_whole_exchange(root: Path) -> None:
         made = await call("export", handle=before, kind="html", path="report.html")
         assert (root / "report.html").stat().st_size == made["bytes"] > 50_000
         assert 'id="memory"' in (root / "report.html").read_text()  # the whole report, as the command writes it
+
+    started(root, talk)
+
+
+def test_resources_and_prompts_are_listed_and_answer(root: Path) -> None:
+    async def talk(client: Any, call: Call) -> None:
         page = await client.read_resource("rules://IDL101")
         assert "misleads" in page.contents[0].text
         assert "device_ops" in (await client.read_resource("schema://tables")).contents[0].text
-        assert "verify" in (await client.get_prompt("optimize-loop")).messages[0].content.text
+        assert {str(one.uri) for one in (await client.list_resources()).resources} == {
+            "captures://list", "rules://index", "schema://tables",
+        }  # fmt: skip
+        assert "gpt_before.json.gz" in (await client.read_resource("captures://list")).contents[0].text
+        assert "IDL101" in (await client.read_resource("rules://index")).contents[0].text
+        given = {"why-slow": {"path": "a"}, "check-change": {"before": "a", "after": "b"}, "optimize-loop": {}}
+        for prompt in (await client.list_prompts()).prompts:
+            told = (await client.get_prompt(prompt.name, given.pop(prompt.name))).messages[0].content.text
+            assert "verify" in told or "when_it_misleads" in told
+        assert not given
 
-    started(root, talk)
+    spoken(build([root]), talk)
 
 
 def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(root: Path, tmp_path: Path) -> None:
@@ -199,6 +216,8 @@ def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root:
         summary_document(capture),
         diagnosis_document(capture, 20, 0),
         kernel_rows(capture, "count", "", 0),
+        lines_document(capture, root),
+        statement_document(capture, None),
     ]
     for number in range(1, len(capture.diagnosis.findings) + 1):
         documents += [finding_document(capture, number), window_around(capture, number)]
@@ -206,7 +225,7 @@ def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root:
     piece = name.strip()[:12]
     for document in documents:
         shown = text(document)
-        assert len(shown) <= BUDGET_CHARACTERS + 800
+        assert len(shown) <= BUDGET_BYTES
         assert not ACTS_ON_TERMINAL.search(shown)
         for key, found in strings(document):
             assert not LOG_COMMAND.search(found)
@@ -214,7 +233,7 @@ def test_hostile_names_stand_under_marked_keys_only_and_answers_stay_small(root:
 
 
 def test_the_same_bytes_have_the_same_handle_wherever_they_lie(root: Path, tmp_path: Path) -> None:
-    from timesink.mcp.answers import Captures
+    from timesink.mcp.captures import Captures
 
     shutil.copy(root / "gpt_after.json.gz", tmp_path / "another_name.json.gz")
     assert Captures([root]).open("gpt_after.json.gz").handle == Captures([tmp_path]).open("another_name.json.gz").handle

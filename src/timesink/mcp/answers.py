@@ -1,29 +1,18 @@
-"""What every answer is made of: values with units and origins, foreign text marked as such, within a budget.
-
-`Captures` holds what an agent has opened: files under the roots that it may read, named by a digest of their bytes.
-"""
+"""What every answer is made of: values with units and origins, foreign text marked as such, within a budget."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from timesink.capture.recorded_run import RecordedRun, recorded_run
-from timesink.diagnosis.verdicts import Diagnosis, Evidence, Quantity
-from timesink.errors import UsageError
-from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS
+from timesink.diagnosis.verdicts import Evidence, Quantity
 from timesink.untrusted.scrub import scrub, scrub_values, shortened
 
-# About 2,000 tokens at three and a half characters each, the worst of names and figures.
-BUDGET_CHARACTERS = 6_800
+BUDGET_BYTES = 4_000
+"""The longest answer. What is left out has a handle: a cursor, a number, or a resource."""
+_LEAST_ROWS = 5
 NAME_CHARACTERS = 120
 SENTENCE_CHARACTERS = 400
 MARK = "_untrusted_text"
@@ -71,131 +60,44 @@ def rounded(value: float | None) -> float | int | None:
     return float(f"{value:.5g}")
 
 
-def fitted(document: dict[str, Any], rows: str, cursor: int = 0) -> dict[str, Any]:
-    """The document with as many items of the list `rows` as fit, and a cursor where some are left for another call."""
+def fitted(document: dict[str, Any], rows: str, cursor: int = 0, spare: Sequence[str] = ()) -> dict[str, Any]:
+    """The document with as many items of the list `rows` as fit, and a cursor where some are left for another call.
+
+    Where not even `_LEAST_ROWS` items fit, the keys of `spare` go, one by one; their names then stand under `left_out`.
+    """
     clean: dict[str, Any] = scrub_values(document)
-    items = clean[rows]
-    kept = len(items)
-    while kept > 1 and len(text({**clean, rows: items[:kept]})) > BUDGET_CHARACTERS:
+    gone: list[str] = []
+    least = min(_LEAST_ROWS, len(clean[rows]))
+    for key in spare:
+        if _fits(_first(clean, rows, least, cursor)):
+            break
+        if clean.pop(key, None):
+            gone.append(key)
+            clean["left_out"] = gone
+    kept = len(clean[rows])
+    while kept and not _fits(_first(clean, rows, kept, cursor)):
         kept -= 1
+    return _first(clean, rows, kept, cursor)
+
+
+def _first(document: dict[str, Any], rows: str, kept: int, cursor: int) -> dict[str, Any]:
+    """The document with the first `kept` rows, and the cursor of the next one where that is not all."""
+    items = document[rows]
     if kept == len(items):
-        return clean
-    return {**clean, rows: items[:kept], "truncated": True, "next_cursor": cursor + kept}
+        return document
+    return {**document, rows: items[:kept], "truncated": True, "next_cursor": cursor + max(kept, 1)}
+
+
+def _fits(document: dict[str, Any]) -> bool:
+    return len(text(document)) <= BUDGET_BYTES
+
+
+def paged(document: dict[str, Any], rows: str, cursor: int, of: int) -> dict[str, Any]:
+    """The document with as many of the rows shown as fit; where some of all `of` are left, the cursor to go on from."""
+    end = cursor + len(document[rows])
+    return fitted(document | ({"truncated": True, "next_cursor": end} if of > end else {}), rows, cursor)
 
 
 def text(document: dict[str, Any]) -> str:
     """The document as compact JSON, as it goes to the agent."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-KEPT = 4
-MOST_FILES = 2_000  # whose beginnings are looked at to list captures
-_HANDLE_DIGITS = 12
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenCapture:
-    """An open capture. The handle is a digest of the files' bytes: the same files have the same handle anywhere."""
-
-    handle: str
-    paths: tuple[Path, ...]
-    trace: Trace
-    diagnosis: Diagnosis
-    unprofiled_step_ms: float | None = None
-
-
-class Captures:
-    """Opens captures under `roots` and keeps the last few."""
-
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self.roots = tuple(root.resolve() for root in roots)
-        self._open: OrderedDict[str, OpenCapture] = OrderedDict()
-        self._lock = Lock()
-
-    def open(self, path: str, unprofiled_step_ms: float | None = None) -> OpenCapture:
-        """The capture at a path; read anew only where its bytes are new.
-
-        `unprofiled_step_ms` is its step time without a profiler, by default as its capture measured it. Another one
-        than before prices the capture anew, under the same handle.
-        """
-        from timesink.readers import trace_files
-
-        if unprofiled_step_ms is not None and not 0 < unprofiled_step_ms < math.inf:
-            raise UsageError(f"no step takes {unprofiled_step_ms} ms", remedy="give milliseconds, or leave it out")
-        files = tuple(self.allowed(str(file)) for file in trace_files(self.allowed(path)))
-        handle, run = _digest(files), recorded_run(files)
-        if unprofiled_step_ms is not None:
-            run = replace(run, step_ms=unprofiled_step_ms, steps_ms=())
-        with self._lock:
-            known = self._open.get(handle)
-            if known is None or (unprofiled_step_ms and known.unprofiled_step_ms != run.step_ms):
-                self._open[handle] = _diagnosed(handle, files, None if known is None else known.trace, run)
-            self._open.move_to_end(handle)
-            while len(self._open) > KEPT:
-                self._open.popitem(last=False)
-            return self._open[handle]
-
-    def get(self, handle: str) -> OpenCapture:
-        """The open capture of that handle. `UsageError` says how to open one."""
-        with self._lock:
-            capture = self._open.get(handle)
-        if capture is None:
-            raise UsageError(f"no capture is open as {handle[:40]!r}", remedy="call open_capture(path) first")
-        return capture
-
-    def files(self) -> list[Path]:
-        """Every file below the roots, the newest first, hidden folders and links left out."""
-        found = {
-            path
-            for root in self.roots
-            for path in root.rglob("*")
-            if path.is_file() and not path.is_symlink() and not _hidden(path.relative_to(root))
-        }
-        return sorted(found, key=lambda path: (-path.stat().st_mtime_ns, path))[:MOST_FILES]
-
-    def allowed(self, path: str) -> Path:
-        """The file, links followed, if it lies under a root. `UsageError` otherwise."""
-        resolved = (self.roots[0] / Path(path).expanduser()).resolve()
-        if not any(resolved.is_relative_to(root) for root in self.roots):
-            raise UsageError(f"{path!r} lies outside the folders this server may use", remedy=self._roots_text())
-        return resolved
-
-    def _roots_text(self) -> str:
-        return f"give a path under {', '.join(map(str, self.roots))}, or start the server with another --root"
-
-
-def _diagnosed(handle: str, files: tuple[Path, ...], trace: Trace | None, run: RecordedRun) -> OpenCapture:
-    """The files, read unless the trace is there, and diagnosed with what is known of their run."""
-    from timesink.diagnosis.engine import diagnose
-    from timesink.readers import read
-
-    trace = (read(files) if trace is None else trace).with_facts(run.facts)
-    if run.step_ms is not None:
-        steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)
-        trace = trace.with_unprofiled_step(run.step_ms * NS_PER_MS, steps_ns)
-    return OpenCapture(handle, files, trace, diagnose(trace), run.step_ms)
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _digest(files: Sequence[Path]) -> str:
-    """Over the digests of the files in order, so that neither names nor places count."""
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(_file_digest(file))
-    return f"cap_{digest.hexdigest()[:_HANDLE_DIGITS]}"
-
-
-def _file_digest(path: Path) -> bytes:
-    digest = hashlib.sha256()
-    inside = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
-    if not all(part.exists() for part in inside):
-        raise UsageError(f"{path} does not exist", remedy="give the path of a trace")
-    for part in inside:
-        with part.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-    return digest.digest()

@@ -1,0 +1,64 @@
+"""What the server says of a change: its price before, what moved after, and the command that decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timesink.mcp.answers import MARK, fitted, named, sentence
+from timesink.mcp.captures import OpenCapture, words_of
+from timesink.mcp.figures import page_document
+
+
+def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
+    """What one change would win per step, before it is made."""
+    from timesink.views.what_if import what_if_page
+    from timesink.whatif.changes import parse_change
+
+    page = what_if_page(capture.trace, (parse_change(change),), None, False)
+    return page_document(capture, page, "prices")
+
+
+def compare_captures_of(before: OpenCapture, after: OpenCapture) -> dict[str, Any]:
+    """What moved between two captures. It speaks of no speed-up: one run per side is no basis for a verdict."""
+    from timesink.verify.compare import compare_captures
+
+    result = compare_captures((before.trace, after.trace), (before.diagnosis, after.diagnosis))
+    first = result.rows[0]
+    moved = sorted(result.contributions, key=lambda part: (-abs(part.delta_ns), part.name))[:12]
+    return fitted(
+        {
+            "before": before.handle,
+            "after": after.handle,
+            "outcome": str(first.verdict.outcome),
+            "reason": None if first.verdict.reason is None else str(first.verdict.reason),
+            "explanation" + MARK: sentence(first.verdict.explanation),
+            "mean_step_s": {"before": first.before, "after": first.after, "runs_per_side": 1},
+            "parts_sum_to_change_ns": sum(part.delta_ns for part in result.contributions),
+            "findings": [
+                {"rule": one.code, "fate": str(one.fate), "before_ms": one.before_ms, "after_ms": one.after_ms}
+                for one in result.findings[:12]
+            ],
+            "contributions": [{"part" + MARK: named(part.name), "delta_ns": part.delta_ns} for part in moved],
+            "to_decide": "verify_plan(before, after): runs both sides in turns",
+        },
+        "contributions",
+    )
+
+
+def verify_command(before: str, after: str) -> dict[str, Any]:
+    """The command that decides whether a change helped. Nothing is run."""
+    for side in (before, after):
+        words_of(side)
+    return {
+        "argv": ["timesink", "verify", "--before", before, "--after", after, "--format", "json"],
+        "how": "both sides in fresh processes, in turns, without a profiler; looks after 6, 12 and 18 pairs",
+        "step_times": "steps of unmodified programs are found; --whole compares programs without steps; see the how-to",
+        "exit_codes": {
+            "0": "faster or no difference",
+            "1": "slower, or the speed-up of --at-least not proven",
+            "3": "inconclusive, with --strict",
+            "4": "invalid",
+        },
+        "say": "claim a speed-up only where the outcome is faster; inconclusive and invalid are no evidence either way",
+        "ran": False,
+    }

@@ -1,0 +1,156 @@
+"""What the server shows of a capture without judgement: the pages of the commands, kernels by cost, rows of SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timesink.diagnosis.budgets import step_budgets
+from timesink.errors import UsageError
+from timesink.export.sql import Allowance, ask
+from timesink.mcp.answers import MARK, fitted, named, paged, rounded, sentence
+from timesink.mcp.captures import PAGE, OpenCapture, steps_of
+from timesink.model.tables import DEVICE_OPS
+from timesink.views.figures import KernelTime
+from timesink.views.page import Cell, Page, Sheet
+from timesink.views.report import kernel_times
+
+SORTS: Mapping[str, Callable[[KernelTime], float]] = {
+    "total_ns": lambda kernel: kernel.total_ns,
+    "count": lambda kernel: kernel.count,
+    "mean_ns": lambda kernel: kernel.mean_ns,
+    "max_ns": lambda kernel: kernel.max_ns,
+}
+QUERY = Allowance(rows=100, seconds=15.0, memory_megabytes=1_024)
+
+
+def summary_document(capture: OpenCapture) -> dict[str, Any]:
+    """Where the mean step of each device goes."""
+    return fitted(
+        {
+            "handle": capture.handle,
+            "steps": steps_of(capture),
+            "how": "mean over steady steps; parts sum to the step; idle time by what the device waited for",
+            "devices": [
+                {
+                    "rank": budget.rank,
+                    "device": budget.device,
+                    "steps_averaged": budget.steps,
+                    "step_ms": rounded(budget.period_ns / 1e6),
+                    "source_table": "device_ops",
+                    "parts_ms": {part.kind: rounded(part.time_ns / 1e6) for part in budget.parts},
+                }
+                for budget in step_budgets(capture.trace)
+            ],
+        },
+        "devices",
+    )
+
+
+def idle_document(capture: OpenCapture) -> dict[str, Any]:
+    """What each device waited for while it was idle, and where."""
+    from timesink.views.idle import idle_page
+
+    return page_document(capture, idle_page(capture.trace, PAGE), "places")
+
+
+def lines_document(capture: OpenCapture, folder: Path) -> dict[str, Any]:
+    """GPU, idle and host time by line of the program; lines are read from source files below `folder`."""
+    from timesink.diagnosis.undiagnosable import check_device_work
+    from timesink.views.lines import lines_page
+
+    check_device_work(capture.trace, "time by line")
+    return page_document(capture, lines_page(capture.trace, PAGE, folder), "lines")
+
+
+def statement_document(capture: OpenCapture, before: OpenCapture | None) -> dict[str, Any]:
+    """The sentences that a team writes down of a run, each with its scope."""
+    from timesink.views.statement import statement_page
+
+    page = statement_page(capture.trace, None if before is None else before.trace)
+    return page_document(capture, page, "statements", sentence)
+
+
+def limits_document(capture: OpenCapture) -> dict[str, Any]:
+    """What limits each kernel of a Nsight Compute report."""
+    from timesink.model.tables import KERNEL_METRICS
+    from timesink.views.kernels import kernels_page
+
+    if KERNEL_METRICS not in capture.trace:
+        remedy = "list_kernels says what they cost; capture_plan('why is this kernel slow', program) records counters"
+        raise UsageError("the capture holds no counters of kernels", remedy=remedy)
+    return page_document(capture, kernels_page(capture.trace), "kernels")
+
+
+def page_document(
+    capture: OpenCapture, page: Page, rows: str, words: Callable[[str], str | None] = named
+) -> dict[str, Any]:
+    """The tables of a page, values in the unit that ends each key; of the table `rows` as many as fit."""
+    return fitted(
+        {
+            "handle": capture.handle,
+            **{sheet.key: [_plain_row(sheet, row, words) for row in sheet.rows] for sheet in page.sheets},
+            **({"notes" + MARK: [sentence(note) for note in page.notes]} if page.notes else {}),
+        },
+        rows,
+        spare=[sheet.key for sheet in reversed(page.sheets) if sheet.key != rows],
+    )
+
+
+def _plain_row(sheet: Sheet, row: Sequence[Cell], words: Callable[[str], str | None]) -> dict[str, Any]:
+    return {
+        field.key + MARK if isinstance(cell, str) else field.key: words(cell) if isinstance(cell, str) else cell
+        for field, cell in zip(sheet.columns, row, strict=True)
+        if cell is not None
+    }
+
+
+def kernel_rows(capture: OpenCapture, sort: str, contains: str, cursor: int) -> dict[str, Any]:
+    """Kernels by cost."""
+    cost = SORTS.get(sort)
+    if cost is None:
+        raise UsageError(f"kernels cannot be sorted by {sort!r}", remedy=f"choose one of: {', '.join(SORTS)}")
+    if DEVICE_OPS not in capture.trace:
+        raise UsageError("the capture holds no device work", remedy="capture_plan(question) says how to record it")
+    numbered = [
+        (number, kernel) for number, kernel in enumerate(kernel_times(capture.trace)) if contains in kernel.name
+    ]
+    numbered.sort(key=lambda pair: (-cost(pair[1]), pair[1].rank, pair[1].device, pair[1].name))
+    rows = [
+        {
+            "kernel_id": number,
+            "rank": kernel.rank,
+            "device": kernel.device,
+            "name" + MARK: named(kernel.name),
+            "launches": kernel.count,
+            "total_ns": kernel.total_ns,
+            "mean_ns": rounded(kernel.mean_ns),
+            "max_ns": kernel.max_ns,
+            "share_of_kernel_time": rounded(kernel.time_ratio),
+        }
+        for number, kernel in numbered[cursor : cursor + PAGE]
+    ]
+    document: dict[str, Any] = {
+        "handle": capture.handle,
+        "source_table": "device_ops",
+        "of": len(numbered),
+        "kernels": rows,
+    }
+    return paged(document, "kernels", cursor, len(numbered))
+
+
+def query_rows(capture: OpenCapture, sql: str) -> dict[str, Any]:
+    """The rows of one SELECT."""
+    answer = ask(capture.trace, sql, QUERY)
+    rows = [[named(value) if isinstance(value, str) else value for value in row] for row in answer.rows]
+    document: dict[str, Any] = {
+        "handle": capture.handle,
+        "columns": [named(column) for column in answer.columns],
+        "rows" + MARK: rows,
+    }
+    if answer.truncated:
+        document["truncated"] = True
+    shown = fitted(document, "rows" + MARK)
+    shown.pop("next_cursor", None)
+    return shown if "truncated" not in shown else {**shown, "next": "narrow the query, or add LIMIT and OFFSET"}

@@ -74,6 +74,11 @@ FREE: Final = Pattern(
     r"|cuMem(?:Free|HostUnregister|Unmap|Release)|cuModuleUnload)",
     "gives memory back to the driver", ("cudaFree", "cuMemUnmap", "cudaFreeHost"), "cudaMalloc",
 )  # fmt: skip
+LOADS_MODULE: Final = Pattern(
+    r"^(?:cu|hip)ModuleLoad", "loads kernels that were just compiled; libraries load theirs by cuLibraryLoadData",
+    ("cuModuleLoadData", "cuModuleLoad", "hipModuleLoadDataEx"), ("cuModuleGetLoadingMode", "cuLibraryLoadData"),
+    "Triton, torch.compile, XLA, NVRTC",
+)  # fmt: skip
 STREAM_ORDERED: Final = Pattern(
     r"^(?:cuda|cu|hip)(?:Malloc|MemAlloc|Free|MemFree)(?:FromPool)?Async", "takes or gives memory in a stream's order",
     ("cudaMallocAsync", "cuMemFreeAsync"), "cudaMalloc",

@@ -14,11 +14,11 @@ import polars as pl
 
 from timesink._native import innermost
 from timesink.knowledge import ranges
-from timesink.knowledge.calls import CallKind, call_kinds
+from timesink.knowledge.calls import LOADS_MODULE, CallKind, call_kinds
 from timesink.measures.idle.os_time import os_time
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.names import mapped
+from timesink.model.names import mapped, matches
 from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
@@ -124,7 +124,8 @@ def host_activity(trace: Trace, work: RankWork, windows: Intervals) -> HostActiv
     timeline_of = np.arange(len(work.calls.threads))
     timeline_of[work.bursts.worker] = work.bursts.owner
     rows = {table: _activity_rows(trace, table, work, timeline_of, windows) for table in ACTIVITY_TABLES}
-    timeline, start, end, row, thread, cause = (np.concatenate(column) for column in zip(*rows.values(), strict=True))
+    parts = [*rows.values(), _compiling_rows(trace, work, timeline_of)]
+    timeline, start, end, row, thread, cause = (np.concatenate(column) for column in zip(*parts, strict=True))
     together = Segments.of((timeline, start, end, row, thread, cause))
     return HostActivity(together, {table: Segments.of(columns) for table, columns in rows.items()}, timeline_of)
 
@@ -155,6 +156,31 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
     return timeline_of[thread[rows]], start[rows], end[rows], rows, thread[rows], cause
 
 
+def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _Columns:
+    """Where a thread loads compiled kernels: the time between the launches before and after it, on its timeline.
+
+    A compiler that nobody put a range around (Nsight Systems records none) is seen by what it loads, between tracing
+    the program and keeping what was compiled. Launches [10, 20) and [90, 95) and a load [70, 72) give [20, 90).
+    """
+    calls, line = work.calls, timeline_of[work.calls.thread].astype(np.int64)
+    named = matches(trace.get(API_CALLS)["name"], LOADS_MODULE).to_numpy()
+    loads = np.flatnonzero(named[calls.row]) if named.any() else np.empty(0, np.int64)
+    launching = np.unique(work.ops.call[work.ops.call >= 0])
+    launching = launching[np.lexsort((calls.start_ns[launching], line[launching]))]
+    found, stretches = [np.empty(0, np.int64)], [np.empty((0, 2), np.int64)]
+    for timeline in np.unique(line[loads]):
+        own, launches = loads[line[loads] == timeline], launching[line[launching] == timeline]
+        after = np.searchsorted(calls.start_ns[launches], calls.start_ns[own])
+        between = (after > 0) & (after < launches.size)
+        own, after = own[between], after[between]
+        found.append(own)
+        stretches.append(np.stack((calls.end_ns[launches[after - 1]], calls.start_ns[launches[after]]), axis=1))
+    load, stretch = np.concatenate(found), np.concatenate(stretches)
+    cause = np.full(load.size, CAUSE_CODE["compile"], np.int64)
+    row, thread = calls.row[load].astype(np.int64), calls.thread[load].astype(np.int64)
+    return line[load], stretch[:, 0], stretch[:, 1], row, thread, cause
+
+
 def _causes(trace: Trace, table: Table, frame: pl.DataFrame, rows: Int64Array) -> Int64Array:
     names = frame["name"].gather(rows)
     if table is PROFILER_OVERHEAD:
@@ -173,6 +199,7 @@ def _call_causes(names: pl.Series, pageable: BoolArray) -> Int64Array:
     codes[np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])] = CAUSE_CODE["sync"]
     codes[np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE])] = CAUSE_CODE["allocator"]
     codes[pageable | (kinds == CallKind.COPY_BLOCKING)] = CAUSE_CODE["copy_staging"]
+    codes[matches(names, LOADS_MODULE).to_numpy()] = CAUSE_CODE["compile"]
     return codes
 
 

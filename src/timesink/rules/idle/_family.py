@@ -26,7 +26,7 @@ from timesink.model.tables import (
     SYNCS,
 )
 from timesink.model.trace import Trace
-from timesink.whatif.change import Target
+from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import ScaleHost
 
 BLAME_READS: Final = (HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
@@ -41,7 +41,8 @@ class IdlePattern:
     """A rule for which the idle time of its own causes is all there is to measure. `time` gives that time per device;
     `subject` ends the sentence "device 0 waits 2.40 ms of the 12.3 ms step for ...". `whole` names ranges of the host
     that go with a fix as a whole, though the device waits in a part of them only. What is not `replayed` is not known
-    well enough to say what goes: its gain is a bound."""
+    well enough to say what goes: its gain is a bound. `change` makes the change of a device's idle time where it is
+    another than that the host's time goes."""
 
     time: Callable[[Trace], tuple[BlamedTime, ...]]
     bottleneck: Bottleneck
@@ -52,6 +53,7 @@ class IdlePattern:
     verify: str
     whole: str = ""
     replayed: bool = True
+    change: Callable[[Trace, BlamedTime], Change] | None = None
 
 
 def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict:
@@ -67,10 +69,16 @@ def pattern_verdict(pattern: IdlePattern, trace: Trace, limit: float) -> Verdict
             advice=pattern.advice,
             verify=pattern.verify,
             claim=Claim({blamed.device: blamed.intervals}),
-            change=ScaleHost(_host_time(pattern, trace, blamed), 0.0) if pattern.replayed else None,
+            change=_change(pattern, trace, blamed),
         )
 
     return idle_verdict(pattern.time(trace), limit, pattern.label, pattern.how, finding)
+
+
+def _change(pattern: IdlePattern, trace: Trace, blamed: BlamedTime) -> Change | None:
+    if pattern.change is not None:
+        return pattern.change(trace, blamed)
+    return ScaleHost(_host_time(pattern, trace, blamed), 0.0) if pattern.replayed else None
 
 
 def _host_time(pattern: IdlePattern, trace: Trace, blamed: BlamedTime) -> Target:

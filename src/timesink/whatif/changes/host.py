@@ -176,6 +176,31 @@ class DropOperator(TargetedChange):
 
 
 @dataclass(frozen=True, slots=True)
+class DropCompiler:
+    """Nothing is compiled: the host's time in `target` goes, hopefully all that happens in `trials` too.
+
+    A compiler runs what it made to choose among variants; which launches were such trials no trace says.
+    """
+
+    touches: ClassVar[Touches] = Touches.BOTH
+    target: Target
+    trials: Target
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return f"drop compiling of {self.target}"
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        edit = Edit(graph)
+        edit.save_host(host_windows(graph, self.target), 1.0)
+        if case is not Case.HOPEFUL:
+            return edit.done()
+        return DropOperator(self.trials).rewrite(edit.done())
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureGraph(TargetedChange):
     """Each stretch of the target's host time between two waits becomes one graph launch.
 

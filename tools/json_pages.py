@@ -30,9 +30,9 @@ Every command that has `--format` writes JSON with `--format json`, and every do
 
 Then come the keys of its schema (JSON Schema, draft 2020-12). Each is a file of the package, whole by itself:
 `timesink/render/schemas/NAME.schema.json`; in Python `timesink.render.schemas.schema("NAME")`. Within one
-`schema_version` keys are added, never renamed or taken away, so read the keys you know and pass over others. Times are in
-the unit that ends the key. Where a command refuses, it writes [`error`](error.md) instead; where only a part of the input
-could be read, its answer has the key `error` as well, and the exit code is 2.
+`schema_version` keys are added, never renamed or taken away, so read the keys you know and pass over others. Times are
+in the unit that ends the key. Where a command refuses, it writes [`error`](error.md) instead; where only a part of the
+input could be read, its answer has the key `error` as well, and the exit code is 2.
 
 | command | schema |
 |---|---|

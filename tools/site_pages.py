@@ -24,6 +24,7 @@ GROUPS = {
     "Commands": ("commands", "index"),
     "Rules": ("rules", "index"),
     "Tables": ("tables", "index"),
+    "Python": ("python", "index Trace Diagnosis Finding Page GateResult"),
     "JSON": ("json", "index"),
     "Decisions": ("decisions", ""),
 }

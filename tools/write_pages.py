@@ -1,6 +1,7 @@
 """Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases,
-docs/commands/ from the help of the commands and a run of each, docs/json/ from the schemas of their JSON, the page of
-`timesink which` from its rules, docs/assumptions.md from the assumptions, and the order of all pages in mkdocs.yml.
+docs/commands/ from the help of the commands and a run of each, docs/json/ from the schemas of their JSON, docs/python/
+from docstrings, the page of `timesink which` from its rules, docs/assumptions.md from the assumptions, and the order of
+all pages in mkdocs.yml.
 
 python tools/write_pages.py            write them
 python tools/write_pages.py --check    fail where a page is not what would be written
@@ -18,6 +19,7 @@ import polars as pl
 
 from command_pages import command_pages
 from json_pages import json_pages
+from python_pages import python_pages
 from site_pages import DOCS, SITE, which_page, with_navigation
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
@@ -41,7 +43,7 @@ def main() -> int:
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     orphans = [
         path
-        for folder in ("tables", "rules", "commands", "json")
+        for folder in ("tables", "rules", "commands", "json", "python")
         for path in (DOCS / folder).glob("*.md")
         if path not in wanted
     ]
@@ -67,6 +69,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "assumptions.md", assumptions_page()
     yield from command_pages()
     yield from json_pages()
+    yield from python_pages()
     yield "rules/index.md", rules_index()
     for rule in all_rules():
         yield f"rules/{rule.card.code}.md", rule_markdown(rule, cases_text(rule))

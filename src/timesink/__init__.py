@@ -7,7 +7,6 @@ imports none of them.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,14 +26,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "read": "timesink.readers",
+    "read": "timesink.notebook",
     "diagnose": "timesink.notebook",
     "summary": "timesink.notebook",
     "idle": "timesink.notebook",
     "kernels": "timesink.notebook",
     "what_if": "timesink.notebook",
     "compare": "timesink.notebook",
-    "Trace": "timesink.model.trace",
+    "Trace": "timesink.notebook.trace",
     "step": "timesink.capture.in_program",
     "annotate": "timesink.capture.in_program",
     "profile": "timesink.capture.in_program",
@@ -42,19 +41,35 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+# Names that were public before: what to use now, and the version that no longer knows them.
+_FORMER = {"read_all": ("read", "0.3.0")}
+
+
+def __getattr__(name: str) -> object:
     """Load the public names on first use, so that `import timesink` stays light."""
+    if name in _FORMER:
+        return _of_former_name(name)
     if name not in _HOMES:
         raise AttributeError(f"module 'timesink' has no attribute {name!r}")
     from importlib import import_module
 
     public = globals()[name] = getattr(import_module(_HOMES[name]), name)  # timesink.annotate is asked for in hot loops
     if not _HOMES[name].startswith("timesink.capture"):  # which runs inside programs, and shows nothing
-        notebook = import_module("timesink.notebook")
-        notebook.attach()
+        display = import_module("timesink.notebook.display")
+        display.attach()
         if "IPython" in sys.modules:
-            notebook.offer()
+            display.offer()
     return public
+
+
+def _of_former_name(name: str) -> object:
+    """What that name is called now, with a warning that says so."""
+    import warnings
+
+    now, gone = _FORMER[name]
+    message = f"timesink.{name} is timesink.{now} now, and goes with version {gone}"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return __getattr__(now)
 
 
 def __dir__() -> list[str]:

@@ -4,14 +4,14 @@ from timesink.capture.in_program import annotate as annotate
 from timesink.capture.in_program import profile as profile
 from timesink.capture.in_program import step as step
 from timesink.capture.stage_log import stages as stages
-from timesink.model.trace import Trace as Trace
 from timesink.notebook import compare as compare
 from timesink.notebook import diagnose as diagnose
 from timesink.notebook import idle as idle
 from timesink.notebook import kernels as kernels
+from timesink.notebook import read as read
 from timesink.notebook import summary as summary
 from timesink.notebook import what_if as what_if
-from timesink.readers import read as read
+from timesink.notebook.trace import Trace as Trace
 
 __version__: str
 __all__ = [

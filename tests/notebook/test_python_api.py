@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
+from packaging.version import Version
 
 import timesink
+from timesink import Trace
+from timesink.diagnosis.engine import diagnose as diagnose_plain
+from timesink.errors import UnreadableTrace, UsageError
 from timesink.model.tables import DEVICE_OPS
-from timesink.model.trace import Trace
+from timesink.render.schemas import schema, schemas_of
 
 DEMO = Path(str(files("timesink.cli"))) / "demo"
 BEFORE, AFTER = DEMO / "gpt_before.json.gz", DEMO / "gpt_after.json.gz"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "python.md"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,10 @@ def test_files_of_several_ranks_are_one_trace(tmp_path: Path) -> None:
     for path in paths:
         path.write_bytes(BEFORE.read_bytes())
     for given in (paths, tmp_path):
-        assert timesink.read(given, cache=False).ranks == (0, 1)
+        assert timesink.read(given, cache=False).rank_numbers == (0, 1)
+    waiting = timesink.read(tmp_path, cache=False).ranks()
+    assert waiting.table("budgets")["rank"].to_list() == [0, 1]
+    assert waiting.to_dict()["source"] == [str(path) for path in paths]
 
 
 def test_every_result_is_short_in_a_prompt_and_whole_when_written(trace: Trace) -> None:
@@ -62,6 +70,103 @@ def test_every_result_is_short_in_a_prompt_and_whole_when_written(trace: Trace) 
     assert len(repr(trace)) < 200
 
 
-def test_the_page_lists_every_function() -> None:
-    listed = set(re.findall(r"^\| `(\w+)\(", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    assert listed == set(timesink.__all__) - {"Trace", "__version__", "annotate", "profile", "stages", "step"}
+def test_every_answer_says_which_command_gives_it_and_of_which_file(trace: Trace) -> None:
+    answers = {
+        "diagnose": trace.diagnose(),
+        "summary": trace.summary(),
+        "idle": trace.idle(),
+        "kernels": trace.kernels(),
+        "ranks": trace.ranks(),
+        "what-if": trace.what_if("remove-sync"),
+        "tables": trace,
+    }
+    for command, answer in answers.items():
+        document = answer.to_dict()
+        assert (document["command"], document["source"]) == (command, [str(BEFORE)])
+        (name, *_) = schemas_of(command)
+        jsonschema.validate(document, schema("page" if command == "kernels" else name))
+
+
+def test_a_window_is_what_the_file_read_through_it_has(trace: Trace) -> None:
+    cut = trace.window("40ms:100ms")
+    assert isinstance(cut, timesink.Trace)
+    assert cut["device_ops"].equals(timesink.read(BEFORE, window="40ms:100ms", cache=False)["device_ops"])
+    for wrong in ("40ms", "9s:10s"):
+        with pytest.raises(UsageError):
+            trace.window(wrong)
+
+
+def test_tables_come_as_polars_arrow_and_pandas(trace: Trace) -> None:
+    ops = trace.table("device_ops")
+    assert ops is trace["device_ops"]
+    assert trace.table("device_ops", to="arrow").column("start_ns").to_pylist() == ops["start_ns"].to_list()
+    causes = trace.idle().table("causes")
+    assert causes["idle_ns"].sum() == sum(row["idle_ns"] for row in trace.idle().to_dict()["causes"])
+    for wrong, said in (("device_op", "did you mean device_ops"), ("os_calls", "was not recorded; the trace holds")):
+        with pytest.raises(UsageError, match=said):
+            trace.table(wrong)
+    with pytest.raises(UsageError, match="choose one of: polars, arrow, pandas"):
+        trace.table("device_ops", to="numpy")  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="causes, places"):
+        trace.idle().table("kernels")
+
+
+def test_pandas_keeps_whole_nanoseconds(trace: Trace) -> None:
+    pytest.importorskip("pandas", reason="pip install pandas")
+    frame = trace.table("device_ops", to="pandas")
+    assert frame["end_ns"].tolist() == trace["device_ops"]["end_ns"].to_list()
+
+
+def test_without_pandas_the_way_out_is_named(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UsageError, match="pip install pandas"):
+        trace.table("device_ops", to="pandas")
+
+
+def test_what_is_no_capture_is_refused_with_what_to_give(trace: Trace) -> None:
+    """First contact defect 29: `diagnose("path")` once ended in a TypeError."""
+    for given in (42, trace["device_ops"], [trace]):
+        with pytest.raises(
+            UsageError, match=r"give a path, a folder, a list of paths, or what timesink\.read returned"
+        ):
+            timesink.diagnose(given)  # type: ignore[arg-type]
+    with pytest.raises(UnreadableTrace, match="check the path"):
+        timesink.diagnose("no/such/file.json")
+    with pytest.raises(UsageError, match=r"read it first: timesink\.read\('run\.json'\)"):
+        diagnose_plain("run.json")  # type: ignore[arg-type]
+
+
+def test_a_trace_that_cannot_answer_says_so() -> None:
+    log = Path(__file__).resolve().parents[1] / "data" / "compile" / "item_break.text.log"
+    for ask in (timesink.idle, timesink.kernels, timesink.what_if):
+        with pytest.raises((UsageError, UnreadableTrace)):
+            ask(log)
+
+
+def test_what_the_capture_noted_comes_along(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json.gz").write_bytes(BEFORE.read_bytes())
+    manifest = {
+        "timesink_manifest": 1,
+        "files": [{"file": "rank0.json.gz"}],
+        "ranks": [{"rank": 0, "unprofiled": {"step_ms": 5.0}}],
+        "facts": {"resolution": "512"},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    for given in (tmp_path, tmp_path / "rank0.json.gz"):
+        trace = timesink.read(given, cache=False)
+        assert (trace.unprofiled_step_ns, trace.facts) == (5e6, {"resolution": "512"})
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    """What makes `import timesink` take under 20 ms: there is nothing to load."""
+    code = "import sys; before = set(sys.modules); import timesink; print(*sorted(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(ran.stdout.split()) <= {"__future__", "timesink"}
+
+
+def test_a_former_name_works_and_says_what_to_use() -> None:
+    for former, (now, gone) in timesink._FORMER.items():
+        with pytest.warns(DeprecationWarning, match=rf"timesink\.{former} is timesink\.{now} now, .* {gone}"):
+            assert getattr(timesink, former) is getattr(timesink, now)
+        assert former not in timesink.__all__
+        assert Version(timesink.__version__) < Version(gone), "its time is over: take it out"

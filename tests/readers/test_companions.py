@@ -30,7 +30,7 @@ TRACE = DATA / "nsys" / "gpt_before_5_steps.sqlite"
 
 def test_a_snapshot_beside_a_trace_speaks_of_its_rank() -> None:
     alone, both = read(TRACE, cache=False), read([TRACE, SNAPSHOT], cache=False)
-    assert both.ranks == alone.ranks == (0,)
+    assert both.rank_numbers == alone.rank_numbers == (0,)
     assert both[SOURCES].height == 2
     assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
     assert both[MEMORY_EVENTS].height == read(SNAPSHOT, cache=False)[MEMORY_EVENTS].height
@@ -41,7 +41,7 @@ def test_a_kernel_report_beside_a_trace_is_of_the_same_rank_and_device(tmp_path:
     report = tmp_path / "report.ncu-rep"
     report.write_bytes(WHOLE)
     alone, both = read(TRACE, cache=False), read([TRACE, report], cache=False)
-    assert both.ranks == alone.ranks == (0,)
+    assert both.rank_numbers == alone.rank_numbers == (0,)
     assert both[DEVICES].equals(alone[DEVICES])
     assert both[DEVICE_OPS].equals(alone[DEVICE_OPS])
     assert both[KERNEL_PROFILES].height == read(report, cache=False)[KERNEL_PROFILES].height
@@ -53,7 +53,7 @@ def test_first_contact_defect_5_kernel_reports_alone_are_of_the_ranks_in_their_n
     unnamed = [tmp_path / f"{name}.ncu-rep" for name in "ab"]
     for file in (*named, *unnamed):
         file.write_bytes(WHOLE)
-    assert read(named, cache=False).ranks == (0, 1)
+    assert read(named, cache=False).rank_numbers == (0, 1)
     with pytest.raises(UsageError, match="2 files claim rank 0"):
         read(unnamed, cache=False)
 
@@ -77,7 +77,7 @@ def test_snapshots_of_two_ranks_keep_the_ranks_in_their_names(tmp_path: Path) ->
     for file in files:
         shutil.copy(SNAPSHOT, file)
     both = read(files, cache=False)
-    assert both.ranks == (0, 1)
+    assert both.rank_numbers == (0, 1)
     assert both[MEMORY_SEGMENTS]["rank"].n_unique() == 2
 
 

@@ -31,7 +31,7 @@ def _event(category: str, name: str, start_us: int, *, tid: int, **args: int) ->
 def test_only_the_ranks_asked_for_are_kept(tmp_path: Path) -> None:
     files = [_file(tmp_path, 0), _file(tmp_path, 1)]
     trace = read(files, ranks=[1], cache=False)
-    assert trace.ranks == (1,)
+    assert trace.rank_numbers == (1,)
     assert {rank for frame in trace.tables.values() for rank in frame["rank"].unique()} == {1}
     with pytest.raises(UsageError, match="no rank 2, 3; choose from 0, 1"):
         read(files, ranks=[1, 3, 2], cache=False)

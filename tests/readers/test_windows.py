@@ -24,7 +24,7 @@ def same(read: Trace, cut: Trace) -> None:
     for table in cut:
         left, right = (t[table].with_columns(pl.col(pl.Categorical).cast(pl.String)) for t in (read, cut))
         assert left.equals(right), f"{table}: {left.height} rows read, {right.height} cut"
-    assert read.window == cut.window
+    assert read.cut_to == cut.cut_to
 
 
 def obeys_the_law(path: Path, parts: int) -> None:

@@ -81,7 +81,7 @@ class Capture:
         """The capture as one trace. Needs the readers, which profiled programs do without: loaded here."""
         from importlib import import_module
 
-        return import_module("timesink.readers").read(self.files)
+        return import_module("timesink").read(self.files)
 
     @classmethod
     def load(cls, folder: Path) -> Capture:

@@ -12,7 +12,9 @@ from timesink.cluster.engines import Engine, Threads
 from timesink.cluster.files import RankFile
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.errors import UnreadableTrace
-from timesink.measures.ranks.job import SCHEMAS, Job
+from timesink.measures.ranks.job import SCHEMAS, Job, job
+from timesink.model.tables import SOURCES
+from timesink.model.trace import NoteKind, Trace
 from timesink.readers.ranks import ranks_by_name
 
 Watcher = Callable[[int, int, Summarised], None]
@@ -66,6 +68,15 @@ def run_of(
         assumed=assumed,
         lost_count=sum(result.lost for result in readable),
     )
+
+
+def run_in(trace: Trace) -> Run:
+    """The ranks of a trace that was read whole, as a job."""
+    made = job(trace)
+    files = trace[SOURCES]["path"].n_unique() if SOURCES in trace else 1
+    damaged = tuple((trace.source, reason) for reason in trace.damage)
+    lost = sum(note.count for note in trace.notes if note.kind is NoteKind.DATA_LOSS)
+    return Run(made, files, (), damaged, _missing(made), "", lost)
 
 
 def _tree(parts: list[Job]) -> Job:

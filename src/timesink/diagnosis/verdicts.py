@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from timesink.model.presentable import Presentable
+from timesink.model.presentable import UNASKED, Origin, Presentable
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.model.intervals import Intervals
@@ -129,7 +129,7 @@ PricedBy = Literal["replay", "kernel_time", "bound", "stated"]
 the most that the claimed time allows, or by the rule itself."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Finding:
     """One bottleneck, its place, its evidence, and what to do.
 
@@ -140,6 +140,16 @@ class Finding:
     The engine adds `recoverable`, the price after sharing, in milliseconds per `period`: per step, or of the recorded
     window where the trace has no steps; `of_ms`, the length of that step or window; `priced_by`; and `counted_in`, the
     code of the rule whose finding has taken most of the claimed time before, and the share of it that is taken.
+
+    >>> card, finding = timesink.diagnose("run.json.gz").findings[0]
+    >>> card, finding
+    (<Card IDL101 input-pipeline>, <Finding input_pipeline: 1.53 ms per step>)
+    >>> finding.recoverable.unit, round(finding.recoverable.low, 1), round(finding.recoverable.high, 1)
+    ('ms', 1.0, 2.1)
+    >>> finding.evidence[0].label, finding.evidence[0].measured.unit, finding.evidence[0].table
+    ('idle time while input is prepared of device 0', 'ratio', 'device_ops')
+    >>> finding.advice[:50]
+    'Prepare the next batch while this one computes: Da'
     """
 
     message: str
@@ -156,6 +166,11 @@ class Finding:
     period: Literal["step", "window"] = "step"
     of_ms: float | None = None
     counted_in: tuple[str, float] | None = None
+
+    def __repr__(self) -> str:
+        gain = self.recoverable
+        worth = "not priced" if gain is None else f"{gain.value:.3g} {gain.unit} per {self.period}"
+        return f"<Finding {self.bottleneck.value}: {worth}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +219,7 @@ HEALTHY: Final = "benchmarks/faults: healthy programs stay under it"
 """The source of a limit that no healthy program of the registry of planted faults passes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Card:
     """A rule's identity. `code` is three letters and a number, never reused; `name` is the pattern, not its remedy.
 
@@ -219,6 +234,9 @@ class Card:
     since: str
     references: tuple[str, ...] = ()
     symptom: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Card {self.code} {self.name}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,8 +314,20 @@ class Note:
 class Diagnosis(Presentable):
     """Everything a report shows. `rulings` holds one verdict per rule, findings priced and ranked by the engine.
 
+    `bottleneck` and `statement` are the verdict. `findings` are pairs of a rule's card and a finding, the costliest
+    first. `steps`, `devices` and `budgets` are the figures of the trace, `notes` what to know before believing them.
     `partial` says what is wrong with the files where only part of them could be read; it stands before the verdict.
     `facts` are what the run was, as its author said: untrusted text.
+
+    >>> diagnosis = timesink.diagnose("run.json.gz")
+    >>> diagnosis
+    <Diagnosis input_pipeline: 3 findings, ... rules>
+    >>> diagnosis.statement[:66]
+    'host work on thread 710 before the batch is copied to the device t'
+    >>> [(card.code, round(finding.recoverable.value, 1)) for card, finding in diagnosis.findings][:2]
+    [('IDL101', 1.5), ('KRN108', 1.1)]
+    >>> diagnosis.steps.count, diagnosis.steps.p50_ms
+    (11, 12.339153)
     """
 
     sources: tuple[Mapping[str, str | int | None], ...]
@@ -313,6 +343,7 @@ class Diagnosis(Presentable):
     profiled_kernels: int = 0
     partial: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin = field(default=UNASKED, compare=False)
 
     def __repr__(self) -> str:
         return f"<Diagnosis {self.bottleneck.value}: {len(self.findings)} findings, {len(self.rulings)} rules>"

@@ -34,24 +34,40 @@ class Presentable:
     writer: ClassVar[Callable[[Any, str], str] | None] = None
 
     def to_text(self) -> str:
-        """As the command line shows it, without colour."""
+        """As the command line shows it, without colour.
+
+        >>> print(timesink.diagnose("run.json.gz").to_text()[:15])
+        input pipeline:
+        """
         return self._written("text")
 
     def to_json(self) -> str:
-        """The documented JSON, indented; times in milliseconds where the key says so."""
+        """The JSON of the command of that name, indented: a contract with a schema (see JSON)."""
         return self._written("json")
 
     def to_dict(self) -> dict[str, Any]:
-        """What `to_json` writes, as plain values."""
+        """What `to_json` writes, as plain values.
+
+        >>> list(timesink.idle("run.json.gz").to_dict())
+        ['schema_version', 'command', 'source', 'title', 'causes', 'places', 'notes']
+        """
         document: dict[str, Any] = json.loads(self.to_json())
         return document
 
     def to_markdown(self) -> str:
-        """For a ticket or a pull request."""
+        """For a ticket or a pull request.
+
+        >>> timesink.idle("run.json.gz", top=1).to_markdown().splitlines()[0]
+        '## Idle time of run.json.gz'
+        """
         return self._written("md")
 
     def to_html(self) -> str:
-        """One whole page that loads nothing."""
+        """One whole page that loads nothing.
+
+        >>> timesink.summary("run.json.gz").to_html()[:15]
+        '<!doctype html>'
+        """
         return self._written("html")
 
     def _repr_html_(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import wraps
-from typing import TypeVar
+from typing import Final, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import polars as pl
@@ -20,6 +20,9 @@ from timesink.model.presentable import Presentable
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.window import Window, cut, extent_ns
+from timesink.untrusted.scrub import shortened
+
+_SHOWN: Final = 80  # characters of a path in a prompt
 
 
 class NoteKind(StrEnum):
@@ -61,7 +64,7 @@ class StepChoice:
 class Trace(Presentable):
     """Tables of one or more ranks. An absent table was not recorded; an empty table recorded that nothing happened.
 
-    `source` names the file or files for people; times in every table are int64 nanoseconds on one clock. `window` is
+    `source` names the file or files for people; times in every table are int64 nanoseconds on one clock. `cut_to` is
     what the trace was cut to, None for a whole recording. `step_choice` is how steps are told apart where the
     user says so. `unprofiled_step_ns` is how long a step takes without a
     profiler, as `timesink capture` or a person measured it and not as the files say; None where nobody did. The slowest
@@ -72,7 +75,7 @@ class Trace(Presentable):
     source: str
     tables: Mapping[Table, pl.DataFrame]
     notes: tuple[ImportNote, ...] = field(default=())
-    window: Window | None = None
+    cut_to: Window | None = None
     unprofiled_step_ns: float | None = None
     step_choice: StepChoice | None = None
     unprofiled_steps_ns: tuple[float, ...] = ()
@@ -92,7 +95,9 @@ class Trace(Presentable):
 
     def __repr__(self) -> str:
         rows = sum(frame.height for frame in self.tables.values())
-        return f"<Trace {self.source}: {len(self.ranks)} ranks, {len(self.tables)} tables, {rows:,} rows>"
+        ranks = len(self.rank_numbers)
+        what = f"{ranks} rank{'s' * (ranks != 1)}, {len(self.tables)} tables, {rows:,} rows"
+        return f"<Trace {shortened(self.source, _SHOWN)}: {what}>"
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
@@ -103,7 +108,7 @@ class Trace(Presentable):
         return table.empty() if frame is None else frame
 
     @property
-    def ranks(self) -> tuple[int, ...]:
+    def rank_numbers(self) -> tuple[int, ...]:
         """The ranks in the trace, ascending; from `sources`, and from every table where there is none."""
         frames = [self[SOURCES]] if SOURCES in self else self.tables.values()
         return tuple(sorted({rank for frame in frames for rank in frame["rank"].unique()}))
@@ -116,11 +121,11 @@ class Trace(Presentable):
     @property
     def extent_ns(self) -> tuple[int, int] | None:
         """First and last moment of what was recorded, or None where nothing has a time (see `model.window`)."""
-        if self.window is not None:
-            return self.window.first_ns, self.window.last_ns
+        if self.cut_to is not None:
+            return self.cut_to.first_ns, self.cut_to.last_ns
         return extent_ns(self.tables)
 
-    def between(self, start_ns: int, end_ns: int) -> Trace:
+    def between(self, start_ns: int, end_ns: int) -> Self:
         """The rows of the half-open window [start_ns, end_ns), each kept whole: device work that touches it, and the
         host's from the launch of the first kernel in it on (`model.window` says which and why). Steps it cuts count as
         truncated, and GPU time outside of it as neither busy nor idle.
@@ -128,29 +133,29 @@ class Trace(Presentable):
         first_ns, last_ns = self.extent_ns or (start_ns, end_ns)
         return self.within(Window(start_ns, end_ns, first_ns, last_ns))
 
-    def within(self, window: Window) -> Trace:
+    def within(self, window: Window) -> Self:
         """As `between`, where the window also says how long the recording is: as long as that of all ranks, say."""
-        return replace(self, tables=cut(self.tables, window.start_ns, window.end_ns), window=window)
+        return replace(self, tables=cut(self.tables, window.start_ns, window.end_ns), cut_to=window)
 
-    def of_ranks(self, ranks: Collection[int]) -> Trace:
+    def of_ranks(self, ranks: Collection[int]) -> Self:
         """The rows of these ranks. `UsageError` for a rank that the trace does not hold."""
-        absent = sorted(set(ranks) - set(self.ranks))
+        absent = sorted(set(ranks) - set(self.rank_numbers))
         if absent:
-            listed = ", ".join(map(str, self.ranks))
+            listed = ", ".join(map(str, self.rank_numbers))
             raise UsageError(f"no rank {', '.join(map(str, absent))}", remedy=f"choose from {listed}")
         chosen = pl.col("rank").is_in(list(ranks))
         return replace(self, tables={table: frame.filter(chosen) for table, frame in self.tables.items()})
 
-    def with_rank(self, rank: int) -> Trace:
+    def with_rank(self, rank: int) -> Self:
         """The same rows under another rank. `UsageError` if the trace holds several ranks."""
-        if len(self.ranks) > 1:
-            listed = ", ".join(map(str, self.ranks))
+        if len(self.rank_numbers) > 1:
+            listed = ", ".join(map(str, self.rank_numbers))
             message = f"{self.source} holds ranks {listed}; one rank cannot stand for them"
             raise UsageError(message, remedy="leave rank out")
         column = pl.lit(rank, dtype=pl.Int32).alias("rank")
         return replace(self, tables={table: frame.with_columns(column) for table, frame in self.tables.items()})
 
-    def linked_only(self) -> Trace:
+    def linked_only(self) -> Self:
         """Without the device operations whose launch is not in the trace; a note says how many those are."""
         if DEVICE_OPS not in self:
             return self
@@ -160,19 +165,19 @@ class Trace(Presentable):
         note = ImportNote(NoteKind.SKIPPED, message, ops.height - linked.height, DEVICE_OPS.name)
         return replace(self, tables={**self.tables, DEVICE_OPS: linked}).with_notes(note)
 
-    def with_steps(self, choice: StepChoice) -> Trace:
+    def with_steps(self, choice: StepChoice) -> Self:
         """The same tables, with steps told apart as the user says."""
         return replace(self, step_choice=choice)
 
-    def with_unprofiled_step(self, step_ns: float, steps_ns: tuple[float, ...] = ()) -> Trace:
+    def with_unprofiled_step(self, step_ns: float, steps_ns: tuple[float, ...] = ()) -> Self:
         """The same tables, to be held against that step time. Measures remember each of the two traces on its own."""
         return replace(self, unprofiled_step_ns=step_ns, unprofiled_steps_ns=steps_ns)
 
-    def with_facts(self, facts: Mapping[str, str]) -> Trace:
+    def with_facts(self, facts: Mapping[str, str]) -> Self:
         """The same tables, with what else is known of the run."""
         return replace(self, facts={**self.facts, **facts})
 
-    def with_notes(self, *notes: ImportNote) -> Trace:
+    def with_notes(self, *notes: ImportNote) -> Self:
         """The same trace with more to say about its import."""
         return replace(self, notes=(*self.notes, *notes))
 

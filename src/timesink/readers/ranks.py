@@ -55,9 +55,9 @@ def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
         companions, timelines = [], companions
     parts, notes = _under_distinct_ranks(timelines)
     added = _under_their_ranks(companions, parts)
-    described = {rank for companion in added if MEMORY_SEGMENTS in companion for rank in companion.ranks}
+    described = {rank for companion in added if MEMORY_SEGMENTS in companion for rank in companion.rank_numbers}
     parts = [_without_memory_events(part, described) for part in parts] if described else parts
-    parts.sort(key=lambda part: part.ranks[:1])
+    parts.sort(key=lambda part: part.rank_numbers[:1])
     every = [*parts, *added]
     tables = {table: _joined_rows(table, every) for table in ALL if any(table in trace for trace in every)}
     notes += [note for table in ALL for note in _missing_on_some(table, parts)]
@@ -75,17 +75,17 @@ def _missing_on_some(table: Table, parts: Sequence[Trace]) -> list[ImportNote]:
     """A note where some ranks recorded the table and others did not."""
     if not 0 < sum(table in part for part in parts) < len(parts):
         return []
-    without = [str(rank) for part in parts if table not in part for rank in part.ranks]
+    without = [str(rank) for part in parts if table not in part for rank in part.rank_numbers]
     message = f"no {table} recorded on rank {', '.join(without)}, though on others"
     return [ImportNote(NoteKind.ASSUMED, message, len(without), table.name)]
 
 
 def _under_distinct_ranks(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list[ImportNote]]:
     """Each trace under ranks no other trace has; a note where they had to be taken from the file names."""
-    named = ranks_by_name([(trace.ranks, file) for trace, file in pairs])
+    named = ranks_by_name([(trace.rank_numbers, file) for trace, file in pairs])
     if named is None:
         return [trace for trace, _ in pairs], []
-    clash = ", ".join(str(rank) for rank in sorted({rank for trace, _ in pairs for rank in trace.ranks}))
+    clash = ", ".join(str(rank) for rank in sorted({rank for trace, _ in pairs for rank in trace.rank_numbers}))
     message = f"several files claim rank {clash}; ranks taken from the file names"
     note = ImportNote(NoteKind.ASSUMED, message, len(pairs), SOURCES.name)
     return [trace.with_rank(rank) for (trace, _), rank in zip(pairs, named, strict=True)], [note]
@@ -131,7 +131,7 @@ def _under_their_ranks(companions: Sequence[_RankFile], parts: Sequence[Trace]) 
     A snapshot says no rank in its file: its name states one, else it is the snapshot of the rank at its position where
     there are as many snapshots as ranks, else its position is its rank.
     """
-    ranks = sorted({rank for part in parts for rank in part.ranks})
+    ranks = sorted({rank for part in parts for rank in part.rank_numbers})
     snapshots = [pair for pair in companions if MEMORY_SEGMENTS in pair[0]]
     others = [_without_known_devices(trace, parts) for trace, _ in companions if MEMORY_SEGMENTS not in trace]
     by_position = ranks if len(snapshots) == len(ranks) else range(len(snapshots))

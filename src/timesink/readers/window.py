@@ -51,7 +51,7 @@ def read_window(files: Sequence[Path], span: Span, limits: ReadLimits, *, cache:
     notes = [ImportNote(NoteKind.SKIPPED, f"only the {window} was read, counted from the first event")]
     if uncut := [file.path.name for file in looked_at if file.opened is None]:
         notes.append(ImportNote(NoteKind.ASSUMED, f"read whole, not the window: {', '.join(uncut)}", len(uncut)))
-    return replace(trace, notes=(*notes, *trace.notes), window=window)
+    return replace(trace, notes=(*notes, *trace.notes), cut_to=window)
 
 
 def _look(path: Path, limits: ReadLimits, cache: bool) -> _File:

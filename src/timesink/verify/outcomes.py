@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from timesink.model.presentable import Presentable
+from timesink.model.presentable import UNASKED, Origin, Presentable
 
 
 class Outcome(StrEnum):
@@ -257,6 +257,14 @@ class GateResult(Presentable):
     `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits".
     `differences` maps an
     environment or manifest key to its two values. `budget` is `contributions` summed by kind.
+
+    >>> result = timesink.compare("before.json.gz", "after.json.gz")
+    >>> result
+    <GateResult two captures: inconclusive, 5 rows>
+    >>> result.outcome, result.exit_code()
+    (<Outcome.INCONCLUSIVE: 'inconclusive'>, 0)
+    >>> [(part.name, part.delta_ns) for part in result.budget][:2]
+    [('compute', 51988), ('exposed copy', -2953)]
     """
 
     suite: str
@@ -270,6 +278,7 @@ class GateResult(Presentable):
     runs: tuple[RunRow, ...] = ()
     notes: tuple[str, ...] = ()
     artefact: str = ""
+    origin: Origin = field(default=UNASKED, compare=False)
 
     def __repr__(self) -> str:
         return f"<GateResult {self.suite or self.procedure}: {self.outcome.value}, {len(self.rows)} rows>"

@@ -7,16 +7,20 @@ so, the other formats scale them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
-from timesink.model.presentable import Presentable
+from timesink.errors import unknown
+from timesink.model.frames import Frames, given_as
+from timesink.model.presentable import UNASKED, Origin, Presentable
+from timesink.untrusted.scrub import shortened
 
 if TYPE_CHECKING:
     import polars as pl
 
 Cell = str | int | float | bool | None
 Item = TypeVar("Item")
+_TITLE: Final = 80  # characters of a title in a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +57,47 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Page(Presentable):
-    """What a listing command shows: a title, tables, and notes. `is_command`: the title is a command to be copied."""
+    """What a listing command shows: a title, tables, and notes. `is_command`: the title is a command to be copied.
+
+    `sheets` are its tables, each with its key, columns and rows as they are written; `table` makes a frame of one.
+
+    >>> page = timesink.idle("run.json.gz")
+    >>> page
+    <Page 'Idle time of run.json.gz': causes, places>
+    >>> page.table("causes").select("cause", "idle_ns").row(0)
+    ('loader', 20340364)
+    """
 
     title: str
     sheets: tuple[Sheet, ...]
     notes: tuple[str, ...] = ()
     is_command: bool = False
+    origin: Origin = field(default=UNASKED, compare=False)
 
     def __repr__(self) -> str:
-        return f"<Page {self.title!r}: {', '.join(sheet.key for sheet in self.sheets)}>"
+        return f"<Page {shortened(self.title, _TITLE)!r}: {', '.join(sheet.key for sheet in self.sheets)}>"
+
+    @overload
+    def table(self, key: str, to: Literal["polars"] = "polars") -> pl.DataFrame: ...
+    @overload
+    def table(self, key: str, to: Literal["arrow", "pandas"]) -> Any: ...
+    def table(self, key: str, to: Frames = "polars") -> Any:
+        """One of its tables as a Polars frame, a PyArrow table or a pandas frame; units are in the columns' names.
+
+        `UsageError` for a table that the page does not have.
+
+        >>> timesink.idle("run.json.gz").table("causes").columns[:4]
+        ['rank', 'device', 'cause', 'idle_ns']
+        """
+        import polars as pl
+
+        for sheet in self.sheets:
+            if sheet.key == key:
+                names = [column.key for column in sheet.columns]
+                return given_as(
+                    pl.DataFrame(sheet.rows, names, orient="row", infer_schema_length=None, strict=False), to
+                )
+        raise unknown("table of this page", key, [sheet.key for sheet in self.sheets])
 
 
 RANK = Field("rank", "rank", unit="1")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.cluster.run import Run
+from timesink.cluster.run import Run, run_in
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.measures.communication.clocks import Clock
 from timesink.measures.communication.pipelines import OverlapScore, pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
+from timesink.model.trace import Trace
 from timesink.rules.communication import straggler
 from timesink.units import share_text, time_text
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, rows_of, sheet_of
@@ -62,6 +63,11 @@ def ranks_page(run: Run, top: int) -> Page:
     count = len(run.job.ranks)
     files = f"{count} rank{'s' if count != 1 else ''} of {run.file_count} files"
     return Page(f"{files}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits))
+
+
+def page_of_trace(trace: Trace, top: int) -> Page:
+    """The same of the ranks that one trace holds."""
+    return ranks_page(run_in(trace), top)
 
 
 def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:

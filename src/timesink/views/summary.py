@@ -29,6 +29,11 @@ def summary_page(trace: Trace, top: int) -> Page:
     return Page(f"Summary of {trace.source}", tuple(first_rows(sheet, top) for sheet in sheets), notes)
 
 
+def timed_kernels_page(trace: Trace, top: int) -> Page:
+    """The kernels of a timeline that take most, and nothing else."""
+    return Page(f"Kernels of {trace.source}", (first_rows(_kernels(trace), top),))
+
+
 def _budget(trace: Trace) -> Sheet:
     columns: Fields[DeviceTimeline] = (
         (RANK, lambda line: line.rank),

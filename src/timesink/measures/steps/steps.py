@@ -83,7 +83,7 @@ def steps(trace: Trace) -> Steps:
     begun_before = _begun_before(marks.frame, lead, trace)
     # Where steps went on before the window, its first ones are no warm-up: they were asked for.
     fresh = _periods(marks.frame, lead).join(begun_before, on=_PROCESS, how="anti")
-    frame = _with_status(marks.frame, lead, _warm_up_count(trace, fresh), begun_before, trace.window)
+    frame = _with_status(marks.frame, lead, _warm_up_count(trace, fresh), begun_before, trace.cut_to)
     kept = frame.filter(pl.col("status") == KEPT).select(_STEP)
     windows = (
         anchors.join(kept, on=_STEP, how="semi")
@@ -136,7 +136,7 @@ def _device_anchors(trace: Trace) -> pl.DataFrame:
     owners = owners.sort(["rank", "device", "ops_on_device", "process"], descending=[False, False, True, False])
     owners = owners.unique(["rank", "device"], keep="first", maintain_order=True)
     kernel_ns = pl.col("start_ns").filter(pl.col("kind").is_in(["kernel", "graph"])).min()
-    certain = pl.lit(True) if trace.window is None else pl.col("step") < pl.col("step").max().over(key)
+    certain = pl.lit(True) if trace.cut_to is None else pl.col("step") < pl.col("step").max().over(key)
     next_step, next_start = pl.col("step").shift(-1).over(key), pl.col("start_ns").shift(-1).over(key)
     return (
         ops.filter(pl.col("step") >= 0)
@@ -166,10 +166,10 @@ def _complete_from(trace: Trace) -> pl.DataFrame:
     A stream runs its work in the order of launch. What ended before the window was launched before the window, and
     before the first op of its stream that is in it. Empty for a trace that was not cut at its beginning.
     """
-    if trace.window is None or trace.window.start_ns <= trace.window.first_ns:
+    if trace.cut_to is None or trace.cut_to.start_ns <= trace.cut_to.first_ns:
         return pl.DataFrame(schema={"rank": pl.Int32, "process": pl.Int64, "complete_ns": pl.Int64})
     processes = step_marks(trace).frame.select(_PROCESS).unique()
-    opens = pl.lit(trace.window.start_ns)
+    opens = pl.lit(trace.cut_to.start_ns)
     if step_marks(trace).on_device:
         return processes.with_columns(opens.alias("complete_ns"))
     call = pl.Series("call", launch_links(trace).call)
@@ -182,7 +182,7 @@ def _complete_from(trace: Trace) -> pl.DataFrame:
 
 def _begun_before(frame: pl.DataFrame, lead: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     """rank, process, step of the steps that lack, or may lack, some of their work: it ran before the window."""
-    opens_ns = 0 if trace.window is None else trace.window.start_ns
+    opens_ns = 0 if trace.cut_to is None else trace.cut_to.start_ns
     anchored = frame.join(_complete_from(trace), on=_PROCESS).join(
         lead.select(*_STEP, "start_ns"), on=_STEP, how="left"
     )

@@ -155,8 +155,8 @@ def device_timeline(trace: Trace) -> DeviceTimelines:
     """
     ops = trace.get(DEVICE_OPS)
     times = ops.select("rank", "device", "start_ns", "end_ns").with_columns(op_class(ops))
-    if trace.window is not None:
-        times = times.with_columns(pl.col("start_ns", "end_ns").clip(trace.window.start_ns, trace.window.end_ns))
+    if trace.cut_to is not None:
+        times = times.with_columns(pl.col("start_ns", "end_ns").clip(trace.cut_to.start_ns, trace.cut_to.end_ns))
     devices = key_slices(times, ("rank", "device"))
     return DeviceTimelines({(rank, device): _timeline((rank, device), times[a:b]) for (rank, device), a, b in devices})
 

@@ -1,0 +1,92 @@
+"""How results show themselves: in a notebook, and written in every format.
+
+The floors that hold the classes may not import the one that writes them, so `attach` registers the writer with
+`model.presentable` once a public name such as `timesink.read` is used. `offer` tells IPython of the classes by
+name, for objects that were made without the public names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from timesink.model.presentable import Presentable
+
+if TYPE_CHECKING:
+    from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.model.trace import Trace
+    from timesink.verify.outcomes import GateResult
+    from timesink.views.page import Page
+
+
+def attach() -> None:
+    """Register what writes results; nothing else is imported for it."""
+    Presentable.writer = staticmethod(_written)
+
+
+def offer() -> None:
+    """Register with the running IPython, if there is one; to be called as often as one likes."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        register(shell)
+
+
+def register(shell: Any) -> None:
+    """Register with this shell."""
+    formatter = shell.display_formatter.formatters["text/html"]
+    for (module, name), html in _HTML_OF.items():
+        formatter.for_type_by_name(module, name, html)
+
+
+def _written(result: Any, form: str) -> str:
+    """The result in that format; ``notebook`` is a fragment of HTML."""
+    if form == "notebook":
+        return _HTML_OF[type(result).__module__, type(result).__name__](result)
+    from timesink.model.trace import Trace
+    from timesink.render import Format, Style, written
+    from timesink.views.summary import contents_page
+
+    if isinstance(result, Trace):
+        from timesink.notebook.trace import origin_of
+
+        return written(contents_page(result), Format(form), Style(origin=origin_of("tables", result)))
+    return written(result, Format(form), Style(origin=result.origin))
+
+
+def diagnosis_html(diagnosis: Diagnosis) -> str:
+    """Verdict, figures and findings."""
+    from timesink.render.html.shell import diagnosis_fragment
+
+    return diagnosis_fragment(diagnosis)
+
+
+def page_html(page: Page) -> str:
+    """Every table of the page."""
+    from timesink.render.html.shell import page_fragment
+
+    return page_fragment(page)
+
+
+def trace_html(trace: Trace) -> str:
+    """What the trace holds, and what was lost on the way."""
+    from timesink.views.summary import contents_page
+
+    return page_html(contents_page(trace))
+
+
+def comparison_html(result: GateResult) -> str:
+    """The verdict, what moved, and why."""
+    from timesink.render.gate.pages import page
+
+    return page_html(page(result))
+
+
+_HTML_OF: dict[tuple[str, str], Callable[[Any], str]] = {
+    ("timesink.diagnosis.verdicts", "Diagnosis"): diagnosis_html,
+    ("timesink.model.trace", "Trace"): trace_html,
+    ("timesink.notebook.trace", "Trace"): trace_html,
+    ("timesink.verify.outcomes", "GateResult"): comparison_html,
+    ("timesink.views.page", "Page"): page_html,
+}

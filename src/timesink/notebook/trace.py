@@ -1,0 +1,193 @@
+"""The trace that answers: what `timesink.read` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from timesink.errors import UsageError, unknown
+from timesink.model import trace as model
+from timesink.model.frames import Frames, given_as
+from timesink.model.presentable import Origin
+from timesink.model.tables import ALL, DEVICE_OPS, KERNEL_PROFILES, SOURCES
+from timesink.model.window import Span, Window
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from timesink.diagnosis.verdicts import Diagnosis
+    from timesink.verify.outcomes import GateResult
+    from timesink.views.page import Page
+
+
+class Trace(model.Trace):
+    """Tables of one or more ranks on one clock, and the questions that can be asked of them.
+
+    Every question is answered as the command of the same name answers it. Where the trace cannot answer, a `UsageError`
+    says what to record instead; nothing is answered from tables that are not there.
+
+    >>> trace = timesink.read("run.json.gz")
+    >>> trace
+    <Trace run.json.gz: 1 rank, 10 tables, 33,463 rows>
+    """
+
+    __slots__ = ()
+
+    def diagnose(
+        self,
+        *,
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        overrides: Mapping[str, float] = MappingProxyType({}),
+        unprofiled_step_ms: float | None = None,
+    ) -> Diagnosis:
+        """The bottleneck, and what a fix would win back: `timesink diagnose`.
+
+        `only` and `skip` take codes of rules, or how they begin. `overrides` maps ``"CODE.limit"`` to a value.
+        `unprofiled_step_ms` is the step time without a profiler, in milliseconds, against which host work is priced.
+
+        >>> trace.diagnose()
+        <Diagnosis input_pipeline: 3 findings, ... rules>
+        >>> [card.code for card, _ in trace.diagnose(only=["IDL101"]).findings]
+        ['IDL101']
+        """
+        from timesink.diagnosis.engine import diagnose
+        from timesink.diagnosis.registry import all_rules, find_all
+        from timesink.diagnosis.undiagnosable import check_diagnosis
+
+        unwanted = find_all(skip)
+        rules = tuple(rule for rule in find_all(only) or all_rules() if rule not in unwanted)
+        diagnosis = diagnose(self, rules, overrides, unprofiled_step_ms)
+        check_diagnosis(self, diagnosis)
+        return replace(diagnosis, origin=origin_of("diagnose", self))
+
+    def summary(self, *, top: int = 10) -> Page:
+        """Budget, steps, kernels, operators, copies, waits and launches, `top` rows a table: `timesink summary`.
+
+        >>> trace.summary(top=3).table("steps")["count"][0]
+        11
+        """
+        from timesink.diagnosis.undiagnosable import check_timeline
+        from timesink.views.summary import summary_page
+
+        check_timeline(self, "times")
+        return replace(summary_page(self, top), origin=origin_of("summary", self))
+
+    def idle(self, *, top: int = 15) -> Page:
+        """What each GPU waited for while it was idle, and the `top` places: `timesink idle`.
+
+        >>> trace.idle().table("causes").select("cause", "idle_ns").row(0)
+        ('loader', 20340364)
+        """
+        from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.views.idle import idle_page
+
+        check_device_work(self, "idle time")
+        return replace(idle_page(self, top), origin=origin_of("idle", self))
+
+    def kernels(self, *, top: int = 10) -> Page:
+        """Of a Nsight Compute report what limits each kernel (`timesink kernels`); of a timeline the `top` kernels by
+        time.
+
+        >>> trace.kernels(top=1).table("kernels")["count"][0]
+        204
+        >>> timesink.read("report.ncu-rep").kernels().table("kernels")["limiter"][0]
+        'memory_bound_kernel'
+        """
+        if KERNEL_PROFILES in self and DEVICE_OPS not in self:
+            from timesink.views.kernels import kernels_page
+
+            page = kernels_page(self)
+        else:
+            from timesink.diagnosis.undiagnosable import check_device_work
+            from timesink.views.summary import timed_kernels_page
+
+            check_device_work(self, "kernel time")
+            page = timed_kernels_page(self, top)
+        return replace(page, origin=origin_of("kernels", self))
+
+    def ranks(self, *, top: int = 16) -> Page:
+        """Which rank is late, and what is waiting and what is transfer: `timesink ranks`.
+
+        >>> timesink.read("traces/").ranks().table("budgets").select("rank", "span_ns").rows()
+        [(0, 145824081), (1, 111795948)]
+        """
+        from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.views.ranks import page_of_trace
+
+        check_device_work(self, "time of each rank")
+        return replace(page_of_trace(self, top), origin=origin_of("ranks", self))
+
+    def what_if(self, *changes: str, unprofiled_step_ms: float | None = None) -> Page:
+        """The price of changes before they are made, written as for `timesink what-if --change`.
+
+        `UsageError` for a change that cannot be read, and for a trace without steps.
+
+        >>> prices = trace.what_if("remove-sync", "scale kernel:nvjet 0.5").table("prices")
+        >>> prices["change"].to_list()[:2]
+        ['remove-sync', 'scale kernel:nvjet 0.5']
+        """
+        from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.views.what_if import what_if_page
+        from timesink.whatif.changes import parse_change
+
+        if not changes:
+            raise UsageError("there is no change to price", remedy='name one, such as what_if("remove-sync")')
+        parsed = tuple(parse_change(text) for text in changes)
+        check_device_work(self, "step to replay")
+        page = what_if_page(self, parsed, unprofiled_step_ms, False)
+        return replace(page, origin=origin_of("what-if", self))
+
+    def compare(self, after: model.Trace) -> GateResult:
+        """What moved from this trace to a later one: `timesink.compare`."""
+        from timesink.notebook import compare
+
+        return compare(self, after)
+
+    def window(self, span: str) -> Trace:
+        """The same trace cut to a stretch, counted from its first event: `--window`.
+
+        `UsageError` for what is no window, and for one that begins after the trace's end.
+
+        >>> trace.window("40ms:100ms")
+        <Trace run.json.gz: 1 rank, 10 tables, 13,947 rows>
+        """
+        extent = self.extent_ns
+        if extent is None:
+            raise UsageError(f"{self.source} holds nothing that has a time", remedy="leave the window out")
+        return self.within(Window.of(Span.parse(span), *extent))
+
+    @overload
+    def table(self, name: str, to: Literal["polars"] = "polars") -> pl.DataFrame: ...
+    @overload
+    def table(self, name: str, to: Literal["arrow", "pandas"]) -> Any: ...
+    def table(self, name: str, to: Frames = "polars") -> Any:
+        """One of its tables, as a Polars frame, a PyArrow table or a pandas frame. Times are int64 nanoseconds.
+
+        `UsageError` for a table that was not recorded, with those that were. `trace["device_ops"]` is the Polars frame.
+
+        >>> trace.table("device_ops").columns[:4]
+        ['rank', 'device', 'process', 'context']
+        >>> trace.table("device_ops", to="arrow").num_rows
+        3264
+        """
+        for table, frame in self.tables.items():
+            if table.name == name:
+                return given_as(frame, to)
+        if name not in {table.name for table in ALL}:
+            raise unknown("table", name, [table.name for table in ALL])
+        held = ", ".join(table.name for table in self.tables)
+        raise UsageError(f"{self.source} has no table {name}: it was not recorded", remedy=f"the trace holds {held}")
+
+
+def origin_of(command: str, *traces: model.Trace) -> Origin:
+    """What the JSON of an answer says of where it comes from."""
+    return Origin(command, tuple(path for trace in traces for path in _files_of(trace)))
+
+
+def _files_of(trace: model.Trace) -> list[str]:
+    if SOURCES not in trace:
+        return [trace.source]
+    return [str(path) for path in trace[SOURCES]["path"].unique(maintain_order=True)]

@@ -1,0 +1,55 @@
+"""The examples of the pages on Python, run as they stand in the folder that the pages speak of."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.docs.commands import ROOT, workplace
+
+import timesink
+
+sys.path.append(str(ROOT / "tools"))
+pages: Any = importlib.import_module("python_pages")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The files that the examples read."""
+    place = tmp_path_factory.mktemp("examples")
+    workplace(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("TIMESINK_CACHE_DIR", str(place / "cache"))
+        yield
+
+
+@pytest.mark.parametrize(
+    "made", [made for made in pages.EXAMPLES if pages.examples(made)], ids=lambda made: made.__name__
+)
+def test_the_examples_print_what_they_show(made: Any) -> None:
+    names: dict[str, Any] = {"timesink": timesink}
+    said: list[str] = []
+    for test in pages.examples(made):
+        test.globs = names
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append, clear_globs=False)
+    assert not said, "".join(said)
+
+
+def test_the_error_that_the_page_shows_is_the_one_that_is_raised() -> None:
+    with pytest.raises(timesink.errors.UsageError) as raised:
+        timesink.diagnose(42)  # type: ignore[arg-type]
+    assert " ".join(pages.ERROR.split()).endswith(str(raised.value))
+
+
+def test_every_public_name_of_the_results_has_a_page() -> None:
+    named = {made.__name__ for made in (*pages.FUNCTIONS, *pages.OBJECTS)}
+    assert named >= set(timesink.__all__) - {"__version__", "annotate", "profile", "stages", "step"}
+    for made in (*pages.FUNCTIONS, *pages.OBJECTS):
+        folder = Path(ROOT / "docs" / "python")
+        assert f"{made.__name__}" in (folder / "index.md").read_text(encoding="utf-8")

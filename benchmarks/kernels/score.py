@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.waste import Cause
 from timesink.readers import read
-from timesink.rules.ncu._family import FUSE, explain_limiter, is_tiny
+from timesink.rules.ncu._family import FUSE, explain_limiter, fused_bound, is_tiny
 
 HERE = Path(__file__).resolve().parent
 WANTED_RATIO = 0.9
@@ -54,25 +55,29 @@ def scores(reports: Path = HERE / "reports", manifest: Path = HERE / "manifest.j
     return [_score(entry, faults[entry["pair"]], times[entry["pair"]]) for entry in entries]
 
 
-def _score(entry: dict[str, str], limits: KernelLimits, times: dict[str, float]) -> Score:
-    """A kernel too small to profile alone is told as one of occupancy, whatever it waits for."""
+def _score(entry: dict[str, Any], limits: KernelLimits, times: dict[str, float]) -> Score:
+    """A kernel too small to profile alone is told as one of occupancy, whatever it waits for; its bound is that of the
+    whole chain of launches, which the manifest counts."""
     gain = times["fault_us"] / times["fix_us"]
-    found = Cause.OCCUPANCY if is_tiny(limits) else limits.limiter
-    advice = FUSE if is_tiny(limits) else explain_limiter(limits).advice
+    found, bound, advice = limits.limiter, limits.bounds[limits.limiter], explain_limiter(limits).advice
+    if is_tiny(limits):
+        found, bound = Cause.OCCUPANCY, fused_bound(entry["launches"] * (limits.kernel.duration_ns or 0.0))
+        advice = FUSE
     is_said = entry.get("advice", "").casefold() in advice.casefold()
-    return Score(entry["pair"], entry["limiter"], found.value, gain, limits.bounds[limits.limiter], is_said)
+    return Score(entry["pair"], entry["limiter"], found.value, gain, bound, is_said)
 
 
 def _faults(reports: Path) -> Iterator[tuple[str, KernelLimits]]:
-    """Pairs and their faults: the kernels named so; of a report without any, named for its pair, the longest."""
+    """Pairs and their faults, of a chain the longest launch: the kernels named so; of a report without any, named for
+    its pair, the longest."""
     for packed in sorted(reports.glob("*.ncu-rep.xz")):
         with unpacked(packed) as report:
             every = [one for one in kernel_limits(read(report, cache=False)) if one is not None]
+        every.sort(key=lambda one: one.kernel.duration_ns or 0.0)
         named = [one for one in every if one.kernel.function.endswith("_fault")]
         yield from ((one.kernel.function.removesuffix("_fault"), one) for one in named)
         if not named:
-            longest = max(every, key=lambda one: one.kernel.duration_ns or 0.0)
-            yield packed.name.removesuffix(".ncu-rep.xz"), longest
+            yield packed.name.removesuffix(".ncu-rep.xz"), every[-1]
 
 
 @contextmanager

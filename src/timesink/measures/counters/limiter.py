@@ -42,9 +42,16 @@ from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Cause, Waste, least_passes, waste_of
 from timesink.model.trace import Trace, remembered
 
-_WASTES = (Cause.REGISTER_SPILLS, Cause.ATOMICS, Cause.BANK_CONFLICTS, Cause.UNCOALESCED, Cause.DIVERGENCE)
+# In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
+_WASTES = (
+    *(Cause.REGISTER_SPILLS, Cause.ATOMICS, Cause.BANK_CONFLICTS, Cause.UNCOALESCED, Cause.DIVERGENCE),
+    Cause.LATENCY,
+)
 _LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
 _SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
+_COPY_STALLS = frozenset(
+    {"long_scoreboard"}
+)  # what waiting for an asynchronous copy shows as: stages hide it, not warps
 # Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
 _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
 _BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
@@ -204,7 +211,8 @@ def _share_out_idle(
         part = min(left, waiting * ratio)
         shares[cause] += part
         left -= part
-    hideable = 1.0 if stalls is None else stalls.of(HIDDEN_BY_WARPS)
+    hidden = HIDDEN_BY_WARPS - (_COPY_STALLS if waste.copies_ahead else frozenset())
+    hideable = 1.0 if stalls is None else stalls.of(hidden)
     room = 0.0 if occupancy.achieved is None else max(0.0, 1 - occupancy.achieved)
     part = left * hideable * room
     shares[Cause.OCCUPANCY] += part
@@ -242,7 +250,7 @@ def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:
         case Cause.OCCUPANCY:
             return 1.0
         case Cause.LATENCY:
-            return 0.0 if _BARRIERS in leaf.name else 1.0
+            return 0.0 if _BARRIERS in leaf.name else 1 - waste.of(cause, leaf.resource)
         case Cause.DIVERGENCE:
             lanes = 1.0 if waste.active_lanes is None else min(1.0, waste.active_lanes / LANES)
             return 1.0 if leaf.resource is Resource.DRAM else lanes

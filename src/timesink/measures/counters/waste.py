@@ -22,11 +22,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from timesink.knowledge import gpus
-from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource
+from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, stalls_of
 from timesink.measures.counters.roofline import level_bytes
 
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
 _MOST_COALESCED_PASSES = 4
+# What a warp's instruction occupies whether or not its lanes are on.
+_OF_INSTRUCTIONS = (*ARITHMETIC - {Resource.TENSOR}, Resource.ISSUE, Resource.CONTROL)
+_COPIES = ("smsp__inst_executed_op_ldgsts.sum", "smsp__sass_inst_executed_op_tma_ld.sum")
+_ACCESSES = tuple(
+    f"smsp__sass_inst_executed_op_{kind}.sum" for kind in ("shared", "global_ld", "global_st", "global_atom")
+)
 
 
 class Cause(StrEnum):
@@ -82,6 +88,7 @@ class Waste:
 
     `local_instructions` and `memory_instructions` are the shares (0 to 1) of executed instructions that access local
     memory and that go through load-store; `atomic_requests` is the share of global memory requests that are atomic.
+    `copies_ahead`: global memory is read by asynchronous copies into shared memory rather than by loads.
     """
 
     shares: Mapping[Cause, Mapping[Resource, float]]
@@ -90,6 +97,7 @@ class Waste:
     local_instructions: float
     atomic_requests: float
     memory_instructions: float
+    copies_ahead: bool
 
     def of(self, cause: Cause, resource: Resource) -> float:
         """The share of the resource's busy time that this cause wastes."""
@@ -116,11 +124,11 @@ def waste_of(kernel: KernelCounters) -> Waste:
         },
         Cause.BANK_CONFLICTS: {Resource.L1: _shared_conflicts(access) * (1 - access.shared_atomic_share)},
         Cause.UNCOALESCED: _uncoalesced(kernel, access),
-        Cause.DIVERGENCE: dict.fromkeys(
-            (*ARITHMETIC - {Resource.TENSOR}, Resource.ISSUE, Resource.CONTROL), idle_lanes
-        ),
+        Cause.DIVERGENCE: dict.fromkeys(_OF_INSTRUCTIONS, idle_lanes),
+        Cause.LATENCY: _empty(kernel),
     }
-    return Waste(shares, access, lanes, local, _atomic_requests(kernel), _memory_instructions(kernel))
+    copies, loads = kernel.total(*_COPIES) or 0.0, kernel.get("smsp__sass_inst_executed_op_global_ld.sum") or 0.0
+    return Waste(shares, access, lanes, local, _atomic_requests(kernel), _memory_instructions(kernel), copies > loads)
 
 
 def access_of(kernel: KernelCounters) -> Access:
@@ -238,6 +246,27 @@ def _memory_instructions(kernel: KernelCounters) -> float:
         if requests is None or not every
         else min(1.0, requests * _requests_per_cycle(kernel) / (every * gpus.ISSUES_OF_CYCLE))
     )
+
+
+def _empty(kernel: KernelCounters) -> dict[Resource, float]:
+    """Instructions that no lane executes, as a share of each resource, where warps wait for barriers more than for all
+    else: warps without work that run along to the next barrier. Of load-store instructions those are what is neither
+    seen to access memory nor more than all lanes that predicates switch off allow.
+
+        lanes of 32 not predicated off  load-store, of all  accesses, of load-store   L1                       issue
+                                    16                 0.6                     0.25   min(0.75, 0.5 / 0.6)     0.5
+                                    16                 0.6                        1   0                        0.5
+                                    32                 0.6                     0.25   0                        0
+    """
+    stalls, lanes = stalls_of(kernel), active_lanes(kernel)
+    executing = kernel.get("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio")
+    if stalls is None or stalls.top is None or stalls.top[0] != "barrier" or not lanes or executing is None:
+        return {}
+    off = max(0.0, 1 - executing / lanes)
+    requests = _memory_instructions(kernel) * (kernel.first("smsp__inst_executed.sum", "inst_executed") or 0.0)
+    seen = (kernel.total(*_ACCESSES) or requests) + _local_instructions(kernel)
+    unseen = _ratio(requests - seen, requests)
+    return dict.fromkeys(_OF_INSTRUCTIONS, off) | {Resource.L1: min(unseen, _ratio(off, _memory_instructions(kernel)))}
 
 
 def _spills(kernel: KernelCounters, access: Access, local: float) -> dict[Resource, float]:

@@ -28,6 +28,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.knowledge.assumptions import machines
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
@@ -270,6 +271,12 @@ def is_tiny(limits: KernelLimits, alone_us: float = ALONE_US.default) -> bool:
     return limits.limiter in _WAITING and (limits.kernel.duration_ns or inf) < alone_us * NS_PER_US
 
 
+def fused_bound(total_ns: float) -> float:
+    """How many times as fast launches of this time together are at most as one: no kernel is shorter than one that does
+    nothing."""
+    return max(1.0, total_ns / (machines.KERNEL_FLOOR_US.high * NS_PER_US))
+
+
 def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Finding:
     """The one finding about kernels that are too small to profile alone."""
     longest = max(tiny, key=lambda limits: (limits.kernel.duration_ns or 0.0, -limits.kernel.profile))
@@ -297,7 +304,9 @@ def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[
         evidence=(evidence,),
         advice=FUSE,
         verify="Capture a timeline again: fewer launches, and less time in them.",
-        stated=Quantity(waiting / NS_PER_MS, "ms", low=0.0, high=total_ns / NS_PER_MS),
+        stated=Quantity(
+            waiting / NS_PER_MS, "ms", low=0.0, high=total_ns * (1 - 1 / fused_bound(total_ns)) / NS_PER_MS
+        ),
     )
     found = {id(match): match for one in tiny if (match := matches.get((one.kernel.rank, one.kernel.profile)))}
     return _in_steps(finding, list(found.values()), waiting / total_ns) if found else finding

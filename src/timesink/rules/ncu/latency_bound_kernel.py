@@ -10,7 +10,9 @@ or fewer waits, or more independent work per warp.
 
 ## How it is measured
 The time in which even the busiest unit waits, less what SMs without blocks, empty warp slots and waste (scattered
-loads, conflicts, atomics, spills, idle lanes) explain. The stall reasons come from counters, else from samples.
+loads, conflicts, atomics, spills, idle lanes) explain. Empty warp slots explain no wait for asynchronous copies: stages
+hide it. Where warps wait for barriers most, what they execute with every lane off is latency too. The stall reasons
+come from counters, else from samples.
 
 ## What to do
 By the largest reason: barrier: smaller blocks, balanced warps, warp-level primitives; membar: fewer fences;
@@ -51,6 +53,7 @@ _ADVICE = {
     "warpgroup_arrive": "Keep more asynchronous matrix groups in flight before waiting for one.",
     "gmma": "Keep more asynchronous matrix groups in flight before waiting for one.",
 }
+_STAGES = "More stages: ask for several asynchronous copies before the first is waited for."
 _OTHERWISE = "Look at the instruction the warps stop at: the source page of the profile shows the samples per line."
 
 
@@ -64,8 +67,12 @@ def explain(limits: KernelLimits) -> Explanation:
             counter_evidence(f"waiting on {top[0]}", top[1], "ratio", f"of warps' waiting time, by {source}", limits)
         )
     reason = f", mostly on {top[0]}" if top is not None else ""
+    empty = limits.waste.of(Cause.LATENCY, limits.top.resource)
+    if empty:
+        how = f"of what {limits.top.name} does: warps without work run along to the next barrier"
+        evidence.append(counter_evidence("instructions with every lane off", empty, "ratio", how, limits))
     return Explanation(
-        f"in latency while no unit is busy{reason}",
+        f"in latency {'at barriers or running along to them' if empty else 'while no unit is busy'}{reason}",
         tuple(evidence),
         _advice(limits, None if top is None else top[0]),
     )
@@ -74,6 +81,8 @@ def explain(limits: KernelLimits) -> Explanation:
 def _advice(limits: KernelLimits, reason: str | None) -> str:
     if is_tiny(limits):
         return FUSE
+    if limits.waste.copies_ahead and reason == "long_scoreboard":
+        return operands_advice(limits) or _STAGES
     return operands_advice(limits) or _ADVICE.get(reason or "", _OTHERWISE)
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from timesink.measures.counters.counters import Resource
 from timesink.measures.counters.limiter import KernelLimits, is_fp32_product
 from timesink.measures.counters.waste import Cause
-from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence
+from timesink.rules.ncu._family import ALLOW_TF32, Explanation, cause_rule, counter_evidence, operands_advice
 from timesink.units import share_text
 
 _LEVELS = {
@@ -65,7 +65,8 @@ def _advice(limits: KernelLimits) -> str:
         case Resource.L1:
             return "Reuse in registers: larger tiles per thread, 16-byte loads per lane, matrix loads for tensor cores."
         case Resource.L2:
-            return "Reuse through shared memory and registers: larger tiles, fewer passes over the same data."
+            tiles = "Reuse through shared memory and registers: larger tiles, fewer passes over the same data."
+            return " ".join(filter(None, (tiles, operands_advice(limits))))
         case Resource.DRAM | Resource.HIDDEN:
             return "Move fewer bytes: fuse with the neighbouring kernels, store narrower types, read each byte once."
         case _:

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds, checks, times and captures this folder's pairs on one GPU, in about four minutes: `run_on_gpu.sh OUT`.
+# Builds, checks, times and captures a set of pairs on one GPU, in about four minutes: `run_unseen.sh unseen2 OUT`.
 #
 # Needs nvcc, PyTorch and Nsight Compute (NCU names another than the newest). Leaves in OUT one packed report of the CUDA
-# faults, one of each PyTorch fault, times.json, verify.txt and machine.txt.
+# faults and its details page, one of each PyTorch fault, times.json, verify.txt and machine.txt.
 set -u
-out=$(realpath -m "$1"); mkdir -p "$out"
-cd "$(dirname "$0")" || exit
+out=$(realpath -m "$2"); mkdir -p "$out"
+cd "$(dirname "$0")/$1" || exit
 raw=$(mktemp -d); export PYTHONUNBUFFERED=1 PYTHONWARNINGS=ignore
 export PYTHONPATH=${SOURCES:-$PWD/../../../src}${PYTHONPATH:+:$PYTHONPATH}
 ncu=${NCU:-$(command -v ncu || ls /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | tail -1)}
@@ -26,7 +26,7 @@ PY
   xz -9e -c "$raw/small_$name.ncu-rep" >"$out/$name.ncu-rep.xz"
 }
 
-said build; bash ../build.sh "$raw" sm_90 "$PWD/pairs" || exit
+said build; bash ../build.sh "$raw" sm_90a "$PWD/pairs" || exit
 { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu --format=csv
   "$ncu" --version | tail -1; nvcc --version | tail -2
   python3 -c 'import torch; print("PyTorch", torch.__version__)'; } >"$out/machine.txt" 2>&1
@@ -35,7 +35,8 @@ said time; timeout 60 "$raw/pairs" --time "$raw/cuda.json"; timeout 90 python3 t
 python3 -c 'import json, sys; print(json.dumps({k: v for f in sys.argv[1:] for k, v in json.load(open(f)).items()}, indent=1))' \
   "$raw/cuda.json" "$raw/torch.json" >"$out/times.json"
 said capture; filter='regex:_fault$' ONE_LAUNCH=1 capture cuda "$raw/pairs" --capture unseen
-for pair in wide_output fp32_product fp32_batch wide_vector_product; do
-  said "$pair"; capture $pair python3 torch_pairs.py capture $pair
+"$ncu" --import "$raw/cuda.ncu-rep" --page details --csv | xz -9e >"$out/cuda.details.csv.xz"
+for pair in $(sed -n 's/^    main(\(.*\))/\1/p' torch_pairs.py | tr -d ,); do
+  said "$pair"; filter='' capture "$pair" python3 torch_pairs.py capture "$pair"
 done
 tail -qn 2 "$raw"/*.log | cut -c1-300; ls -la "$raw" "$out"; said done

@@ -18,12 +18,16 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 
 SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "reports"
+H100 = SUITE.parent / "unseen2" / "reports"
 OWN, PUBLIC = PROFILES / "own" / "ncu", PROFILES / "public" / "ncu"
 PAGES = {
     SUITE / "atomics.ncu-rep.xz": sorted(SUITE.glob("atomics.*.csv.xz")),
     OWN / "h200_torch_kernels.ncu-rep.xz": sorted(OWN.glob("*.csv")),
+    H100 / "cuda.ncu-rep.xz": [H100 / "cuda.details.csv.xz"],
 }
-REPORTS = sorted({*SUITE.glob("*.ncu-rep.xz"), *OWN.glob("*.ncu-rep.xz"), *PUBLIC.glob("a1*.ncu-rep")})
+REPORTS = sorted(
+    {H100 / "cuda.ncu-rep.xz", *SUITE.glob("*.ncu-rep.xz"), *OWN.glob("*.ncu-rep.xz"), *PUBLIC.glob("a1*.ncu-rep")}
+)
 Reading = Callable[[Path], Trace]
 
 

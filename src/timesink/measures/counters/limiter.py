@@ -55,6 +55,8 @@ _COPY_STALLS = frozenset(
 # Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
 _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
 _BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
+# What tests, votes and loops around barriers go through: how much of it leaves with them is not known.
+_GUARDS = (Resource.ISSUE, Resource.ALU, Resource.CONTROL)
 _UNIT_ROOFS = {
     Resource.ISSUE: "issue slots",
     Resource.ALU: "integer pipe",
@@ -62,6 +64,7 @@ _UNIT_ROOFS = {
     Resource.CONTROL: "control pipes",
 }
 PRODUCT_WORK = (Cause.COMPUTE, Cause.MEMORY)  # what other products than those of fp32 units do otherwise
+_FAR_FROM_FULL, _NO_QUEUE, _MOSTLY = 0.6, 0.1, 0.5  # of its peak; of the waiting; of the waiting
 _HALF_OF_FMA = ("fmaheavy", "fmalite")
 
 
@@ -124,9 +127,11 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     busy = _used(top)
     shares = dict.fromkeys(Cause, 0.0)
     left = _share_out_busy(shares, busy, top, waste)
-    shares[_work(top, roofline)] += left
+    shares[Cause.LATENCY if _is_under_waits(top, stalls) else _work(top, roofline)] += left
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls)
     bounds = {cause: _bound(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
+    if _BARRIERS in top.name:
+        bounds[Cause.LATENCY] = _bound(Cause.LATENCY, tuple(u for u in units if u.resource not in _GUARDS), waste)
     if is_fp32_product(kernel):
         in_tf32 = _bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
@@ -198,6 +203,13 @@ def _work(top: Leaf, roofline: KernelRoofline | None) -> Cause:
         return Cause.MEMORY
     is_shared = top.resource in (Resource.ISSUE, Resource.CONTROL)
     return Cause.MEMORY if is_shared and roofline is not None and roofline.is_memory_side else Cause.COMPUTE
+
+
+def _is_under_waits(top: Leaf, stalls: Stalls | None) -> bool:
+    """Whether warps wait for loads and not for the busiest unit: one of the SM, far from full, whose queue is empty."""
+    if top.resource is not Resource.L1 or stalls is None or top.busy >= _FAR_FROM_FULL:
+        return False
+    return stalls.of(FULL) < _NO_QUEUE and stalls.of(_LOAD_STALLS) >= _MOSTLY
 
 
 def _share_out_idle(

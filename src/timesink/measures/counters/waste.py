@@ -108,8 +108,8 @@ def waste_of(kernel: KernelCounters) -> Waste:
     """The waste of one kernel; what its counters do not say counts as none.
 
     Arithmetic units and issue slots do the work of idle lanes too, so an instruction with n active lanes wastes
-    1 - n / 32 of them. Atomics in shared memory conflict as other accesses do: conflicts are split between both causes
-    by the share of atomic instructions.
+    1 - n / 32 of them, and as much of the one pass through L1 that each request needs. Atomics in shared memory
+    conflict as other accesses do: conflicts are split between both causes by the share of atomic instructions.
     """
     access = access_of(kernel)
     lanes = active_lanes(kernel)
@@ -124,7 +124,8 @@ def waste_of(kernel: KernelCounters) -> Waste:
         },
         Cause.BANK_CONFLICTS: {Resource.L1: _shared_conflicts(access) * (1 - access.shared_atomic_share)},
         Cause.UNCOALESCED: _uncoalesced(kernel, access),
-        Cause.DIVERGENCE: dict.fromkeys(_OF_INSTRUCTIONS, idle_lanes),
+        Cause.DIVERGENCE: dict.fromkeys(_OF_INSTRUCTIONS, idle_lanes)
+        | {Resource.L1: idle_lanes * _ratio(1.0, access.wavefronts_per_request)},
         Cause.LATENCY: _empty(kernel),
     }
     copies, loads = kernel.total(*_COPIES) or 0.0, kernel.get("smsp__sass_inst_executed_op_global_ld.sum") or 0.0
@@ -234,6 +235,16 @@ def _atomic_requests(kernel: KernelCounters) -> float:
     return _ratio(_requests(kernel, "atom", "red"), _requests(kernel, "atom", "red", "ld", "st"))
 
 
+def _atomic_excess(kernel: KernelCounters, access: Access) -> float:
+    """The part of the excess sectors that atomics touch: those beyond 128 bytes a request; where they are not counted,
+    the part of the requests that atomics are."""
+    sectors = kernel.total(*(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("atom", "red")))
+    requests = _requests(kernel, "atom", "red")
+    if sectors is None or requests is None or access.sectors is None or access.ideal_sectors is None:
+        return _atomic_requests(kernel)
+    return _ratio(sectors - requests * gpus.SECTORS_OF_PASS, access.sectors - access.ideal_sectors)
+
+
 def _requests(kernel: KernelCounters, *ops: str) -> float | None:
     return kernel.total(*(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ops))
 
@@ -294,7 +305,7 @@ def _shared_conflicts(access: Access) -> float:
 def _uncoalesced(kernel: KernelCounters, access: Access) -> dict[Resource, float]:
     """Excess traffic of global loads and stores as a share of each resource; `excess` is that of their sectors.
 
-    Atomics on scattered words touch excess sectors too: their part of the requests belongs to them. L2 and DRAM move
+    Atomics on scattered words touch excess sectors too: their part of the excess belongs to them. L2 and DRAM move
     other data as well, so excess counts there only as far as they moved more sectors than the coalesced kernel needs.
     DRAM moves two sectors at a time: of what it moves for a lone one, half is excess. Without atomics:
 
@@ -307,7 +318,7 @@ def _uncoalesced(kernel: KernelCounters, access: Access) -> dict[Resource, float
     excess = access.excess_ratio
     if excess is None or not access.ideal_sectors:
         return _uncoalesced_by_wavefronts(access)
-    not_atomic = 1 - _atomic_requests(kernel)
+    not_atomic = 1 - _atomic_excess(kernel, access)
     within_dram = 1 - (1 - excess) / gpus.DRAM_ACCESS_SECTORS if excess else 0.0
     return {
         Resource.L1: not_atomic * _excess_passes(kernel, access),

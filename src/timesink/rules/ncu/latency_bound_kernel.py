@@ -1,4 +1,4 @@
-"""Warps are resident and wait while no unit is busy.
+"""Warps are resident and wait while no unit is full.
 
 ## What it detects
 Kernels with warps resident whose busiest unit still waits: for barriers, fences, instructions, or for one dependent
@@ -72,7 +72,7 @@ def explain(limits: KernelLimits) -> Explanation:
         how = f"of what {limits.top.name} does: warps without work run along to the next barrier"
         evidence.append(counter_evidence("instructions with every lane off", empty, "ratio", how, limits))
     return Explanation(
-        f"in latency {'at barriers or running along to them' if empty else 'while no unit is busy'}{reason}",
+        f"in latency {'at barriers or running along to them' if empty else 'while no unit is full'}{reason}",
         tuple(evidence),
         _advice(limits, None if top is None else top[0]),
     )

@@ -12,6 +12,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.render.diagnoses import diagnosis
 from tests.render.test_hostile_names import HOSTILE
@@ -21,7 +22,16 @@ from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import StepBudget, StepPart
 from timesink.readers import read
 from timesink.render.html import html_report, render
-from timesink.views.figures import Item, KernelTime, Lane, Report, StepSeries, TimelineWindow
+from timesink.views.figures import (
+    KernelTime,
+    Lane,
+    MarkedWindow,
+    Report,
+    StepSeries,
+    Timeline,
+    TimelineWindow,
+)
+from timesink.views.runs import single
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
@@ -69,15 +79,19 @@ def violations(shown: Any) -> list[str]:
 def hostile(name: str) -> Report:
     """A report in which every text that can come from a trace is `name`."""
     made = diagnosis(name)
+    first, last = np.array([0, 100]), np.array([90, 900])
+    runs = single(first, last, kind=0, name=0, detail=0)
     lanes = (
-        Lane("range", name, (Item(0, 900, name, "range", 0, name),)),
-        Lane("idle", name, (Item(5, 9, name, name),)),
+        Lane("finding", name, 0, 0, (runs,)),
+        Lane("stream", name, 0, 0, (runs,)),
+        Lane("range", name, 0, None, (runs,)),
     )
     return Report(
         diagnosis=made,
         budgets=(StepBudget(0, 0, 2, 100.0, (StepPart("compute", 60.0), StepPart(name, 40.0))),),
         series=(StepSeries(0, (0, 1), (100, 110), 105.0, None, None, ((1, name),)),),
-        windows={0: TimelineWindow(0, 0, 0, 1000, 0, ((100, 200),), lanes)},
+        timeline=Timeline(0, 1000, (name,), {0: name}, (name,), lanes, 5, (name,)),
+        windows={0: MarkedWindow(TimelineWindow(0, 0, 0, 1000, 0, 90), 0, 0, ((name, name, 0, 90),))},
         kernels=(KernelTime(0, 0, name, 1, 1, 1.0, 1, 1.0, name),) * 2,
         kernel_count=2,
     )

@@ -42,7 +42,7 @@ def test_a_real_report_loads_nothing_and_is_accessible(opened: Open, demo: str, 
 
 
 def test_a_real_report_is_small_and_opens_quickly(opened: Open, demo: str) -> None:
-    assert len(demo.encode()) < 400_000
+    assert len(demo.encode()) < 600_000  # with every one of its 36,000 events
     page = opened("").page
     counters = page.context.new_cdp_session(page)
     counters.send("Performance.enable", {"timeDomain": "threadTicks"})  # processor time: the machine may be busy
@@ -74,7 +74,7 @@ def test_a_trace_of_hostile_names_makes_a_page_like_any_other(opened: Open, trac
     tables = {t: rows.with_columns(column) if t in named else rows for t, rows in trace.tables.items()}
     hostile_trace = Trace(name[:200], tables, trace.notes)
     text = html_report(hostile_trace, diagnose(hostile_trace))
-    assert len(text.encode()) < 400_000
+    assert len(text.encode()) < 600_000
     shown = opened(text)
     assert len(shown.requests) == 1
     assert shown.complaints == []
@@ -91,52 +91,11 @@ def test_a_script_that_is_not_ours_does_not_run(opened: Open, demo: str) -> None
     assert any("Content Security Policy" in complaint for complaint in shown.complaints)
 
 
-def window_of(shown: object) -> tuple[float, float]:
-    canvas = shown.page.locator("figure.timeline canvas").first
-    return float(canvas.get_attribute("data-from")), float(canvas.get_attribute("data-to"))
-
-
-def test_the_timeline_zooms_and_moves_by_button_key_and_wheel(opened: Open, demo: str) -> None:
-    shown = opened(demo)
-    first, last = window_of(shown)
-    figure = shown.page.locator("figure.timeline").first
-    figure.get_by_role("button", name="zoom in").click()
-    near = window_of(shown)
-    assert near[1] - near[0] == pytest.approx((last - first) / 2)
-    canvas = figure.locator("canvas")
-    canvas.focus()
-    shown.page.keyboard.press("ArrowRight")
-    assert window_of(shown)[0] == pytest.approx(near[0] + 0.2 * (near[1] - near[0]))
-    shown.page.keyboard.press("+")
-    assert window_of(shown)[1] - window_of(shown)[0] == pytest.approx((last - first) / 4)
-    shown.page.keyboard.press("0")
-    assert window_of(shown) == (first, last)
-    box = canvas.bounding_box()
-    shown.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
-    shown.page.keyboard.down("Control")
-    shown.page.mouse.wheel(0, -200)
-    shown.page.keyboard.up("Control")
-    shown.page.wait_for_function(
-        "d => Number(document.querySelector('figure.timeline canvas').dataset.to) < d", arg=last
-    )
-    assert window_of(shown)[1] - window_of(shown)[0] == pytest.approx(0.8 * (last - first))
-
-
-def test_the_timeline_can_be_read_without_seeing_it(opened: Open, demo: str) -> None:
-    shown = opened(demo)
-    figure = shown.page.locator("figure.timeline").first
-    figure.locator("canvas").focus()
-    shown.page.keyboard.press("n")
-    first = figure.locator("output").text_content()
-    shown.page.keyboard.press("n")
-    assert first
-    assert figure.locator("output").text_content() != first
-
-
 def test_the_pictures_are_drawn(opened: Open, demo: str) -> None:
     shown = opened(demo)
     colours = """canvas => new Set(new Uint32Array(
         canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
+    shown.page.wait_for_selector("#timeline canvas[data-tops]")
     for canvas in shown.page.locator("canvas").all():
         assert canvas.evaluate(colours) > 3
     assert shown.page.locator("svg.bar rect").count() >= 3
@@ -162,5 +121,6 @@ def test_every_figure_has_a_table_twin(demo: str, opened: Open) -> None:
     shown = opened(demo)
     bars = shown.page.locator("svg.bar rect").count()
     assert shown.page.locator("table.legend tbody tr").count() == bars
-    assert shown.page.locator("figure.timeline").count() == shown.page.locator("details.twin table").count()
+    figures = shown.page.locator("figure.timeline").count()
+    assert figures == shown.page.locator("details.twin table").count() == 4
     assert shown.page.locator("#steps details table tbody tr").count() == 11

@@ -7,22 +7,19 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import polars as pl
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.steps.per_step import step_windows
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
+from timesink.render.html.figures import packed
 from timesink.views.figures import Report
 from timesink.views.report import report_of, step_series
-from timesink.views.timeline import SHOWN_ITEMS, lanes_of
 
 BY_HAND = """
 | device_ops | name | stream | start_us | end_us |
@@ -63,52 +60,18 @@ def test_a_budget_by_hand() -> None:
     assert sum(parts.values()) == 10_000
 
 
-def test_every_window_lies_in_a_step_and_shows_what_the_finding_claims(demo: tuple[Trace, Report]) -> None:
+def test_every_window_lies_in_a_step_and_points_to_what_the_finding_claims(demo: tuple[Trace, Report]) -> None:
     trace, report = demo
     assert report.windows
-    for position, window in report.windows.items():
+    assert report.timeline is not None
+    for position, shown in report.windows.items():
+        window = shown.window
         starts, ends = step_windows(trace, (window.rank, window.device))
         assert any(start <= window.start_ns and window.end_ns <= end for start, end in zip(starts, ends, strict=True))
         claimed = report.diagnosis.findings[position][1].claim.intervals[window.rank, window.device]
-        inside = claimed.clip(window.start_ns, window.end_ns)
-        assert window.claimed == tuple(zip(inside.start_ns.tolist(), inside.end_ns.tolist(), strict=True))
-        assert inside.total_ns > 0
-
-
-def test_lanes_by_hand() -> None:
-    lanes = lanes_of(trace_of(BY_HAND), (0, 0), 35_000, 55_000)
-    shown = {lane.label: [(item.name, item.start_ns, item.end_ns) for item in lane.items] for lane in lanes}
-    assert shown == {
-        "thread 1: CUDA calls": [("cudaLaunchKernel", 32_000, 36_000)],
-        "GPU 0 stream 7": [("gemm", 40_000, 60_000)],
-        "GPU 0 stream 20": [("relu", 50_000, 70_000)],
-        "GPU 0 idle, because of": [("unexplained", 30_000, 40_000)],
-    }
-
-
-@given(traces(min_ops=1), st.integers(0, 60), st.integers(1, 90))
-def test_lanes_show_every_op_that_touches_the_window_once(trace: Trace, start: int, length: int) -> None:
-    end = start + length
-    for rank, device in trace[DEVICE_OPS].select("rank", "device").unique().iter_rows():
-        here = (pl.col("rank") == rank) & (pl.col("start_ns") < end) & (pl.col("end_ns") > start)
-        lanes = lanes_of(trace, (rank, device), start, end)
-        ops = [item for lane in lanes if lane.kind == "stream" for item in lane.items]
-        assert len(ops) == trace[DEVICE_OPS].filter(here & (pl.col("device") == device)).height
-        for kind, table in (("call", API_CALLS), ("op", HOST_OPS), ("range", RANGES)):
-            items = [item for lane in lanes if lane.kind == kind for item in lane.items]
-            assert len(items) <= trace.get(table).filter(here).height
-
-
-def test_what_is_not_drawn_is_shorter_than_what_is_and_counted(demo: tuple[Trace, Report]) -> None:
-    trace, report = demo
-    window = report.windows[0]
-    ops = trace[DEVICE_OPS].filter((pl.col("start_ns") < window.end_ns) & (pl.col("end_ns") > window.start_ns))
-    (stream,) = [lane for lane in window.lanes if lane.kind == "stream"]
-    drawn = sum(len(lane.items) for lane in window.lanes)
-    shortest = min(item.end_ns - item.start_ns for lane in window.lanes for item in lane.items)
-    assert len(stream.items) + stream.hidden == ops.height
-    assert stream.hidden == (ops["end_ns"] - ops["start_ns"] < shortest).sum()
-    assert drawn >= SHOWN_ITEMS or all(lane.hidden == 0 for lane in window.lanes)
+        row = report.timeline.lanes[shown.lane].rows[shown.row]
+        assert (row.start_ns.tolist(), row.end_ns.tolist()) == (claimed.start_ns.tolist(), claimed.end_ns.tolist())
+        assert claimed.clip(window.start_ns, window.end_ns).total_ns == window.claimed_ns > 0
 
 
 def test_percentiles_are_those_of_the_steps_shown(demo: tuple[Trace, Report]) -> None:
@@ -123,6 +86,8 @@ def test_a_report_is_the_same_every_time(demo: tuple[Trace, Report]) -> None:
     trace, report = demo
     again = report_of(trace, report.diagnosis)
     assert (again.windows, again.kernels, again.budgets) == (report.windows, report.kernels, report.budgets)
+    assert report.timeline and again.timeline
+    assert packed(again.timeline) == packed(report.timeline)
 
 
 def test_the_step_that_stands_out_is_the_long_one_with_its_cause() -> None:

@@ -53,6 +53,10 @@ def report(
         Path, typer.Option("--output", "-o", metavar="FILE|-", help="Write to this file, all of it or nothing.")
     ] = Path("report.html"),
     linked_only: LinkedOnly = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Keep every event of a long capture in the timeline, however large the file gets."),
+    ] = False,
     *,
     reading: DescribedReading,
     stepping: Stepping,
@@ -78,7 +82,7 @@ def report(
 
         diagnosis = diagnose(trace, rules, overrides)
         check_diagnosis(trace, diagnosis)
-        text = html_report(trace, diagnosis)
+        text = html_report(trace, diagnosis, full=full)
     target.write(text)
     if target.path is not None:
         sys.stdout.write(f"wrote {scrub_sentence(str(target.path))}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from timesink.diagnosis.left import what_is_left
@@ -11,7 +12,8 @@ from timesink.mcp.answers import MARK, evidence, fitted, named, paged, quantity,
 from timesink.mcp.captures import OpenCapture, statement_of, steps_of
 from timesink.render.html.sections import section
 from timesink.views.figures import TimelineWindow
-from timesink.views.timeline import window_of
+from timesink.views.finding_window import events_of, lanes_of, window_of
+from timesink.views.timeline import timeline_of
 
 WINDOW_ITEMS = 24
 _SHOWN_WAYS = 3  # of deciding what the capture cannot; `undecided_rules` of open_capture counts all
@@ -75,7 +77,11 @@ def window_around(capture: OpenCapture, number: int) -> dict[str, Any]:
 
 def window_document(capture: OpenCapture, window: TimelineWindow) -> dict[str, Any]:
     """A window's lanes, each with its longest events; times count from the window's start."""
-    each = max(WINDOW_ITEMS // max(len(window.lanes), 1), 2)
+    timeline = timeline_of(capture.trace, most_runs=sys.maxsize)
+    lanes = [] if timeline is None else lanes_of(timeline, (window.rank, window.device))
+    events = [] if timeline is None else [(lane, list(events_of(timeline, lane, window))) for lane in lanes]
+    shown = [(lane, inside) for lane, inside in events if inside]
+    each = max(WINDOW_ITEMS // max(len(shown), 1), 2)
     return fitted(
         {
             "handle": capture.handle,
@@ -84,20 +90,18 @@ def window_document(capture: OpenCapture, window: TimelineWindow) -> dict[str, A
             "step": window.step,
             "start_ns": window.start_ns,
             "length_ns": window.end_ns - window.start_ns,
-            "claimed_ns": sum(end - start for start, end in window.claimed),
+            "claimed_ns": window.claimed_ns,
             "lanes": [
                 {
                     "lane" + MARK: named(lane.label),
                     "kind": lane.kind,
-                    "events": len(lane.items) + lane.hidden,
+                    "events": len(inside),
                     "longest" + MARK: [
-                        [item.start_ns - window.start_ns, item.end_ns - item.start_ns, named(item.name)]
-                        for item in sorted(lane.items, key=lambda item: (item.start_ns - item.end_ns, item.start_ns))[
-                            :each
-                        ]
+                        [start - window.start_ns, end - start, named(name)]
+                        for name, start, end in sorted(inside, key=lambda event: (event[1] - event[2], event[1]))[:each]
                     ],
                 }
-                for lane in window.lanes
+                for lane, inside in shown
             ],
             "longest_is": ["start_ns from window start", "length_ns", "name"],
         },

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from timesink.diagnosis.verdicts import Diagnosis, StepBudget
+from timesink.model.arrays import Int64Array
 from timesink.views.page import Page, Sheet
 
-LaneKind = Literal["range", "op", "call", "stream", "idle"]
+LaneKind = Literal["finding", "step", "idle", "stream", "range", "op", "call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +30,59 @@ class StepSeries:
     spikes: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One box of a lane: `row` 0 is the outermost. `kind` is what it is coloured by: a lane's kind, the class of device
-    work, a cause of idle time. `name` and `detail` are untrusted text."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """One row of a lane as columns of equal length, in order of time; runs of one row do not overlap.
 
-    start_ns: int
-    end_ns: int
-    name: str
-    kind: str
-    row: int = 0
-    detail: str = ""
+    A run is one event (`count` 1), or short ones that follow one another closely, of which `busy_ns` of the run's
+    length is event. `kind`, `name` and `detail` are places in the timeline's `kinds` and `texts`, -1 for none, and for
+    a name that not all events of a run share. `from_lane` and `from_ns` say where an event was caused, -1 where that is
+    not known: the lane of the thread and the start of the call that launched it, or of the operator whose backward it
+    is.
+    """
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    busy_ns: Int64Array
+    count: Int64Array
+    kind: Int64Array
+    name: Int64Array
+    detail: Int64Array
+    from_lane: Int64Array
+    from_ns: Int64Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lane:
-    """One line of a timeline. `hidden` boxes, shorter than every box drawn, were left out."""
+    """One thread, stream or device in the timeline: `rows` of boxes, the outermost first. `device` is None for lanes of
+    the host. `label` is untrusted text."""
 
     kind: LaneKind
     label: str
-    items: tuple[Item, ...]
-    hidden: int = 0
+    rank: int
+    device: int | None
+    rows: tuple[Runs, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """The whole capture: nothing that it holds is left out of a lane, but events shorter than `merged_below_ns` may
+    share a run. `short` holds the short names of kernels by their place in `texts`, which are untrusted. `notes` say
+    which lanes are not here."""
+
+    start_ns: int
+    end_ns: int
+    texts: tuple[str, ...]
+    short: Mapping[int, str]
+    kinds: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    merged_below_ns: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineWindow:
-    """A stretch of one device's time around a finding; `claimed` is what of it the finding accounts for.
+    """A stretch of one device's time in which a finding shows, and how much of it the finding accounts for.
 
     `step` is the number of the step it lies in, where the trace has steps.
     """
@@ -64,8 +92,20 @@ class TimelineWindow:
     start_ns: int
     end_ns: int
     step: int | None
-    claimed: tuple[tuple[int, int], ...]
-    lanes: tuple[Lane, ...]
+    claimed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedWindow:
+    """A window in a timeline, of which `row` of `lane` holds what the finding accounts for: -1 where it is nothing.
+
+    `longest` are the window's longest events: lane, name, start from the window's, length.
+    """
+
+    window: TimelineWindow
+    lane: int
+    row: int
+    longest: tuple[tuple[str, str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +210,8 @@ class Section:
 class Report:
     """Everything that the page of `timesink report` shows.
 
-    `windows` holds the timeline of a finding by its position in `diagnosis.findings`; not every finding has one.
+    `timeline` is None where nothing ran on a device. `windows` holds the place in it of a finding by its position in
+    `diagnosis.findings`; not every finding has one.
     Kernels and operators are the costliest; `kernel_count` and `operator_count` say of how many. `sections` follow the
     operators.
     """
@@ -178,7 +219,8 @@ class Report:
     diagnosis: Diagnosis
     budgets: tuple[StepBudget, ...] = ()
     series: tuple[StepSeries, ...] = ()
-    windows: Mapping[int, TimelineWindow] = field(default_factory=dict)
+    timeline: Timeline | None = None
+    windows: Mapping[int, MarkedWindow] = field(default_factory=dict)
     kernels: tuple[KernelTime, ...] = ()
     kernel_count: int = 0
     operators: tuple[OperatorTime, ...] = ()

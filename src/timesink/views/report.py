@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import polars as pl
 
-from timesink.diagnosis.verdicts import Diagnosis
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.limiter import kernel_limits
 from timesink.measures.kernels.kernels import kernels
@@ -29,13 +30,13 @@ from timesink.views.figures import (
     Report,
     Section,
     StepSeries,
-    TimelineWindow,
 )
+from timesink.views.finding_window import marked, window_of
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_chart, memory_page
 from timesink.views.roofline import chart_of
-from timesink.views.timeline import window_of
+from timesink.views.timeline import MOST_RUNS, timeline_of
 
 SHOWN_RANKS = 8  # one node; a row of pictures each
 
@@ -80,23 +81,24 @@ SHOWN_MEMORY_ROWS = 10
 SHOWN_RANGES = 15  # a screen of them: the rest is in timesink summary
 
 
-def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
-    """Everything the report shows. Timelines are drawn for the costliest finding of each rule, eight at most."""
-    windows: dict[int, TimelineWindow] = {}
-    seen: set[str] = set()
-    for position, (card, finding) in enumerate(diagnosis.findings):
-        if card.code in seen or len(windows) == SHOWN_WINDOWS:
-            continue
-        seen.add(card.code)
-        window = window_of(trace, finding)
-        if window is not None:
-            windows[position] = window
+def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Report:
+    """Everything the report shows; `full` keeps every event in the timeline, which marks the costliest finding of each
+    rule, eight at most."""
+    first = _first_of_each(diagnosis)
+    claims = [(number, card.name, finding) for _, number, card, finding in first]
+    timeline = timeline_of(trace, claims, sys.maxsize if full else MOST_RUNS)
+    windows = {
+        position: marked(timeline, number, window)
+        for position, number, _, finding in first
+        if timeline is not None and (window := window_of(trace, finding)) is not None
+    }
     times, operator_rows = kernel_times(trace), _operators(trace)
     costliest = sorted(times, key=lambda kernel: (-kernel.total_ns, kernel.rank, kernel.device, kernel.name))
     return Report(
         diagnosis=diagnosis,
         budgets=diagnosis.budgets,
         series=step_series(trace),
+        timeline=timeline,
         windows=windows,
         kernels=tuple(costliest[:SHOWN_NAMES]),
         kernel_count=len(times),
@@ -104,6 +106,14 @@ def report_of(trace: Trace, diagnosis: Diagnosis) -> Report:
         operator_count=operator_rows.height,
         sections=(*_ranges(trace), *_memory(trace), *_profiled_kernels(trace)),
     )
+
+
+def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]:
+    """Position, number in the report, card and finding of each one that the timeline marks."""
+    first: dict[tuple[str, str], tuple[int, int, Card, Finding]] = {}
+    for position, (card, finding) in enumerate(diagnosis.findings):
+        first.setdefault((card.code, finding.advice), (position, len(first) + 1, card, finding))
+    return list(first.values())[:SHOWN_WINDOWS]
 
 
 def _ranges(trace: Trace) -> Iterator[Section]:

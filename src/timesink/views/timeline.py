@@ -1,180 +1,355 @@
-"""The timeline of a finding: the typical step in which it shows, narrowed to where it is, and its lanes.
+"""The timeline of a capture: ranks, threads, streams and ranges, why devices were idle, steps, and what findings claim.
 
-Lanes say what each host thread did, what each stream ran, and why the device was idle.
+Lanes hold the whole capture. Where it has more events than a page can hold, the shortest that follow one another
+closely share a run, which is drawn as dense as it is busy: never as a gap, and never as one event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain
+from typing import Final
 
 import numpy as np
 import polars as pl
 
 from timesink.diagnosis.verdicts import Finding
+from timesink.knowledge.kernel_names import short_names
+from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.op_class import op_class
+from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.steps.per_step import step_windows
+from timesink.measures.lines.stacks import op_stacks, stack_book
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.autograd import forward_operators
+from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
-from timesink.model.nesting import Nesting
+from timesink.model.names import mapped
+from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
 from timesink.model.trace import Trace
-from timesink.views.figures import Item, Lane, LaneKind, TimelineWindow
+from timesink.untrusted.scrub import shortened
+from timesink.views.figures import Lane, LaneKind, Runs, Timeline
+from timesink.views.runs import joined, joined_below_ns, laid_out, single
 
-# Bounds of one picture: more items than pixels, or more lanes than a screen holds, show nothing.
-SHOWN_ITEMS = 900
-SHOWN_THREADS = 4  # lanes of one screen
-SHOWN_ROWS = 4  # lanes of one screen
-SHOWN_STREAMS = 12  # lanes of one screen
+MOST_RUNS: Final = 120_000  # of a page of at most 2 MB
+SHOWN_RANKS: Final = 16  # two nodes of eight: lanes of more fill no screen
+SHOWN_THREADS: Final = 12  # of a rank
+SHOWN_STREAMS: Final = 24  # of a device
+_LONGEST_TEXT: Final = 300  # characters: tables show names whole
 
-_HOST: tuple[tuple[LaneKind, str, Table], ...] = (
+_HOST: Final[tuple[tuple[LaneKind, str, Table], ...]] = (
     ("range", "ranges", RANGES),
     ("op", "operators", HOST_OPS),
     ("call", "CUDA calls", API_CALLS),
 )
+# What the boxes of a stream are coloured by: families of kernels that are tuned alike.
+_COLOURED: Final = {
+    KernelFamily.GEMM: "product",
+    KernelFamily.GEMV: "product",
+    KernelFamily.CONVOLUTION: "product",
+    KernelFamily.ATTENTION: "attention",
+    KernelFamily.REDUCTION: "reduction",
+    KernelFamily.SOFTMAX: "reduction",
+    KernelFamily.NORM: "reduction",
+    KernelFamily.LOSS: "reduction",
+    KernelFamily.POOLING: "reduction",
+    KernelFamily.COMMUNICATION: "communication",
+    KernelFamily.OTHER: "kernel",
+}
+_OTHERWISE: Final = "pointwise"  # element-wise, layout, copies by kernels: bound by memory
+
+ThreadKey = tuple[int, int, int]
+Claims = Sequence[tuple[int, str, Finding]]
+"""The number, name and finding of each one that is marked in the timeline."""
 
 
-def lanes_of(trace: Trace, device: tuple[int, int], start_ns: int, end_ns: int) -> tuple[Lane, ...]:
-    """Host threads first, then streams, then blame for idle time; the shortest boxes are left out beyond a number."""
-    touching = (pl.col("rank") == device[0]) & (pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)
-    lanes = [
-        *_host_lanes(trace, touching),
-        *_stream_lanes(trace, touching & (pl.col("device") == device[1])),
-        *_idle_lane(trace, touching & (pl.col("device") == device[1])),
-    ]
-    lengths = sorted((item.end_ns - item.start_ns for lane in lanes for item in lane.items), reverse=True)
-    shortest = lengths[SHOWN_ITEMS - 1] if len(lengths) > SHOWN_ITEMS else 0
-    return tuple(_without_short(lane, shortest) for lane in lanes)
+@dataclass(slots=True)
+class _Texts:
+    """Texts and kinds by number, each held once."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
+    short: dict[int, str] = field(default_factory=dict)
+
+    def of(self, text: str) -> int:
+        return self.numbers.setdefault(shortened(text, _LONGEST_TEXT), len(self.numbers))
+
+    def kind(self, kind: str) -> int:
+        return self.kinds.setdefault(kind, len(self.kinds))
+
+    def column(self, texts: pl.Series) -> Int64Array:
+        """The number of each text; -1 for null."""
+
+        def numbered(some: pl.Series) -> pl.Series:
+            number = {text: self.of(text) for text in sorted(some)}  # the same in every run
+            return pl.Series([number[text] for text in some], dtype=pl.Int64)
+
+        numbers = mapped(texts, numbered, pl.Int64)
+        return numbers.fill_null(-1).to_numpy()
 
 
-def _without_short(lane: Lane, shortest_ns: int) -> Lane:
-    kept = tuple(item for item in lane.items if item.end_ns - item.start_ns >= shortest_ns)
-    return replace(lane, items=kept, hidden=len(lane.items) - len(kept))
-
-
-def _host_lanes(trace: Trace, touching: pl.Expr) -> Iterator[Lane]:
-    """The threads with most CUDA calls in the window; without calls, those with most operators or ranges."""
-    frames = {table: trace.get(table).filter(touching) for _, _, table in _HOST}
-    busy = next((frames[table] for table in (API_CALLS, HOST_OPS, RANGES) if frames[table].height), None)
-    if busy is None:
-        return
-    counts = busy.group_by("process", "thread").len().sort("len", "process", "thread", descending=[True, False, False])
-    names = {row[:2]: row[2] for row in trace.get(THREADS).select("process", "thread", "name").iter_rows()}
-    for process, thread, _ in counts.head(SHOWN_THREADS).iter_rows():
-        name = names.get((process, thread), "")
-        title = name if str(thread) in name else f"thread {thread} {name}".rstrip()
-        for kind, what, table in _HOST:
-            rows = frames[table].filter((pl.col("process") == process) & (pl.col("thread") == thread))
-            if rows.height:
-                yield Lane(kind, f"{title}: {what}", tuple(_nested(rows, kind)))
-
-
-def _nested(rows: pl.DataFrame, kind: str) -> Iterator[Item]:
-    """Boxes of one thread, the innermost ones of deep nests left out."""
-    text = rows.select("start_ns", "end_ns", pl.col("name").cast(pl.String))
-    for (start, end, name), depth in zip(text.iter_rows(), Nesting.of(rows).depth.tolist(), strict=True):
-        if depth < SHOWN_ROWS:
-            yield Item(start, end, name, kind, depth)
-
-
-def _stream_lanes(trace: Trace, touching: pl.Expr) -> Iterator[Lane]:
-    rows = trace.get(DEVICE_OPS).filter(touching)
-    order = rows.group_by("context", "stream").len().sort("context", "stream", nulls_last=True)
-    contexts = order["context"].n_unique()
-    for context, stream, _ in order.head(SHOWN_STREAMS).iter_rows():
-        of_stream = rows.filter(pl.col("context").eq_missing(context) & (pl.col("stream") == stream))
-        text = of_stream.with_columns(op_class(of_stream)).select(
-            "start_ns", "end_ns", pl.col("name", "op_class", "kind", "copy_kind").cast(pl.String), "bytes"
-        )
-        label = f"GPU {of_stream['device'][0]} stream {stream}" + (f" of context {context}" if contexts > 1 else "")
-        yield Lane(
-            "stream",
-            label,
-            tuple(
-                Item(start, end, name, purpose, 0, _op_detail(kind, copy, size))
-                for start, end, name, purpose, kind, copy, size in text.iter_rows()
-            ),
-        )
-
-
-def _op_detail(kind: str, copy_kind: str | None, size: int | None) -> str:
-    if kind == "kernel":
-        return "kernel"
-    return ", ".join([kind, *([copy_kind] if copy_kind else []), *([f"{size:,} bytes"] if size is not None else [])])
-
-
-def _idle_lane(trace: Trace, touching: pl.Expr) -> Iterator[Lane]:
-    """Neighbouring stretches of one cause and place are one box."""
-    rows = idle_blame(trace).frame.filter(touching)
-    if rows.is_empty():
-        return
-    items: list[Item] = []
-    text = rows.select("start_ns", "end_ns", pl.col("cause", "call", "host_op", "range").cast(pl.String))
-    for start, end, cause, *places in text.iter_rows():
-        detail = " in ".join(place for place in places if place)
-        last = items[-1] if items else None
-        if last and (last.end_ns, last.kind, last.detail) == (start, cause, detail):
-            items[-1] = replace(last, end_ns=end)
-        else:
-            items.append(Item(start, end, cause.replace("_", " "), cause, 0, detail))
-    yield Lane("idle", f"GPU {rows['device'][0]} idle, because of", tuple(items))
-
-
-AROUND = 60  # a window is at most this many times as long as the longest stretch claimed in it ...
-SHORTEST_NS = 1_000_000  # ... but not shorter than this
-
-
-def window_of(trace: Trace, finding: Finding) -> TimelineWindow | None:
-    """The window of a finding's typical step; None where the finding claims no device time or names no device."""
-    device = _device(finding)
-    if device is None or device not in device_timeline(trace).by_device:
+def timeline_of(trace: Trace, claims: Claims = (), most_runs: int = MOST_RUNS) -> Timeline | None:
+    """The timeline with at most so many runs; None where nothing ran on a device."""
+    devices = device_timeline(trace).by_device
+    if not devices:
         return None
-    claimed = finding.claim.intervals.get(device, Intervals.none())
-    starts, ends = step_windows(trace, device)
-    at = _typical(claimed.covered_ns(starts, ends))
-    start, end = _narrowed(claimed, int(starts[at]), int(ends[at]))
-    shown = claimed.clip(start, end)
-    return TimelineWindow(
-        *device,
-        start_ns=start,
-        end_ns=end,
-        step=_step_number(trace, device, int(starts[at])),
-        claimed=tuple(zip(shown.start_ns.tolist(), shown.end_ns.tolist(), strict=True)),
-        lanes=lanes_of(trace, device, start, end),
+    texts = _Texts()
+    ranks = sorted({rank for rank, _ in devices})
+    shown = ranks[:SHOWN_RANKS]
+    builder = _Lanes(trace, texts, claims)
+    for rank in shown:
+        builder.add_rank(rank, [device for device in devices if device[0] == rank])
+    below_ns = joined_below_ns([runs for lane in builder.lanes for runs in lane.rows], most_runs)
+    lanes = tuple(replace(lane, rows=tuple(joined(runs, below_ns) for runs in lane.rows)) for lane in builder.lanes)
+    filled = [runs for lane in lanes for runs in lane.rows if runs.start_ns.size]
+    if len(ranks) > len(shown):
+        builder.notes.append(f"the first {len(shown)} of {len(ranks)} ranks are drawn")
+    return Timeline(
+        start_ns=min(int(runs.start_ns[0]) for runs in filled),
+        end_ns=max(int(runs.end_ns[-1]) for runs in filled),
+        texts=tuple(texts.numbers),
+        short=texts.short,
+        kinds=tuple(texts.kinds),
+        lanes=lanes,
+        merged_below_ns=below_ns,
+        notes=tuple(builder.notes),
     )
 
 
-def _device(finding: Finding) -> tuple[int, int] | None:
-    """The device with the most claimed time; else the one the finding names."""
-    claimed = finding.claim.intervals
-    if any(len(part) for part in claimed.values()):
-        return max(sorted(claimed), key=lambda device: claimed[device].total_ns)
-    rank, device = finding.where.rank, finding.where.device
-    return None if rank is None or device is None else (rank, device)
+@dataclass(slots=True)
+class _Lanes:
+    """Lanes of one rank after another: marks, why devices idled, streams, then the threads of the host."""
+
+    trace: Trace
+    texts: _Texts
+    claims: Claims
+    lanes: list[Lane] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add_rank(self, rank: int, devices: Sequence[Device]) -> None:
+        """The lanes of one rank. Threads come last, but streams point to them: their places are known beforehand."""
+        marks = [lane for device in devices for lane in (*self._findings(device), *self._steps(device))]
+        ops = {device: self._ops(device) for device in devices}
+        threads = self._threads(rank)
+        idle = [lane for device in devices for lane in self._idle(device)]
+        streams = [(device, key) for device in devices for key in self._stream_keys(device, ops[device])]
+        before = len(self.lanes) + len(marks) + len(idle) + len(streams)
+        place = {(kind, key): before + at for at, (kind, key, *_) in enumerate(threads)}
+        self.lanes += [*marks, *idle]
+        self.lanes += [self._stream(device, ops[device], key, place) for device, key in streams]
+        self.lanes += [self._thread(*thread, place) for thread in threads]
+
+    def _lane(self, kind: LaneKind, label: str, device: Device, rows: tuple[Runs, ...]) -> Lane:
+        return Lane(kind, label, *device, rows)
+
+    def _findings(self, device: Device) -> Iterator[Lane]:
+        """What each finding claims, a row each."""
+        rows = []
+        for number, name, finding in self.claims:
+            claimed = finding.claim.intervals.get(device, Intervals.none())
+            if len(claimed):
+                text, kind = self.texts.of(f"finding {number}: {name}"), self.texts.kind("finding")
+                rows.append(single(claimed.start_ns, claimed.end_ns, kind=kind, name=text))
+        if rows:
+            yield self._lane("finding", f"findings, GPU {device[1]}", device, tuple(rows))
+
+    def _steps(self, device: Device) -> Iterator[Lane]:
+        windows = steps(self.trace).windows.filter(_of_device(device))
+        if windows.height:
+            names = self.texts.column("step " + windows["step"].cast(pl.String))
+            start_ns, end_ns = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+            runs = single(start_ns, end_ns, kind=self.texts.kind("step"), name=names)
+            yield self._lane("step", f"steps, GPU {device[1]}", device, laid_out(runs))
+
+    def _idle(self, device: Device) -> Iterator[Lane]:
+        """Neighbouring stretches of one cause and place are one box."""
+        places = pl.concat_str("call", "host_op", "range", separator=" in ", ignore_nulls=True)
+        rows = idle_blame(self.trace).frame.filter(_of_device(device))
+        if rows.is_empty():
+            return
+        text = pl.col("call", "host_op", "range", "cause").cast(pl.String)
+        rows = rows.select("start_ns", "end_ns", text).with_columns(places.alias("place"))
+        touching = pl.struct("cause", "place").eq_missing(pl.struct("cause", "place").shift()) & (
+            pl.col("start_ns") == pl.col("end_ns").shift()
+        )
+        box = (~touching.fill_null(False)).cum_sum().alias("box")
+        whole = rows.with_columns(box).group_by("box", maintain_order=True)
+        boxes = whole.agg(pl.first("start_ns", "cause", "place"), pl.last("end_ns"))
+        runs = single(
+            boxes["start_ns"].to_numpy(),
+            boxes["end_ns"].to_numpy(),
+            kind=np.array([self.texts.kind(cause) for cause in boxes["cause"]], np.int64),
+            name=self.texts.column(boxes["cause"].replace(IDLE_WORDS)),
+            detail=self.texts.column(boxes["place"].replace("", None)),
+        )
+        yield self._lane("idle", f"GPU {device[1]} idle, because of", device, laid_out(runs))
+
+    def _ops(self, device: Device) -> pl.DataFrame:
+        """The device's work with what a box shows, and the number of its row in `device_ops`."""
+        rows = self.trace[DEVICE_OPS].with_row_index("row").filter(_of_device(device))
+        return rows.with_columns(pl.Series("coloured", self._coloured(rows)))
+
+    def _coloured(self, ops: pl.DataFrame) -> Int64Array:
+        """The number of the kind that each op is coloured by: kernels go by the family of their name."""
+        families = mapped(ops["name"], lambda names: names.map_elements(_family, pl.String), pl.String)
+        classes = op_class(ops).cast(pl.String)
+        told = pl.select(
+            pl.when(classes != "compute")
+            .then(classes)
+            .when(ops["kind"] == "graph")
+            .then(pl.lit("kernel"))
+            .otherwise(families)
+        ).to_series()
+        numbers = {kind: self.texts.kind(kind) for kind in told.unique().sort()}
+        return told.replace_strict(numbers, return_dtype=pl.Int64).to_numpy()
+
+    def _stream_keys(self, device: Device, ops: pl.DataFrame) -> list[tuple[int | None, int]]:
+        order = ops.group_by("context", "stream").len().sort("context", "stream", nulls_last=True)
+        if order.height > SHOWN_STREAMS:
+            busiest = order.sort("len", descending=True, maintain_order=True).head(SHOWN_STREAMS)
+            order = busiest.sort("context", "stream", nulls_last=True)
+            self.notes.append(f"GPU {device[1]} of rank {device[0]}: its {SHOWN_STREAMS} busiest streams are drawn")
+        return [(context, stream) for context, stream, _ in order.iter_rows()]
+
+    def _stream(
+        self,
+        device: Device,
+        ops: pl.DataFrame,
+        key: tuple[int | None, int],
+        place: Mapping[tuple[LaneKind, ThreadKey], int],
+    ) -> Lane:
+        context, stream = key
+        several = ops["context"].n_unique() > 1
+        rows = ops.filter(pl.col("context").eq_missing(context) & (pl.col("stream") == stream))
+        at = rows["row"].to_numpy()
+        call = launch_links(self.trace).call[at]
+        from_lane, from_ns = self._place_of(API_CALLS, "call", call, place)
+        names = self.texts.column(rows["name"])
+        self._shorten(rows.filter(pl.col("kind") == "kernel")["name"])
+        runs = single(
+            rows["start_ns"].to_numpy(),
+            rows["end_ns"].to_numpy(),
+            kind=rows["coloured"].to_numpy(),
+            name=names,
+            detail=self._op_details(rows),
+            from_lane=from_lane,
+            from_ns=from_ns,
+        )
+        label = f"GPU {device[1]} stream {stream}" + (f" of context {context}" if several else "")
+        return self._lane("stream", label, device, laid_out(runs))
+
+    def _shorten(self, names: pl.Series) -> None:
+        """Remember the short names of these kernels."""
+        for name, short in short_names(names.unique().cast(pl.String).to_list()).items():
+            self.texts.short.setdefault(self.texts.of(name), short)
+
+    def _op_details(self, ops: pl.DataFrame) -> Int64Array:
+        """What a kernel was launched with, or a copy moved, and the line of the program that it is of."""
+        stacks = stack_book(self.trace)
+        number = op_stacks(self.trace)[ops["row"].to_numpy()]
+        lines = {at: _line_text(stacks.stacks[at][-1]) for at in np.unique(number).tolist() if at >= 0}
+        launched = pl.format(
+            "grid {}×{}×{}, block {}×{}×{}", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
+        )
+        moved = pl.concat_str(
+            pl.col("kind").cast(pl.String),
+            pl.col("copy_kind").cast(pl.String),
+            pl.format("{} bytes", "bytes"),
+            separator=" ",
+            ignore_nulls=True,
+        )
+        what = ops.select(pl.when(pl.col("kind") == "kernel").then(launched).otherwise(moved).alias("what"))["what"]
+        where = pl.Series("where", [lines.get(at) for at in number.tolist()], dtype=pl.String)
+        both = pl.DataFrame([what, where]).select(pl.concat_str("what", "where", separator=", ", ignore_nulls=True))
+        return self.texts.column(both.to_series().replace("", None))
+
+    def _place_of(
+        self, table: Table, kind: LaneKind, rows: Int64Array, place: Mapping[tuple[LaneKind, ThreadKey], int]
+    ) -> tuple[Int64Array, Int64Array]:
+        """The lane and the start of rows of a host table; -1 for row -1 and for rows of lanes that are not drawn."""
+        frame = self.trace.get(table)
+        if not frame.height:
+            return np.full(rows.size, -1, np.int64), np.full(rows.size, -1, np.int64)
+        lane_of = np.full(frame.height, -1, np.int64)
+        for key, first, last in thread_slices(frame):
+            lane_of[first:last] = place.get((kind, key), -1)
+        lane = np.where(rows >= 0, lane_of[np.maximum(rows, 0)], -1)
+        return lane, np.where(lane >= 0, frame["start_ns"].to_numpy()[np.maximum(rows, 0)], -1)
+
+    def _threads(self, rank: int) -> list[tuple[LaneKind, ThreadKey, str, int, int]]:
+        """Kind, thread, label and rows of each lane of the host; threads with most calls first."""
+        slices = {
+            kind: {key: (first, last) for key, first, last in thread_slices(self.trace.get(table)) if key[0] == rank}
+            for kind, _, table in _HOST
+        }
+        keys = set(chain.from_iterable(slices.values()))
+        busiest = sorted(keys, key=lambda key: ([-_length(slices[kind], key) for kind in ("call", "op", "range")], key))
+        if len(busiest) > SHOWN_THREADS:
+            self.notes.append(f"rank {rank}: {SHOWN_THREADS} of {len(busiest)} threads are drawn")
+        names = {row[:3]: row[3] for row in _thread_names(self.trace)}
+        found = []
+        for key in busiest[:SHOWN_THREADS]:
+            name = names.get(key) or ""
+            title = name if str(key[2]) in name else f"thread {key[2]} {name}".rstrip()
+            found += [
+                (kind, key, f"{title}: {what}", *slices[kind][key]) for kind, what, _ in _HOST if key in slices[kind]
+            ]
+        return found
+
+    def _thread(
+        self,
+        kind: LaneKind,
+        key: ThreadKey,
+        label: str,
+        first: int,
+        last: int,
+        place: Mapping[tuple[LaneKind, ThreadKey], int],
+    ) -> Lane:
+        table = next(table for name, _, table in _HOST if name == kind)
+        rows = self.trace[table][first:last]
+        from_lane: Int64Array | int = -1
+        from_ns: Int64Array | int = -1
+        detail: Int64Array | int = -1
+        if kind == "op":
+            from_lane, from_ns = self._place_of(HOST_OPS, "op", forward_operators(self.trace)[first:last], place)
+            if "input_shapes" in rows.columns:
+                detail = self.texts.column(rows["input_shapes"])
+        runs = single(
+            rows["start_ns"].to_numpy(),
+            rows["end_ns"].to_numpy(),
+            kind=self.texts.kind(kind),
+            name=self.texts.column(rows["name"]),
+            detail=detail,
+            from_lane=from_lane,
+            from_ns=from_ns,
+        )
+        return Lane(kind, label, key[0], None, laid_out(runs))
 
 
-def _typical(claimed_ns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
-    """The step whose claimed time is nearest to the median of the steps that have any; the first of equals."""
-    some = claimed_ns[claimed_ns > 0]
-    return int(np.argmin(np.abs(claimed_ns - np.median(some)))) if some.size else claimed_ns.size // 2
+def _of_device(device: Device) -> pl.Expr:
+    return (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
 
 
-def _narrowed(claimed: Intervals, start_ns: int, end_ns: int) -> tuple[int, int]:
-    """The step, cut to a neighbourhood of its longest claimed stretch where that is much shorter."""
-    inside = claimed.clip(start_ns, end_ns)
-    if not len(inside):
-        return start_ns, end_ns
-    longest = int(np.argmax(inside.lengths_ns))
-    width = min(max(AROUND * int(inside.lengths_ns[longest]), SHORTEST_NS), end_ns - start_ns)
-    middle = (int(inside.start_ns[longest]) + int(inside.end_ns[longest])) // 2
-    first = min(max(middle - width // 2, start_ns), end_ns - width)
-    return first, first + width
+def _length(slices: Mapping[ThreadKey, tuple[int, int]], key: ThreadKey) -> int:
+    first, last = slices.get(key, (0, 0))
+    return last - first
 
 
-def _step_number(trace: Trace, device: tuple[int, int], start_ns: int) -> int | None:
-    here = (pl.col("rank") == device[0]) & (pl.col("device") == device[1]) & (pl.col("start_ns") == start_ns)
-    step = steps(trace).windows.filter(here)
-    return int(step["step"][0]) if step.height else None
+def _thread_names(trace: Trace) -> Iterator[tuple[int, int, int, str | None]]:
+    yield from trace.get(THREADS).select("rank", "process", "thread", pl.col("name").cast(pl.String)).iter_rows()
+
+
+def _line_text(line: object) -> str:
+    file, number, function = getattr(line, "file", None), getattr(line, "line", None), getattr(line, "function", "")
+    return f"at {file}:{number}" if file else f"in {function}"
+
+
+@cache
+def _family(name: str) -> str:
+    return _COLOURED.get(decode(name).family, _OTHERWISE)

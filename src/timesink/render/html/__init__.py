@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from timesink import __version__
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.formats import Style
-from timesink.render.html.figures import bars, heat_rows, island
-from timesink.render.html.sections import kernel_sheet, operator_sheet, prose, shown_findings, step_sheet
+from timesink.render.html.figures import bars, heat_rows, island, packed
+from timesink.render.html.sections import kernel_sheet, lane_sheet, operator_sheet, prose, shown_findings, step_sheet
 from timesink.render.html.shell import Assets, document
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
 from timesink.views.figures import Report
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["html_report", "render", "render_diagnosis", "render_page", "render_prose"]
 
 
-def html_report(trace: Trace, diagnosis: Diagnosis) -> str:
-    """The page of `timesink report`: the diagnosis of this trace with timelines, steps, kernels and operators."""
+def html_report(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> str:
+    """The page of `timesink report`: the diagnosis of this trace with its timeline, steps, kernels and operators.
+
+    `full` keeps every event in the timeline, however large the page gets; else a page has 2 MB at most.
+    """
     from timesink.views.report import report_of  # which needs every measure; the other pages here need none
 
-    return render(report_of(trace, diagnosis))
+    return render(report_of(trace, diagnosis, full=full))
 
 
 def render(report: Report) -> str:
@@ -32,7 +37,7 @@ def render(report: Report) -> str:
     diagnosis = report.diagnosis
     return document(
         "report.html.j2",
-        Assets(plot=any(len(line.numbers) > 1 for line in report.series), script=True),
+        Assets(any(len(line.numbers) > 1 for line in report.series), True, report.timeline is not None),
         {
             "title": f"timesink: {diagnosis.bottleneck.value}",
             "version": __version__,
@@ -42,6 +47,9 @@ def render(report: Report) -> str:
             "heat": heat_rows(report.budgets),
             "devices": device_sheet(diagnosis.devices) if diagnosis.devices else None,
             "findings": shown_findings(report),
+            "timeline": report.timeline,
+            "capture": Markup(packed(report.timeline)) if report.timeline else None,  # of letters and digits alone
+            "lanes": lane_sheet(report),
             "series": report.series,
             "step_sheet": step_sheet(report.series),
             "kernels": kernel_sheet(report),

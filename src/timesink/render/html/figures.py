@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.step_parts import part_words
+from timesink.model.arrays import Int64Array
 from timesink.untrusted.scrub import scrub
-from timesink.views.figures import Item, Lane, Report, StepSeries, TimelineWindow
+from timesink.views.figures import Report, Runs, StepSeries, Timeline
 from timesink.views.page import Sheet
 
 WIDTH = 1000
@@ -112,52 +117,72 @@ def _cell(ratio: float, largest: float) -> HeatCell:
     return HeatCell(ratio, round(SHADES * ratio / largest) if largest else 0)
 
 
-class _Names:
-    """Texts by number, each held once."""
-
-    def __init__(self) -> None:
-        self.number: dict[str, int] = {}
-
-    def of(self, text: str) -> int:
-        return self.number.setdefault(scrub(text), len(self.number))
-
-
 def island(report: Report) -> dict[str, Any]:
-    """`windows` by the key of their finding, `series` of step times, and the `names` that both refer to by number."""
-    names = _Names()
-    windows = {str(position): _window(window, names) for position, window in report.windows.items()}
-    return {"names": list(names.number), "windows": windows, "series": [_series(line) for line in report.series]}
-
-
-def _window(window: TimelineWindow, names: _Names) -> dict[str, Any]:
-    """`lanes` hold flat sixes: start, length, row, kind, name, detail."""
-    kinds = [item.kind for lane in window.lanes for item in lane.items]
-    order = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-    return {
-        "length": window.end_ns - window.start_ns,
-        "kinds": list(order),
-        "claimed": [[start - window.start_ns, end - start] for start, end in window.claimed],
-        "lanes": [_lane(lane, window.start_ns, order, names) for lane in window.lanes],
+    """What the page's script reads beside the packed timeline: `windows` in it by the key of their finding, and the
+    `series` of steps."""
+    origin_ns = report.timeline.start_ns if report.timeline else 0
+    windows = {
+        str(position): {
+            "from": shown.window.start_ns - origin_ns,
+            "to": shown.window.end_ns - origin_ns,
+            "rank": shown.window.rank,
+            "device": shown.window.device,
+            "lane": shown.lane,
+            "row": shown.row,
+        }
+        for position, shown in report.windows.items()
     }
+    return {"windows": windows, "series": [_series(line) for line in report.series]}
 
 
-def _lane(lane: Lane, origin_ns: int, kinds: dict[str, int], names: _Names) -> dict[str, Any]:
-    def six(item: Item) -> tuple[int, ...]:
-        return (
-            item.start_ns - origin_ns,
-            item.end_ns - item.start_ns,
-            item.row,
-            kinds[item.kind],
-            names.of(item.name),
-            names.of(item.detail) if item.detail else -1,
-        )
+def packed(timeline: Timeline) -> str:
+    """The timeline as JSON, deflated, in base64: an event takes 3 to 6 bytes.
 
-    return {
-        "label": names.of(lane.label),
-        "hidden": lane.hidden,
-        "rows": 1 + max((item.row for item in lane.items), default=0),
-        "items": list(chain.from_iterable(map(six, lane.items))),
+    Columns of times hold differences: `gap` from the end of the run before (of the lane's first from the timeline's
+    start), `length`, `idle` of it, and `back` from the start to what caused it. `count` is 1 less than the events.
+    """
+    lanes = [
+        {
+            "kind": lane.kind,
+            "label": scrub(lane.label),
+            "rank": lane.rank,
+            "device": lane.device,
+            "rows": [_row(runs, timeline.start_ns) for runs in lane.rows],
+        }
+        for lane in timeline.lanes
+    ]
+    whole = {
+        "length": timeline.end_ns - timeline.start_ns,
+        "texts": [scrub(text) for text in timeline.texts],
+        "short": {str(at): scrub(text) for at, text in timeline.short.items()},
+        "kinds": [scrub(kind) for kind in timeline.kinds],
+        "lanes": lanes,
+        "merged": timeline.merged_below_ns,
     }
+    text = json.dumps(whole, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode("ascii"), 9)).decode("ascii")
+
+
+def _row(runs: Runs, origin_ns: int) -> dict[str, int | list[int]]:
+    """`n` runs; columns of one number throughout hold it once."""
+    before = np.concatenate(([origin_ns], runs.end_ns[:-1]))
+    columns = {
+        "gap": runs.start_ns - before,
+        "length": runs.end_ns - runs.start_ns,
+        "idle": runs.end_ns - runs.start_ns - runs.busy_ns,
+        "count": runs.count - 1,
+        "kind": runs.kind,
+        "name": runs.name,
+        "detail": runs.detail,
+        "lane": runs.from_lane,
+        "back": np.where(runs.from_lane >= 0, runs.start_ns - runs.from_ns, 0),
+    }
+    return {"n": runs.start_ns.size} | {key: _column(column) for key, column in columns.items()}
+
+
+def _column(values: Int64Array) -> list[int]:
+    kept = values[:1] if (values == values[:1]).all() else values
+    return list(map(int, kept))
 
 
 def _series(line: StepSeries) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from timesink.render.parts import Group, grouped
-from timesink.views.figures import Report, StepSeries, TimelineWindow
+from timesink.views.figures import MarkedWindow, Report, StepSeries, TimelineWindow
 from timesink.views.page import Field, Sheet
 
 
@@ -33,7 +33,6 @@ def section(doc: str, heading: str) -> str:
     return ""
 
 
-LONGEST_ITEMS = 20
 _COLUMNS = (
     Field("lane", "lane", is_name=True),
     Field("name", "what", is_name=True),
@@ -60,24 +59,18 @@ def shown_findings(report: Report) -> list[ShownFinding]:
 
 
 def _shown(group: Group, position: int, report: Report) -> ShownFinding:
-    window = report.windows.get(position)
+    marked = report.windows.get(position)
     return ShownFinding(
         group=group,
         misleads=section(group.card.doc, "When it misleads"),
-        key=None if window is None else str(position),
-        window=window,
-        longest=None if window is None else _longest(window),
+        key=None if marked is None else str(position),
+        window=None if marked is None else marked.window,
+        longest=None if marked is None else _longest(marked),
     )
 
 
-def _longest(window: TimelineWindow) -> Sheet:
-    rows = [
-        (lane.label, item.name, max(item.start_ns, window.start_ns) - window.start_ns, item.end_ns - item.start_ns)
-        for lane in window.lanes
-        for item in lane.items
-    ]
-    kept = sorted(rows, key=lambda row: (-row[3], row[2], row[0], row[1]))[:LONGEST_ITEMS]
-    return Sheet("longest", "Longest in this window", _COLUMNS, tuple(kept))
+def _longest(marked: MarkedWindow) -> Sheet:
+    return Sheet("longest", "Longest in this window", _COLUMNS, marked.longest)
 
 
 SHOWN_STEPS = 200
@@ -137,6 +130,25 @@ def operator_sheet(report: Report) -> Sheet | None:
     return _needed_columns(
         Sheet("operators", "Operators", _OPERATORS, rows, note + _left(report.operator_count, len(rows)))
     )
+
+
+_LANES = (
+    _RANK,
+    Field("label", "lane", is_name=True),
+    Field("events", "events", unit="1"),
+    Field("busy_ns", "busy", unit="ns", has_bar=True),
+)
+
+
+def lane_sheet(report: Report) -> Sheet | None:
+    """How many events each lane of the timeline holds, and for how long its outermost ones run."""
+    if report.timeline is None:
+        return None
+    rows = tuple(
+        (lane.rank, lane.label, sum(int(row.count.sum()) for row in lane.rows), int(lane.rows[0].busy_ns.sum()))
+        for lane in report.timeline.lanes
+    )
+    return _needed_columns(Sheet("lanes", "Lanes of the timeline", _LANES, rows))
 
 
 def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:

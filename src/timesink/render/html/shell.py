@@ -40,16 +40,18 @@ from timesink.views.page import Page
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """What a page brings along: the plotting library is two thirds of a small report, so only where it draws."""
+    """What a page brings along: the plotting library and the timeline's script are most of a small page, so only where
+    they draw."""
 
     plot: bool
     script: bool
+    timeline: bool = False
 
 
 def document(template: str, assets: Assets, values: Mapping[str, Any], data: Mapping[str, Any] | None) -> str:
     """The template as a whole document that ends in a newline."""
     style = _style(assets.plot)
-    script = _script(assets.plot) if assets.script else ""
+    script = _script(assets) if assets.script else ""
     page = _environment().get_template(template)
     text = page.render(
         **values,
@@ -90,10 +92,11 @@ def _style(plot: bool) -> str:
 
 
 @cache
-def _script(plot: bool) -> str:
+def _script(assets: Assets) -> str:
     licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
-    library = [licence, _asset("uPlot.iife.min.js")] if plot else []
-    return "\n".join([*library, *(_asset(name) for name in ("tables.js", "timeline.js", "steps.js"))])
+    library = [licence, _asset("uPlot.iife.min.js")] if assets.plot else []
+    ours = ["tables.js", *(["capture.js", "timeline.js"] if assets.timeline else []), "steps.js"]
+    return "\n".join([*library, *map(_asset, ours)])
 
 
 def _asset(name: str) -> str:

@@ -1,17 +1,22 @@
 "use strict";
-// The timeline around a finding: lanes of boxes on a canvas; drag, pinch, buttons and keys move it.
+// The timeline: lanes of boxes on a canvas, over the whole capture. Boxes narrower than a pixel are drawn as density, so
+// that what is too short to see is never a gap. One capture is shared by the overview and the picture of each finding.
 (() => {
-  const island = document.getElementById("data");
-  if (!island) return;
-  const data = JSON.parse(island.textContent);
-  const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, FIELDS = 6, PAPER = 760;
+  const capture = document.getElementById("capture");
+  const figures = [...document.querySelectorAll("figure.timeline")];
+  if (!capture || !figures.length) return;
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, PAPER = 760, MINI = 36, SOLID = 1.5, FAINT = 0.3, SHORTEST = 20;
   const FAMILY = {
     sync: "wait", copy_staging: "wait2", allocator: "wait2", loader: "wait2", dispatch: "host2", optimizer: "host2", profiler: "host2",
     untraced: "host", python: "host", os_call: "host3", cuda_call: "host3", compile: "host3", checkpoint: "host3", garbage_collection: "host3", logging: "host3",
     launch_latency: "gpu", kernel_gap: "gpu2", graph_gap: "gpu2", unexplained: "gpu3", dependency_compute: "gpu3",
     dependency_communication: "communication", dependency_copy: "copy",
   };
-  const styles = () => getComputedStyle(document.documentElement);
+  const WORDS = {
+    product: "matrix products, convolutions", attention: "attention", reduction: "reductions, norms, softmax", pointwise: "element-wise, layout", kernel: "other kernels",
+    communication: "communication", copy: "copies",
+  };
   const timeText = (ns) => {
     const size = Math.abs(ns);
     if (size >= 1e9) return `${Number((ns / 1e9).toPrecision(4))} s`;
@@ -24,24 +29,56 @@
     if (text) node.textContent = text;
     return node;
   };
+  const style = () => { const all = getComputedStyle(document.documentElement); return (name) => all.getPropertyValue(name).trim(); };
+  const colours = (model, colour) => model.kinds.map((kind) => colour(`--k-${FAMILY[kind] || kind}`) || colour("--k-gpu"));
+  const same = (a, b) => a && b && a[0] === b[0] && a[1] === b[1] && a[2] === b[2];
+
+  // One row of boxes between two instants. What is narrower than a pixel or two is summed per pixel, and drawn as dense
+  // as it is busy there; `each` is told of every box that is wide enough to be seen by itself.
+  const drawRow = (pen, row, { from, to, width, top, height, kinds, paper }, each) => {
+    const scale = width / (to - from), dense = new Float32Array(width + 1), kind = new Int16Array(width + 1), most = new Float32Array(width + 1);
+    for (let at = Capture.after(row, from); at < row.n && row.start[at] < to; at += 1) {
+      const left = (row.start[at] - from) * scale, right = (row.end[at] - from) * scale;
+      if (right - left >= SOLID) {
+        const share = row.count[at] > 1 ? row.busy[at] / (row.end[at] - row.start[at]) : 1;
+        const x = Math.max(left, 0), wide = Math.min(right, width) - x;
+        pen.globalAlpha = row.count[at] > 1 ? Math.max(FAINT, Math.min(0.85, share)) : 1;
+        pen.fillStyle = kinds[row.kind[at]];
+        pen.fillRect(x, top, wide, height);
+        if (wide > 3) { // an edge, so that neighbours of one colour are two boxes
+          pen.globalAlpha = 0.4;
+          pen.fillStyle = paper;
+          pen.fillRect(x + wide - 0.7, top, 0.7, height);
+        }
+        each(at, x, wide);
+      } else {
+        const share = right > left ? (row.busy[at] * scale) / (right - left) : 1;
+        for (let column = Math.max(Math.floor(left), 0); column <= width && (column < right || column === Math.floor(left)); column += 1) {
+          const weight = Math.max((Math.min(right, column + 1) - Math.max(left, column)) * share, 1e-6);
+          dense[column] += weight;
+          if (weight > most[column]) { most[column] = weight; kind[column] = row.kind[at]; }
+        }
+      }
+    }
+    for (let column = 0; column <= width; column += 1) {
+      if (!dense[column]) continue;
+      pen.globalAlpha = Math.max(FAINT, Math.min(1, dense[column]));
+      pen.fillStyle = kinds[kind[column]];
+      pen.fillRect(column, top, 1, height);
+    }
+    pen.globalAlpha = 1;
+  };
 
   class Timeline {
-    constructor(figure, shown) {
-      this.shown = shown;
-      this.from = 0;
-      this.to = shown.length;
-      this.lane = shown.lanes.findIndex((lane) => lane.items.length);
-      this.pick = -1;
-      this.top = [];
-      let y = AXIS;
-      for (const lane of shown.lanes) { this.top.push(y); y += LABEL + lane.rows * ROW + GAP; }
-      this.height = y + 2;
-      this.build(figure);
+    constructor(figure, model, place) {
+      Object.assign(this, { figure, model, place, home: [place.from, place.to], from: place.from, to: place.to, lane: 0, pick: null, interval: null, hits: [], hit: -1 });
+      this.lanes = model.lanes.map((lane, number) => ({ number, lane, folded: place.folded(lane, number) })).filter(({ number }) => place.shows(number));
+      this.build();
       this.listen();
-      this.draw();
+      this.show(this.from, this.to);
     }
 
-    build(figure) {
+    build() {
       const tools = made("div", "tools");
       const button = (text, label, act) => {
         const node = made("button", "", text);
@@ -49,38 +86,70 @@
         node.setAttribute("aria-label", label);
         node.addEventListener("click", act);
         tools.append(node);
+        return node;
       };
       button("+", "zoom in", () => this.zoom(0.5));
       button("−", "zoom out", () => this.zoom(2));
       button("←", "move left", () => this.move(-0.25));
       button("→", "move right", () => this.move(0.25));
-      button("all", "show the whole window", () => this.show(0, this.shown.length));
-      tools.append(made("span", "", "drag to move, Ctrl+wheel to zoom; keys: + − ← → 0, ↑ ↓ choose a lane, n p step through its events"));
-      this.canvas = made("canvas");
+      button("reset", "back to where the picture began", () => this.show(...this.home));
+      button("all", "show the whole capture", () => this.show(0, this.model.length));
+      button("budget", "where the time of this view goes", () => this.account(this.from, this.to));
+      if (this.place.elsewhere) button("in the whole timeline", "show this place in the whole timeline", () => this.place.elsewhere(this.from, this.to));
+      if (this.place.searches) {
+        this.query = made("input");
+        this.query.type = "search";
+        this.query.placeholder = "search names";
+        this.query.setAttribute("aria-label", "search names of events");
+        this.query.addEventListener("input", () => this.find());
+        this.query.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); this.next(event.shiftKey ? -1 : 1); } });
+        this.found = made("output", "found");
+        tools.append(this.query);
+        button("‹", "previous match", () => this.next(-1));
+        button("›", "next match", () => this.next(1));
+        tools.append(this.found);
+      }
+      tools.append(made("span", "", "drag moves, Shift+drag measures, Ctrl+wheel zooms, a click selects; keys: + − ← → or W A S D, 0, ↑ ↓ choose a lane, n p step through it, Enter folds it, b budget"));
+      const canvas = (label) => {
+        const node = made("canvas");
+        node.setAttribute("role", "img");
+        node.setAttribute("aria-label", label);
+        return node;
+      };
+      this.figure.append(tools);
+      if (this.place.searches) {
+        this.mini = canvas("The whole capture, with the part that is shown below");
+        this.mini.className = "mini";
+        this.figure.append(this.mini);
+      }
+      this.canvas = canvas("Timeline; a table below lists its longest events. Arrow keys move, plus and minus zoom, n and p step through events.");
       this.canvas.tabIndex = 0;
-      this.canvas.setAttribute("role", "img");
-      this.canvas.setAttribute("aria-label", "Timeline; the table below lists its longest events. Arrow keys move, plus and minus zoom, n and p step through events.");
       this.tip = made("div", "tip");
       this.tip.hidden = true;
       this.tip.setAttribute("aria-hidden", "true");
       this.picked = made("output", "picked");
-      figure.append(tools, this.canvas, this.tip, this.picked);
-      this.figure = figure;
+      this.table = made("div", "budget");
+      this.figure.append(this.canvas, this.tip, this.picked, this.table);
     }
 
     listen() {
-      const canvas = this.canvas;
-      let drag = null;
+      const { canvas } = this;
       const touches = new Map();
+      let drag = null;
+      const time = (x) => this.from + (x / canvas.clientWidth) * (this.to - this.from);
       const apart = () => { const [a, b] = [...touches.values()]; return Math.max(Math.abs(a - b), 8); };
-      const lift = (event) => { touches.delete(event.pointerId); drag = null; };
       canvas.addEventListener("pointerdown", (event) => {
         touches.set(event.pointerId, event.offsetX);
-        drag = touches.size === 1 ? { x: event.offsetX, from: this.from } : null;
+        drag = touches.size === 1 ? { x: event.offsetX, from: this.from, measures: event.shiftKey, begin: time(event.offsetX), moved: false } : null;
         canvas.setPointerCapture(event.pointerId);
       });
-      canvas.addEventListener("pointerup", lift);
-      canvas.addEventListener("pointercancel", lift);
+      canvas.addEventListener("pointerup", (event) => {
+        touches.delete(event.pointerId);
+        if (drag && drag.measures && this.interval) this.account(...this.interval);
+        else if (drag && !drag.moved) this.click(event.offsetX, event.offsetY);
+        drag = null;
+      });
+      canvas.addEventListener("pointercancel", (event) => { touches.delete(event.pointerId); drag = null; });
       canvas.addEventListener("pointermove", (event) => {
         if (touches.size === 2 && touches.has(event.pointerId)) {
           const before = apart();
@@ -88,9 +157,16 @@
           const [a, b] = [...touches.values()];
           this.zoom(before / apart(), (a + b) / 2 / canvas.clientWidth);
         } else if (drag) {
-          const span = this.to - this.from;
-          const from = drag.from - ((event.offsetX - drag.x) / canvas.clientWidth) * span;
-          this.show(from, from + span);
+          drag.moved = drag.moved || Math.abs(event.offsetX - drag.x) > 3;
+          if (!drag.moved) return;
+          if (drag.measures) {
+            this.interval = [drag.begin, time(event.offsetX)].sort((a, b) => a - b);
+            this.draw();
+          } else {
+            const span = this.to - this.from;
+            const from = drag.from - ((event.offsetX - drag.x) / canvas.clientWidth) * span;
+            this.show(from, from + span);
+          }
         } else { this.hover(event.offsetX, event.offsetY); }
       });
       canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
@@ -100,25 +176,40 @@
         event.preventDefault();
         this.zoom(event.deltaY > 0 ? 1.25 : 0.8, event.offsetX / canvas.clientWidth);
       }, { passive: false });
+      const acts = {
+        "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), w: () => this.zoom(0.5), "-": () => this.zoom(2), s: () => this.zoom(2), "0": () => this.show(...this.home),
+        ArrowLeft: () => this.move(-0.2), a: () => this.move(-0.2), ArrowRight: () => this.move(0.2), d: () => this.move(0.2),
+        ArrowUp: () => this.choose(-1), ArrowDown: () => this.choose(1), n: () => this.step(1), p: () => this.step(-1),
+        b: () => this.account(this.from, this.to), Enter: () => this.fold(this.lane),
+      };
       canvas.addEventListener("keydown", (event) => {
-        const acts = {
-          "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), "0": () => this.show(0, this.shown.length),
-          ArrowLeft: () => this.move(-0.2), ArrowRight: () => this.move(0.2), ArrowUp: () => this.choose(-1), ArrowDown: () => this.choose(1),
-          n: () => this.step(1), p: () => this.step(-1),
-        };
         if (event.ctrlKey || event.metaKey || event.altKey || !acts[event.key]) return;
         event.preventDefault();
         acts[event.key]();
       });
+      if (this.mini) {
+        const go = (event) => {
+          const half = (this.to - this.from) / 2, middle = (event.offsetX / this.mini.clientWidth) * this.model.length;
+          if (event.buttons) this.show(middle - half, middle + half);
+        };
+        this.mini.addEventListener("pointerdown", go);
+        this.mini.addEventListener("pointermove", go);
+      }
       let width = 0;
-      new ResizeObserver(() => { if (canvas.clientWidth !== width) { width = canvas.clientWidth; this.draw(); } }).observe(canvas);
-      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-      window.addEventListener("beforeprint", () => this.draw(PAPER)); // paper is as wide whatever the window was
+      new ResizeObserver(() => { if (canvas.clientWidth !== width) { width = canvas.clientWidth; this.backdrop = null; this.draw(); } }).observe(canvas);
+      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.backdrop = null; this.draw(); });
+      window.addEventListener("beforeprint", () => this.paint(PAPER)); // paper is as wide whatever the window was
       window.addEventListener("afterprint", () => this.draw());
     }
 
-    zoom(factor, at = 0.5) {
-      const span = Math.min(Math.max((this.to - this.from) * factor, 100), this.shown.length);
+    // About a share of the width; without one about the selected event, where it can be seen.
+    zoom(factor, about) {
+      let at = about === undefined ? 0.5 : about;
+      if (about === undefined && this.pick) {
+        const { start, end } = this.model.run(this.pick), share = ((start + end) / 2 - this.from) / (this.to - this.from);
+        if (share > 0 && share < 1) at = share;
+      }
+      const span = Math.min(Math.max((this.to - this.from) * factor, SHORTEST), this.model.length);
       const centre = this.from + (this.to - this.from) * at;
       this.show(centre - span * at, centre + span * (1 - at));
     }
@@ -129,109 +220,261 @@
     }
 
     show(from, to) {
-      const span = to - from;
-      this.from = Math.min(Math.max(from, 0), this.shown.length - span);
+      const span = Math.min(Math.max(to - from, SHORTEST), this.model.length);
+      this.from = Math.min(Math.max(from, 0), this.model.length - span);
       this.to = this.from + span;
+      this.canvas.dataset.from = String(this.from);
+      this.canvas.dataset.to = String(this.to);
       this.draw();
     }
 
     choose(by) {
-      const lanes = this.shown.lanes;
-      this.lane = (this.lane + by + lanes.length) % lanes.length;
-      this.pick = -1;
-      this.say(`lane ${data.names[lanes[this.lane].label]}, ${lanes[this.lane].items.length / FIELDS} events`);
+      this.lane = (this.lane + by + this.lanes.length) % this.lanes.length;
+      const { lane } = this.lanes[this.lane];
+      const events = lane.rows.reduce((sum, row) => sum + row.count.reduce((a, b) => a + b, 0), 0);
+      this.say(`lane ${lane.label}, ${events} events`);
       this.draw();
     }
 
+    fold(place) {
+      this.lanes[place].folded = !this.lanes[place].folded;
+      this.draw();
+    }
+
+    // The next event of the lane in order of time, whatever row it is in.
     step(by) {
-      const items = this.shown.lanes[this.lane].items;
-      const count = items.length / FIELDS;
-      if (!count) return;
-      this.pick = this.pick < 0 ? (by > 0 ? 0 : count - 1) : Math.min(Math.max(this.pick + by, 0), count - 1);
-      const start = items[this.pick * FIELDS], length = items[this.pick * FIELDS + 1];
-      if (start < this.from || start + length > this.to) {
-        const span = Math.min(Math.max(this.to - this.from, length * 1.2), this.shown.length);
-        const middle = start + length / 2;
-        this.show(middle - span / 2, middle + span / 2);
+      const { number, lane } = this.lanes[this.lane];
+      const now = this.pick && this.pick[0] === number ? this.model.run(this.pick).start : null;
+      let best = null;
+      lane.rows.forEach((row, depth) => {
+        let at = by > 0 ? 0 : row.n - 1;
+        if (now !== null) {
+          at = Capture.after(row, now) + (by > 0 ? 0 : -1);
+          while (at >= 0 && at < row.n && (by > 0 ? row.start[at] < now || (row.start[at] === now && depth <= this.pick[1]) : row.start[at] > now || (row.start[at] === now && depth >= this.pick[1]))) at += by;
+          if (by < 0 && at + 1 < row.n && row.start[at + 1] < now) at += 1;
+        }
+        if (at < 0 || at >= row.n) return;
+        const better = best === null || (row.start[at] - this.model.run(best).start || depth - best[1]) * by < 0;
+        if (better) best = [number, depth, at];
+      });
+      if (best) this.select(best);
+    }
+
+    select(run) {
+      this.pick = run;
+      const { start, end } = this.model.run(run);
+      if (start < this.from || end > this.to) {
+        const span = Math.min(Math.max(this.to - this.from, (end - start) * 1.2), this.model.length);
+        this.show((start + end - span) / 2, (start + end + span) / 2);
       }
-      this.say(this.words(this.lane, this.pick));
+      const place = this.lanes.findIndex(({ number }) => number === run[0]);
+      if (place >= 0) {
+        this.lane = place;
+        if (run[1] > 0) this.lanes[place].folded = false;
+      }
+      this.say(this.words(run), this.linked(run));
       this.draw();
     }
 
-    say(text) { this.picked.textContent = text; }
+    find() {
+      this.hits = this.model.search(this.query.value);
+      this.hit = -1;
+      this.found.textContent = this.query.value.trim() ? `${this.hits.length} found${this.model.merged ? " (joined ones are not searched)" : ""}` : "";
+      if (this.hits.length) this.next(1);
+    }
 
-    words(lane, at) {
-      const [start, length, , , name, detail] = this.shown.lanes[lane].items.slice(at * FIELDS, at * FIELDS + FIELDS);
-      const more = detail < 0 ? "" : `, ${data.names[detail]}`;
-      return `${data.names[name]}${more}: ${timeText(length)}, from ${timeText(start)}`;
+    next(by) {
+      if (!this.hits.length) return;
+      this.hit = (this.hit + by + this.hits.length) % this.hits.length;
+      this.found.textContent = `${this.hit + 1} of ${this.hits.length}${this.model.merged ? " (joined ones are not searched)" : ""}`;
+      this.select(this.hits[this.hit]);
+    }
+
+    say(text, links = []) {
+      this.picked.replaceChildren(text, ...links);
+    }
+
+    words(run) {
+      const { start, end, count, busy, name, detail } = this.model.run(run);
+      const row = this.model.lanes[run[0]].rows[run[1]];
+      const from = `from ${timeText(start)}`;
+      if (count > 1) return `${name < 0 ? "" : `${this.model.texts[name]}: `}${count} short events, busy for ${timeText(busy)} of ${timeText(end - start)}, ${from}`;
+      const full = name >= 0 && this.model.short[name] ? ` (${this.model.texts[name]})` : "";
+      const more = detail < 0 ? "" : `, ${this.model.texts[detail]}`;
+      return `${this.model.name(row, run[2])}${full}${more}: ${timeText(end - start)}, ${from}`;
+    }
+
+    // What caused the run and what it caused, as buttons that go there.
+    linked(run) {
+      const [lane] = run, { model } = this, kind = model.lanes[lane].kind, cause = model.cause(run), found = [];
+      const named = (other) => model.name(model.lanes[other[0]].rows[other[1]], other[2]);
+      const add = (text, other) => {
+        const node = made("button", "link", `${text} ${named(other)}`);
+        node.type = "button";
+        node.addEventListener("click", () => this.select(other));
+        found.push(node);
+      };
+      if (kind === "finding") {
+        const link = made("a", "", "to the finding");
+        link.href = `#finding-${parseInt(model.texts[model.run(run).name].slice(8), 10)}`;
+        return [link];
+      }
+      if (cause) add(kind === "stream" ? "launched by" : "backward of", cause);
+      const host = kind === "stream" && cause ? cause : kind === "call" ? run : null;
+      if (host) for (const inside of ["op", "range"]) {
+        const around = model.stack(model.beside(host[0], inside), model.run(host).start);
+        if (around.length) add("in", around.pop());
+      }
+      if (kind === "call" || kind === "op") model.effects(run, 3).forEach((effect) => add(model.lanes[effect[0]].kind === "stream" ? "launched" : "backward", effect));
+      return found;
+    }
+
+    account(from, to) {
+      this.interval = [from, to];
+      const { model } = this, device = this.place.device || model.lanes.filter((lane) => lane.kind === "stream").map((lane) => [lane.rank, lane.device])[0];
+      if (!device) return;
+      const { times, causes, kernels, joined } = model.budget(...device, from, to), span = to - from;
+      const share = (ns) => `${Number(((100 * ns) / span).toPrecision(3))} %`;
+      const rows = [["compute", times.compute], ["exposed communication", times.communication], ["exposed copies", times.copy], ["idle", times.idle], ...causes.map(([cause, ns]) => [`idle: ${cause}`, ns])];
+      const table = made("table", "legend");
+      table.append(made("caption", "", `GPU ${device[1]} of rank ${device[0]}, ${timeText(span)} from ${timeText(from)}${joined ? " (about: short events are joined)" : ""}`));
+      const line = (name, ns, more) => {
+        const row = table.insertRow();
+        const head = made("th", "", name);
+        head.scope = "row";
+        row.append(head, made("td", "figure", timeText(ns)), made("td", "figure", more));
+        row.dataset.ns = String(ns);
+      };
+      rows.filter(([, ns]) => ns > 0).forEach(([name, ns]) => line(name, ns, share(ns)));
+      kernels.forEach(([name, [ns, count]]) => line(name, ns, `${count} times`));
+      this.table.replaceChildren(table);
+      this.draw();
+    }
+
+    // The tops of the lanes that are shown, and the height of all.
+    laid() {
+      let y = AXIS;
+      const tops = this.lanes.map(({ lane, folded }) => { const top = y; y += LABEL + (folded ? 1 : Math.max(lane.rows.length, 1)) * ROW + GAP; return top; });
+      return { tops, height: y + 2 };
     }
 
     at(x, y) {
+      const { tops } = this.laid();
       const time = this.from + (x / this.canvas.clientWidth) * (this.to - this.from);
       const reach = (1.5 / this.canvas.clientWidth) * (this.to - this.from);
-      for (const [lane, top] of this.top.entries()) {
-        const row = Math.floor((y - top - LABEL) / ROW);
-        const { items, rows } = this.shown.lanes[lane];
-        if (row < 0 || row >= rows) continue;
-        for (let at = 0; at < items.length / FIELDS; at += 1) {
-          const start = items[at * FIELDS];
-          if (items[at * FIELDS + 2] === row && start - reach <= time && start + items[at * FIELDS + 1] + reach > time) return [lane, at];
-        }
+      for (const [place, top] of tops.entries()) {
+        const { lane, number, folded } = this.lanes[place], depth = Math.floor((y - top - LABEL) / ROW);
+        if (depth < 0 || depth >= (folded ? 1 : lane.rows.length)) continue;
+        const row = lane.rows[depth], at = Capture.after(row, time - reach);
+        if (at < row.n && row.start[at] <= time + reach) return [number, depth, at];
       }
       return null;
+    }
+
+    click(x, y) {
+      const { tops } = this.laid(), label = tops.findIndex((top) => y >= top && y < top + LABEL), run = this.at(x, y);
+      if (label >= 0) { this.lane = label; this.fold(label); } else if (run) this.select(run); else { this.pick = null; this.say(""); this.draw(); }
     }
 
     hover(x, y) {
       const found = this.at(x, y);
       this.tip.hidden = !found;
       if (!found) return;
-      this.tip.textContent = this.words(...found);
+      this.tip.textContent = this.words(found);
       const left = Math.min(x + 12, Math.max(this.canvas.clientWidth - 260, 0));
       this.tip.style.left = `${this.canvas.offsetLeft + left}px`;
       this.tip.style.top = `${this.canvas.offsetTop + y + 16}px`;
     }
 
-    draw(paper) {
-      const { canvas, shown } = this;
-      const width = paper || canvas.clientWidth, ratio = window.devicePixelRatio || 1;
-      if (!width) return;
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(this.height * ratio);
-      canvas.style.height = `${this.height}px`;
-      canvas.dataset.from = String(this.from);
-      canvas.dataset.to = String(this.to);
-      const pen = canvas.getContext("2d"), style = styles();
-      const colour = (name) => style.getPropertyValue(name).trim();
-      const kinds = shown.kinds.map((kind) => colour(`--k-${FAMILY[kind] || kind}`) || colour("--k-gpu"));
-      const scale = width / (this.to - this.from), x = (time) => (time - this.from) * scale;
-      pen.scale(ratio, ratio);
-      pen.clearRect(0, 0, width, this.height);
-      pen.font = "11px system-ui, sans-serif";
-      pen.textBaseline = "middle";
-      this.axis(pen, x, colour, width);
-      pen.fillStyle = colour("--band");
-      for (const [start, length] of shown.claimed) pen.fillRect(x(start), AXIS, Math.max(length * scale, 0.5), this.height - AXIS);
-      for (const [lane, top] of this.top.entries()) this.drawLane(pen, lane, top, { x, scale, width, kinds, colour });
+    draw() {
+      if (this.asked) return;
+      this.asked = true;
+      requestAnimationFrame(() => { this.asked = false; this.paint(); });
     }
 
-    drawLane(pen, number, top, { x, scale, width, kinds, colour }) {
-      const lane = this.shown.lanes[number], items = lane.items;
-      for (let at = 0; at < items.length; at += FIELDS) {
-        const left = Math.max(x(items[at]), 0), right = Math.min(x(items[at] + items[at + 1]), width);
-        if (right < 0 || left > width) continue;
-        const boxTop = top + LABEL + items[at + 2] * ROW, wide = Math.max(right - left - (right - left > 3 ? 0.6 : 0), 0.7);
-        pen.fillStyle = kinds[items[at + 3]];
-        pen.fillRect(left, boxTop, wide, ROW - 2);
-        if (wide > 34) this.label(pen, data.names[items[at + 4]], left + 3, boxTop + ROW / 2 - 1, wide - 6, colour);
-        if (number === this.lane && at / FIELDS === this.pick) {
-          pen.strokeStyle = colour("--ink");
-          pen.lineWidth = 2;
-          pen.strokeRect(left, boxTop, Math.max(wide, 3), ROW - 2);
-        }
+    paint(paper) {
+      const { canvas } = this, width = paper || canvas.clientWidth;
+      if (!width) return;
+      const { tops, height } = this.laid();
+      canvas.dataset.tops = JSON.stringify(Object.fromEntries(this.lanes.map(({ number }, place) => [number, tops[place] + LABEL])));
+      const colour = style(), kinds = colours(this.model, colour), pen = this.sized(canvas, width, height);
+      const scale = width / (this.to - this.from), x = (time) => (time - this.from) * scale;
+      this.axis(pen, x, colour, width, height);
+      pen.fillStyle = colour("--band");
+      const band = this.place.band ? this.model.lanes[this.place.band[0]].rows[this.place.band[1]] : { n: 0, end: [] };
+      for (let at = Capture.after(band, this.from); at < band.n && band.start[at] < this.to; at += 1) pen.fillRect(x(band.start[at]), AXIS, Math.max((band.end[at] - band.start[at]) * scale, 0.5), height - AXIS);
+      if (this.interval) pen.fillRect(x(this.interval[0]), 0, (this.interval[1] - this.interval[0]) * scale, AXIS);
+      const boxes = new Map();
+      this.lanes.forEach(({ lane, number, folded }, place) => {
+        lane.rows.slice(0, folded ? 1 : lane.rows.length).forEach((row, depth) => {
+          const top = tops[place] + LABEL + depth * ROW;
+          const texts = [];
+          drawRow(pen, row, { from: this.from, to: this.to, width, top, height: ROW - 2, kinds, paper: colour("--bg") }, (at, left, wide) => { if (wide > 34) texts.push([at, left, wide]); });
+          for (const [at, left, wide] of texts) this.label(pen, this.model.name(row, at), left + 3, top + ROW / 2 - 1, wide - 6, colour);
+        });
+        boxes.set(number, tops[place] + LABEL);
+        pen.fillStyle = colour(place === this.lane && document.activeElement === canvas ? "--accent" : "--quiet");
+        const deep = lane.rows.length > 1 ? (folded ? `▸ ${lane.rows.length} rows: ` : "▾ ") : "";
+        pen.fillText(`${this.place.ranks ? `rank ${lane.rank}, ` : ""}${deep}${lane.label}`, 4, tops[place] + LABEL / 2);
+      });
+      this.mark(pen, x, boxes, colour, width);
+      if (this.mini && !paper) this.overview(colour, kinds);
+    }
+
+    sized(canvas, width, height) {
+      const ratio = window.devicePixelRatio || 1;
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      canvas.style.height = `${height}px`;
+      const pen = canvas.getContext("2d");
+      pen.scale(ratio, ratio);
+      pen.font = "11px system-ui, sans-serif";
+      pen.textBaseline = "middle";
+      return pen;
+    }
+
+    // The selected event in a frame, and lines to what caused it and what it caused.
+    mark(pen, x, boxes, colour, width) {
+      if (!this.pick) return;
+      pen.strokeStyle = colour("--ink");
+      pen.lineWidth = 2;
+      const box = (run) => {
+        const { start, end } = this.model.run(run), top = boxes.get(run[0]);
+        return top === undefined ? null : { left: x(start), right: Math.max(x(end), x(start) + 3), top: top + run[1] * ROW };
+      };
+      const own = box(this.pick);
+      if (!own) return;
+      pen.strokeRect(Math.max(own.left, 0), own.top, Math.min(own.right, width) - Math.max(own.left, 0), ROW - 2);
+      pen.lineWidth = 1;
+      const cause = this.model.cause(this.pick);
+      for (const other of [...(cause ? [cause] : []), ...(["call", "op"].includes(this.model.lanes[this.pick[0]].kind) ? this.model.effects(this.pick) : [])]) {
+        const end = box(other);
+        if (!end) continue;
+        pen.beginPath();
+        pen.moveTo(own.left, own.top + ROW / 2);
+        pen.lineTo(end.left, end.top + ROW / 2);
+        pen.stroke();
+        if (!same(other, this.pick)) pen.strokeRect(end.left, end.top, end.right - end.left, ROW - 2);
       }
-      pen.fillStyle = colour(number === this.lane && document.activeElement === this.canvas ? "--accent" : "--quiet");
-      const left = lane.hidden ? ` (${lane.hidden} shorter not drawn)` : "";
-      pen.fillText(data.names[lane.label] + left, 4, top + LABEL / 2);
+    }
+
+    // The streams of the whole capture, drawn once, with a frame around what is shown.
+    overview(colour, kinds) {
+      const width = this.mini.clientWidth;
+      if (!width) return;
+      if (!this.backdrop || this.backdrop.width !== width) {
+        this.backdrop = document.createElement("canvas");
+        this.backdrop.width = width;
+        this.backdrop.height = MINI;
+        const pen = this.backdrop.getContext("2d"), first = this.model.lanes.find((lane) => lane.kind === "stream");
+        const lanes = this.model.lanes.filter((lane) => first && (lane.kind === "stream" || lane.kind === "idle") && lane.rank === first.rank && lane.device === first.device);
+        for (const lane of lanes) for (const row of lane.rows) drawRow(pen, row, { from: 0, to: this.model.length, width, top: lane.kind === "idle" ? MINI / 2 : 2, height: MINI / 2 - 4, kinds, paper: colour("--bg") }, () => {});
+      }
+      const pen = this.sized(this.mini, width, MINI), scale = width / this.model.length;
+      pen.drawImage(this.backdrop, 0, 0);
+      pen.strokeStyle = colour("--ink");
+      pen.lineWidth = 1.5;
+      pen.strokeRect(this.from * scale + 0.75, 0.75, Math.max((this.to - this.from) * scale - 1.5, 2), MINI - 1.5);
     }
 
     label(pen, text, left, middle, room, colour) {
@@ -246,7 +489,7 @@
       pen.restore();
     }
 
-    axis(pen, x, colour, width) {
+    axis(pen, x, colour, width, height) {
       const rough = ((this.to - this.from) / Math.max(width, 1)) * 110;
       const power = 10 ** Math.floor(Math.log10(rough));
       const every = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough);
@@ -256,15 +499,46 @@
       for (let time = Math.ceil(this.from / every) * every; time <= this.to; time += every) {
         pen.beginPath();
         pen.moveTo(x(time) + 0.5, 0);
-        pen.lineTo(x(time) + 0.5, this.height);
+        pen.lineTo(x(time) + 0.5, height);
         pen.stroke();
         pen.fillText(timeText(time), x(time) + 3, AXIS / 2);
       }
     }
   }
 
-  for (const figure of document.querySelectorAll("figure.timeline")) {
-    const shown = data.windows[figure.dataset.window];
-    if (shown) new Timeline(figure, shown);
-  }
+  const legend = (figure, model) => {
+    const list = made("ul", "kinds");
+    for (const kind of Object.keys(WORDS).filter((name) => model.kinds.includes(name))) {
+      const item = made("li", "", WORDS[kind]), swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg"), box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      swatch.setAttribute("class", "swatch");
+      swatch.setAttribute("viewBox", "0 0 10 10");
+      swatch.setAttribute("aria-hidden", "true");
+      box.setAttribute("class", `k-${kind}`);
+      box.setAttribute("width", "10");
+      box.setAttribute("height", "10");
+      swatch.append(box);
+      item.prepend(swatch);
+      list.append(item);
+    }
+    figure.append(list);
+  };
+
+  Capture.open(capture.content.textContent).then((model) => {
+    const ranks = new Set(model.lanes.map((lane) => lane.rank)).size > 1;
+    let whole = null;
+    for (const figure of figures) {
+      const window_ = data.windows[figure.dataset.window];
+      if (window_) {
+        const mine = (number) => { const lane = model.lanes[number]; return lane.rank === window_.rank && (lane.device === null || lane.device === window_.device) && lane.kind !== "finding"; };
+        new Timeline(figure, model, {
+          ...window_, ranks: false, device: [window_.rank, window_.device], band: window_.lane < 0 ? null : [window_.lane, window_.row], shows: mine, searches: false,
+          folded: (lane) => lane.rows.length > 4, elsewhere: (from, to) => { whole.show(from, to); whole.figure.scrollIntoView({ block: "nearest" }); whole.canvas.focus({ preventScroll: true }); },
+        });
+      } else {
+        const first = model.lanes.length ? model.lanes[0].rank : 0;
+        legend(figure, model);
+        whole = new Timeline(figure, model, { from: 0, to: model.length, ranks, shows: () => true, searches: true, folded: (lane) => lane.rows.length > 1 && (lane.kind === "op" || lane.rank !== first) });
+      }
+    }
+  }).catch((error) => { for (const figure of figures) figure.append(made("p", "quiet", `This browser cannot unpack the timeline (${error.message}): the tables below hold the same figures.`)); });
 })();

@@ -1,0 +1,127 @@
+"""Rows of a timeline: events under one another where they overlap, and short ones joined until a page holds them.
+
+Four events of one thread, of which `b` and `c` lie inside `a`, take two rows. Where events shorter than 10 may be
+joined, `b` and `c` are one run of length 9 that is busy for 7:
+
+    row 0   a 0..40   d 50..60          row 0   a 0..40   d 50..60
+    row 1   b 5..9    c 11..14     →    row 1   b and c 5..14, count 2, busy 7
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Final
+
+import numpy as np
+
+from timesink.model.arrays import BoolArray, Int64Array
+from timesink.views.figures import Runs
+
+DEEPEST: Final = 10  # rows of one lane: deeper ones are joined to the last, as no screen holds more
+_NONE: Final = -1
+
+
+def single(start_ns: Int64Array, end_ns: Int64Array, **columns: Int64Array | int) -> Runs:
+    """Events as runs of one each, in any order and overlapping: `laid_out` makes rows of them.
+
+    `columns` are `kind`, `name`, `detail`, `from_lane` and `from_ns`, as arrays or one number for all events.
+    """
+    optional = ("kind", "name", "detail", "from_lane", "from_ns")
+    return Runs(
+        start_ns,
+        end_ns,
+        end_ns - start_ns,
+        np.ones_like(start_ns),
+        *(np.broadcast_to(np.asarray(columns.get(key, _NONE), np.int64), start_ns.shape) for key in optional),
+    )
+
+
+def laid_out(events: Runs) -> tuple[Runs, ...]:
+    """Rows in which nothing overlaps: an event lies below all earlier ones that have not ended, so that nested events
+    are at their depth. What would lie below the last row is joined to what it overlaps there.
+    """
+    left = np.lexsort((-events.end_ns, events.start_ns))
+    rows: list[Runs] = []
+    while left.size and len(rows) < DEEPEST:
+        over = _overlapping(events, left)
+        last = len(rows) == DEEPEST - 1
+        rows.append(_grouped(_taken(events, left), ~over) if last else _taken(events, left[~over]))
+        left = left[over]
+    return tuple(rows)
+
+
+def _overlapping(events: Runs, rows: Int64Array) -> BoolArray:
+    """Which of the rows, in order of start, begin before an earlier one has ended."""
+    over = np.zeros(rows.size, np.bool_)
+    over[1:] = events.start_ns[rows[1:]] < np.maximum.accumulate(events.end_ns[rows])[:-1]
+    return over
+
+
+def _taken(runs: Runs, rows: Int64Array) -> Runs:
+    return Runs(*(getattr(runs, column.name)[rows] for column in fields(Runs)))
+
+
+def joined_below_ns(rows: Sequence[Runs], most: int) -> int:
+    """The least length below which events must be joined, for the rows to have at most `most` runs; 0 for none.
+
+    Where that many cannot be reached, as rows of one event each cannot be joined, everything that can be is.
+    """
+    reaches = [_reach_ns(runs) for runs in rows]
+    excess = sum(runs.start_ns.size for runs in rows) - most
+    every = np.concatenate(reaches) if reaches else np.array([], np.int64)
+    if excess <= 0 or not every.size:
+        return 0
+    at = min(excess, every.size) - 1
+    return int(np.partition(every, at)[at]) + 1
+
+
+def _reach_ns(runs: Runs) -> Int64Array:
+    """For each run but the first, the longest of it, of the one before it, and of the gap between them."""
+    length = runs.end_ns - runs.start_ns
+    gap = runs.start_ns[1:] - runs.end_ns[:-1]
+    reach: Int64Array = np.maximum(np.maximum(length[1:], length[:-1]), gap)
+    return reach
+
+
+def joined(runs: Runs, below_ns: int) -> Runs:
+    """The runs, neighbours joined where both are shorter than that and nearer than that to one another."""
+    if runs.start_ns.size < 2:
+        return runs
+    first = np.ones(runs.start_ns.size, np.bool_)
+    first[1:] = _reach_ns(runs) >= below_ns
+    return _grouped(runs, first)
+
+
+def _grouped(runs: Runs, first: BoolArray) -> Runs:
+    """One run for each stretch that begins where `first` is true. It is of the kind of its longest event."""
+    if first.all():
+        return runs
+    begin = np.flatnonzero(first)
+    group = np.cumsum(first) - 1
+    longest = np.lexsort((-runs.busy_ns, group))[begin]
+    alone = np.diff(np.append(begin, first.size)) == 1
+    end_ns = np.maximum.reduceat(runs.end_ns, begin)
+    return Runs(
+        start_ns=runs.start_ns[begin],
+        end_ns=end_ns,
+        busy_ns=np.minimum(np.add.reduceat(runs.busy_ns, begin), end_ns - runs.start_ns[begin]),
+        count=np.add.reduceat(runs.count, begin),
+        kind=runs.kind[longest],
+        name=_shared(runs.name, begin),
+        detail=np.where(alone, runs.detail[begin], _NONE),
+        from_lane=np.where(alone, runs.from_lane[begin], _NONE),
+        from_ns=np.where(alone, runs.from_ns[begin], _NONE),
+    )
+
+
+def _shared(values: Int64Array, begin: Int64Array) -> Int64Array:
+    """The value that all of a group share, or none."""
+    least, most = np.minimum.reduceat(values, begin), np.maximum.reduceat(values, begin)
+    return np.where(least == most, least, _NONE)
+
+
+def within(runs: Runs, start_ns: int, end_ns: int) -> Iterator[int]:
+    """The places of the single events that touch the window."""
+    first, last = np.searchsorted(runs.end_ns, start_ns, side="right"), np.searchsorted(runs.start_ns, end_ns)
+    yield from (at for at in range(int(first), int(last)) if runs.count[at] == 1)

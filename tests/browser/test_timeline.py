@@ -1,0 +1,243 @@
+"""The timeline in a real browser: what it draws is what the tables hold, and a person can find, follow and measure."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.browser.pages import demo_report
+from tests.tables import trace_of
+
+from timesink.diagnosis.engine import diagnose
+from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.render.html import render
+from timesink.views.figures import Report
+from timesink.views.timeline import timeline_of
+
+Open = Callable[..., Any]
+WHOLE = "#timeline figure"
+CANVAS = f"{WHOLE} canvas[data-tops]"
+GAP_AT, GAP_LENGTH = 61_000_000, 3_000  # ns
+
+
+def of_rows(rows: list[tuple[str, int, int, int]]) -> Trace:
+    """A trace of kernels: name, stream, start and end in ns."""
+    table = [f"| k | {name} | {stream} | {start / 1e3} | {end / 1e3} |" for name, stream, start, end in rows]
+    return trace_of("\n".join(["| device_ops | name | stream | start_us | end_us |", *table]))
+
+
+def page_of(trace: Trace, most_runs: int = 100_000) -> str:
+    return render(Report(diagnose(trace), timeline=timeline_of(trace, most_runs=most_runs)))
+
+
+def shown(opened: Open, text: str) -> Any:
+    page = opened(text)
+    page.page.wait_for_selector(CANVAS)
+    return page
+
+
+def view(figure: Any) -> tuple[float, float]:
+    canvas = figure.locator("canvas[data-to]")
+    return float(canvas.get_attribute("data-from")), float(canvas.get_attribute("data-to"))
+
+
+def drawn(page: Any, lane: int, row: int = 0) -> list[bool | None]:
+    """For each pixel of a row of the whole timeline, whether anything stands there; None on lines of the axis."""
+    tops = json.loads(page.locator(CANVAS).get_attribute("data-tops"))
+    script = """(canvas, y) => {
+        const pen = canvas.getContext('2d'), width = canvas.width, out = [];
+        const data = pen.getImageData(0, y, width, 9).data;
+        const below = pen.getImageData(0, canvas.height - 1, width, 1).data;
+        for (let x = 0; x < width; x += 1) {
+            let rows = 0;
+            for (let y = 0; y < 9; y += 1) rows += data[4 * (y * width + x) + 3] > 15;
+            out.push(below[4 * x + 3] ? null : rows > 6);
+        }
+        return out;
+    }"""
+    return page.locator(CANVAS).evaluate(script, tops[str(lane)] + row * 15 + 2)
+
+
+def settle(page: Any) -> None:
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def random_trace(seed: int) -> Trace:
+    """Kernels of one stream: bursts of very short ones, long ones, gaps of every length."""
+    some, time, rows = random.Random(seed), 0, []
+    for _ in range(1500):
+        length = int(10 ** some.uniform(0, 5))
+        rows.append((some.choice(["gemm", "relu", "softmax"]), 7, time, time + length))
+        time += length + (0 if some.random() < 0.5 else int(10 ** some.uniform(0, 5)))
+    return of_rows(rows)
+
+
+@pytest.mark.parametrize(("seed", "most_runs"), [(1, 100_000), (2, 100_000), (3, 300)])
+def test_what_is_drawn_is_what_ran(opened: Open, seed: int, most_runs: int) -> None:
+    """At every zoom a pixel is drawn where something ran for half of it, and blank where nothing ran near it;
+    where short events are joined, gaps no longer than they are may be covered, never the other way round."""
+    trace = random_trace(seed)
+    timeline = timeline_of(trace, most_runs=most_runs)
+    assert timeline is not None
+    start_ns, end_ns = (trace[DEVICE_OPS][key].to_numpy() - timeline.start_ns for key in ("start_ns", "end_ns"))
+
+    def ran_ns(low: float, high: float) -> float:
+        return float(np.clip(np.minimum(end_ns, high) - np.maximum(start_ns, low), 0, None).sum())
+
+    lane = next(at for at, lane in enumerate(timeline.lanes) if lane.kind == "stream")
+    page = shown(opened, page_of(trace, most_runs)).page
+    figure = page.locator(WHOLE)
+    blank = 0
+    for _ in range(12):
+        settle(page)
+        start, end = view(figure)
+        pixels = drawn(page, lane)
+        scale = (end - start) / len(pixels)
+        for at, is_drawn in enumerate(pixels):
+            if is_drawn is None or not 2 <= at < len(pixels) - 2:
+                continue
+            low = start + at * scale
+            place = f"pixel {at} of {start:.0f} to {end:.0f}"
+            assert is_drawn or ran_ns(low, low + scale) < scale / 2, f"a false gap at {place}"
+            if is_drawn and timeline.merged_below_ns < scale:
+                around = (end_ns > low - scale) & (start_ns < low + 2 * scale)
+                assert around.any(), f"a false event at {place}"
+            blank += not is_drawn
+        figure.get_by_role("button", name="zoom in").click()
+    assert blank > 100
+
+
+@pytest.fixture(scope="module")
+def planted() -> str:
+    """A hundred thousand kernels end to end, one gap of 3 us before a kernel called late."""
+    one = trace_of("| device_ops | name | stream | start_us | end_us |\n| k | filler | 7 | 0 | 1 |")
+    times = [at * 1000 for at in range(100_000) if not GAP_AT <= at * 1000 < GAP_AT + GAP_LENGTH]
+    starts = pl.Series("start_ns", times)
+    names = pl.Series("name", ["late" if start == GAP_AT + GAP_LENGTH else "filler" for start in times])
+    columns = starts, (starts + 1000).alias("end_ns"), names.cast(pl.Categorical())
+    ops = one[DEVICE_OPS][np.zeros(len(times), np.int64)].with_columns(*columns)
+    trace = Trace("planted", {**one.tables, DEVICE_OPS: DEVICE_OPS.check(ops)}, ())
+    return page_of(trace, most_runs=1_000_000)
+
+
+def test_a_planted_gap_is_found_by_search_and_zoom_at_every_level(opened: Open, planted: str) -> None:
+    page = shown(opened, planted).page
+    figure = page.locator(WHOLE)
+    figure.locator("input").fill("late")
+    assert figure.locator(".found").text_content() == "1 of 1"
+    figure.locator("canvas[data-to]").focus()
+    seen, stream = 0, max(json.loads(page.locator(CANVAS).get_attribute("data-tops")), key=int)
+    while (span := view(figure)[1] - view(figure)[0]) > 2_000:
+        settle(page)
+        pixels = drawn(page, int(stream))
+        scale, start = span / len(pixels), view(figure)[0]
+        first, last = (GAP_AT - start) / scale, (GAP_AT + GAP_LENGTH - start) / scale
+        inside = pixels[max(int(first) + 1, 2) : max(min(int(last) - 1, len(pixels)), 0)]
+        assert not any(inside), f"the gap is not blank at {span:.0f} ns"
+        filled = pixels[2 : max(int(first) - 1, 2)]
+        assert False not in filled, f"another gap at {span:.0f} ns"
+        seen += len(inside) > 0
+        page.keyboard.press("w")
+    assert seen >= 5
+    assert any(drawn(page, int(stream) - 1))  # the idle lane holds what the stream does not
+
+
+def test_a_kernel_leads_to_its_launch_and_its_operator(opened: Open) -> None:
+    page = shown(opened, demo_report()).page
+    figure = page.locator(WHOLE)
+    figure.locator("input").fill("gemm")
+    figure.get_by_role("button", name="next match").click()
+    picked = figure.locator(".picked")
+    assert "nvjet" in picked.text_content()
+    picked.get_by_role("button", name="in aten::").first.click()
+    assert picked.text_content().startswith("aten::")
+    assert figure.locator(".found").text_content().startswith("2 of ")
+    figure.get_by_role("button", name="next match").click()
+    picked.get_by_role("button", name="launched by").click()
+    assert "aunch" in picked.text_content()
+    picked.get_by_role("button", name="launched").first.click()
+    assert "nvjet" in picked.text_content() or "gemm" in picked.text_content()
+
+
+def test_an_interval_has_the_budget_that_the_tables_give_it(opened: Open) -> None:
+    trace = of_rows(
+        [("gemm", 7, 0, 40_000), ("ncclDevKernel_AllReduce", 20, 30_000, 70_000), ("gemm", 7, 80_000, 100_000)]
+    )
+    page = shown(opened, page_of(trace)).page
+    figure = page.locator(WHOLE)
+    figure.get_by_role("button", name="where the time").click()
+    line = device_timeline(trace)[0, 0]
+    rows = figure.locator(".budget tr")
+    told = {row.locator("th").text_content(): int(row.get_attribute("data-ns")) for row in rows.all()}
+    assert told["compute"] == line.compute_ns == 60_000
+    assert told["exposed communication"] == line.exposed_communication.total_ns == 30_000
+    assert told["idle"] == line.idle_ns == 10_000
+    canvas = figure.locator("canvas[data-to]")
+    box = canvas.bounding_box()
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 8, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    told = {row.locator("th").text_content(): float(row.get_attribute("data-ns")) for row in rows.all()}
+    assert told["exposed communication"] == pytest.approx(20_000, abs=300)
+    assert told["idle"] == pytest.approx(5_000, abs=300)
+
+
+def test_the_timeline_zooms_and_moves_by_button_key_and_wheel(opened: Open) -> None:
+    page = shown(opened, demo_report()).page
+    figure = page.locator(WHOLE)
+    first, last = view(figure)
+    figure.get_by_role("button", name="zoom in").click()
+    near = view(figure)
+    assert near[1] - near[0] == pytest.approx((last - first) / 2)
+    canvas = figure.locator("canvas[data-to]")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    assert view(figure)[0] == pytest.approx(near[0] + 0.2 * (near[1] - near[0]))
+    page.keyboard.press("+")
+    assert view(figure)[1] - view(figure)[0] == pytest.approx((last - first) / 4)
+    page.keyboard.press("0")
+    assert view(figure) == (first, last)
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"d => Number(document.querySelector('{WHOLE} canvas[data-to]').dataset.to) < d", arg=last)
+    assert view(figure)[1] - view(figure)[0] == pytest.approx(0.8 * (last - first))
+
+
+def test_a_finding_leads_to_its_place_and_back(opened: Open) -> None:
+    page = shown(opened, demo_report()).page
+    finding = page.locator("#finding-1 figure")
+    finding.get_by_role("button", name="show this place").click()
+    assert view(page.locator(WHOLE)) == view(finding)
+    figure = page.locator(WHOLE)
+    figure.get_by_role("button", name="show the whole capture").click()
+    figure.locator("canvas[data-to]").focus()
+    page.keyboard.press("n")  # the first event of the first lane: a mark of a finding
+    assert figure.locator(".picked a").get_attribute("href") == "#finding-3"
+
+
+def test_the_timeline_can_be_read_without_seeing_it(opened: Open) -> None:
+    page = shown(opened, demo_report()).page
+    figure = page.locator(WHOLE)
+    figure.locator("canvas[data-to]").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    assert figure.locator(".picked").text_content().startswith("lane GPU 0 stream 7, ")
+    told = []
+    for key in "nnp":
+        page.keyboard.press(key)
+        told.append(figure.locator(".picked").text_content())
+    assert told[0] == told[2] != told[1]

@@ -79,11 +79,13 @@ audit: $(VENV)/.supply
 	$(BIN)/pip-audit --skip-editable
 
 # The oldest and the newest dependencies that pyproject.toml promises to work with, in an environment each.
+# Without the extras of trainers and their logs, which bring PyTorch along.
+EXTRAS := $(addprefix --extra ,query perfetto mcp remote dask)
 RESOLUTION_lowest := lowest-direct
 RESOLUTION_newest := highest
 build/lowest/.made build/newest/.made: build/%/.made: $(VENV)/.supply pyproject.toml $(NATIVE)
 	rm -rf build/$* && $(PYTHON) -m venv --without-pip build/$*
-	$(BIN)/uv pip compile -q pyproject.toml --all-extras --resolution $(RESOLUTION_$*) -o build/$*/requirements.txt
+	$(BIN)/uv pip compile -q pyproject.toml $(EXTRAS) --resolution $(RESOLUTION_$*) -o build/$*/requirements.txt
 	$(BIN)/uv pip install -q --python build/$*/bin/python -r build/$*/requirements.txt -e . \
 		pytest pytest-xdist hypothesis jsonschema lxml
 	touch $@

@@ -29,6 +29,7 @@ EXAMPLES = {
     "report": "timesink report run.json.gz -o report.html",
     "export": "timesink export run.json.gz -o run.pftrace",
     "query": "timesink query run.json.gz 'SELECT kind, count(*) AS n FROM device_ops GROUP BY kind ORDER BY n DESC'",
+    "watch": "timesink watch runs --once",
     "statement": "timesink statement run.json.gz",
     "summary": "timesink summary run.json.gz --top 3",
     "idle": "timesink idle run.json.gz --top 5",

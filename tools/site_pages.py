@@ -17,8 +17,8 @@ GROUPS = {
     "Tutorial": ("tutorial", "first-step"),
     "How to": (
         "how-to",
-        "which-tool capture diagnose-a-trace report perfetto query read-a-kernel-report memory compile-and-spikes "
-        "many-ranks verify ci-gate agents agents-in-a-repository python write-a-rule",
+        "which-tool capture trainer diagnose-a-trace report perfetto query read-a-kernel-report memory "
+        "compile-and-spikes many-ranks verify ci-gate agents agents-in-a-repository python write-a-rule",
     ),
     "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say science accuracy other-tools"),
     "Commands": ("commands", "index"),

@@ -15,10 +15,12 @@ __all__ = [
     "annotate",
     "compare",
     "diagnose",
+    "handler",
     "idle",
     "kernels",
     "profile",
     "read",
+    "recorder",
     "stages",
     "step",
     "summary",
@@ -38,6 +40,8 @@ _HOMES = {
     "annotate": "timesink.capture.in_program",
     "profile": "timesink.capture.in_program",
     "stages": "timesink.capture.stage_log",
+    "handler": "timesink.capture.trainer.handler",
+    "recorder": "timesink.capture.trainer.recorder",
 }
 
 

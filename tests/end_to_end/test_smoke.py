@@ -57,6 +57,7 @@ CASES = {
     "redact": Case("redact before.json.gz -o redacted.json.gz", "redact no-such-file"),
     "diagnose": Case("diagnose before.json.gz", "diagnose before.json.gz --only XYZ"),
     "report": Case("report before.json.gz -o report.html", "report broken.json"),
+    "watch": Case("watch . --once --name before.json.gz", "watch no-such-file"),
     "statement": Case("statement before.json.gz", "statement kernels.ncu-rep"),
     "summary": Case("summary before.json.gz", "summary before.json.gz --top 0"),
     "lines": Case("lines before.json.gz", "lines broken.json"),

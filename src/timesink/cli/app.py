@@ -34,6 +34,7 @@ GROUPS = {
     "Look": {
         "diagnose": "Name the bottleneck of a trace and price its fix.",
         "report": "Write the diagnosis as one HTML file with timelines.",
+        "watch": "Diagnose captures as they appear in a folder.",
         "statement": "Print the sentences that a team writes down of a run.",
         "summary": "Show budget, steps, kernels, copies, waits and launches.",
         "idle": "Show what each GPU waited for while it was idle.",
@@ -84,6 +85,7 @@ PLACES = {
     "next": ("kernels", "next_command"),
     "open": ("export", "open_command"),
     "explain": ("rules", "explain"),
+    "watch": ("watch.watch", "command"),
     "calibrate": ("verify.verify", "calibrate"),
     "verify": ("verify.verify", "command"),
     "compare": ("verify.compare", "command"),

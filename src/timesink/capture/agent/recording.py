@@ -57,6 +57,11 @@ class Agent:
         self._first_optimizer: object = None
         self._first_data: object = None
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What this rank has told of itself so far; nothing where another process has the rank."""
+        return {} if self._status is None else self._status.facts
+
     def record_whole(self) -> None:
         """Where the plan is to record the whole program: from now to its end."""
         if self.plan.whole and self._claim():
@@ -125,6 +130,7 @@ class Agent:
             return False
         self._status = status
         if self.plan.mode is Mode.TORCH:
+            self._status.tell(file=f"rank{rank}.json.gz")
             self._recorder = TorchRecorder(self.plan, Path(self.plan.folder) / f"rank{rank}.json.gz")
         elif self.plan.mode is Mode.RANGE and (rank == 0 or not self.plan.first_rank_only):
             self._recorder = RangeRecorder(self.plan.early)

@@ -1,0 +1,145 @@
+"""The process that looks at a window once its trace is written, and the thread that waits for it.
+
+The thread is blocked in a read while the process works, so that the training holds its interpreter lock; it then
+prints what the process said and hands figures to the logs. The interpreter waits for the thread before it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from timesink.capture.errors import CaptureError, Fault
+from timesink.capture.recorded_run import fact_fault
+
+LONGEST_S = 900.0
+_LONGEST_NAME = 150
+_PACKAGES = Path(__file__).resolve().parents[3]
+_THREADS = "2"  # of Polars: the training needs the cores
+_OURS = ("TIMESINK_CAPTURE", "TIMESINK_STEPS")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the process is told: the window's folder, the step it ended at, and what the manifest is to say besides.
+
+    `steps` is the schedule where there was one of ours; `root` is the folder that has the index page, or empty where no
+    verdict is wanted; `patience_s` is how long it waits for the other ranks.
+    """
+
+    window: str
+    step: int
+    facts: dict[str, str]
+    tool: dict[str, Any]
+    steps: dict[str, int] | None = None
+    root: str = ""
+    program: list[str] = field(default_factory=list)
+    patience_s: float = 120.0
+
+
+def warn(text: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"timesink: {text}\n")
+    sys.stderr.flush()
+
+
+def checked_facts(facts: Mapping[str, str] | None) -> dict[str, str]:
+    """The facts; `CaptureError` for what is none."""
+    given = dict(facts or {})
+    for name, value in given.items():
+        if fault := fact_fault(name, value):
+            raise CaptureError(Fault.REQUEST, fault, remedy='give facts as {"resolution": "512"}')
+    return given
+
+
+class Verdicts:
+    """Follows windows below one folder, an absolute path, each with a process and a thread of its own."""
+
+    def __init__(self, root: Path, wanted: bool, logs: Sequence[Any]) -> None:
+        self._root = root
+        self._wanted = wanted
+        self._logs = logs
+        self._threads: list[Thread] = []
+
+    def follow(self, order: Order) -> None:
+        """Start what looks at the window. Costs the caller the start of a process."""
+        root = str(self._root) if self._wanted else ""
+        told = json.dumps({**asdict(order), "root": root, "program": sys.argv})
+        for log in self._logs:
+            log.attach()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "timesink.capture.trainer.finish", told],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(),
+            )  # fmt: skip
+        except OSError as error:
+            warn(f"no verdict: {error}")
+            return
+        thread = Thread(target=self._tell, args=(process, order), name="timesink-verdict")
+        thread.start()
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Until all of them have ended."""
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _tell(self, process: subprocess.Popen[bytes], order: Order) -> None:
+        try:
+            said = process.communicate(timeout=LONGEST_S)[0].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            warn(f"no verdict of {order.window} after {LONGEST_S:.0f} s")
+            return
+        sys.stdout.write(said)
+        sys.stdout.flush()
+        if self._wanted and self._logs:
+            self._log(order)
+
+    def _log(self, order: Order) -> None:
+        """Figures and the link, from what the process stored of the window."""
+        row = stored_row(self._root, Path(order.window).relative_to(self._root).as_posix())
+        if row is None:
+            return
+        for log in self._logs:
+            try:
+                log.write(row["figures"], {"verdict": row["statement"], "report": row["report"]}, order.step)
+            except Exception as error:  # noqa: BLE001 - whatever a logging library raises, the training goes on
+                warn(f"{log.name}: {type(error).__name__}: {error}")
+
+
+PAGES = "timesink"
+"""The folder, below the one that is watched, that holds the index page, reports and what was stored of each capture."""
+
+
+def slug(name: str) -> str:
+    """The name of a capture, which may be a path, as the name of a file: another name, another file."""
+    plain = name.replace("/", "--")[-_LONGEST_NAME:]
+    if plain == name and "--" not in name:
+        return name
+    return f"{plain}-{sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+
+def stored_row(root: Path, name: str) -> dict[str, Any] | None:
+    """What `timesink watch` stored of a capture, its report as a path; None where it could not be diagnosed."""
+    try:
+        row = json.loads((root / PAGES / f"{slug(name)}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return {**row, "report": str(root / PAGES / row["report"])} if row.get("report") else None
+
+
+def _environment() -> dict[str, str]:
+    """The program's, without what wakes our agent in it; the package first, wherever the program found it."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OURS}
+    places = [str(_PACKAGES), *filter(None, [kept.get("PYTHONPATH", "")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(places), "POLARS_MAX_THREADS": _THREADS, "COLUMNS": "100"}

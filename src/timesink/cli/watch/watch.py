@@ -1,0 +1,178 @@
+"""`timesink watch`: diagnose what appears in a folder, and keep an index page of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timesink.capture.trainer.verdict import PAGES, slug
+from timesink.cli.capture import translated
+from timesink.cli.reading import of_run
+from timesink.cli.watch.folder import Place, Settling, places
+from timesink.errors import TimesinkError, UsageError
+from timesink.untrusted.plain_json import document
+from timesink.untrusted.scrub import scrub_sentence
+from timesink.untrusted.whole_file import write_whole
+from timesink.views.watched import Watched
+
+if TYPE_CHECKING:
+    from timesink.capture.trainer.logs import Log
+
+# One of these stands near the beginning of every Chrome trace.
+_TRACE_WORDS = (b'"traceEvents"', b'"schemaVersion"', b'"displayTimeUnit"', b'"deviceProperties"', b'"ph"', b"[[")
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where captures appear, at any depth.")],
+    once: Annotated[bool, typer.Option("--once", help="Diagnose what is there, and end.")] = False,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Only this capture, by its path below DIR; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="Seconds between two looks.")] = 5.0,
+    quiet_for: Annotated[
+        float,
+        typer.Option("--quiet-for", min=0.0, metavar="S", help="How long a file must not have grown to be read."),
+    ] = 3.0,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log", metavar="NAME", show_default=False,
+            help="Figures and the link also to wandb, mlflow or tensorboard; may be repeated.",
+        ),
+    ] = None,
+) -> int:  # fmt: skip
+    """Diagnose captures as they appear in a folder.
+
+    The folder DIR/timesink holds the reports and index.html, which is replaced whole. A capture of timesink is read
+    once its manifest is there, any other file once it has stopped growing. What cannot be read is named there and left
+    alone until it changes. Nothing is read twice, also after a restart.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", remedy="give the folder that captures are written to")
+    from timesink.capture.trainer.logs import opened
+
+    pages = folder / PAGES
+    with translated():
+        logs = opened(tuple(log or ()), pages, starts_runs=True)
+    watch = Watch(folder, pages, frozenset(name or ()), logs)
+    settling = Settling(quiet_for)
+    try:
+        while True:
+            growing = watch.look(settling)
+            if once and not growing:
+                return 0
+            time.sleep(min(every, max(quiet_for / 2, 0.05)) if once else every)
+    finally:
+        for one in logs:
+            one.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One folder, where its pages go, and the captures that are wanted: all where none is named."""
+
+    root: Path
+    pages: Path
+    names: frozenset[str]
+    logs: Sequence[Log]
+
+    def look(self, settling: Settling) -> bool:
+        """Diagnose what is new and ready, the newest first; whether something still grows."""
+        known = {row.name: row.key for row in self.rows()}
+        wanted = [place for place in places(self.root, self.pages) if not self.names or place.name in self.names]
+        growing = False
+        for place in wanted:
+            if known.get(place.name) == place.key:
+                continue
+            if not settling.is_ready(place):
+                growing = True
+            elif _is_profile(place):
+                self._keep(self._row(place))
+        if not (self.pages / "index.html").exists():
+            self._index()
+        return growing
+
+    def rows(self) -> list[Watched]:
+        """What was kept, the newest first."""
+        found = []
+        for path in self.pages.glob("*.json"):
+            try:
+                found.append(Watched.of(document(path)))
+            except (OSError, ValueError):
+                continue
+        return sorted((row for row in found if row), key=lambda row: (row.recorded, row.name), reverse=True)
+
+    def _row(self, place: Place) -> Watched:
+        """Its diagnosis, with a report beside the index; what is wrong with it where it has none."""
+        from timesink.diagnosis.engine import diagnose
+        from timesink.diagnosis.undiagnosable import check_diagnosis
+        from timesink.readers import read
+        from timesink.render.html import html_report
+        from timesink.views.watched import watched
+
+        try:
+            trace = of_run(read(place.paths, cache=False), None, place.paths)
+            diagnosis = diagnose(trace)
+            check_diagnosis(trace, diagnosis)
+            report = f"{slug(place.name)}.html"
+            row = watched(place.name, place.key, place.recorded, diagnosis, report)
+            _say(self.root, self.pages, row)
+            self.pages.mkdir(exist_ok=True)
+            write_whole(self.pages / report, html_report(trace, diagnosis))
+        except (TimesinkError, OSError) as error:
+            named = "" if place.paths[0].name in str(error) else f"{self.root / place.name}: "
+            sys.stderr.write(f"timesink: skipped: {scrub_sentence(named + str(error))}\n")
+            return Watched(place.name, place.key, place.recorded, error=str(error))
+        return row
+
+    def _keep(self, row: Watched) -> None:
+        """Store the row, renew the index, and tell the logs."""
+        self.pages.mkdir(exist_ok=True)
+        write_whole(self.pages / f"{slug(row.name)}.json", json.dumps(row.stored(), indent=1) + "\n")
+        self._index()
+        if not row.error:
+            done = sum(not one.error for one in self.rows())
+            for log in self.logs:
+                log.attach()
+                words = {"capture": row.name, "verdict": row.statement, "report": str(self.pages / row.report)}
+                log.write(row.figures, words, done)
+
+    def _index(self) -> None:
+        from timesink.render.html.watched import render_index
+
+        self.pages.mkdir(exist_ok=True)
+        write_whole(self.pages / "index.html", render_index(f"Captures in {self.root.resolve()}", self.rows()))
+
+
+def _is_profile(place: Place) -> bool:
+    """Whether a reader takes it. A folder of runs holds other JSON too, such as configurations: that is no mistake."""
+    from timesink.readers.formats import head_of, recognised
+
+    if place.is_whole:
+        return True
+    path = place.paths[0]
+    try:
+        words = _TRACE_WORDS if path.suffix == ".json" else (b"",)
+        return recognised(path) is not None and any(word in head_of(path) for word in words)
+    except (TimesinkError, OSError):
+        return False
+
+
+def _say(root: Path, pages: Path, row: Watched) -> None:
+    """The verdict in a few lines."""
+    first = f"timesink: {root / row.name}: {row.bottleneck.replace('_', ' ')}: {row.statement}"
+    lines = [first, *row.saves, row.left, f"report: {pages / row.report}"]
+    shown = [scrub_sentence(line) for line in lines]
+    sys.stdout.write(shown[0] + "\n" + "".join(f"  {line}\n" for line in shown[1:]))
+    sys.stdout.flush()

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from tests.measures.counters.kernel_counter_strategies import kernel
 from tests.profiles import ABSENT
 from tests.readers.ncu_pages import PAGES, PUBLIC, REPORTS, SUITE, Reading, Style, raw_page, reading_into, unpacked
 
@@ -16,9 +18,11 @@ from timesink.cli.app import run
 from timesink.errors import UsageError
 from timesink.export.holdings import holdings
 from timesink.knowledge.metric_names import normalised
-from timesink.measures.counters.counters import Resource
+from timesink.measures.counters.counters import KernelCounters, Resource
+from timesink.measures.counters.least_bytes import LeastBytes
 from timesink.measures.counters.sheet import FIGURES, Value, kernel_sheets
 from timesink.measures.counters.waste import Cause
+from timesink.readers import read
 from timesink.readers.ncu.csv_pages import metric_of, number, page_rows
 from timesink.rules.ncu._family import bottleneck_of
 from timesink.rules.ncu._sheet import CHECKS, VERDICT, check_limits, checks_of, decision_path, limiter_words, verdict_of
@@ -151,8 +155,67 @@ def test_a_limit_of_a_check_is_overridden_by_name(report: Path, reading: Reading
 @pytest.mark.parametrize(("least", "says"), [(8.39e6, "2.00 x the least of 8.39 MB: reading"), (33.6e6, "0.50 x")])
 def test_bytes_that_dram_moved_stand_beside_those_of_the_algorithm(least: float, says: str, reading: Reading) -> None:
     (sheet, *_) = kernel_sheets(reading(SUITE / "atomics.ncu-rep.xz"))
-    *_, last = decision_path(sheet, least)
+    *_, last = decision_path(sheet, LeastBytes(least))
     assert f"DRAM moved 16.8 MB, {says}" in last
+
+
+def traced(folder: Path, kernel: KernelCounters, rows: list[int], times: float = 1.0) -> Path:
+    """A trace in which aten::mm of so many rows times 4096 x 4096 launches this kernel, once for each of `rows`."""
+    events: list[dict[str, Any]] = []
+    args = {"Input type": ["c10::BFloat16"] * 2, "grid": list(kernel.grid), "block": list(kernel.block), "device": 0}
+    for at, count in enumerate(rows):
+        ids = {"External id": at + 1, "correlation": at + 1, "stream": 7}
+        shapes = {"Input Dims": [[count, 4096], [4096, 4096]], "Input Strides": [[4096, 1], [1, 4096]]}
+        for cat, name, start, length in (
+            ("cpu_op", "aten::mm", 0.0, 20.0),
+            ("cuda_runtime", "cudaLaunchKernel", 5.0, 5.0),
+            ("kernel", kernel.name, 30.0, (kernel.duration_ns or 0.0) / 1000 * times),
+        ):
+            place = {"ph": "X", "pid": 0 if cat == "kernel" else 1, "tid": 7 if cat == "kernel" else 1}
+            found = {**args, **ids, **(shapes if cat == "cpu_op" else {})}
+            events.append({**place, "cat": cat, "name": name, "ts": 1000 * at + start, "dur": length, "args": found})
+    path = folder / f"trace{len(rows)}{times}.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rows", "times", "says"),
+    [
+        ([4096, 4096], 1.0, "1.78 x the least of 101 MB (aten::mm [[4096,4096],[4096,4096]]): reading"),
+        ([4096, 2048], 1.0, "not known: in the timeline operators of 2 shapes launch it"),
+        ([4096], 4.0, "not known: in the timeline it takes 4 x as long, as another shape would"),
+        ([], 1.0, "not known: the timeline has no launch of this kernel, grid and block"),
+    ],
+)
+def test_shapes_of_a_trace_say_what_a_kernel_must_move(
+    rows: list[int], times: float, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "full.ncu-rep"
+    report.write_bytes(unpacked(SUITE.parent / "known_shapes" / "results" / "full.ncu-rep.xz"))
+    (sheet, *_), other = kernel_sheets(read(report, cache=False)), kernel({}, name="another")
+    trace = traced(tmp_path, sheet.kernel if rows else other, rows or [1], times)
+    assert run(["kernels", str(report), "--id", "0", "--timeline", str(trace), "--format", "json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert says in entry["path"][-1]
+
+
+EPILOGUES = {
+    "unseen/reports/wide_output": ["the epilogue is the longer"],
+    "unseen/reports/cuda": ["the epilogue is the longer", "the main loop is the longer"],
+    "unseen2/reports/cuda": [*["the epilogue is the longer"] * 2, "the main loop is the longer"],
+}
+
+
+@pytest.mark.parametrize("report", EPILOGUES)
+def test_products_are_told_whether_their_main_loop_or_their_epilogue_is_the_longer(
+    report: str, reading: Reading
+) -> None:
+    """Results written by rows, in fp32, worked on at length or added up, beside products that wait for copies."""
+    sheets = kernel_sheets(reading(SUITE.parent / f"{report}.ncu-rep.xz"))
+    steps = [step for sheet in sheets for step in decision_path(sheet) if step.startswith("Main loop")]
+    ends = [step.rpartition(": ")[2].rstrip(".") for step in steps]
+    assert sorted(ends) == sorted(EPILOGUES[report])
 
 
 def test_what_is_not_recorded_is_named_and_not_shown_as_zero(reading: Reading) -> None:

@@ -89,6 +89,16 @@ class KernelChoice:
         ),
     ] = None
 
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            "--timeline",
+            metavar="TRACE",
+            help="A torch.profiler trace of the program with its shapes: what its operators must move is told.",
+            show_default=False,
+        ),
+    ] = None
+
     @property
     def is_sheet(self) -> bool:
         """Whether whole sheets are asked for, not a table."""
@@ -117,11 +127,12 @@ def command(
 ) -> int:
     """Show what limits each profiled kernel and the most it could gain.
 
-    --id and --name print all that the report says of a kernel; --columns makes a table of chosen figures; --against
-    puts a report made after a change beside it. With --format json `kernels` has one entry per launch, in report order.
+    --id and --name print all that the report says of a kernel, with --timeline what its operator must move at least;
+    --columns makes a table of chosen figures; --against puts a report made after a change beside it. With --format json
+    `kernels` has one entry per launch, in report order.
     """
-    target = writing.sink([report] if against is None else [report, against])
-    trace = read_profiles(report, not no_cache)
+    target = writing.sink([path for path in (report, choice.timeline, against) if path is not None])
+    trace = read_profiles(report, not no_cache, choice.timeline)
     with working("explaining the kernels"):
         if against is not None:
             _show_comparison(target, trace, read_profiles(against, not no_cache), choice)
@@ -157,24 +168,27 @@ def _show_comparison(target: Sink, before: Trace, after: Trace, choice: KernelCh
 
 def _show_sheets(target: Sink, trace: Trace, choice: KernelChoice) -> None:
     """The sheets, or one table of them."""
-    from timesink.views.kernel_sheet import ALL_COLUMNS, chosen, sheet_entries, sheets_page, sorted_by, table_page
+    from timesink.views import kernel_sheet as view
 
-    sheets = sorted_by(chosen(trace, choice.numbers or [], choice.name), choice.sort if choice.is_sheet else None)
+    sheets = view.sorted_by(
+        view.chosen(trace, choice.numbers or [], choice.name), choice.sort if choice.is_sheet else None
+    )
+    least = view.least_of(sheets, choice.least_bytes, trace)
     if choice.columns is not None:
-        target.show(table_page(sheets, choice.column_names, choice.sort))
+        target.show(view.table_page(sheets, choice.column_names, choice.sort))
     elif target.form is Format.JSON:
-        target.show_entries({"kernels": sheet_entries(sheets, choice.overrides(), choice.least_bytes)})
+        target.show_entries({"kernels": view.sheet_entries(sheets, choice.overrides(), least)})
     elif target.form is Format.CSV:
-        target.show(table_page(sheets, ALL_COLUMNS, choice.sort))
+        target.show(view.table_page(sheets, view.ALL_COLUMNS, choice.sort))
     else:
-        target.show(sheets_page(sheets, choice.overrides(), choice.least_bytes))
+        target.show(view.sheets_page(sheets, choice.overrides(), least))
 
 
-def read_profiles(path: Path, cache: bool) -> Trace:
-    """The file as a trace that holds kernel profiles, else `UsageError`."""
+def read_profiles(path: Path, cache: bool, timeline: Path | None = None) -> Trace:
+    """The file, and the timeline with it, as a trace that holds kernel profiles, else `UsageError`."""
     from timesink.model.tables import KERNEL_PROFILES
 
-    trace = read_traces([path], cache=cache)
+    trace = read_traces([path] if timeline is None else [path, timeline], cache=cache)
     if KERNEL_PROFILES not in trace:
         raise UsageError(
             f"{path} holds no kernel profiles",

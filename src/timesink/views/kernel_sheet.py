@@ -12,6 +12,7 @@ from typing import Any
 
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.kernel_names import short_name
+from timesink.measures.counters.least_bytes import LeastBytes, least_bytes
 from timesink.measures.counters.limiter import why_unexplained
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
 from timesink.model.trace import Trace
@@ -39,6 +40,9 @@ _VERDICT_FIELDS = {
     "roof_speedup": Field("roof_speedup", "x to roof", "1"),
     "bound_speedup": Field("bound_speedup", "x without limiter", "1"),
 }
+Least = Mapping[tuple[int, int], LeastBytes]
+"""By rank and number of the launch."""
+NOT_KNOWN: Least = {}
 ALL_COLUMNS = (*VERDICT, *(figure.key for figure in FIGURES))
 _FIGURES = {figure.key: figure for figure in FIGURES}
 
@@ -76,13 +80,31 @@ def chosen(trace: Trace, numbers: Sequence[int], pattern: str | None) -> tuple[K
     return found
 
 
-def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float], least_bytes: float | None = None) -> Page:
+def least_of(sheets: Sequence[KernelSheet], given: float | None, trace: Trace) -> Least:
+    """What each of these launches must move at least: as given, else as the shapes of a timeline read with the report
+    say. `UsageError` where bytes are given for several launches."""
+    if given is None:
+        return least_bytes(trace)
+    if len(sheets) > 1:
+        raise UsageError("bytes are those of one kernel", remedy="choose it with --id")
+    return {_key(sheet): LeastBytes(given) for sheet in sheets}
+
+
+def _key(sheet: KernelSheet) -> tuple[int, int]:
+    return sheet.kernel.rank, sheet.kernel.profile
+
+
+def _path(sheet: KernelSheet, least: Least) -> Iterator[str]:
+    return decision_path(sheet, least.get(_key(sheet)))
+
+
+def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float], least: Least = NOT_KNOWN) -> Page:
     """The sheets one after the other; the title is the verdict of the first."""
     allowed, one = check_limits(limits), len(sheets) == 1
     tables = [
         table
         for sheet in sheets
-        for table in _tables(sheet, allowed, "the way to it" if one else _verdict(sheet), least_bytes)
+        for table in _tables(sheet, allowed, "the way to it" if one else _verdict(sheet), least)
     ]
     notes = [note for sheet in sheets for note in _notes(sheet)]
     title = _verdict(sheets[0]) if one else f"{len(sheets)} profiled kernels"
@@ -102,10 +124,10 @@ def _verdict(sheet: KernelSheet) -> str:
     return f"{start}{roof}{distance}{bound}"
 
 
-def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, least_bytes: float | None) -> Iterator[Sheet]:
+def _tables(sheet: KernelSheet, limits: Mapping[str, float], title: str, least: Least) -> Iterator[Sheet]:
     number = sheet.kernel.profile
     advice = f"To do: {explain_limiter(sheet.limits).advice}" if sheet.limits else ""
-    steps = tuple((step, sentence) for step, sentence in enumerate(decision_path(sheet, least_bytes), 1))
+    steps = tuple((step, sentence) for step, sentence in enumerate(_path(sheet, least), 1))
     columns = (Field("step", "step", "1"), Field("finding", "what was found"))
     yield Sheet(f"path_{number}", title, columns, steps, advice)
     if sheet.limits is not None:
@@ -171,14 +193,14 @@ def _notes(sheet: KernelSheet) -> Iterator[str]:
 
 
 def sheet_entries(
-    sheets: Sequence[KernelSheet], limits: Mapping[str, float], least_bytes: float | None = None
+    sheets: Sequence[KernelSheet], limits: Mapping[str, float], least: Least = NOT_KNOWN
 ) -> list[dict[str, Any]]:
     """One entry per launch: that of `timesink kernels`, its path, checks and figures; what is not recorded is null."""
     allowed = check_limits(limits)
     return [
         {
             **kernel_entry(sheet.kernel, sheet.limits),
-            "path": list(decision_path(sheet, least_bytes)),
+            "path": list(_path(sheet, least)),
             "causes": {}
             if sheet.limits is None
             else {cause.value: share for cause, share in sheet.limits.shares.items()},

@@ -220,13 +220,16 @@ _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 class KernelMatch:
     """The device ops that run a profiled kernel: their time per device, how many, and their busy time per steady step.
 
-    `is_exact` says that the whole names agree, template arguments included; else only function, grid and block do.
+    `rows` are theirs in `device_ops`, `mean_ns` is the mean of their times. `is_exact` says that whole names agree,
+    template arguments included; else only function, grid and block do.
     """
 
     intervals: Mapping[Device, Intervals]
     count: int
     step_ns: float
     is_exact: bool
+    rows: pl.Series
+    mean_ns: float
 
 
 @remembered
@@ -237,7 +240,7 @@ def kernel_matches(trace: Trace) -> dict[tuple[int, int], KernelMatch]:
     """
     if DEVICE_OPS not in trace or not trace[DEVICE_OPS].height:
         return {}
-    ops = trace[DEVICE_OPS].filter(pl.col("kind").cast(pl.String) == "kernel")
+    ops = trace[DEVICE_OPS].with_row_index("row").filter(pl.col("kind").cast(pl.String) == "kernel")
     functions = mapped(ops["name"], lambda names: _each(names, function_name), pl.String)
     plain = mapped(ops["name"], lambda names: _each(names, plain_name), pl.String)
     named = ops.with_columns(functions.alias("function"), plain.alias("plain"))
@@ -269,4 +272,7 @@ def _match(trace: Trace, named: pl.DataFrame, kernel: KernelCounters) -> KernelM
         for key, ops in rows.group_by("rank", "device", maintain_order=True)
     }
     intervals = dict(sorted(by_device.items()))
-    return KernelMatch(intervals, rows.height, largest_per_step_ns(trace, intervals), bool(same_name.height))
+    mean_ns = float((rows["end_ns"] - rows["start_ns"]).sum()) / rows.height
+    return KernelMatch(
+        intervals, rows.height, largest_per_step_ns(trace, intervals), bool(same_name.height), rows["row"], mean_ns
+    )

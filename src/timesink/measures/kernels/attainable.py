@@ -34,7 +34,7 @@ from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 
-_SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
+SIGNATURE = ["name", "input_shapes", "input_dtypes", "input_strides", "concrete_inputs"]
 TENSOR_FORMATS: Final = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "fp4"})
 
 
@@ -113,14 +113,14 @@ def operator_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("math").cast(pl.String).fill_null("").get(longest),
         pl.col("row").get(longest),
     )
-    signature = host.select(pl.col(name).cast(pl.String) for name in _SIGNATURE).with_row_index("host_op")
+    signature = host.select(pl.col(name).cast(pl.String) for name in SIGNATURE).with_row_index("host_op")
     signature = signature.with_columns(pl.col("host_op").cast(pl.Int64))
     return per_call.join(signature, on="host_op", how="inner").sort("host_op")
 
 
 def grouped_calls(calls: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Calls of one signature, arithmetic and value of the columns `by`, together; `row` is the longest one's."""
-    return calls.group_by("rank", "device", *by, *_SIGNATURE, "math", maintain_order=True).agg(
+    return calls.group_by("rank", "device", *by, *SIGNATURE, "math", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("kernels").sum(),
         pl.col("device_ns").sum(),
@@ -130,7 +130,7 @@ def grouped_calls(calls: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 
 def _figures(row: dict[str, object], gpu: GpuPeaks) -> dict[str, object] | None:
     """Bound of a group of equal calls, or None where the operator's work or the rate it needs is unknown."""
-    texts = [None if row[name] is None else str(row[name]) for name in _SIGNATURE]
+    texts = [None if row[name] is None else str(row[name]) for name in SIGNATURE]
     work = recorded_work(texts[0] or "", texts[1] or "", texts[2] or "", texts[3], texts[4])
     calls, kernels, device_ns = (int(str(row[name])) for name in ("calls", "kernels", "device_ns"))
     if work is None or not device_ns:

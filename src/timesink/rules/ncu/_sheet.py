@@ -15,6 +15,8 @@ import polars as pl
 from timesink.diagnosis.verdicts import Bottleneck, Limit
 from timesink.errors import unknown
 from timesink.measures.counters.counters import ARITHMETIC, MEMORY, Resource
+from timesink.measures.counters.epilogue import ProductParts, product_parts
+from timesink.measures.counters.least_bytes import LeastBytes
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.sheet import FIGURES, KernelSheet, Value, kernel_sheets
 from timesink.measures.counters.waste import Cause
@@ -205,16 +207,32 @@ def _beside(check: Check, sheet: KernelSheet) -> str:
     return ""
 
 
-def decision_path(sheet: KernelSheet, least_bytes: float | None = None) -> Iterator[str]:
-    """The way to the verdict, one sentence a step: the busiest unit, its side, its work or what waits, the end; and
-    what DRAM moved, beside the bytes that the algorithm must move at least."""
+def decision_path(sheet: KernelSheet, least: LeastBytes | None = None) -> Iterator[str]:
+    """The way to the verdict, one sentence a step: the busiest unit, its side, its work or what waits, of a product its
+    main loop beside its epilogue, the end; and what DRAM moved, beside the bytes that must be moved at least."""
     yield from _way(sheet)
     moved = sheet.figures["dram_bytes"]
-    if least_bytes and isinstance(moved, float):
-        times = f"{moved / least_bytes:.2f} x the least of {bytes_text(least_bytes)}"
-        yield f"DRAM moved {bytes_text(moved)}, {times}{_EXTRA if moved > least_bytes else _HELD}."
+    if least is not None and least.value is None:
+        yield f"What it must move at least is not known: {least.why}."
+    elif least is not None and least.value is not None and isinstance(moved, float):
+        of = f" ({least.operator})" if least.operator else ""
+        times = f"{moved / least.value:.2f} x the least of {bytes_text(least.value)}{of}"
+        yield f"DRAM moved {bytes_text(moved)}, {times}{_EXTRA if moved > least.value else _HELD}."
 
 
+def _product(parts: ProductParts) -> str:
+    longer = max(parts.main_loop, parts.epilogue)
+    end = "the epilogue" if parts.epilogue > parts.main_loop else "the main loop"
+    decides = f"{end} is the longer" if longer >= _FILLS else "neither fills a unit"
+    return (
+        f"Main loop or epilogue? Products keep tensor cores busy for {share_text(parts.tensor)} of the time, operands "
+        f"L2 for {share_text(parts.operands)}; writing {bytes_text(parts.written_bytes)} keeps L2 busy for "
+        f"{share_text(parts.writes)}, fp32 arithmetic and special functions theirs for {share_text(parts.arithmetic)}: "
+        f"{decides}."
+    )
+
+
+_FILLS: Final = 0.3  # of the time: what keeps every unit less busy than that is decided by waits
 _EXTRA: Final = ": reading and writing each byte once would save the rest"
 _HELD: Final = ": caches held the rest"
 
@@ -236,6 +254,9 @@ def _way(sheet: KernelSheet) -> Iterator[str]:
             nearer = "bytes, left of" if limits.roofline.is_memory_side else "operations, right of"
             yield f"Issue slots serve both sides; by the roofline it is bound by its {nearer} the ridge of DRAM."
         yield from (_compute(sheet) if side == "compute" else _memory(sheet, limits))
+    product = product_parts(sheet.kernel)
+    if product is not None:
+        yield _product(product)
     parts = [cause for cause in limits.ranked if limits.shares[cause] >= _LEAST_SHOWN or cause is limits.limiter]
     yield f"Of the time: {', '.join(_part(limits, cause) for cause in parts)}. The limiter is the first."
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
+from timesink.errors import UsageError
 from timesink.render.formats import DEFAULT_WIDTH, WRITERS, Format, Style, formats_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ def render(
 
 
 def written(result: Result, form: Format, style: Style) -> str:
-    """The result as `render` has it, written by the function that `WRITERS` names."""
-    module, _, function = WRITERS[type(result).__name__][form].partition(":")
+    """The result as `render` has it, written by the function that `WRITERS` names. `UsageError` where there is none."""
+    writers = WRITERS[type(result).__name__]
+    if form not in writers:
+        raise UsageError(f"this is not written as {form}", remedy=f"choose one of: {', '.join(writers)}")
+    module, _, function = writers[form].partition(":")
     text: str = getattr(import_module(f"timesink.render.{module}"), function)(result, style)
     return text

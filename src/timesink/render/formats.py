@@ -23,6 +23,8 @@ class Format(StrEnum):
     MD = "md"
     HTML = "html"
     CSV = "csv"
+    SARIF = "sarif"
+    GITLAB = "gitlab"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ WRITERS: dict[str, Mapping[Format, str]] = {
         Format.JSON: "json:render_diagnosis",
         Format.MD: "markdown:render_diagnosis",
         Format.HTML: "html:render_diagnosis",
+        Format.SARIF: "sarif:render_diagnosis",
+        Format.GITLAB: "gitlab:render_diagnosis",
     },
     "Page": {
         Format.TEXT: "text:render_page",
@@ -66,7 +70,14 @@ WRITERS: dict[str, Mapping[Format, str]] = {
     },
 }
 # Formats that a file asks for by its name.
-SUFFIXES = {".json": Format.JSON, ".md": Format.MD, ".markdown": Format.MD, ".html": Format.HTML, ".csv": Format.CSV}
+SUFFIXES = {
+    ".json": Format.JSON,
+    ".md": Format.MD,
+    ".markdown": Format.MD,
+    ".html": Format.HTML,
+    ".csv": Format.CSV,
+    ".sarif": Format.SARIF,
+}
 
 
 def formats_of(*results: str) -> tuple[Format, ...]:

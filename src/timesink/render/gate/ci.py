@@ -11,11 +11,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
+from timesink.render import gitlab
 from timesink.render.gate.markdown import body
 from timesink.render.gate.pages import (
     changed_findings,
@@ -26,6 +26,7 @@ from timesink.render.gate.pages import (
     why,
     worst_first,
 )
+from timesink.render.places import inside
 from timesink.untrusted.scrub import scrub, scrub_sentence
 from timesink.verify.outcomes import Fate, GateResult, GateRow, Outcome
 
@@ -84,22 +85,19 @@ _FIGURES = 4
 
 def code_quality(result: GateResult) -> str:
     """A JSON array; findings without a file, absolute paths and findings that are gone have no place in it."""
-    placed = [
-        finding for finding in result.findings if finding.file and finding.fate in _SEVERITY and _relative(finding.file)
-    ]
-    entries = [
-        {
-            "description": scrub_sentence(f"{finding_text(finding)}: {finding.message}"),
-            "check_name": f"timesink {finding.code}",
-            "fingerprint": hashlib.sha256(
+    return gitlab.report(
+        gitlab.entry(
+            finding.code,
+            scrub_sentence(f"{finding_text(finding)}: {finding.message}"),
+            (file, max(finding.line or 1, 1)),
+            _SEVERITY[finding.fate],
+            hashlib.sha256(
                 f"{finding.code}\0{finding.file}\0{finding.line}\0{finding.message}".encode(errors="replace")
             ).hexdigest(),
-            "severity": _SEVERITY[finding.fate],
-            "location": {"path": scrub(finding.file or ""), "lines": {"begin": max(finding.line or 1, 1)}},
-        }
-        for finding in placed
-    ]
-    return json.dumps(entries, indent=1, ensure_ascii=True) + "\n"
+        )
+        for finding in result.findings
+        if finding.fate in _SEVERITY and (file := inside(finding.file or ""))
+    )
 
 
 def open_metrics(result: GateResult) -> str:
@@ -134,10 +132,6 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _relative(path: str) -> bool:
-    return not path.startswith(("/", "\\", "~")) and ".." not in path.split("/") and ":" not in path
 
 
 # Characters XML 1.0 cannot hold even as references; scrubbing has already shown control characters as escapes.

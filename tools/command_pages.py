@@ -47,6 +47,7 @@ EXAMPLES = {
     "explain": "timesink explain IDL101",
     "tables": "timesink tables run.json.gz",
     "compare": "timesink compare before.json.gz after.json.gz",
+    "baseline check": "timesink baseline check pyproject.toml",
     "memory show": "timesink memory show snapshot.pickle",
     "memory plan": "timesink memory plan gpt.json",
 }

@@ -18,7 +18,7 @@ GROUPS = {
     "How to": (
         "how-to",
         "which-tool capture trainer diagnose-a-trace report perfetto query read-a-kernel-report memory "
-        "compile-and-spikes many-ranks verify ci-gate agents agents-in-a-repository python write-a-rule",
+        "compile-and-spikes many-ranks verify ci-gate configure agents agents-in-a-repository python write-a-rule",
     ),
     "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say science accuracy other-tools"),
     "Commands": ("commands", "index"),

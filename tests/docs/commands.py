@@ -115,6 +115,8 @@ def workplace(folder: Path) -> dict[str, str]:
             lines = ({"item": n} | {key: (time + n * period) / 1000 for key, time in times.items()} for n in range(12))
             place.mkdir(exist_ok=True)
             (place / f"rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    page = (DOCS / "how-to" / "configure.md").read_text(encoding="utf-8")
+    (folder / "pyproject.toml").write_text(re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
     for name in ("train.py", "old.py", "new.py"):
         (folder / name).write_text(TRAIN)
     for name in ("old", "new"):

@@ -70,7 +70,7 @@ def test_the_exit_codes_stand_in_the_help() -> None:
         (["diagnose", "--nonsense", "x"], "No such option"),
         (["diagnose", "no/such/file.json"], "no/such/file.json"),
         (["diagnose", str(BEFORE), "--limit", "abc"], "write it as CODE.name=value"),
-        (["diagnose", str(BEFORE), "--limit", "CPY101.nothing=1"], "no rule has the limit CPY101.nothing"),
+        (["diagnose", str(BEFORE), "--limit", "CPY101.nothing=1"], "no limit is called 'CPY101.nothing'"),
         (["diagnose", str(BEFORE), "--only", "XXX999"], "no rule is called 'XXX999'"),
         (["diagnose", str(BEFORE), "--rank", "7"], "no rank 7"),
         (["explain", "XXX999"], "`timesink rules` lists all"),

@@ -84,6 +84,7 @@ CASES = {
     "baseline update": Case(
         "baseline update --reason first --runs 1 -- PYTHON t.py", "baseline update --reason first --runs 0 -- true"
     ),
+    "baseline check": Case("baseline check pyproject.toml", "baseline check broken.json"),
     "baseline show": Case("baseline show", "baseline show --format xml", alone=0),
     "calibrate": Case("calibrate --runs 5 -- PYTHON t.py", "calibrate --runs 1 -- PYTHON t.py"),
     "demo": Case("demo", "demo --format xml", alone=0),
@@ -146,6 +147,7 @@ def files_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "history.jsonl").write_text(
         "".join(json.dumps({"mean": 1.0 + 0.001 * (n % 3)}) + "\n" for n in range(30))
     )
+    (folder / "pyproject.toml").write_text('[tool.timesink.suites.train]\nthreshold = "3%"\n')
     (folder / "kept").mkdir()
     opened = {"event": "add", "number": 1, "date": "2026-01-01", "hypothesis": "x", "finding": "", "predicted_ms": None}
     (folder / "kept" / "ledger.jsonl").write_text(json.dumps({**opened, "change": ""}) + "\n")

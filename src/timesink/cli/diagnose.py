@@ -30,14 +30,10 @@ def command(
     pass and fail.
     """
     target = writing.sink(paths)
-    overrides, rules = choice.overrides(), choice.rules()
+    choice.check()
     trace = stepping.applied(reading.trace(paths, linked_only=linked_only))
     with working("applying the rules"):
-        from timesink.diagnosis.engine import diagnose
-        from timesink.diagnosis.undiagnosable import check_diagnosis
-
-        diagnosis = diagnose(trace, rules, overrides)
-        check_diagnosis(trace, diagnosis)
+        diagnosis = choice.diagnosis(trace)
         if target.form is Format.HTML:
             from timesink.render.html import html_report
 
@@ -73,16 +69,12 @@ def report(
             f"a report is HTML, and {output} is not named so",
             remedy="give -o FILE.html; `timesink diagnose -o FILE.md` writes Markdown, `-o FILE.json` JSON",
         )
-    overrides, rules = choice.overrides(), choice.rules()
+    choice.check()
     trace = stepping.applied(reading.trace(paths, linked_only=linked_only))
     with working("writing the report"):
-        from timesink.diagnosis.engine import diagnose
-        from timesink.diagnosis.undiagnosable import check_diagnosis
         from timesink.render.html import html_report
 
-        diagnosis = diagnose(trace, rules, overrides)
-        check_diagnosis(trace, diagnosis)
-        text = html_report(trace, diagnosis, full=full)
+        text = html_report(trace, choice.diagnosis(trace), full=full)
     target.write(text)
     if target.path is not None:
         sys.stdout.write(f"wrote {scrub_sentence(str(target.path))}\n")

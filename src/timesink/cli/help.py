@@ -7,6 +7,7 @@ Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import typer
@@ -28,6 +29,7 @@ class ShownCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The command is known from here on, whatever is wrong with its words."""
         begin(ctx.command_path.partition(" ")[2])
+        ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -70,6 +72,34 @@ class ShownGroup(TyperGroup):
     def make_parser(self, ctx: Any) -> Any:
         """The parser, which knows former spellings too."""
         return _with_former_options(self, super().make_parser(ctx))
+
+
+def _configured(options: set[str], args: list[str]) -> dict[str, Any]:
+    """What the project's pyproject.toml sets of these options, by the name of the parameter."""
+    if not options & {"--only", "--suite"} or {"--help", "-h"} & set(args):
+        return {}
+    from timesink.untrusted.configuration import configuration
+
+    found = configuration()
+    if found is None:
+        return {}
+    if "--only" in options:
+        return {"skip": list(found.skip), "limits": [f"{name}={value}" for name, value in found.limits.items()]}
+    suite = next((value for value in _values(args, "--suite")), "default")
+    chosen = {key: value for key, value in found.suites.get(suite, {}).items() if f"--{key}" in options}
+    budgets = found.suites.get(suite, {}).get("limits", ())
+    if "--report" in options and any(word.partition("=")[0] == "--report" for word in args):
+        chosen["limit"] = list(budgets)
+    return {key.replace("-", "_"): value for key, value in chosen.items()}
+
+
+def _values(args: list[str], option: str) -> Iterable[str]:
+    """The values that the words give to an option, the last first."""
+    words = args[: args.index("--")] if "--" in args else args
+    for word, following in reversed([*pairwise([*words, ""])]):
+        name, equals, value = word.partition("=")
+        if name == option:
+            yield value if equals else following
 
 
 def first_line(text: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -29,6 +29,7 @@ from timesink.render.formats import Format, formats_of
 
 if TYPE_CHECKING:
     from timesink.diagnosis.rule import Rule
+    from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
 
 # The help lists these after all other options, in this order.
@@ -306,6 +307,31 @@ class RuleChoice:
             note_former_name(name)
         wanted, unwanted = find_all(self.only or ()), find_all(self.skip or ())
         return tuple(rule for rule in wanted or all_rules() if rule not in unwanted)
+
+    def check(self) -> None:
+        """`UsageError` for a rule or a limit that cannot be read, before any file is."""
+        self.rules()
+        self.overrides()
+
+    def diagnosis(self, trace: Trace) -> Diagnosis:
+        """The diagnosis by these rules, which says what the project's pyproject.toml chose of them."""
+        from timesink.diagnosis.engine import diagnose
+        from timesink.diagnosis.undiagnosable import check_diagnosis
+        from timesink.diagnosis.verdicts import Note
+
+        made = diagnose(trace, self.rules(), self.overrides())
+        check_diagnosis(trace, made)
+        return replace(made, notes=(*made.notes, *(Note(text) for text in self._configured())))
+
+    def _configured(self) -> Iterator[str]:
+        from timesink.untrusted.configuration import configuration
+
+        found = configuration()
+        if found and found.skip and list(found.skip) == self.skip:
+            yield f"left out by {found.path.name}: {', '.join(found.skip)}"
+        if found and found.limits and found.limits == self.overrides():
+            listed = ", ".join(f"{name}={value:g}" for name, value in found.limits.items())
+            yield f"limits of {found.path.name}: {listed}"
 
     def overrides(self) -> dict[str, float]:
         """`CODE.name=value` texts as limits by name; the engine refuses names that no rule has."""

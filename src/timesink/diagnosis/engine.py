@@ -15,7 +15,7 @@ from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Limit, Note, Quantity, Ruling
-from timesink.errors import UsageError
+from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
 from timesink.model.tables import KERNEL_PROFILES
@@ -110,11 +110,9 @@ def _conclusion(
 
 def _overrides_by_code(rules: Sequence[Rule], overrides: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """``{"IDL101.idle_ratio": 0.2}`` as ``{"IDL101": {"idle_ratio": 0.2}}``."""
-    names = {f"{rule.code}.{name}" for rule in rules for name in rule.limits}
-    if unknown := sorted(set(overrides) - names):
-        raise UsageError(
-            f"no rule has the limit {', '.join(unknown)}", remedy=f"choose from: {', '.join(sorted(names))}"
-        )
+    names = {f"{rule.code}.{name}" for rule in {*rules, *all_rules()} for name in rule.limits}
+    for name in sorted(set(overrides) - names):
+        raise unknown("limit", name, sorted(names), "timesink rules")
     by_code: dict[str, dict[str, float]] = {}
     for key, value in overrides.items():
         code, _, name = key.partition(".")

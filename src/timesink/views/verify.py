@@ -1,4 +1,4 @@
-"""The tables of what is kept between runs: `timesink ledger`, `timesink calibrate`, `timesink baseline show`."""
+"""The tables of what is kept between runs: `timesink ledger`, `timesink calibrate`, `timesink baseline`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from timesink.verify.baseline import Baseline
 from timesink.verify.calibration import Calibration
+from timesink.verify.kept_files import KeptFile, checked
 from timesink.verify.ledger import Entry, Gain, track_record
 from timesink.verify.outcomes import RunRow
 from timesink.views.page import Field, Fields, Page, Sheet, sheet_of
@@ -57,6 +58,18 @@ def calibration_page(path: Path, calibration: Calibration, rows: Sequence[RunRow
         tuple((row.number, row.mean_s, row.steps) for row in rows),
     )
     return Page(title, (result, runs), tuple(notes))
+
+
+def kept_page(paths: Sequence[Path]) -> Page:
+    """Files that are committed beside the code, each with what it holds. What is wrong with one is raised."""
+    columns: Fields[KeptFile] = (
+        (Field("file", "file", is_name=True), lambda kept: str(kept.path)),
+        (Field("kind", "is"), lambda kept: kept.kind),
+        (Field("holds", "holds"), lambda kept: kept.holds),
+    )
+    kept = [checked(path) for path in paths]
+    title = f"{len(kept)} file{'s' * (len(kept) != 1)} in order"
+    return Page(title, (sheet_of("files", "Files", kept, columns),))
 
 
 def baselines_page(folder: Path, baselines: Sequence[tuple[Path, Baseline]]) -> Page:

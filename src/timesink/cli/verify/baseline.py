@@ -118,6 +118,26 @@ def stored(path: Path, fresh: bool) -> Baseline | None:
         raise
 
 
+@app.command("check")
+def check(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="pyproject.toml, or baselines and calibrations.", show_default=False),
+    ],
+    *,
+    writing: PageOutput,
+) -> int:
+    """Check budgets and baselines before they are committed: every key, rule, limit and run.
+
+    `.pre-commit-hooks.yaml` of timesink calls it.
+    """
+    from timesink.views.verify import kept_page
+
+    target = writing.sink(paths)
+    target.show(kept_page(paths))
+    return 0
+
+
 @app.command("show")
 def show(suite: Suite = "default", root: Root = Path(".timesink"), *, writing: PageOutput) -> int:
     """List the stored baselines of a suite."""

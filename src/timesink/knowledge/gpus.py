@@ -48,6 +48,8 @@ class GpuPeaks:
     `flops` holds only formats whose dense rate is published; fp16 and bf16 mean tensor cores with fp32 accumulation.
     `l2_bytes` is the whole cache. `note` says where sources disagree or what a figure leaves out. Where devices are
     known to say another DRAM bandwidth than their datasheet, the datasheet's is `specified_dram_bytes_per_s`.
+    `measured` is what a device said of itself, by "dram" (bytes per second) or format (operations per second): memory
+    clock times bus, and operations a cycle at its highest clock.
     """
 
     product: str
@@ -59,6 +61,7 @@ class GpuPeaks:
     source: str = ""
     note: str = ""
     specified_dram_bytes_per_s: float | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     def flops_of(self, precision: Precision) -> float | None:
         """Operations per second of that format, or None where no dense figure is known."""
@@ -118,12 +121,36 @@ _Shape = tuple[tuple[int, int], int, float, float]  # compute capability, SMs, D
 _SPECIFIED_DRAM = {"B200": 8000, "H100 SXM5": 3350}
 
 
+# What devices said of themselves in reports of Nsight Compute (B200: through CUDA): DRAM GB/s, fp64 and fp32 TFLOP/s.
+_SAID: dict[str, tuple[float, ...]] = {
+    "V100 SXM2": (898, 7.8, 15.7),
+    "A100 SXM4 40GB": (1555, 9.7, 19.5),
+    "A100 PCIe 80GB": (1935, 9.7, 19.5),
+    "A10G": (600, 0.5, 35.0),
+    "RTX A4500": (640, 0.4, 23.7),
+    "H100 PCIe": (2039, 25.6, 51.2),
+    "H100 SXM5": (3352, 33.5, 66.9),
+    "H800": (3352, 1.0, 66.9),
+    "H200 SXM": (4814, 33.5, 66.9),
+    "GH200 96GB HBM3": (4023, 33.5, 66.9),
+    "B200": (7672,),
+}
+
+
+def _said(product: str) -> dict[str, float]:
+    sizes = {"dram": 1e9, Precision.FP64.value: 1e12, Precision.FP32.value: 1e12}
+    said = zip(sizes.items(), _SAID.get(product, ()), strict=False)
+    return {name: figure * size for (name, size), figure in said}
+
+
 def _nvidia(
     pattern: str, product: str, shape: _Shape, flops: Mapping[Precision, float], source: str, note: str = ""
 ) -> tuple[re.Pattern[str], GpuPeaks]:
     capability, sms, dram_gb, l2_mib = shape
     specified = _SPECIFIED_DRAM[product] * 1e9 if product in _SPECIFIED_DRAM else None
-    entry = GpuPeaks(product, capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note, specified)
+    entry = GpuPeaks(
+        product, capability, sms, dram_gb * 1e9, int(l2_mib * 2**20), flops, source, note, specified, _said(product)
+    )
     return re.compile(pattern, re.IGNORECASE), entry
 
 

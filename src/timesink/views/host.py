@@ -23,6 +23,7 @@ _SPREAD = (
 _GPU_WORK = (
     Field("op_count", "GPU ops", unit="1"),
     Field("device_ns", "GPU busy", unit="ns"),
+    Field("device_ratio", "GPU share", unit="ratio"),
     Field("idle_ns", "GPU idle", unit="ns"),
     Field("backward_ns", "its backward", unit="ns"),
 )
@@ -67,9 +68,9 @@ def ranges_sheet(trace: Trace, *, tree: bool = False) -> Sheet:
     columns = (RANK, Field("name", "path" if tree else "range", is_name=True), *_SHARE, *_GPU_WORK, *_SPREAD)
     note = (
         "share: how much of the time from the first range to the last one of that name was open, on any thread; total: "
-        "of all of them on all threads; GPU busy and idle: between the first start and the last end of the work that "
-        "was launched inside, by autograd too while the range waited for it, summed over the ranges; its backward: GPU "
-        "work that autograd launched elsewhere for operators called inside"
+        "of all of them on all threads; GPU busy, its share of that time, and idle: between the first start and the "
+        "last end of the work that was launched inside, by autograd too while the range waited for it, summed over the "
+        "ranges; its backward: GPU work that autograd launched elsewhere for operators called inside"
     )
     if RANGES not in trace:
         note = "ranges were not recorded: capture with --auto-ranges, or mark them with timesink.annotate"

@@ -90,7 +90,7 @@ def _machine(trace: Trace) -> Sheet:
     )
     note = (
         "dense; at the clock of the longest launch and at the highest the device names; specified: the datasheet; "
-        "measured: by others on such a device, where it is not what is specified"
+        "measured: what a device of the kind said of itself, by its clocks and bus"
     )
     return Sheet("roofs", "roofs of the GPU", _ROOFS, rows, note)
 

@@ -197,6 +197,9 @@ def test_the_roofs_of_a_report_are_those_of_the_datasheet_at_boost(tmp_path: Pat
     assert bf16.specified == 989.4e12  # at 1.83 GHz
     assert (bf16.profiled or 0) < (bf16.boost or 0)
     assert roofs["DRAM"].boost == pytest.approx(4.8e12, rel=0.005)
+    assert all(
+        roofs[label].measured == pytest.approx(roofs[label].boost, rel=2e-3) for label in ("DRAM", "fp32", "fp64")
+    )
     assert roofs["L1"].profiled == pytest.approx((roofs["fp32"].profiled or 0) / 2)
 
 

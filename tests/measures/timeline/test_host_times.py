@@ -37,6 +37,28 @@ def test_steps_are_one_name_and_paths_go_down() -> None:
     assert times["time_ratio"][0] == pytest.approx(1.0)
 
 
+def test_phases_of_a_layer_have_the_gpus_share_of_its_time() -> None:
+    """qkv 85 and attention 70 of 200 us, launched in 4 us each; the rest is idle."""
+    times = range_times(
+        trace_of("""
+        | ranges | name      | start_us | end_us |
+        | layer  | layer     |        0 |    200 |
+        | q      | qkv       |        0 |      4 |
+        | a      | attention |       10 |     14 |
+
+        | api_calls | name             | start_us | end_us | correlation |
+        | x         | cudaLaunchKernel |        1 |      3 |           1 |
+        | y         | cudaLaunchKernel |       11 |     13 |           2 |
+
+        | device_ops | name | kind   | start_us | end_us | correlation |
+        | k          | a    | kernel |        5 |     90 |           1 |
+        | l          | b    | kernel |      100 |    170 |           2 |
+        """)
+    )
+    shares = dict(times.select("name", "device_ratio").iter_rows())
+    assert shares == pytest.approx({"layer": 155 / 200, "qkv": 85 / 200, "attention": 70 / 200})
+
+
 def test_a_share_of_ranges_on_several_threads_is_of_the_time_and_not_of_their_sum() -> None:
     times = range_times(
         trace_of("""

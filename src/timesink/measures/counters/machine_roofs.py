@@ -1,5 +1,5 @@
 """The roofs of the GPUs of a report: every memory level and number format, at the profiled clock and at boost, beside
-what the datasheet specifies and what others measured."""
+what the datasheet specifies and what a device of the kind said of itself."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _memory(kernel: KernelCounters, level: str, sheet: GpuPeaks | None, faster: 
         boost = 2 * clock * 1e3 * bits / gpus.BITS_OF_BYTE if clock and bits else None
         if sheet is not None:
             specified = sheet.specified_dram_bytes_per_s or sheet.dram_bytes_per_s
-            measured = sheet.dram_bytes_per_s if sheet.specified_dram_bytes_per_s else None
+            measured = sheet.measured.get(level)
     return MachineRoof(kernel.gpu, level.upper(), level, None, profiled, boost, specified, measured)
 
 
@@ -84,7 +84,8 @@ def _arithmetic(
     profiled, faster = rates
     boost = profiled * faster if profiled and faster else None
     specified = sheet.flops_of(precision) if sheet else None
-    return MachineRoof(gpu, label, None, precision, profiled, boost, specified, None)
+    measured = sheet.measured.get(precision.value) if sheet else None
+    return MachineRoof(gpu, label, None, precision, profiled, boost, specified, measured)
 
 
 def _tensor(kernel: KernelCounters, sheet: GpuPeaks | None, faster: float | None) -> Iterator[MachineRoof]:

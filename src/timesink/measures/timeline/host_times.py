@@ -51,8 +51,8 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
     name was open, on any thread (at most 1, where total_ns counts every thread); and of GPU work, summed over the
     ranges and devices:
 
-    - op_count, device_ns (busy time), projected_ns (first start to last end), idle_ns (the difference): launched inside
-      the range, or by autograd while the range waited for it;
+    - op_count, device_ns (busy time), device_ratio (its share of the time of time_ratio), projected_ns (first start to
+      last end), idle_ns (the difference): launched inside the range, or by autograd while the range waited for it;
     - thread_launch_count, thread_projected_ns: of that, what the range's own thread launched, as `nsys stats` projects
       ranges; a graph is one launch;
     - backward_op_count, backward_ns: launched by autograd, outside the range, for operators called in it.
@@ -79,7 +79,10 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
     recorded = ranges.group_by("rank").agg(
         (pl.col("end_ns").max() - pl.col("start_ns").min()).clip(1).alias("recorded")
     )
-    shared = times.join(recorded, on="rank").with_columns((pl.col("open_ns") / pl.col("recorded")).alias("time_ratio"))
+    shared = times.join(recorded, on="rank").with_columns(
+        (pl.col("open_ns") / pl.col("recorded")).alias("time_ratio"),
+        (pl.col("device_ns") / pl.col("recorded")).alias("device_ratio"),
+    )
     return _sorted(shared.drop("recorded", "open_ns"))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from timesink.cli.app import run
 from timesink.cli.watch.folder import Settling, places
-from timesink.cli.watch.watch import Watch
+from timesink.cli.watch.watch import FolderWatch
 
 PACKED = files("timesink.cli").joinpath("demo/gpt_before.json.gz").read_bytes()
 TEXT = gzip.decompress(PACKED)
@@ -77,7 +77,7 @@ def test_one_look_diagnoses_what_is_whole_and_names_what_is_not(root: Path, caps
 def test_a_file_that_grows_is_left_until_it_rests(tmp_path: Path) -> None:
     growing = tmp_path / "run.json.gz"
     growing.write_bytes(PACKED[:1000])
-    watch, settling = Watch(tmp_path, tmp_path / "timesink", frozenset(), ()), Settling(0.2)
+    watch, settling = FolderWatch(tmp_path, tmp_path / "timesink", frozenset(), ()), Settling(0.2)
     for size in (2000, 3000):
         assert watch.look(settling)
         time.sleep(0.15)

@@ -185,7 +185,9 @@ class ProfiledBlock:
     def read(self) -> Any:
         """The trace of the block."""
         if self.capture is None:
-            raise CaptureError(Fault.REQUEST, "the block has not ended", remedy="read the run after the with block")
+            raise CaptureError(
+                Fault.REQUEST, "there is no capture", remedy="read the run after the with block, on rank 0"
+            )
         return self.capture.read()
 
 
@@ -201,19 +203,24 @@ def profile(
     """Record `steps` steps of the loop in the block with torch.profiler; the block runs on to its end.
 
     A step ends where ``timesink.step()`` is called, else where the first optimizer steps. Before them a few steps
-    settle and a few are timed without the profiler (`StepSchedule` says how many).
+    settle and a few are timed without the profiler (`StepSchedule` says how many). Of a job of several ranks each
+    records into the same folder, by default ``captures/profile``; rank 0 waits for the others and has the capture.
 
     Raises
     ------
     CaptureError
         The block ended before the steps were recorded.
     """
-    from timesink.capture.agent.recording import Agent
+    from timesink.capture.agent.recording import Agent, free_folder, rank_and_world
     from timesink.capture.agent.torch_hooks import watch_for_now
     from timesink.capture.running import ready_folder
     from timesink.capture.torch_run import finish_in_process
 
-    folder = ready_folder(out if out is not None else Path("captures") / time.strftime("%Y%m%d-%H%M%S-profile"))
+    rank, world = rank_and_world()
+    if world > 1:
+        folder = free_folder(out if out is not None else Path("captures/profile"), rank)
+    else:
+        folder = ready_folder(out if out is not None else Path("captures") / time.strftime("%Y%m%d-%H%M%S-profile"))
     wanted = steps if isinstance(steps, StepSchedule) else StepSchedule(settle=2, timed=4, warm_up=1, active=steps)
     plan = AgentPlan(
         Mode.TORCH, str(folder.absolute()), wanted, stop=False, shapes=shapes, stacks=stacks, memory=memory
@@ -228,4 +235,5 @@ def profile(
         listeners.remove(agent.explicit_step)
         stop_watching()
         agent.leave()
-    run.capture = finish_in_process(plan)
+    if rank == 0:
+        run.capture = finish_in_process(plan)

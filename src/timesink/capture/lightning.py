@@ -1,4 +1,4 @@
-"""A callback for the Trainer of Lightning: ``Trainer(..., callbacks=[TimesinkCallback("runs/x")])``."""
+"""A callback for the Trainer of Lightning: ``Trainer(..., callbacks=[LightningCallback("runs/x")])``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:  # the base of the one of the two packages that the program uses
     ).Callback  # fmt: skip
 
 
-class TimesinkCallback(Callback):
+class LightningCallback(Callback):
     """Records the steps after the first 17 of a training, and prints the verdict. Takes what `timesink.recorder` does.
 
     A step is one update of the weights, whatever it accumulates.

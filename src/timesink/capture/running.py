@@ -33,6 +33,7 @@ from timesink.untrusted.plain_json import document
 INJECT = Path(__file__).parent / "inject"
 LEAST_FREE_BYTES = 1 << 30
 _FULL_BYTES = 32 << 20
+_LOOK_S = 0.2
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "ipython", "lightning", "pytest")
 _SIGNS = {
     "ERR_NVGPUCTRPERM": (
@@ -170,6 +171,18 @@ def statuses(folder: Path) -> list[dict[str, Any]]:
         except (OSError, ValueError):
             continue  # claimed this moment, and still empty
     return sorted(found, key=lambda status: status["rank"])
+
+
+def ended_ranks(folder: Path, patience_s: float = 120.0) -> list[dict[str, Any]]:
+    """The ranks' status files; where rank 0 is done, once the others have ended, one has failed, or patience ends."""
+    until = time.monotonic() + patience_s
+    while True:
+        ranks = statuses(folder)
+        phases = {rank["rank"]: rank["phase"] for rank in ranks}
+        left = max((rank["world"] for rank in ranks), default=0) - list(phases.values()).count("done")
+        if phases.get(0) != "done" or left <= 0 or "failed" in phases.values() or time.monotonic() > until:
+            return ranks
+        time.sleep(_LOOK_S)
 
 
 class Progress:

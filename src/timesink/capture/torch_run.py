@@ -14,6 +14,7 @@ from timesink.capture.interpreter import check_torch
 from timesink.capture.manifest import Capture, check
 from timesink.capture.running import (
     CaptureSettings,
+    ended_ranks,
     finish,
     is_python,
     missing_from,
@@ -84,9 +85,9 @@ def capture_torch(program: Sequence[str], options: TorchOptions, settings: Captu
 
 
 def finish_in_process(plan: AgentPlan) -> Capture:
-    """The capture that an agent in this process has made."""
+    """The capture that an agent in this process has made, once the other ranks have ended theirs."""
     settings = CaptureSettings(Path(plan.folder), plan.steps)
-    refuse_unrecorded(statuses(settings.out), settings)
+    refuse_unrecorded(ended_ranks(settings.out), settings)
     return _checked(plan, settings, manifests.surroundings(sys.argv, ()))
 
 

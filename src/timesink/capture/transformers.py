@@ -1,4 +1,4 @@
-"""A callback for the Trainer of Hugging Face Transformers: ``Trainer(..., callbacks=[TimesinkCallback("runs/x")])``."""
+"""A callback for the Trainer of Transformers: ``Trainer(..., callbacks=[TransformersCallback("runs/x")])``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from timesink.capture.trainer.recorder import recorder
 
 
-class TimesinkCallback(TrainerCallback):
+class TransformersCallback(TrainerCallback):
     """Records the steps after the first 17 of a training, and prints the verdict. Takes what `timesink.recorder` does.
 
     A step is one update of the weights, whatever it accumulates.

@@ -46,9 +46,9 @@ def batches() -> Any:
 def transformers() -> tuple[str, Path]:
     import transformers as library
 
-    from timesink.capture.transformers import TimesinkCallback
+    from timesink.capture.transformers import TransformersCallback
 
-    callback = TimesinkCallback(OUT / "transformers", FEW, verdict=False)
+    callback = TransformersCallback(OUT / "transformers", FEW, verdict=False)
     arguments = library.TrainingArguments(
         str(OUT / "arguments"), max_steps=STEPS, per_device_train_batch_size=1, gradient_accumulation_steps=2,
         use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no", logging_strategy="no",
@@ -60,7 +60,7 @@ def transformers() -> tuple[str, Path]:
 def lightning() -> tuple[str, Path]:
     import lightning.pytorch as library
 
-    from timesink.capture.lightning import TimesinkCallback
+    from timesink.capture.lightning import LightningCallback
 
     class Module(library.LightningModule):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -73,7 +73,7 @@ def lightning() -> tuple[str, Path]:
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.parameters())
 
-    callback = TimesinkCallback(OUT / "lightning", FEW, verdict=False)
+    callback = LightningCallback(OUT / "lightning", FEW, verdict=False)
     trainer = library.Trainer(
         max_steps=STEPS // 2, accelerator="cpu", devices=1, accumulate_grad_batches=2, callbacks=[callback],
         logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,

@@ -234,6 +234,16 @@ class Status:
             sys.stderr.write(f"timesink: cannot write {self.path}: {error.strerror}\n")
 
 
+def free_folder(wanted: Path, rank: int) -> Path:
+    """The folder, or the first of its name with a number in which this rank has not recorded: the same for all ranks,
+    as all record into each."""
+    folder, number = wanted, 1
+    while (folder / RANKS / f"{rank}.json").exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    return folder
+
+
 def software() -> dict[str, str]:
     """Versions of what the program has loaded, and its GPU."""
     found = {"python": sys.version.split()[0]}

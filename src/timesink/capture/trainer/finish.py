@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from timesink.capture import manifest as manifests
-from timesink.capture.running import doubtful, missing_from, statuses
+from timesink.capture.running import doubtful, ended_ranks, missing_from
 from timesink.capture.trainer.verdict import Order, warn
-
-_LOOK_S = 0.2
 
 
 def main(text: str) -> int:
@@ -25,7 +22,7 @@ def main(text: str) -> int:
     order = Order(**json.loads(text))
     os.nice(19)
     window = Path(order.window)
-    ranks = _all_ranks(window, order.patience_s)
+    ranks = ended_ranks(window, order.patience_s)
     try:
         missing = _write(order, window, ranks)
     except OSError as error:
@@ -38,17 +35,6 @@ def main(text: str) -> int:
         words = ["watch", order.root, "--once", "--name", name]
         os.execv(sys.executable, [sys.executable, "-P", "-m", "timesink", *words])
     return 0
-
-
-def _all_ranks(window: Path, patience_s: float) -> list[dict[str, Any]]:
-    """The ranks' status files once all have ended their recording, or once patience ends."""
-    until = time.monotonic() + patience_s
-    while True:
-        ranks = statuses(window)
-        ended = [rank for rank in ranks if rank["phase"] in ("done", "failed")]
-        if len(ended) >= max((rank["world"] for rank in ranks), default=1) or time.monotonic() > until:
-            return ranks
-        time.sleep(_LOOK_S)
 
 
 def _write(order: Order, window: Path, ranks: list[dict[str, Any]]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.agent.recording import Status, rank_and_world, software
+from timesink.capture.agent.recording import Status, free_folder, rank_and_world, software
 from timesink.capture.trainer.logs import opened
 from timesink.capture.trainer.verdict import Order, Verdicts, checked_facts, warn
 
@@ -65,8 +65,10 @@ class TraceHandler:
     def _keep(self, profiler: Any) -> None:
         rank, world = rank_and_world()
         step = int(getattr(profiler, "step_num", 0))
-        status = _claimed(self.folder / f"step{step}", rank, world)
-        window = status.path.parents[1]
+        window = free_folder(self.folder / f"step{step}", rank)
+        status = Status(window, rank, world)
+        if not status.claim():
+            raise RuntimeError(f"another process of rank {rank} has taken {window.name}")
         name = f"rank{rank}.json"
         partial = window / f".partial-{name}"
         profiler.export_chrome_trace(str(partial))
@@ -74,14 +76,3 @@ class TraceHandler:
         status.tell(phase="done", file=name, software=software())
         if rank == 0:
             self._verdicts.follow(Order(str(window), step, dict(self.facts), {"name": "torch"}))
-
-
-def _claimed(wanted: Path, rank: int, world: int) -> Status:
-    """The rank's status file in that folder, or in one of that name and a number where the rank was there before."""
-    number = 1
-    while True:
-        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        status = Status(folder, rank, world)
-        if status.claim():
-            return status
-        number += 1

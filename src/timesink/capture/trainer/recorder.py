@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timesink.capture.agent.recording import RANKS, Agent, rank_and_world
+from timesink.capture.agent.recording import Agent, free_folder, rank_and_world
 from timesink.capture.schedule import VARIABLE, AgentPlan, Mode, StepSchedule
 from timesink.capture.trainer.logs import opened
 from timesink.capture.trainer.verdict import Order, Verdicts, checked_facts, warn
@@ -87,12 +87,7 @@ class StepRecorder:
 
     def _begun(self) -> Agent:
         """The agent that records this rank, in a folder where the rank has not recorded before."""
-        rank, _ = rank_and_world()
-        number, name = 1, f"{RANKS}/{rank}.json"
-        self.folder = self.root / "window"
-        while (self.folder / name).exists():
-            number += 1
-            self.folder = self.root / f"window-{number}"
+        self.folder = free_folder(self.root / "window", rank_and_world()[0])
         return Agent(AgentPlan(Mode.TORCH, str(self.folder), self._schedule, stop=False, **self._recorded))
 
     def _ended(self, agent: Agent) -> None:

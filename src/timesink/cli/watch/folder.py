@@ -20,7 +20,7 @@ _ABANDONED_S: Final = 600.0  # a capture that was interrupted writes no manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FoundCapture:
     """A capture: the folder of one that timesink made, or a file alone. `key` changes with names, sizes and times.
 
     `is_whole` where its manifest says how long its files are, and they are.
@@ -40,7 +40,7 @@ class Place:
         )
 
 
-def places(root: Path, pages: Path) -> list[Place]:
+def places(root: Path, pages: Path) -> list[FoundCapture]:
     """Captures below the root, the newest first; `pages`, hidden folders and links are left out."""
     found = []
     for where, folders, names in os.walk(root):
@@ -77,7 +77,7 @@ def _listed(folder: Path) -> dict[str, int]:
         return {}
 
 
-def _place(root: Path, name: str, paths: Sequence[Path], sizes: dict[str, int]) -> list[Place]:
+def _place(root: Path, name: str, paths: Sequence[Path], sizes: dict[str, int]) -> list[FoundCapture]:
     """The place, unless one of its files has gone meanwhile."""
     try:
         stats = [(path.name, path.stat()) for path in paths]
@@ -87,7 +87,7 @@ def _place(root: Path, name: str, paths: Sequence[Path], sizes: dict[str, int]) 
     is_whole = bool(sizes) and all(sizes[file] == stat.st_size for file, stat in stats)
     key = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     newest_s = max(stat.st_mtime for _, stat in stats)
-    return [Place(name if name != "." else root.resolve().name, tuple(paths), key, newest_s, is_whole)]
+    return [FoundCapture(name if name != "." else root.resolve().name, tuple(paths), key, newest_s, is_whole)]
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Settling:
     quiet_s: float
     _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def is_ready(self, place: Place) -> bool:
+    def is_ready(self, place: FoundCapture) -> bool:
         """Whether it may be read. A file's age counts where it is first seen, by the clock of this machine."""
         if place.is_whole:
             return True

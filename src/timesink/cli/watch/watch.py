@@ -15,7 +15,7 @@ import typer
 from timesink.capture.trainer.verdict import PAGES, slug
 from timesink.cli.capture import translated
 from timesink.cli.reading import of_run
-from timesink.cli.watch.folder import Place, Settling, places
+from timesink.cli.watch.folder import FoundCapture, Settling, places
 from timesink.errors import TimesinkError, UsageError
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub_sentence
@@ -65,7 +65,7 @@ def command(
     pages = folder / PAGES
     with translated():
         logs = opened(tuple(log or ()), pages, starts_runs=True)
-    watch = Watch(folder, pages, frozenset(name or ()), logs)
+    watch = FolderWatch(folder, pages, frozenset(name or ()), logs)
     settling = Settling(quiet_for)
     try:
         while True:
@@ -79,7 +79,7 @@ def command(
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class FolderWatch:
     """One folder, where its pages go, and the captures that are wanted: all where none is named."""
 
     root: Path
@@ -113,7 +113,7 @@ class Watch:
                 continue
         return sorted((row for row in found if row), key=lambda row: (row.recorded, row.name), reverse=True)
 
-    def _row(self, place: Place) -> Watched:
+    def _row(self, place: FoundCapture) -> Watched:
         """Its diagnosis, with a report beside the index; what is wrong with it where it has none."""
         from timesink.diagnosis.engine import diagnose
         from timesink.diagnosis.undiagnosable import check_diagnosis
@@ -155,7 +155,7 @@ class Watch:
         write_whole(self.pages / "index.html", render_index(f"Captures in {self.root.resolve()}", self.rows()))
 
 
-def _is_profile(place: Place) -> bool:
+def _is_profile(place: FoundCapture) -> bool:
     """Whether a reader takes it. A folder of runs holds other JSON too, such as configurations: that is no mistake."""
     from timesink.readers.formats import head_of, recognised
 

@@ -12,9 +12,9 @@ from tests.cluster.jobs_by_hand import collectives, job_of
 from tests.strategies import frame
 from tests.tables import trace_of
 
-from timesink.diagnosis.verdicts import Evidence, Quantity
-from timesink.measures.communication import clocks, pipelines, waits
+from timesink.measures.communication import clocks, pipelines, schedules, stage_traces, waits
 from timesink.measures.communication.matching import TokenSequence, align_sequences, match_collectives
+from timesink.measures.communication.schedules import Schedule
 from timesink.measures.compile import graphs
 from timesink.measures.counters import limiter
 from timesink.measures.counters.counters import Resource
@@ -436,12 +436,43 @@ def test_clocks_that_seem_to_be_one_are_off_by_fifty_microseconds_at_most(monkey
 
 
 def test_four_micro_batches_a_stage_make_the_bubble_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline_bubble, "device_timeline", lambda trace: SimpleNamespace(by_device={}))
+    for name, value in (("trains", True), ("depths", None), ("waiting_slowdown", 1.0)):
+        monkeypatch.setattr(pipeline_bubble, name, lambda *given, value=value: value)
+    line = SimpleNamespace(ranks=(0, 1))
+    better = pipeline_bubble._better(None, line, Schedule((40e6, 40e6), 80e6, 1, 1, ""))  # type: ignore[arg-type]
+    assert "8 or more" in better.advice
+    assert better.gain_ns[1] == pytest.approx(80e6 - 40e6 * (1 + 1 / 8))
+
+
+def test_half_of_what_stages_are_uneven_by_is_expected_to_be_won() -> None:
+    plan = Schedule((60e6, 40e6), 70e6, 8, 1, "1F1B")
+    better = pipeline_bubble._better(None, SimpleNamespace(ranks=(0, 1)), plan)  # type: ignore[arg-type]
+    assert plan.uneven_ns == pytest.approx(10e6 * 7 / 8)
+    assert better.gain_ns == pytest.approx((0, plan.uneven_ns / 2, plan.uneven_ns))
+    assert "Even out the stages" in better.advice
+
+
+@pytest.mark.parametrize(("score", "serial"), [(0.04, True), (0.06, False)])
+def test_stages_that_overlap_by_a_twentieth_go_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, score: float, serial: bool
+) -> None:
     stages = tuple(pipelines.PipelineStage(name, 40e6) for name in "ab")
-    line = SimpleNamespace(overlap=pipelines.OverlapScore(stages, 80e6), ranks=(0, 1), labelled=True)
-    found = pipeline_bubble._finding(None, line, Evidence("share", Quantity(0.5, "ratio"), "how"))  # type: ignore[arg-type]
-    assert "into 8 or more" in found.advice
-    assert found.stated is not None and found.stated.value == pytest.approx(80 - 40 * (1 + 1 / 8))
+    line = pipelines.Pipeline((0, 1), pipelines.OverlapScore(stages, 80e6 - score * 40e6), 4, 5, labelled=True)
+    monkeypatch.setattr(schedules, "pipeline", lambda trace: line)
+    monkeypatch.setattr(schedules, "_order", lambda *given: "")
+    plan = schedules.schedule(Trace("test", {}))
+    assert plan is not None and plan.items == 4
+    assert plan.is_serial is serial
+
+
+@pytest.mark.parametrize(("share", "hold"), [(0.79, False), (0.81, True)])
+def test_ranges_that_hold_most_of_the_computation_are_the_stage(
+    monkeypatch: pytest.MonkeyPatch, share: float, hold: bool
+) -> None:
+    steps = pl.DataFrame({"rank": [0, 0, 0], "compute_ns": [100.0, 100.0, 100.0]})
+    monkeypatch.setattr(stage_traces, "job", lambda trace: SimpleNamespace(steps=steps))
+    rank = SimpleNamespace(rank=0, items=pl.DataFrame({"stage_ns": [100 * share] * 3}))
+    assert stage_traces._hold_the_work(None, [rank]) is hold  # type: ignore[arg-type, list-item]
 
 
 @pytest.mark.parametrize(("own_ns", "more_ns"), [(260, 60), (190, 0)])

@@ -12,12 +12,13 @@ Any program in any language may write the same. Logs with one `clock` have times
 from __future__ import annotations
 
 import atexit
+import ctypes
 import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
@@ -25,22 +26,30 @@ from typing import Any, Final, TextIO
 
 from timesink.capture.errors import CaptureError, Fault
 
-_HELD: Final = 256  # parts before they are written: one write for many
+_HELD: Final = 2048  # parts before the first of them are read and written, all at once
+_READY: Final = (
+    2 * _HELD
+)  # events that exist before the first part begins: to make one costs half as much as to record it
+
+Mark = Any
+"""A time of the host, or an event in the work of the device."""
 
 
 class StageLog:
     """The open log. Use it as a context, or `close` it; what is open when the program ends is written then.
 
     Times are those of the device where PyTorch has a GPU (events in the current stream, which nobody waits for until
-    the log is closed), else those of this thread. One thread writes to a log.
+    the log is closed), else those of this thread. One thread writes to a log. A mark costs a microsecond; what it says
+    is read and written when the log is closed, or when thousands of parts are held.
     """
 
     def __init__(self, path: str | Path, rank: int, facts: dict[str, object], device: bool) -> None:
         self.path = Path(path)
         self._file: TextIO | None = self.path.open("w", encoding="utf-8")
         self._clock = _DeviceClock() if device else _HostClock()
-        self._ended: list[tuple[str, int, Any, Any]] = []
-        self._counts: dict[str, int] = {}
+        self._now = self._clock.now
+        self._ended: list[tuple[str, int, Mark, Mark]] = []
+        self._parts: dict[str, _Part] = {}
         self._due = _HELD
         head = {"timesink_stages": 1, "unit": "ns", "rank": rank, "clock": self._clock.name}
         self._write([json.dumps(head | {"facts": {name: str(value) for name, value in facts.items()}})])
@@ -48,10 +57,11 @@ class StageLog:
 
     def stage(self, name: str, item: int | None = None) -> _Part:
         """A context: the work on part `name` of an item; without `item`, of the item after the last one."""
-        if item is None:
-            item = self._counts.get(name, -1) + 1
-        self._counts[name] = item
-        return _Part(self, name, item)
+        part = self._parts.get(name)
+        if part is None or part.is_open:
+            part = self._parts[name] = _Part(self, name, -1 if part is None else part.item)
+        part.item = part.item + 1 if item is None else item
+        return part
 
     def send(self, item: int | None = None) -> _Part:
         """A context: handing an item on."""
@@ -66,29 +76,22 @@ class StageLog:
         if self._file is None:
             return
         atexit.unregister(self.close)
-        self.flush(self._ended)
+        self._flush(len(self._ended))
         self._file.close()
         self._file = None
 
-    def add(self, name: str, item: int, begin: Any, end: Any) -> None:
-        """Keep a part that ended; the device need not have reached it."""
-        self._ended.append((name, item, begin, end))
-        if len(self._ended) >= self._due:
-            self.flush(list(takewhile(lambda part: self._clock.reached(part[3]), self._ended)))
-            self._due = len(self._ended) + _HELD
+    def spill(self) -> None:
+        """Write the parts that the device has reached."""
+        self._flush(sum(1 for _ in takewhile(lambda part: self._clock.reached(part[3]), self._ended)))
+        self._due = len(self._ended) + _HELD
 
-    def flush(self, parts: Sequence[tuple[str, int, Any, Any]]) -> None:
-        """Write these parts, the first of those that are held."""
+    def _flush(self, count: int) -> None:
         lines = []
-        for name, item, begin, end in parts:
+        for name, item, begin, end in self._ended[:count]:
             begin_ns, end_ns = self._clock.times(begin, end)
             lines.append(f'{{"item": {item}, "t{name}0": {begin_ns}, "t{name}1": {end_ns}}}')
         self._write(lines)
-        del self._ended[: len(parts)]
-
-    def now(self) -> Any:
-        """A mark in the work of the device, or the time."""
-        return self._clock.now()
+        del self._ended[:count]
 
     def _write(self, lines: Sequence[str]) -> None:
         if self._file is not None and lines:
@@ -103,18 +106,25 @@ class StageLog:
 
 
 class _Part:
-    """One part of one item, from enter to exit."""
+    """The part of one name, of one item after another: from enter to exit."""
 
-    __slots__ = ("_begin", "_item", "_log", "_name")
+    __slots__ = ("_begin", "_ended", "_log", "_name", "_now", "is_open", "item")
 
     def __init__(self, log: StageLog, name: str, item: int) -> None:
-        self._log, self._name, self._item = log, name, item
+        self._log, self._name, self.item = log, name, item
+        self._now, self._ended = log._now, log._ended
+        self.is_open = False
 
     def __enter__(self) -> None:
-        self._begin = self._log.now()
+        self.is_open = True
+        self._begin = self._now()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._log.add(self._name, self._item, self._begin, self._log.now())
+        ended = self._ended
+        ended.append((self._name, self.item, self._begin, self._now()))
+        self.is_open = False
+        if len(ended) >= self._log._due:
+            self._log.spill()
 
 
 class _HostClock:
@@ -135,36 +145,112 @@ class _DeviceClock:
     """Events of the current stream, used again once they are read.
 
     Times are told from the last event that was read: float32 milliseconds are exact to a nanosecond only over short
-    stretches.
+    stretches. The driver is called directly, below PyTorch: that halves what a mark costs.
     """
 
     def __init__(self) -> None:
         import torch
 
-        self._torch = torch
-        self._new_event, self._stream = torch.cuda.Event, torch.cuda.current_stream
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        device = torch.cuda.current_device()
+        torch.cuda.current_stream().synchronize()  # from here on this thread has the device's context
+        properties = torch.cuda.get_device_properties(device)
         self.name = f"device {_short(str(getattr(properties, 'uuid', '')) or f'{_boot()} {os.getpid()}')}"
-        self._free: list[Any] = []
+        self._events = _TorchEvents(torch) if torch.version.hip else _DriverEvents()
+        self._free = [self._events.new() for _ in range(_READY)]
+        self.now = self._recorder(torch, device)
         self._base = self.now()
-        self._base.synchronize()
+        self._events.wait(self._base)
         self._base_ns = time.perf_counter_ns()
 
-    def now(self) -> Any:
-        event = self._free.pop() if self._free else self._new_event(enable_timing=True)
-        event.record(self._stream())
-        return event
+    def _recorder(self, torch: Any, device: int) -> Callable[[], Any]:
+        """What records an event in the current stream: one of the free ones, else a new one.
+
+        PyTorch tells the number of the stream in a fifth of the time that it takes to tell the stream.
+        """
+        number_of = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+            lambda device: torch.cuda.current_stream(device).cuda_stream
+        )
+        free, take, new, record = self._free, self._free.pop, self._events.new, self._events.record
+        number = number_of(device)
+        stream = self._events.stream(number)
+
+        def now() -> Any:
+            nonlocal stream, number
+            event = take() if free else new()
+            at = number_of(device)
+            if at != number:
+                stream, number = self._events.stream(at), at
+            if record(event, stream):
+                raise CaptureError(Fault.FAILED, "CUDA took no event", remedy="log no stages while a graph is captured")
+            return event
+
+        return now
 
     def reached(self, mark: Any) -> bool:
-        return bool(mark.query())
+        return self._events.over(mark)
 
     def times(self, begin: Any, end: Any) -> tuple[int, int]:
-        end.synchronize()
-        begin_ns = self._base_ns + round(self._base.elapsed_time(begin) * 1e6)
-        end_ns = begin_ns + round(begin.elapsed_time(end) * 1e6)
+        self._events.wait(end)
+        begin_ns = self._base_ns + self._events.between_ns(self._base, begin)
+        end_ns = begin_ns + self._events.between_ns(begin, end)
         self._free += (self._base, end)
         self._base, self._base_ns = begin, begin_ns
         return begin_ns, end_ns
+
+
+class _DriverEvents:
+    """CUDA's events by its driver. Calls that do not wait keep Python's lock: giving it up costs more than they do."""
+
+    def __init__(self) -> None:
+        quick, slow = ctypes.PyDLL("libcuda.so.1"), ctypes.CDLL("libcuda.so.1")
+        self.record: Callable[[Any, Any], int] = quick.cuEventRecord
+        self.stream: Callable[[int], Any] = ctypes.c_void_p
+        self._create, self._query, self._elapsed = quick.cuEventCreate, quick.cuEventQuery, quick.cuEventElapsedTime
+        self._synchronize = slow.cuEventSynchronize
+        self._ms = ctypes.c_float()
+
+    def new(self) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        if self._create(ctypes.byref(event), 0):
+            raise CaptureError(Fault.FAILED, "CUDA made no event", remedy="open the log on the thread that logs")
+        return event
+
+    def over(self, event: ctypes.c_void_p) -> bool:
+        return not self._query(event)
+
+    def wait(self, event: ctypes.c_void_p) -> None:
+        self._synchronize(event)
+
+    def between_ns(self, early: ctypes.c_void_p, late: ctypes.c_void_p) -> int:
+        self._elapsed(ctypes.byref(self._ms), early, late)
+        return round(self._ms.value * 1e6)
+
+
+class _TorchEvents:
+    """The same by PyTorch, where there is no CUDA driver."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def new(self) -> Any:
+        return self._torch.cuda.Event(enable_timing=True)
+
+    def stream(self, _number: int) -> Any:
+        return self._torch.cuda.current_stream()
+
+    def record(self, event: Any, stream: Any) -> int:
+        event.record(stream)
+        return 0
+
+    def over(self, event: Any) -> bool:
+        return bool(event.query())
+
+    def wait(self, event: Any) -> None:
+        event.synchronize()
+
+    def between_ns(self, early: Any, late: Any) -> int:
+        milliseconds: float = early.elapsed_time(late)
+        return round(milliseconds * 1e6)
 
 
 def stages(path: str | Path, *, rank: int | None = None, device: bool | None = None, **facts: object) -> StageLog:

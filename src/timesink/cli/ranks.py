@@ -1,4 +1,4 @@
-"""`timesink ranks`: the questions that need every rank. `timesink pipeline`: what stages that a program logged say."""
+"""`timesink ranks`: the questions that need every rank. `timesink pipeline`: what the stages of a program say."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from timesink.cli.options import ExitZero, NoCache, PageOutput
 from timesink.cli.output import answer_is_partial, working
+from timesink.cli.reading import of_run, read_traces
 from timesink.errors import TimesinkError
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
@@ -20,8 +21,8 @@ from timesink.untrusted.scrub import scrub
 if TYPE_CHECKING:
     from timesink.cluster.map import Summarised
     from timesink.cluster.run import Run
-    from timesink.views.page import Page
-    from timesink.views.pipeline import PipelineGate
+    from timesink.verify.calibration import RunDeviation
+    from timesink.views.pipeline import PipelineGate, Staged
 
 Places = Annotated[
     list[str],
@@ -112,7 +113,8 @@ Logs = Annotated[
     list[Path],
     typer.Argument(
         metavar="LOG",
-        help="Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of part A, tB0, tB1 of part B, ...",
+        help="Stage times of each rank, JSON lines or CSV: columns tA0, tA1 of part A, tB0, tB1 of part B, ...; or the "
+        "traces of all ranks.",
         show_default=False,
     ),
 ]
@@ -137,17 +139,22 @@ class LogReading:
         int, typer.Option("--skip-items", min=0, metavar="N", help="Items of each step to leave out first.")
     ] = 0
 
-    def page(self, logs: list[Path], against: list[Path], gate: PipelineGate) -> tuple[Page, bool]:
-        """What the logs say, or what changed from them to others; and whether that passes the gate."""
-        from timesink.views.pipeline import compared_page, logged_page
+    no_cache: NoCache = False
 
-        how = (self.unit, self.columns, self.skip)
-        return compared_page(logs, against, gate, *how) if against else logged_page(logs, gate, *how)
+    def stages(self, paths: list[Path]) -> Staged:
+        """The stages of logs, or of the traces of all ranks."""
+        from timesink.views.pipeline import Staged, are_logs
+
+        if are_logs(paths):
+            return Staged.logged(paths, self.unit, self.columns, self.skip)
+        trace = of_run(read_traces(paths, cache=not self.no_cache), None, paths)
+        with working("looking for stages"):
+            return Staged.traced(trace, self.skip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineLimits:
-    """What fails."""
+    """What fails, and what a difference is judged by."""
 
     min_overlap: Annotated[
         float, typer.Option("--min-overlap", min=0.0, max=1.0, metavar="SCORE", help="Fail below this OverlapScore.")
@@ -158,6 +165,20 @@ class PipelineLimits:
             "--max-period-ms", min=0.0, metavar="MS", show_default=False, help="Fail above this median period."
         ),
     ] = None
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration", metavar="FILE", show_default=False, help="Judge by the deviation that `calibrate` found."
+        ),
+    ] = None
+
+    def gate(self) -> PipelineGate:
+        """The limits as a gate."""
+        from timesink.units import NS_PER_MS
+        from timesink.views.pipeline import PipelineGate
+
+        most = None if self.max_period_ms is None else self.max_period_ms * NS_PER_MS
+        return PipelineGate(self.min_overlap, most)
 
 
 def pipeline(
@@ -180,13 +201,30 @@ def pipeline(
     """Say whether the period of a pipeline is its longest stage or their sum.
 
     OverlapScore = hidden time / (sum of stages - longest stage), item by item. All that a rank works on an item is one
-    stage; the clocks of ranks are not compared. timesink.stages() writes such logs.
+    stage; the clocks of ranks are not compared. timesink.stages() writes such logs; in traces of all ranks, ranges name
+    the stages (pp:stage0:A), else sends and receives show them. -o FILE.svg draws the items.
     """
-    from timesink.units import NS_PER_MS
-    from timesink.views.pipeline import PipelineGate, in_text
+    from timesink.views.pipeline import compared_page, in_text, pipeline_page, stage_chart
 
     target = writing.sink([*logs, *(against or [])])
-    most = None if limits.max_period_ms is None else limits.max_period_ms * NS_PER_MS
-    page, passed = reading.page(logs, against or [], PipelineGate(limits.min_overlap, most))
-    target.show(in_text(page) if target.form is Format.TEXT else page)
+    stages = reading.stages(logs)
+    if against:
+        sides = (stages, reading.stages(against))
+        page, passed = compared_page(sides, limits.gate(), _deviation(limits.calibration))
+    else:
+        page, passed = pipeline_page(stages, limits.gate())
+    if not against and target.path is not None and target.path.suffix.lower() == ".svg":
+        from timesink.render.stage_svg import stage_svg
+
+        target.write(stage_svg(stage_chart(stages, page.title)))
+    else:
+        target.show(in_text(page) if target.form is Format.TEXT else page)
     return 0 if passed or exit_zero else 1
+
+
+def _deviation(calibration: Path | None) -> RunDeviation | None:
+    if calibration is None:
+        return None
+    from timesink.verify.calibration import RunDeviation, read
+
+    return RunDeviation.measured(read(calibration))

@@ -49,6 +49,16 @@ EXCHANGE: Final = Pattern(
     "tokens or gradients are exchanged with other GPUs", ("dispatch(B)", "combine(F)", "moe_all2all"),
     ("dispatcher", "attn(B)", "recombine"), "people; DualPipe",
 )  # fmt: skip
+STAGE: Final = Pattern(
+    r"(?i)^(?:nvtx:)?(?:pp[:._ ]|pipeline[:._ ])?stage[ _:#]?(?P<stage>\d+)[ _:./-]*(?P<part>[a-z].*?)?$",
+    "a part of the work of one stage of a pipeline; its number is its name",
+    ("nvtx:pp:stage0:A_build_envelope", "pp:stage1:B", "stage 0 forward", "stage_3"),
+    ("stage_params", "multistage 2 step", "stage"), "people",
+)  # fmt: skip
+SCHEDULED: Final = Pattern(
+    r"^PP:(?P<stage>\d+)(?P<action>[FBIW])(?P<item>\d+)$", "one micro-batch of one stage, forward or backward",
+    ("PP:2F3", "PP:0B11"), ("PP:2SEND_F3", "PP:0RECV_B1"), "torch.distributed.pipelining",
+)  # fmt: skip
 OPERATOR: Final = Pattern(
     r"^[A-Za-z_]\w*::|, (seq|op_id) = ", "an operator of a framework, which neither is a step nor loads data",
     ("aten::mm", "MmBackward0, seq = 12"), "step 3", "torch.autograd.profiler.emit_nvtx, FSDP",

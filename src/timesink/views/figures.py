@@ -109,6 +109,18 @@ class MarkedWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class StageChart:
+    """Items of a pipeline, in order: the period that each took, the time of every stage, and the share of the period in
+    which the stages stood still, averaged over them. Names are untrusted text."""
+
+    title: str
+    items: tuple[str, ...]
+    period_ns: tuple[float, ...]
+    stages: tuple[tuple[str, tuple[float, ...]], ...]
+    bubble_ratio: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelTime:
     """All launches of one kernel on one device. `time_ratio` is its share of the device's summed kernel durations;
     `work` is what its name says it does, empty where that is not known."""

@@ -1,9 +1,11 @@
-"""The tables of `timesink pipeline`: what logged stages say of the period, item by item and against another run."""
+"""The tables and the picture of `timesink pipeline`: what stages say of the period, item by item and against another
+run. Stages come from logs, or from traces of all ranks; then the schedule and its price are there too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +13,18 @@ import polars as pl
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
+from timesink.measures.communication.depths import Depths, Stage, depths
 from timesink.measures.communication.pipelines import OverlapScore
+from timesink.measures.communication.schedules import Schedule, ideal_bubble, schedule
 from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
+from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times
-from timesink.units import time_text
+from timesink.model.trace import Trace
+from timesink.units import share_text, time_text
+from timesink.verify.calibration import RunDeviation, judge_captures
+from timesink.verify.limits import STEP_THRESHOLD
+from timesink.verify.outcomes import ChangeVerdict
+from timesink.views.figures import StageChart
 from timesink.views.page import Cell, Field, Page, Sheet
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
@@ -43,18 +53,128 @@ class PipelineGate:
         return missed
 
 
-def logged_page(
-    paths: Sequence[Path], gate: PipelineGate, unit: str = "s", columns: str = "", skip: int = 0
-) -> tuple[Page, bool]:
-    """The answer in a sentence, the stages, the quantities per item as quantiles, and each item; and whether it passes.
+_LOGS: Final = (".jsonl", ".ndjson", ".csv", ".log", ".txt")
 
-    `columns` names parts, ``encode=t_in..t_out,send=t_out..t_sent``; '' for those that are named by custom.
-    """
-    logs = read_stage_logs(paths, unit, parts_of(columns), skip)
+
+def are_logs(paths: Sequence[Path]) -> bool:
+    """Whether files are logs of stages, by their names; else they are traces."""
+    return all(path.suffix.lower() in _LOGS for path in paths)
+
+
+def logs_of_ranks(paths: Sequence[Path]) -> list[Path]:
+    """The files; for one that is not there the logs that each rank wrote under that name, run.rank0.jsonl for
+    run.jsonl."""
+    found: list[Path] = []
+    for path in paths:
+        ranks = [] if path.exists() else sorted(path.parent.glob(f"{escape(path.stem)}.rank*{path.suffix}"))
+        found += ranks or [path]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The stages of a run, and the trace that they are from, if any."""
+
+    logs: StageLogs
+    trace: Trace | None = None
+
+    @classmethod
+    def logged(cls, paths: Sequence[Path], unit: str = "s", columns: str = "", skip: int = 0) -> Staged:
+        """What `paths` logged. `columns` names parts, ``encode=t_in..t_out,send=t_out..t_sent``; '' for those that are
+        named by custom."""
+        return cls(read_stage_logs(logs_of_ranks(paths), unit, parts_of(columns), skip))
+
+    @classmethod
+    def traced(cls, trace: Trace, skip: int = 0) -> Staged:
+        """What a trace of all ranks shows, without the first `skip` steps."""
+        return cls(traced_stages(trace, skip), trace)
+
+
+def pipeline_page(staged: Staged, gate: PipelineGate) -> tuple[Page, bool]:
+    """The answer in a sentence, the stages, the quantities per item as quantiles, what a change would do, and each
+    item; and whether it passes."""
+    logs = staged.logs
     missed = gate.failures(logs)
     title = f"{statement(logs)}{_failed(missed)}"
-    sheets = (_stages(logs), _overlap(logs, gate, not missed), _quantities(logs), _items(logs))
-    return Page(title, sheets, notes(logs)), not missed
+    shown = (_stages(logs), _overlap(logs, gate, not missed), _quantities(logs), *_changed(staged), _items(logs))
+    return Page(title, shown, notes(logs)), not missed
+
+
+def stage_chart(staged: Staged, title: str) -> StageChart:
+    """The period, the stages and the bubble of each item."""
+    logs, series = staged.logs, staged.logs.series
+    stages = tuple((rank.name, tuple(series[f"stage{rank.rank}_ns"].cast(pl.Float64).to_list())) for rank in logs.ranks)
+    return StageChart(
+        title,
+        tuple(f"{item:g}" for item in series["item"]),
+        tuple(series["period_ns"].cast(pl.Float64).to_list()),
+        stages,
+        tuple(series["bubble_ratio"].to_list()),
+    )
+
+
+def _changed(staged: Staged) -> Iterator[Sheet]:
+    """What fills the bubble, and what more items at a time or more micro-batches would do."""
+    logs, trace = staged.logs, staged.trace
+    plan = None if trace is None else schedule(trace)
+    if trace is not None and plan is not None and not plan.is_serial:
+        yield _bubble(plan)
+        yield _schedules(plan)
+        return
+    if logs.score is None or logs.score > _NONE:
+        return
+    apart = None if trace is None else depths(trace)
+    stages = tuple(Stage(stage.time_ns, 1.0) for stage in logs.overlap.stages)
+    moved_ns = max(0.0, logs.overlap.period_ns - logs.overlap.serial_ns) / len(stages)
+    found = apart if apart is not None else Depths(stages, moved_ns, measured=False)
+    columns = (
+        Field("depth", "items at a time", unit="1"), Field("period_ns", "period", unit="ns"),
+        Field("saves_ns", "saves", unit="ns"),
+    )  # fmt: skip
+    periods = [(depth, found.period_ns(depth)) for depth in (2, 4)]
+    rows = tuple((depth, period, max(0.0, logs.overlap.period_ns - period)) for depth, period in periods)
+    if apart is None:
+        note = "if stages do not slow each other; receives that wait beside them do: read traces to count that"
+    else:
+        how = "as kernels did that ran both ways" if apart.measured else "by the multiprocessors that receives hold"
+        note = f"stages beside a waiting receive take {apart.stages[0].slowdown:.2f} times as long, {how}"
+    yield Sheet("depths", "with more items at a time, foretold", columns, rows, note)
+
+
+def _bubble(plan: Schedule) -> Sheet:
+    columns = (
+        Field("part", "the bubble", is_name=True),
+        Field("ns", "of a step", unit="ns"),
+        Field("ratio", "share", unit="ratio"),
+    )
+    parts = (
+        ("fills and drains", plan.filling_ns), ("uneven stages", plan.uneven_ns),
+        ("transfers, launches and waiting", plan.excess_ns),
+    )  # fmt: skip
+    rows = tuple((name, ns, ns / max(plan.period_ns, 1.0)) for name, ns in parts)
+    named = f"{plan.name}, " if plan.name else ""
+    chunks = f", {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
+    ideal = f"ideal (p - 1) / (v m + p - 1): {share_text(plan.ideal_ratio)}"
+    note = f"{named}{plan.micro_batches} micro-batches{chunks}; {ideal}"
+    return Sheet("bubble", "what the bubble is", columns, rows, note)
+
+
+def _schedules(plan: Schedule) -> Sheet:
+    """The ideal bubble of other numbers of micro-batches and chunks, and the step that is foretold of the former."""
+    columns = (
+        Field("micro_batches", "micro-batches", unit="1"), Field("chunks", "chunks", unit="1"),
+        Field("ideal_ratio", "ideal bubble", unit="ratio"), Field("step_ns", "step", unit="ns"),
+        Field("least_ns", "at least", unit="ns"), Field("most_ns", "at most", unit="ns"),
+    )  # fmt: skip
+    count, rows = len(plan.stage_ns), list[tuple[Cell, ...]]()
+    for more in (2, 4):
+        many = more * plan.micro_batches
+        most, step, least = (plan.period_ns - gain for gain in plan.gain_ns(many, 1.0))
+        rows.append((many, plan.chunks, ideal_bubble(count, many, plan.chunks), step, least, most))
+    chunks = plan.chunks + 1
+    rows.append((plan.micro_batches, chunks, ideal_bubble(count, plan.micro_batches, chunks), None, None, None))
+    note = "foretold with half of what a micro-batch costs today beside its computation; bounds: with none, with all"
+    return Sheet("schedules", "with more micro-batches or chunks", columns, tuple(rows), note)
 
 
 def _failed(missed: Sequence[str]) -> str:
@@ -199,36 +319,48 @@ def _median(values: pl.Series) -> float:
 
 
 def compared_page(
-    paths: Sequence[Path],
-    against: Sequence[Path],
-    gate: PipelineGate,
-    unit: str = "s",
-    columns: str = "",
-    skip: int = 0,
+    sides: tuple[Staged, Staged], gate: PipelineGate, deviation: RunDeviation | None = None
 ) -> tuple[Page, bool]:
-    """What changed from one run to another: the period first, then what it is made of; and whether that passes."""
-    before, after = (read_stage_logs(logs, unit, parts_of(columns), skip) for logs in (paths, against))
+    """What changed from one run to another: the period first, with the verdict of `compare`, then what it is made of;
+    and whether the second passes. Without a `deviation` between runs one run a side gives no final verdict."""
+    before, after = (side.logs for side in sides)
     missed = gate.failures(after)
     old, new = before.overlap.period_ns, after.overlap.period_ns
+    verdict = _judged(before, after, "period_ns", deviation)
     change = f"{100 * (new / old - 1):+.1f} %" if old else "–"
-    title = f"period {time_text(old)} -> {time_text(new)} ({change}), OverlapScore {_score(before)} -> {_score(after)}"
+    title = f"period {time_text(old)} -> {time_text(new)} ({change}): {verdict.label}; "
+    title += f"OverlapScore {_score(before)} -> {_score(after)}"
     title += f": now {statement(after).split(' is ', 1)[-1]}" if " is " in statement(after) else ""
     fields = (
-        Field("quantity", "p50 of items", is_name=True),
-        Field("before_ns", "before", unit="ns"),
-        Field("after_ns", "after", unit="ns"),
+        Field("quantity", "of items", is_name=True),
+        Field("before_ns", "p50 before", unit="ns"),
+        Field("after_ns", "p50 after", unit="ns"),
         Field("change_ns", "change", unit="ns", is_change=True),
+        Field("change_ratio", "of mean", unit="ratio", is_change=True),
+        Field("low_ratio", "at least", unit="ratio", is_change=True),
+        Field("high_ratio", "at most", unit="ratio", is_change=True),
+        Field("verdict", "verdict", is_name=True),
     )
-    rows = tuple(_changes(before, after))
-    said = (f"before: {statement(before)}", *notes(after))
+    rows = tuple(_changes(before, after, deviation))
+    said = (f"before: {statement(before)}", *_why(verdict), *notes(after))
     return Page(f"{title}{_failed(missed)}", (Sheet("changes", "changes", fields, rows),), said), not missed
+
+
+def _judged(before: StageLogs, after: StageLogs, column: str, deviation: RunDeviation | None) -> ChangeVerdict:
+    old, new = (logs.series[column].drop_nulls().cast(pl.Float64).to_list() for logs in (before, after))
+    return judge_captures(old, new, STEP_THRESHOLD.default, deviation)
+
+
+def _why(verdict: ChangeVerdict) -> Iterator[str]:
+    if verdict.explanation:
+        yield f"{verdict.label}: {verdict.explanation}; {verdict.to_resolve}"
 
 
 def _score(logs: StageLogs) -> str:
     return "–" if logs.score is None else f"{logs.score:.2f}"
 
 
-def _changes(before: StageLogs, after: StageLogs) -> Iterator[tuple[Cell, ...]]:
+def _changes(before: StageLogs, after: StageLogs, deviation: RunDeviation | None) -> Iterator[tuple[Cell, ...]]:
     shown = dict(_timed(before))
     named = {
         **{column: words for column, words in _timed(after) if column in shown},
@@ -236,6 +368,11 @@ def _changes(before: StageLogs, after: StageLogs) -> Iterator[tuple[Cell, ...]]:
         **{f"idle{rank.rank}_ns": f"rank {rank.rank} idle" for rank in after.ranks},
     }
     for column, words in named.items():
-        if column in before.series.columns:
-            old, new = _median(before.series[column]), _median(after.series[column])
-            yield words, old, new, new - old
+        if column not in before.series.columns:
+            continue
+        old, new = _median(before.series[column]), _median(after.series[column])
+        is_time = column == "period_ns" or column.startswith("stage")  # waits and gaps may be nothing: no ratio
+        effect = _judged(before, after, column, deviation) if is_time else None
+        known = None if effect is None else effect.effect
+        ratios = (None,) * 3 if known is None else (known.ratio - 1, known.low - 1, known.high - 1)
+        yield words, old, new, new - old, *ratios, None if effect is None else effect.label

@@ -64,6 +64,19 @@ PIPELINE_SHARE: Final = Assumption(
 MICRO_BATCHES: Final = Assumption(
     2, 4, 8, "a stage", "so many make the bubble small", "Megatron-LM, arXiv:2104.04473", "", "COM105"
 )
+STAGE_RANGES: Final = Assumption(
+    0.7, 0.8, 0.95, "of a rank's computation", "ranges that hold less of it are not its stage",
+    "benchmarks/ranks under nsys, where no range holds the backward pass: 0.31 to 0.36; benchmarks/stages: 1", "",
+    "COM105",
+)  # fmt: skip
+SERIAL_SCORE: Final = Assumption(
+    0.02, 0.05, 0.1, "OverlapScore", "stages that overlap less run one after another",
+    "two micro-batches of two equal stages overlap by half", "", "COM105",
+)  # fmt: skip
+EVENED: Final = Assumption(
+    0.0, 0.5, 1.0, "of the difference between the longest and the mean stage", "stages are made of whole layers",
+    "none where no layer can move, all where they are small", "", "COM105",
+)  # fmt: skip
 LINK_PEERS: Final = Assumption(
     3, 3, 8, "groups or pairs", "with fewer the usual one is not known", "of two nobody can say which is unusual", "",
     "COM109",

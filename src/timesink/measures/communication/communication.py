@@ -113,9 +113,9 @@ class Contention:
 
 
 @remembered
-def contended_runs(trace: Trace) -> pl.DataFrame:
-    """Runs beside communication of the kernels that are compared: rank, device, row (of `device_ops`), the columns of
-    `_SHAPE`, length_ns, and alone_ns, the median of the kernel's free runs."""
+def kernel_runs(trace: Trace) -> pl.DataFrame:
+    """Runs of computing kernels on GPUs that communicate: rank, device, row (of `device_ops`), the name, the columns of
+    `_SHAPE`, length_ns, `beside` (communication covers at least half of it) and `free` (it covers nothing)."""
     ops = trace.get(DEVICE_OPS)
     shape = ["rank", "device", "name", *_SHAPE]
     compared = (op_class(ops) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
@@ -135,6 +135,14 @@ def contended_runs(trace: Trace) -> pl.DataFrame:
     runs = runs.with_columns(
         (share >= assumed.BESIDE_SHARE.value).alias("beside"), (pl.col("covered_ns") == 0).alias("free")
     )
+    return runs.drop("start_ns", "end_ns", "covered_ns")
+
+
+@remembered
+def contended_runs(trace: Trace) -> pl.DataFrame:
+    """Runs beside communication of the kernels that are compared: rank, device, row (of `device_ops`), the columns of
+    `_SHAPE`, length_ns, and alone_ns, the median of the kernel's free runs."""
+    shape, runs, length = ["rank", "device", "name", *_SHAPE], kernel_runs(trace), pl.col("length_ns")
     alone = (
         runs.group_by(shape)
         .agg(

@@ -82,8 +82,9 @@ class Pipeline:
 
     `overlap.period_ns` is the median step, a stage's time the median computation in its steps. Computation during
     communication counts as it ran, so a stage slowed by its own transfers makes the score too high, never too low.
-    `micro_batches` is the largest number of receives per step of any rank (activations, and gradients where they come
-    back to it); None where none are recorded. `steps` is the number of steady steps of the rank with the fewest.
+    `micro_batches` is the number of receives per step of the rank with the fewest: at the ends of a pipeline
+    activations come in, or gradients come back, once for each; None where none are recorded. `steps` counts the
+    steady steps of the rank with the fewest.
     """
 
     ranks: tuple[int, ...]
@@ -130,11 +131,11 @@ def _stage_ranks(calls: pl.DataFrame) -> tuple[int, ...]:
 
 def _micro_batches(job: Job, steps: pl.DataFrame) -> int | None:
     received = job.calls.filter(pl.col("kind") == "recv")
-    counts = [
-        received.filter((pl.col("rank") == rank) & pl.col("start_ns").is_between(start, end, "left")).height
-        for rank, start, end in steps.select("rank", "start_ns", "end_ns").rows()
-    ]
-    return max(counts, default=0) or None
+    most: dict[int, int] = {}
+    for rank, start, end in steps.select("rank", "start_ns", "end_ns").rows():
+        own = received.filter((pl.col("rank") == rank) & pl.col("start_ns").is_between(start, end, "left"))
+        most[rank] = max(most.get(rank, 0), own.height)
+    return min(filter(None, most.values()), default=None)
 
 
 @remembered

@@ -45,6 +45,8 @@ _AWAY: Final = ("tSend", "tRecv")
 _HEAD: Final = "timesink_stages"  # what the first line of a log of `timesink.stages` has
 _ITEM: Final = ("step", "item")
 _TIMES: Final = ("end_ns", "stage_ns", "moved_ns", "away_ns")
+ITEMS: Final = {**dict.fromkeys(_ITEM, pl.Float64), **dict.fromkeys(_TIMES, pl.Int64)}
+"""Columns of `LoggedRank.items`."""
 _FARTHEST_NS: Final = 1 << 61  # the difference of two such times is an int64 still
 
 
@@ -134,7 +136,13 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s", columns: Sequence[Pa
         found = False
         for order, (rank, record) in enumerate(_timed(file)):
             key = (record.get("step", 0.0), record.get("item", float(order)))
-            merged.setdefault(rank, {}).setdefault(key, {}).update(record)
+            known = merged.setdefault(rank, {}).setdefault(key, {})
+            if twice := sorted(known.keys() & record.keys() - {"step", "item", "rank"}):
+                raise UnreadableTrace(
+                    path, f"item {key[1]:g} of rank {rank} is there twice ({twice[0]})",
+                    remedy="give one run here; another one goes with --against",
+                )  # fmt: skip
+            known.update(record)
             found = found or bool(_parts(record, columns))
         if not found:
             raise UnreadableTrace(
@@ -145,15 +153,22 @@ def read_stage_logs(paths: Sequence[Path], unit: str = "s", columns: Sequence[Pa
         files.append(file)
     ranks = tuple(_rank(paths[0], rank, records, columns) for rank, records in sorted(merged.items()))
     one_clock = len({file.clock for file in files}) == 1 and bool(files[0].clock)
+    facts = {name: value for file in files for name, value in file.facts.items()}
+    return stage_logs(paths[0], ranks, one_clock, skip, facts)
+
+
+def stage_logs(
+    path: Path, ranks: Sequence[LoggedRank], one_clock: bool, skip: int, facts: Mapping[str, str]
+) -> StageLogs:
+    """What ranks say together whose items are known; `UnreadableTrace` of `path` where there are too few."""
     series, left_out = _series(ranks, one_clock, skip)
     if series.height < REPEATS.whole - 1:
         raise UnreadableTrace(
-            paths[0],
+            path,
             f"{series.height + bool(series.height)} items are too few for a period",
-            remedy="log at least three items on every rank, with the same item numbers",
+            remedy="record at least three items on every rank, with the same item numbers",
         )
-    facts = {name: value for file in files for name, value in file.facts.items()}
-    return StageLogs(ranks, series, one_clock, left_out, facts)
+    return StageLogs(tuple(ranks), series, one_clock, left_out, facts)
 
 
 def _parts(record: Mapping[str, object], columns: Sequence[Part]) -> list[Part]:
@@ -187,12 +202,8 @@ def _rank(path: Path, rank: int, records: Mapping[Key, Times], columns: Sequence
         moved = _length([record[part.begin] for part in moving], [record[part.end] for part in moving])
         away = record[_AWAY[1]] - record[_AWAY[0]] if all(name in record for name in _AWAY) else None
         rows.append((step, item, max(ends), _length(begins, ends), moved if moving else None, away))
-    schema = {
-        **dict.fromkeys(_ITEM, pl.Float64),
-        **dict.fromkeys(_TIMES, pl.Int64),
-    }
     work = Intervals.union_of(np.array(all_begins, np.int64), np.array(all_ends, np.int64))
-    return LoggedRank(rank, tuple(names), work, pl.DataFrame(rows, schema, orient="row", strict=False))
+    return LoggedRank(rank, tuple(names), work, pl.DataFrame(rows, ITEMS, orient="row", strict=False))
 
 
 def _length(begins: Sequence[float], ends: Sequence[float]) -> int:

@@ -1,0 +1,153 @@
+"""The period of a pipeline if more items were in it at a time: a replay of its stages, with what waiting costs them.
+
+A receive that waits is a kernel that spins: it holds multiprocessors and slows what runs beside it. Where items go one
+at a time hardly anything runs beside one; where they overlap nearly everything does. So a stage has a time of its own,
+without a receive beside it, and a `slowdown` while one waits. The slowdown is measured where a kernel of the same shape
+ran both ways on any rank, else it is the multiprocessors that the receives hold: 16 of 132 leave 116, and slow the rest
+by 132 / 116.
+
+The replay: the first stage takes the next item when one of `depth` has come back; the others take items in order and
+have the receive of the next one posted while they work on this one. A receive waits on the first stage while any item
+is away, on the others until the next item is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
+from timesink.measures.communication.communication import kernel_runs
+from timesink.measures.communication.pipelines import Pipeline, pipeline
+from timesink.measures.ranks.job import job
+from timesink.model.tables import DEVICE_OPS, DEVICES
+from timesink.model.trace import Trace, remembered
+
+_ITEMS: Final = 64  # of a replay; its second half is taken: by then the pipeline is full
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One rank: what an item costs it while no receive waits beside it, and how many times as long beside one."""
+
+    alone_ns: float
+    slowdown: float
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """A pipeline through which items go one at a time: its `stages` in order, and `move_ns` from one to the next.
+
+    `measured`: the slowdown is that of kernels that ran both ways; else it follows from multiprocessors.
+    """
+
+    stages: tuple[Stage, ...]
+    move_ns: float
+    measured: bool
+
+    def period_ns(self, depth: int) -> float:
+        """Between one item and the next, with `depth` of them in the pipeline."""
+        return replayed_period_ns(self.stages, self.move_ns, depth)
+
+
+@remembered
+def depths(trace: Trace) -> Depths | None:
+    """The stages of a pipeline as a replay needs them; None where the trace shows no pipeline of one item at a time."""
+    line = pipeline(trace)
+    if line is None or line.micro_batches not in (None, 1):
+        return None
+    known, slowdown = _slowdowns(trace), waiting_slowdown(trace, line)
+    stages = tuple(
+        Stage(stage.time_ns / known.of_rank.get(rank, 1.0), slowdown)
+        for rank, stage in zip(line.ranks, line.overlap.stages, strict=True)
+    )
+    moved = max(0.0, line.overlap.period_ns - line.overlap.serial_ns) / len(stages)
+    return Depths(stages, moved, known.usual is not None)
+
+
+def waiting_slowdown(trace: Trace, line: Pipeline) -> float:
+    """How many times as long a stage takes while a receive waits beside it."""
+    usual = _slowdowns(trace).usual
+    return usual if usual is not None else 1 / (1 - _held_share(trace, line))
+
+
+@dataclass(frozen=True, slots=True)
+class _Slowdowns:
+    """`of_rank`: how many times as long as alone the rank's kernels took as they ran; `usual`: of those beside."""
+
+    of_rank: dict[int, float]
+    usual: float | None
+
+
+@remembered
+def _slowdowns(trace: Trace) -> _Slowdowns:
+    """Kernels of one shape beside communication against those without, whichever rank ran them.
+
+    A kernel that only begins beside a message that is about to end is called free: alone it is no faster.
+    """
+    runs = kernel_runs(trace)
+    shape = [name for name in runs.columns if name.startswith(("name", "grid", "block"))]
+    alone = runs.filter("free").group_by(shape).agg(pl.col("length_ns").median().alias("alone_ns"))
+    joined = runs.join(alone, on=shape, how="left", nulls_equal=True)
+    length = pl.col("length_ns")
+    beside = joined.filter("beside").drop_nulls("alone_ns")
+    as_alone = pl.when("beside").then(pl.min_horizontal("alone_ns", length)).otherwise(length).fill_null(length)
+    ranks = joined.group_by("rank").agg(slowed=length.sum() / as_alone.sum())
+    total = float(beside["alone_ns"].sum())
+    usual = max(1.0, float(beside["length_ns"].sum()) / total) if total else None
+    return _Slowdowns(dict(ranks.rows()), usual)
+
+
+def _held_share(trace: Trace, line: Pipeline) -> float:
+    """The share of a GPU's multiprocessors that a waiting receive holds; 0 where the trace does not tell."""
+    calls = job(trace).calls.filter(pl.col("rank").is_in(line.ranks))
+    calls = calls.filter(pl.col("kind").is_in([*POINT_TO_POINT, EXCHANGE]))
+    key = ["rank", "device", "stream", "start_ns"]
+    blocks = trace.get(DEVICE_OPS).join(calls.select(key), on=key, how="semi")["grid_x"].median()
+    counts = trace.get(DEVICES).filter(pl.col("rank").is_in(line.ranks))["sm_count"].drop_nulls()
+    if not isinstance(blocks, float) or not counts.len():
+        return 0.0
+    return min(0.5, blocks / int(counts.to_list()[0]))
+
+
+def replayed_period_ns(stages: tuple[Stage, ...], move_ns: float, depth: int) -> float:
+    """Run items through the stages, event by event, and take the time between the last of them.
+
+    Stages of 4 and 3 with nothing in between and no slowdown: 7 at depth 1, 4 from depth 2 on.
+    """
+    last, now = len(stages) - 1, 0.0
+    arrived, left = [depth] + [0] * last, [0.0] * len(stages)
+    coming: list[tuple[float, int]] = []  # when an item reaches which stage
+    ends: list[float] = []
+    while len(ends) < _ITEMS:
+        for at, stage in enumerate(stages):
+            if not left[at] and arrived[at]:
+                arrived[at] -= 1
+                left[at] = max(stage.alone_ns, 1.0)
+        away = depth - arrived[0] - bool(left[0])
+        waits = [away > 0, *(not count for count in arrived[1:])]
+        pace = [1 / stage.slowdown if waiting else 1.0 for stage, waiting in zip(stages, waits, strict=True)]
+        events = [left[at] / pace[at] for at in range(len(stages)) if left[at]] + [time - now for time, _ in coming]
+        passed = min(events)
+        now += passed
+        for at, stage in enumerate(stages):
+            if not left[at]:
+                continue
+            left[at] -= passed * pace[at]
+            if left[at] <= _rounding(stage):
+                left[at] = 0.0
+                coming.append((now + move_ns, (at + 1) % len(stages)))
+                if at == 0:
+                    ends.append(now)
+        for _, at in [item for item in coming if item[0] <= now]:
+            arrived[at] += 1
+        coming = [item for item in coming if item[0] > now]
+    half = _ITEMS // 2
+    return (ends[-1] - ends[half - 1]) / (_ITEMS - half)
+
+
+def _rounding(stage: Stage) -> float:
+    """What is left of a stage by rounding alone."""
+    return max(stage.alone_ns, 1.0) * 1e-9

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import timesink
 from command_pages import in_workplace, printed
 from timesink.cli.app import COMMANDS
 from timesink.render.markdown import code, escaped
@@ -22,6 +24,7 @@ SAMPLES = {
     "error": "timesink diagnose no-such-file --format json",
 }
 LINES, CHARACTERS = 30, 110
+PACKAGE = str(Path(timesink.__file__).parent)  # wherever the pages are written
 INTRO = """# JSON
 
 Every command that has `--format` writes JSON with `--format json`, and every document begins with the same three keys:
@@ -63,7 +66,7 @@ def json_page(name: str) -> str:
     for key, part in {**own, **whole.get("$defs", {})}.items():
         if (made := of_object(part)) and (key != "error" or name == "error"):
             lines += [f"## {key}", "", *keys_table(made["properties"], made.get("required", ())), ""]
-    text = printed(SAMPLES[name]).splitlines()
+    text = printed(SAMPLES[name]).replace(PACKAGE, "site-packages/timesink").splitlines()
     shown = [line if len(line) <= CHARACTERS else f"{line[:CHARACTERS]}..." for line in text[:LINES]]
     more = [f"... {len(text) - LINES} more lines"] if len(text) > LINES else []
     return "\n".join([*lines, "```console", f"$ {SAMPLES[name]}", *shown, *more, "```"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -200,36 +199,3 @@ def test_a_pattern_on_the_output_and_a_json_file_hand_over_steps_too(folder: Pat
     both = ("--before", "python3 writing.py", "--after", "python3 writing.py", "--pairs", "2")
     done = timesink("verify", *both, "--steps-json", "out.json:t_ms")
     assert (done.returncode, "no difference" in done.stdout) == (0, True), done.stderr
-
-
-@pytest.mark.slow
-def test_the_composite_action_runs_the_gate_and_hands_on_its_exit_code(folder: Path) -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML reads the action file")
-    action = Path(__file__).resolve().parents[2] / ".github" / "actions" / "timesink-gate" / "action.yml"
-    steps = yaml.safe_load(action.read_text())["runs"]["steps"]
-    (folder / "timesink").write_text(f'#!/bin/sh\nexec {sys.executable} -m timesink "$@" --pairs 3\n')
-    (folder / "timesink").chmod(0o755)
-    program = f"{sys.executable} program.py"
-    for scale, code in (("1", "0"), ("1.2", "1")):
-        output = folder / "github_output"
-        output.write_text("")
-        given = {
-            "SUITE": "s",
-            "BEFORE": program,
-            "AFTER": f"SCALE={scale} {program}",
-            "THRESHOLD": "2%",
-            "STRICT": "false",
-        }
-        kept = {
-            **os.environ,
-            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-            "GITHUB_OUTPUT": str(output),
-            **given,
-        }
-        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps[0]["run"]]
-        subprocess.run(command, cwd=folder, env=kept, check=True, capture_output=True)
-        assert output.read_text() == f"code={code}\n"
-        assert (folder / "timesink-gate" / "comment.md").read_text().startswith("<!-- timesink:s -->")
-    last = subprocess.run(["bash", "-c", steps[-1]["run"]], env={**os.environ, "CODE": "1"}, check=False)
-    assert last.returncode == 1
-    assert all("${{" not in step.get("run", "") for step in steps)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.redaction [--set-aside | --whole] [--seed N] [--show]
 
-A kind is a place of a format with a value. About a third of the kinds is set aside by a digest of their place and value:
+A kind is a place of a format with a value. About a third of the kinds is set aside, by a digest of place and value:
 every kind whose place, or whose value, no one looks at while the redaction is written. `--whole` instead reads every
 capture of the fault suite and compares its diagnosis before and after.
 """

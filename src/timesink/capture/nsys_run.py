@@ -27,6 +27,7 @@ from timesink.capture.schedule import StepSchedule
 from timesink.capture.tools import Tool, installed_tool
 from timesink.untrusted.nvidia_tools import importer_link
 from timesink.untrusted.plain_text import is_made_of
+from timesink.untrusted.whole_file import whole_file
 
 _EXPORT_TIMEOUT_S = 1800.0
 _ENDED_BY_DURATION = (-15, 143)  # nsys ends the program with SIGTERM once --duration is over
@@ -150,7 +151,8 @@ def export(tool: Tool, report: Path, keep_report: bool) -> tuple[Path, list[str]
             Fault.FAILED, f"{tool.title} recorded {report.name} and cannot export it: {words[:300]}", remedy=remedy
         )
     log.unlink()
-    removed = redact_sqlite(database)
+    with whole_file(database) as part:
+        removed = redact_sqlite(database, part)
     if not keep_report:
         report.unlink()
     return database, removed

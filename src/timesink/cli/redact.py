@@ -25,21 +25,33 @@ def command(
         list[str] | None,
         typer.Option("--name", metavar="NAME", help="Another host or user to look for; may be repeated."),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing: say what would be removed; exit 1 if anything.")
+    ] = False,
     form: Annotated[Format | None, format_option("Page")] = None,
     no_color: NoColor = False,
 ) -> int:
     """Take what names people, machines and secrets out of a capture.
 
-    Environment, command lines, folders, host and user names go, and what was removed is said. Takes Nsight
-    Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), Nsight Compute reports (.ncu-rep) and
-    text or JSON reports. Names that look like none of these stay: look at what you share.
+    Known keys, tables and columns are kept, and in them numbers, kernels, operators, metrics and words that software
+    says; every other word becomes a placeholder, the same one wherever it stands (name3). The diagnosis stays the same.
+    The copy is searched for what was learnt and for the shapes of secrets; where one is found, none is written. Takes
+    Nsight Systems exports (.sqlite), PyTorch profiler traces (.json, .json.gz), memory snapshots (.pickle), logs of
+    torch.compile, Nsight Compute reports (.ncu-rep) and pages (.csv), and text or JSON. Kernels keep their names.
     """
-    from timesink.capture.redaction import redact
+    from timesink.capture import redaction
+    from timesink.errors import UsageError
     from timesink.views.page import Field, Page, Sheet
 
+    if check and output is not None:
+        raise UsageError("--check writes nothing", remedy="leave --output out")
     with translated():
-        done = redact(file, output, names or ())
-    rows = tuple((text,) for text in done.removed) or (("nothing was found",),)
+        if check:
+            removed, title = redaction.check(file, names or ()), f"To remove from {file}"
+        else:
+            done = redaction.redact(file, output, names or ())
+            removed, title = done.removed, f"Redacted copy: {done.path}"
+    rows = tuple((text,) for text in removed) or (("nothing was found",),)
     sheet = Sheet("removed", "Removed", (Field("what", "what"),), rows)
-    sink(form, None, no_color, [file]).show(Page(f"Redacted copy: {done.path}", (sheet,)))
-    return 0
+    sink(form, None, no_color, [file]).show(Page(title, (sheet,)))
+    return 1 if check and removed else 0

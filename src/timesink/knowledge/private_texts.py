@@ -1,42 +1,265 @@
-"""Where profiles name people, machines, folders and commands: what `timesink redact` takes out."""
+"""What `timesink redact` keeps of a profile, and by what it knows people, machines, folders and secrets in the rest.
 
+Keys, tables and columns are listed by what readers take. A text is kept word by word: words of `redaction/words.txt`
+are those that software says, all others are somebody's.
+"""
+
+# ruff: noqa: E501  # a pattern is read whole
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from timesink.knowledge.pattern import Pattern
 
+# Shapes, in the order in which they are looked for. The group that matches names the kind of placeholder.
+PRIVATE_SHAPES: Final = (
+    Pattern(
+        r"(?s)-----BEGIN [A-Z ]{3,30}-----.*?(?:-----END [A-Z ]{3,30}-----|$)", "a key in PEM",
+        "-----BEGIN RSA PRIVATE KEY-----MII-----END RSA PRIVATE KEY-----", "-----BEGIN",
+    ),
+    Pattern(
+        r"(?<![A-Za-z0-9])(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|pk-|rk_|xox[a-z]-|AKIA|ASIA|AIza|ya29\.|npm_|pypi-|dckr_pat_"
+        r"|SG\.|wandb_|nvapi-|eyJ)[A-Za-z0-9_.\-]{8,}", "a token, by how its issuer begins it",
+        ("hf_abcdefghijkl", "xoxb-1234-abcdefgh", "eyJhbGciOiJI.eyJzdWIi.c2ln"), ("hf_hub", "task-one-two-three"),
+    ),
+    Pattern(
+        r"(?i)(?<![a-z])(?:passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|credentials?|bearer|authorization|basic)"
+        r"(?:\s*[=:]\s*(?:bearer\s+|basic\s+)?|\s+(?=\S*\d))(?!(?:secret|name|address|folder)\d)(?P<value>\"[^\"]*\"|'[^']*'|\S+)",
+        "what follows a word for a secret", ("password: hunter", "Authorization: Bearer abc", "API_KEY='x y'"),
+        ("secret garden", "the password is asked"),
+    ),
+    Pattern(
+        r"(?:[\w.+-]*(?::[^\s/@\"']+)?@)?(?<![\w.])(?:[\w+-]{1,20}:)?(?:[a-z][a-z0-9+.-]{1,15})://[^\s\"'<>@]*(?:@[^\s\"'<>]*)?",
+        "an address with its protocol", ("https://user:pw@a.example/x", "ssh://ann@box", "file:///srv/x", "tcp://10.0.0.1:29500"),
+        ("aten::add", "a//b"),
+    ),
+    Pattern(
+        r"[\w.+-]{2,64}@(?!\d{1,3}\b)[A-Za-z0-9][\w.-]*(?::[\w./-]+)?", "an e-mail address, or a user on a machine",
+        ("ann@example.com", "git@github.com:ann/x.git", "ann@box"), ("a @ b", "matmul@2"),
+    ),
+    Pattern(
+        r"(?i)(?<![0-9a-z])(?:GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-z])", "a UUID",
+        "GPU-5c9a5380-d76d-414b-3975-82bcaebbab73", "8-4-4-4-12",
+    ),
+    Pattern(
+        r"(?<![\w.])(?!127\.0\.0\.1(?!\d)|0\.0\.0\.0(?!\d))(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w.]*\.\d|\d)(?::\d{2,5})?",
+        "an IPv4 address, with its port", ("10.1.2.3", "tcp 192.168.0.7:29500"), ("2025.3.1.0", "127.0.0.1", "1.2.3"),
+    ),
+    Pattern(
+        r"(?i)(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}(?::?[0-9a-f]{1,4}){1,7}(?![\w:])(?<=[0-9a-f]{2})|(?<![\w:])(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}:?){1,6}(?![\w:])",
+        "an IPv6 or a MAC address", ("fe80:0:1::12ab", "02:42:ac:11:00:02", "fd00::1:2f"), ("c10::BFloat16", "at::native"),
+    ),
+    Pattern(
+        r"(?i)(?<![0-9a-z])(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-z])", "a PCI address",
+        ("0000:3b:00.0", "3b:00.0"), "12:30",
+    ),
+    Pattern(
+        r"(?<!\d)(?:19|20)\d\d-[01]\d-[0-3]\d(?:[T_ ][0-2]\d:[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)",
+        "a date", ("2026-11-20T10:44:07", "2026-11-20"), "2026.1.1",
+    ),
+    Pattern(
+        r"(?i)(?<![\w.-])(?:[a-z0-9][a-z0-9-]{0,62}\.)+(?:com|org|net|edu|gov|io|ai|de|uk|fr|ch|eu|cn|jp|in|us|internal|intranet|local|lan|corp"
+        r"|cluster|cloud|hpc|example|home)(?![\w.(-])", "a machine by its domain",
+        ("gpu7.example.com", "box-1.cluster.local"), ("torch.cuda", "model.h"),
+    ),
+    Pattern(
+        r"(?i)(?<![a-z0-9])(?:node|host|server|login|compute|worker-node|gpu-node|machine)[-_]?\d{2,}(?![a-z0-9])",
+        "a machine by its number", ("node07", "gpu-node-12"), ("node 7", "node"),
+    ),
+    Pattern(r"(?i)(?<![0-9a-z.])(?=[0-9a-f]*\d)(?!0x)[0-9a-f]{16,}(?![0-9a-z])", "a digest or a key", "0123456789abcdef0123", "0x7f03be8de000"),
+    Pattern(r"(?<![\w.])\d{9,}(?![\w.]*\d)", "a serial number", "1654722012345", ("12345", "1.123456789012")),
+)  # fmt: skip
+"""What is private by its shape, wherever it stands."""
+
+CERTAIN_SHAPES: Final = (
+    PRIVATE_SHAPES[0], PRIVATE_SHAPES[1],
+    Pattern(r"[A-Za-z0-9._+-]{3,40}@[A-Za-z0-9-]{3,40}\.(?!(?:py|cu|cuh|cpp|so|json|sh|txt|log)\b)[a-z]{2,6}(?![A-Za-z0-9_.(<-])", "an e-mail address",
+            "ann@example.com", ("a@b", "python@train.py")),
+    PRIVATE_SHAPES[5],
+    Pattern(r"(?<![\w.])(?:10\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3}(?![\w.])", "a private IPv4 address",
+            "10.1.2.3", "1.2.3.4"),
+    Pattern(r"(?<![\w.])/(?:home|Users|fsx|root|users)/[A-Za-z][\w.-]{2,}/", "a folder of a user", "/home/ann/x", "/homes"),
+)  # fmt: skip
+"""Shapes that a redacted file cannot hold by chance; redaction fails where it does."""
+RANDOM_TEXT: Final = Pattern(
+    r"[A-Za-z0-9+/=]{16,}", "letters and digits in a row, which may be random", "dGhpcyBpcyBhIHNlY3JldA", "short"
+)  # fmt: skip
+CHANGES_OF_KIND: Final = Pattern(
+    r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])", "where another kind of character begins",
+    "a1", "ab",
+)  # fmt: skip
 ABSOLUTE_PATH: Final = Pattern(
-    r"(?<![\w.)/])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\(?:[\w.@+~ -]+\\)*", "a folder or file by its whole path",
-    ("/home/ann/x/train.py", "C:\\Users\\ann\\"), ("train.py", "a/b", "aten::add/backward"),
+    r"(?:(?<![\w.)/>])|(?<=-[ILWB]))(?:~[\w.-]*|\.\.)?(?:/[\w.@+~%=-]+){2,}/?|(?<![\w.)/>])~[\w.-]+(?:/[\w.@+~%=-]+)*/?"
+    r"|(?<![\w.)/>])/(?:home|users?|u|Users)/?|\b[A-Za-z]:\\(?:[\w.@+~ -]+\\)*[\w.@+~-]*",
+    "a folder or file by its whole path", ("/home/ann/x/train.py", "C:\\Users\\ann\\", "~ann/x", "../../a/b"),
+    ("train.py", "a/b", "aten::add/backward"),
 )  # fmt: skip
-HOME: Final = Pattern(
-    r"(?:/home|/Users|\\Users)[/\\]([\w.-]+)", "the home of a user, whose name follows",
-    ("/home/ann/train.py", "C:\\Users\\ann"), ("/homes", "/opt/Users.txt"),
+LIBRARY_PATH: Final = Pattern(
+    r"(?:.*/)?(?P<kept>(?:(?:python3\.\d{1,2}/)?(?:site|dist)-packages|python3\.\d{1,2})/.*)", "a file of a library, and what is kept of its path",
+    "/home/ann/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py", "/home/ann/train.py",
 )  # fmt: skip
-FOLDER_IN_REPORT: Final = Pattern(
-    r"(?<![\w.)/])/(?:home|root|Users|tmp|opt|usr|mnt|data|workspace|work|scratch|srv|var|proj|projects|gpfs|lustre|nfs"
-    r"|storage|content)(?:/[\w.@+~-]+)*/(?=[\w.@+~-])",
-    "the folder of a file, within bytes that are no text", "/scratch/ann/train.py", ("/gemm/x", "lib/home/x"), "ncu",
+WORD: Final = Pattern(
+    r"(?<![\w.])\d{1,8}\.\d+(?:[eE][-+]?\d+)?(?![\w.])|0x[0-9a-fA-F]+(?!\w)|\w+", "a number or a word",
+    ("12.5", "train_step", "0x7f03"), "->",
 )  # fmt: skip
-JSON_STRING: Final = Pattern(r'"(?:[^"\\]|\\.)*"', "a text with its quotes", ('{"a": 1}', r'"a\"b"'), "{1: 2}", "JSON")
-PRIVATE_JSON_VALUE: Final = Pattern(
-    r'("(?i:host_?name|host|user(?:_?name)?|username|trace_?name|cwd|working_?dir(?:ectory)?|environ(?:ment)?|'
-    r'command(?:_?line)?|argv?s?|cmd|program|bus_?id|uuid|serial)"\s*:\s*)"(?:[^"\\]|\\.)*"',
-    "a text whose key says that it names the machine, a person or a command",
-    ('"hostName": "node7"', '"cmd" : "python t.py"'), ('"name": "gemm"', '"host": 3'), "Kineto; manifests",
+PIECE: Final = Pattern(
+    r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+", "a part of a word", ("AddBackward0", "train_step"), "->"
 )  # fmt: skip
+SYMBOL: Final = Pattern(
+    r"(?s)^(?!.*[A-Za-z]-[A-Za-z])[\w:<>(),*&\s\[\]{}#~'.+!=|$/?;^-]*$", "how compilers write the name of a kernel or function",
+    ("void at::native::f<128, 4>(int)", "ampere_sgemm_64x64_nt", "nvjet_sm90_tst_256x128"), ("ann-smith@box", 'say "x"'),
+)  # fmt: skip
+LIBRARY_SYMBOL: Final = Pattern(
+    r"^(?:void |bool |int |auto |long |const )*(?:\(anonymous namespace\)::)?(?:at|torch|c10|c10d|std|aten|cudnn|cutlass|cub|thrust|cublas|nccl|pybind11"
+    r"|caffe2|triton|autograd|__gnu_cxx|prims|inductor|cuda|nvfuser|flash|cute|cask\w*)::[\w:<>(),*&\s\[\]{}#~'.=|-]*$",
+    "a function of a library that everybody has", ("at::detail::empty_cuda(c10::ArrayRef<long>)", "aten::add_"), "acme::model",
+)  # fmt: skip
+CALL: Final = Pattern(
+    r"^(?:cuda|cu|hip|nccl|cudnn|cublas|cufft|nv)[A-Z]\w{2,60}$", "a call of CUDA, ROCm or their libraries",
+    ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaMalloc_v3020"), ("launch", "customer"),
+)  # fmt: skip
+METRIC: Final = Pattern(
+    r"^(?:(?:(?:breakdown|group|pmsampling):)?(?:device|sm|smsp|l1tex|lts|launch|nvlink|dram|dramc|gpu|profiler|sass|derived|gpc|numa|pcie|idc|lrc"
+    r"|fbpa|gcc|mcc|gr|memory(?:_[a-z0-9]+)*|c2clink|nvlrx|nvltx|inst_executed|thread_inst_executed(?:_true)?|tpc|regs|source|hub|ctc|cbu|ltc|pm|idle|vidmem|syslts|sys|fe|crop|zrop|raster|pda|vpc|mpc|pes|tga|swx|vaf)__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*,?)+$",
+    "metrics of Nsight Compute, by name", ("sm__cycles_elapsed.avg", "breakdown:gpu__time.avg,sm__cycles.sum"), ("forward", "__init__"),
+)  # fmt: skip
+OPCODE: Final = Pattern(
+    r"^[A-Z][A-Z0-9_]{1,14}(?:\.[A-Z0-9_]{1,10}){0,6}$", "an instruction of a GPU", ("FFMA", "LDG.E.128"), "ann"
+)
+PLACEHOLDER: Final = Pattern(
+    r"^(?:name|secret|address|folder)\d{1,9}$", "what stands for something that was taken out", "name12", "name"
+)  # fmt: skip
+MASKED: Final = Pattern(r"\bsecret\d{1,9}\b", "what stands for a secret", "--token secret12", "secret")
+TERMINAL_STYLE: Final = Pattern("\x1b\\[[0-9;]{0,20}m", "a colour of a terminal", "\x1b[31m", "[31m")
+PRINTABLE: Final = Pattern(r"[\x20-\x7e]{20,}", "a text among other bytes", "/home/ann-smith/train.py", "short")
+
+PRIVATE_KEY: Final = Pattern(
+    r"(?i)token(?!s)|secret|passw|passphrase|credential|authori[sz]ation|api_?key|access_?key|cookie|^host$|host_?name|^user(?:_?name)?$|^login|logname"
+    r"|mail|_addr|^addr_|home|^cwd$|working_?dir|environ|^cmd|command|^argv?s?$|serial|uuid|bus_?id|account|owner|metadata$|^tw_|^mast_",
+    "a key whose text names a person, a machine, a command or a secret", ("hostName", "HF_TOKEN", "cmd", "user_metadata"),
+    ("tokens", "name", "addr"),
+)  # fmt: skip
+NAMING: Final = Pattern(
+    r"(?:(?<![\w.])/(?:home|users|Users|u|fsx|scratch|nfs|nvme\d*|data|work|cluster/work|global/homes/\w|net/home|srv/home|export/home)/|\\{1,2}Users\\{1,2}|(?<![\w])~)"
+    r"(?P<home>[A-Za-z][\w.-]{2,31})(?![\w-])"
+    r"|(?<![A-Za-z])(?:USER|LOGNAME|USERNAME|SLURM_JOB_USER|HOSTNAME|HOST|SLURMD_NODENAME|MASTER_ADDR|SSH_CLIENT|tw_user)[=:]\s*(?P<variable>[A-Za-z0-9][\w.-]{2,63})"
+    r"|\"(?:USER|LOGNAME|HOSTNAME|SLURM_JOB_USER|MASTER_ADDR|(?i:host_?name|user_?name|user|host|login|owner|account))\"\s*:\s*\"(?P<keyed>[^\"\\]{3,64})\""
+    r"|(?<![\w.])(?P<user>[A-Za-z][\w.-]{2,31})@(?P<host>[A-Za-z][\w.-]{2,63})",
+    "a text that tells the name of a user or a machine",
+    ("/home/ann/train.py", "C:\\Users\\ann", "USER=ann", '"hostName": "node7"', "ann@box"), ("/homes", "/opt/Users.txt", "user space"),
+)  # fmt: skip
+ESCAPED_SLASH: Final = "\\/"
+"""As some writers of JSON spell it."""
+
+
+def whole_words(names: Iterable[str]) -> str:
+    """The pattern of these names where no letter or digit stands beside them; the longest first."""
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    return rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"
+
+
+NAMING_SIGNS: Final = (
+    "/home/", "/users/", "/Users/", "Users\\", "/u/", "/fsx/", "/scratch/", "/nfs/", "/nvme", "/data/", "/work/", "/cluster/work/",
+    "/global/homes/", "/net/home/", "/srv/home/", "/export/home/", "~", "@", "USER", "LOGNAME", "HOST", "NODENAME", "MASTER_ADDR", "SSH_CLIENT",
+    "tw_user", "ost_name", "ostname", "ostName", "ser_name", "sername", "serName", '"user"', '"host"', '"login"', '"owner"', '"account"',
+)  # fmt: skip
+"""One of these stands where `NAMING` matches."""
 ENVIRONMENT: Final = Pattern(
-    r"(?:(?:^|\s)[A-Za-z_]\w*=\S*(?=\s|$).*?){4}", "four variables and more are the environment of a process",
+    r"(?s)(?:(?:^|\s)[A-Za-z_]\w*=\S*(?=\s|$).*?){4}", "four variables and more are the environment of a process",
     "HOME=/root PATH=/bin LANG=C TERM=x", "lr=0.1 beta=0.9", "nsys",
 )  # fmt: skip
-NSYS_TABLES: Final = Pattern(
-    r"TARGET_INFO_(NIC|NETWORK|PROCESS|EXEC|DISK|CGROUP|CONTAINER)\w*|ANALYSIS_FILE|ANALYSIS_DETAILS|PROCESS_ENV\w*"
-    r"|ProcessStreams|FILE_(ACCESS|SYSTEM)\w*|NETWORK_\w+|NIC_\w+|PROFILER_CONFIG\w*",
-    "tables no diagnosis needs, of what the program printed, others' processes, disks, networks and folders",
-    ("ProcessStreams", "TARGET_INFO_NIC_INFO", "FILE_ACCESS_EVENTS"), ("TARGET_INFO_GPU", "CUPTI_ACTIVITY_KIND_KERNEL"),
-    "nsys export",
+
+MARKED_NUMBER: Final = Pattern(
+    r'"\\u0000([^"]*)"', "a number that waits to be written in its own digits", r'"\u000012.50"', '"12.50"'
+)
+# Kineto: https://github.com/pytorch/kineto, and what other writers of its format add.
+TRACE_KEYS: Final = frozenset((
+    "schemaVersion", "deviceProperties", "computeProperties", "record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules",
+    "cuda_driver_version", "cuda_runtime_version", "cupti_version", "roctracer_version", "hip_runtime_version", "hip_driver_version",
+    "displayTimeUnit", "baseTimeNanoseconds", "traceEvents", "distributedInfo", "traceName",
+))  # fmt: skip
+EVENT_KEYS: Final = frozenset(("ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "bp", "s", "args"))
+ARGUMENT_KEYS: Final = frozenset((
+    "Addr", "Bytes", "Call stack", "Collective name", "Comms Id", "Concrete Inputs", "Device", "Device Id", "Device Type", "Dst Rank",
+    "Ev Idx", "External id", "External Id", "external id", "external ts", "Fwd thread id", "Global rank start", "Global rank stride",
+    "Group size", "In msg nelems", "In split size", "Input Dims", "Input Strides", "Input dims", "Input type", "Module Hierarchy",
+    "Op count", "Out msg nelems", "Out split size", "Output dims", "Output type", "Process Group Description", "Process Group ID",
+    "Process Group Name", "Process Group Ranks", "Profiler Event Index", "Python id", "Python module id", "Python parent id",
+    "Rank", "Record function id", "Seq", "Sequence number", "Src Rank", "Total Allocated", "Total Reserved", "Trace iteration",
+    "Trace name", "block", "blocks per SM", "bytes", "cbid", "cid", "context", "correlation", "cuda_sync_kind", "device", "dtype",
+    "est. achieved occupancy %", "finished", "graph id", "graph node id", "grid", "kernel", "kernel_backend", "kernel_file",
+    "kernel_hash", "kernel_kwargs", "kernel_name", "kind", "labels", "memory bandwidth (GB/s)", "name", "num_stages", "num_warps",
+    "occupancy", "queued", "registers per thread", "scope", "shared memory", "sort_index", "stream", "theoretical occupancy %",
+    "wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "wait_on_stream", "warps per SM", "size", "ptr", "src", "dst",
+    "value", "counters",
+))  # fmt: skip
+KERNEL_KINDS: Final = frozenset(("kernel", "Kernel", "cuda_profiler_range"))
+"""Categories of events whose names are kernels."""
+KERNEL_ARGUMENTS: Final = frozenset(("kernel", "kernel_name"))
+
+_SPAN: Final = "start end"
+_WORK: Final = f"{_SPAN} contextId streamId correlationId globalPid deviceId"
+_CALL: Final = f"{_SPAN} globalTid nameId"
+_MPI: Final = f"{_SPAN} globalTid textId"
+_SETTING: Final = ("", "", "name value")
+_ENUM: Final = ("id", "", "name label")
+_ENUMS: Final = (
+    "ENUM_CUDA_MEM_KIND", "ENUM_CUDA_MEMCPY_OPER", "ENUM_CUPTI_SYNC_TYPE", "ENUM_CUPTI_OVERHEAD_TYPE",
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER", "ENUM_SAMPLING_THREAD_STATE", "ENUM_NSYS_EVENT_TYPE",
 )  # fmt: skip
+NSYS_COLUMNS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
+    "StringIds": ("id", "", "value"),
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        f"{_WORK} demangledName shortName mangledName staticSharedMemory dynamicSharedMemory graphNodeId graphId "
+        "registersPerThread gridX gridY gridZ blockX blockY blockZ", "", ""),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": (f"{_WORK} bytes copyKind srcKind dstKind graphNodeId", "", ""),
+    "CUPTI_ACTIVITY_KIND_MEMSET": (f"{_WORK} bytes memKind graphNodeId", "", ""),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (f"{_WORK} graphId graphExecId", "", ""),
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (f"{_WORK} syncType deprecatedSyncType eventId eventSyncId", "", ""),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": ("contextId streamId correlationId globalPid deviceId eventId eventSyncId", "", ""),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": (f"{_CALL} correlationId eventClass callchainId", "", ""),
+    "OSRT_API": (f"{_CALL} eventClass", "", ""),
+    "CUBLAS_EVENTS": (_CALL, "", ""),
+    "CUDNN_EVENTS": (_CALL, "", ""),
+    "PROFILER_OVERHEAD": (_CALL, "", ""),
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": (f"{_CALL} correlationId overheadType", "", ""),
+    "NVTX_EVENTS": (
+        f"{_SPAN} eventType globalTid textId domainId category color uint64Value int64Value uint32Value int32Value jsonTextId",
+        "doubleValue floatValue", "text jsonText"),
+    "MPI_P2P_EVENTS": (_MPI, "", ""),
+    "MPI_COLLECTIVES_EVENTS": (_MPI, "", ""),
+    "MPI_START_WAIT_EVENTS": (_MPI, "", ""),
+    "MPI_OTHER_EVENTS": (_MPI, "", ""),
+    "MPI_RANKS": ("globalTid rank", "", ""),
+    "SCHED_EVENTS": ("start globalTid threadState isSchedIn", "", ""),
+    "COMPOSITE_EVENTS": ("id start globalTid", "", ""),
+    "SAMPLING_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
+    "CUDA_CALLCHAINS": ("id symbol module stackDepth unresolved", "", ""),
+    "NVTX_PAYLOAD_SCHEMAS": ("", "", "name"),
+    "ThreadNames": ("globalTid nameId priority", "", ""),
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": (
+        "start globalPid address bytes memKind memoryOperationType streamId deviceId", "", ""),
+    "TARGET_INFO_GPU": (
+        "id cuDevice smCount computeMajor computeMinor l2CacheSize totalMemory memoryBandwidth clockRate", "", "name"),
+    "TARGET_INFO_CUDA_DEVICE": ("pid gpuId cudaId", "", ""),
+    "TARGET_INFO_GPU_METRICS": ("typeId metricId", "", "metricName"),
+    "GPU_METRICS": ("timestamp typeId metricId", "value", ""),
+    "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", "", ""),
+    "DIAGNOSTIC_EVENT": ("severity", "", "text"),
+    "META_DATA_EXPORT": _SETTING, "EXPORT_META_DATA": _SETTING, "META_DATA_CAPTURE": _SETTING, "TARGET_INFO_SYSTEM_ENV": _SETTING,
+    **dict.fromkeys(_ENUMS, _ENUM),
+})  # fmt: skip
+"""Of the tables of an nsys export that are kept, the columns of whole numbers, of numbers and of texts."""
+NSYS_SYMBOLS: Final = frozenset((
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"), ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "mangledName"),
+))  # fmt: skip
+"""Columns that refer to kernels' names."""
+NSYS_LABELS: Final = frozenset(("nameId", "textId", "jsonTextId", "symbol", "module"))
+"""Columns, of any kept table, that refer to other texts."""
 _EXPORT_SETTINGS: Final = Pattern(
     r"EXPORT_(PRODUCT|SCHEMA)_\w+|EXPORT_PARAM_TIME_(NORMALIZE|SHIFT)", "settings that say how to read other tables",
     ("EXPORT_SCHEMA_VERSION", "EXPORT_PARAM_TIME_SHIFT"), "EXPORT_HOST_NAME", "nsys export",
@@ -49,7 +272,7 @@ NSYS_SETTINGS_KEPT: Final = {
     "META_DATA_EXPORT": _EXPORT_SETTINGS,
     "EXPORT_META_DATA": _EXPORT_SETTINGS,
     "TARGET_INFO_SYSTEM_ENV": Pattern(
-        r"(?i)(gpu|nvidia|cuda)?_?(driver|cuda)_?\w*version\w*|GpuDriver\w*|CudaVersion\w*", "versions of drivers",
+        r"(?i)(gpu|nvidia|cuda)?_?(driver|cuda)_?\w*version\w*|GpuDriver\w*|CudaVersion\w*|NvDriverVersion", "versions of drivers",
         ("NvidiaDriverVersion", "CudaDriverVersion"), ("Hostname", "CpuName"), "nsys export",
     ),
 }  # fmt: skip
@@ -58,13 +281,17 @@ NSYS_PEOPLE: Final = Pattern(
     r"(?i)(\w+:)?(EXPORT_)?(HOST|USER|USER_NAME|HOST_?NAME|DEVICE_DISPLAY_NAME|NODE_?NAME)", "they name people",
     ("Hostname", "EXPORT_USER_NAME"), "CPU", "nsys export",
 )  # fmt: skip
-NSYS_SERIALS: Final = Pattern(
-    r"(?i)busLocation|uuid|luid|ctxswDevPath|ctrlDevPath|utcTime|localTime|hostname|vmId|serial\w*",
-    "columns that tell one machine or moment from all others", ("uuid", "serialNumber"), ("smCount", "name"),
-    "nsys export",
+COMMON_METRIC: Final = Pattern(
+    r"\x08[\x00-\x7f]\x12(?:\x09\x19.{8}|[\x02-\x0b]\x28[\x80-\xff]{0,9}[\x00-\x7f])|\x08[\x80-\xff][\x00-\x7f]\x12(?:\x09\x19.{8}|[\x02-\x0b]\x28[\x80-\xff]{0,9}[\x00-\x7f])",
+    "the bytes of a metric that is a number and nothing else", "\x08\x01\x12\x02\x28\x07", "\x08\x01\x12\x03\x0a\x01a", "ncu",
 )  # fmt: skip
-NSYS_TEXT_COLUMNS: Final = Pattern(
-    r"nameId|endNameId|textId|jsonTextId|\w+Name|module|symbol|srcFile|description|CpuInstruction",
-    "columns that refer to strings, for exports whose declarations do not say so", ("nameId", "shortName"),
-    ("start", "correlationId"), "nsys export",
+LOG_LINE: Final = Pattern(
+    r"^(?P<head>(?:\[(?:default|rank)?\d{0,6}\]:)*[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ )(?P<where>[^\]\s]+:\d+)\] ?(?P<rest>.*)$",
+    "how glog begins a line", "[rank0]:V0912 14:05:01.123456 1234 torch/_dynamo/output_graph.py:10] [0/0] x",
+    "Traceback (most recent call last):",
 )  # fmt: skip
+PAGE_COLUMNS: Final = frozenset((
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC",
+    "Section Name", "Metric Name", "Metric Unit", "Metric Value", "Rule Name", "Rule Type", "Rule Description",
+    "Estimated Speedup Type", "Estimated Speedup", "Kernel Time",
+))  # fmt: skip

@@ -1,22 +1,32 @@
-"""Take out of captures what names people, machines and secrets.
+"""Take out of captures what names people, machines and secrets: what is known to be software's stays, all else goes.
 
-Redact any capture file, by its kind: into a new file, never over the old one.
+Redact any capture file, by its kind: into a new file, never over the old one. SECURITY.md says what was tried.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from timesink.capture.errors import CaptureError, Fault
-from timesink.capture.redaction.cleaner import Cleaner, redact_json, redact_text
+from timesink.capture.redaction.cleaner import Cleaner
 from timesink.capture.redaction.ncu_report import redact_ncu
 from timesink.capture.redaction.nsys_sqlite import redact_sqlite
+from timesink.capture.redaction.output_scan import found_in
+from timesink.capture.redaction.snapshot import redact_snapshot
+from timesink.capture.redaction.text_pages import redact_text
+from timesink.capture.redaction.trace_json import redact_json
 from timesink.untrusted.whole_file import whole_file
 
-_TEXT = (".txt", ".md", ".markdown", ".csv", ".html", ".log", ".xml")
+Redaction = Callable[[Path, Path, Cleaner], list[str]]
+_PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
+_BY_SUFFIX: dict[str, Redaction] = {
+    **dict.fromkeys((".json", ".jsonl"), redact_json),
+    **dict.fromkeys((".txt", ".md", ".markdown", ".csv", ".log"), redact_text),
+    **dict.fromkeys((".pickle", ".pkl"), redact_snapshot),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +38,32 @@ class Redacted:
 
 
 def redact(source: Path, target: Path | None = None, names: Iterable[str] = ()) -> Redacted:
-    """Copy a capture or report without what names people, machines and secrets. `names`: hosts and users to look for.
+    """Copy a capture or a text with nothing but what is known to be software's. `names`: hosts and users to look for.
 
-    A secret in a place that looks like neither (a kernel called after a customer) stays: look at what you share.
+    The new file is searched for every name that was learnt and for the shapes of secrets; where one is found, there is
+    no new file. Kernels keep their names: one that is called after a customer says so.
     """
-    if not source.is_file():
-        raise CaptureError(Fault.REQUEST, f"there is no file {source}", remedy="check the path")
+    _check_there(source)
     where = target if target is not None else default_target(source)
     if where.exists() and where.samefile(source):
         raise CaptureError(Fault.REQUEST, f"{source} would be overwritten", remedy="choose another --output")
-    cleaner = Cleaner(names)
+    kind, cleaner = _kind(source), Cleaner(names)
     with whole_file(where) as part:
-        removed = _by_kind(source, part, cleaner)
+        removed = kind(source, part, cleaner)
+        if left := found_in(part, cleaner.names):
+            raise CaptureError(
+                Fault.FAILED,
+                f"{source.name} was not redacted: its copy would still hold {', '.join(left)}",
+                remedy="report this as a bug, with the kind of file",
+            )
     return Redacted(where, tuple(removed))
+
+
+def check(source: Path, names: Iterable[str] = ()) -> tuple[str, ...]:
+    """What `redact` would take out of the file, or would refuse it for; nothing where it may be shared as it is."""
+    _check_there(source)
+    with tempfile.TemporaryDirectory(prefix="timesink-check-") as folder:
+        return redact(source, Path(folder) / source.name, names).removed
 
 
 def default_target(source: Path) -> Path:
@@ -49,20 +72,24 @@ def default_target(source: Path) -> Path:
     return source.with_name(f"{stem}.redacted{dot}{rest}")
 
 
-def _by_kind(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
+def _check_there(source: Path) -> None:
+    if not source.is_file():
+        raise CaptureError(Fault.REQUEST, f"there is no file {source}", remedy="check the path")
+
+
+def _kind(source: Path) -> Redaction:
     with source.open("rb") as file:
         head = file.read(16)
-    suffixes = [suffix for suffix in source.suffixes if suffix != ".gz"]
+    suffixes = [suffix.lower() for suffix in source.suffixes if suffix not in (".gz", ".xz")]
     last = suffixes[-1] if suffixes else ""
     if head.startswith(b"SQLite format 3"):
-        shutil.copyfile(source, target)
-        return redact_sqlite(target, cleaner)
+        return redact_sqlite
     if head.startswith(b"NVR\0"):
-        return redact_ncu(source, target, cleaner)
-    if last == ".json":
-        return redact_json(source, target, cleaner)
-    if last in _TEXT:
-        return redact_text(source, target, cleaner)
+        return redact_ncu
+    if head.startswith(_PICKLES):
+        return redact_snapshot
+    if last in _BY_SUFFIX:
+        return _BY_SUFFIX[last]
     if last in (".nsys-rep", ".qdrep"):
         raise CaptureError(
             Fault.REQUEST,
@@ -72,5 +99,5 @@ def _by_kind(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
     raise CaptureError(
         Fault.REQUEST,
         f"{source.name} is no kind of file that timesink can redact",
-        remedy="give an nsys .sqlite, a .json or .json.gz trace, a .ncu-rep, or a text report",
+        remedy="give an nsys .sqlite, a .json or .json.gz trace, a .ncu-rep, a memory snapshot, a log or a text report",
     )

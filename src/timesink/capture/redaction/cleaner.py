@@ -1,83 +1,269 @@
-"""Texts without folders, names of people and machines, and what looks like a secret.
+"""Texts without names of people and machines, folders and secrets: what is not known to be software's is replaced.
 
-JSON (Kineto traces, manifests, our own reports) and plain text, cleaned string by string; numbers are left alone.
+A replacement is a stable placeholder: the same text is `name3` wherever it stands in a file. Numbers are left alone.
 """
 
 from __future__ import annotations
 
 import getpass
-import gzip
-import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import IO
+from typing import Any, Final
 
 from timesink.knowledge import private_texts
 from timesink.untrusted.masking import may_hold_secret, redacted
 
 _ABSOLUTE = re.compile(private_texts.ABSOLUTE_PATH)
-_HOMES = re.compile(private_texts.HOME)
+_LIBRARY = re.compile(private_texts.LIBRARY_PATH)
+_NAMING = re.compile(private_texts.NAMING)
+_SHAPES = tuple(re.compile(shape) for shape in private_texts.PRIVATE_SHAPES)
+_WORD = re.compile(private_texts.WORD)
+_PIECE = re.compile(private_texts.PIECE)
+_SYMBOL = re.compile(private_texts.SYMBOL)
+_LIBRARY_SYMBOL = re.compile(private_texts.LIBRARY_SYMBOL)
+_CALL = re.compile(private_texts.CALL)
+_METRIC = re.compile(private_texts.METRIC)
+_OPCODE = re.compile(private_texts.OPCODE)
+_PLACEHOLDER = re.compile(private_texts.PLACEHOLDER)
+_SECRET = re.compile(private_texts.MASKED)
+_PRINTABLE = re.compile(private_texts.PRINTABLE.encode())
+_STYLE = re.compile(private_texts.TERMINAL_STYLE)
+_PRIVATE_KEY = re.compile(private_texts.PRIVATE_KEY)
+_RANDOM = re.compile(private_texts.RANDOM_TEXT)
+_CHANGES = re.compile(private_texts.CHANGES_OF_KIND)
+_SECRETS, _ADDRESSES = "secret", "address"
+_KINDS = (_SECRETS, _SECRETS, _SECRETS, *[_ADDRESSES] * 9, _SECRETS, _SECRETS)
+_SAID: Final = {
+    "name": "names and words that no software is known to write",
+    _SECRETS: "secrets and random texts",
+    _ADDRESSES: "addresses of machines and people, dates",
+    "folder": "folders",
+}
 _KEPT_ANSWERS = 100_000
+_WINDOW = 90  # characters before and after a sign in which the name stands
 _SHORTEST_NAME = 3
-_NOBODY = frozenset({"root", "user", "users", "home", "localhost", "ubuntu", "runner"})
+_DIGITS_OF_A_MACHINE = 2  # gpu017 may be one, where a text calls it so
+_LONGEST_NUMBER, _LONGEST_NUMBER_OF_A_WORD, _MOST_SINGLE_LETTERS = 8, 5, 2
+_RANDOM_CHANGES = 0.25  # of its characters that differ in kind from the one before; names have a tenth
+_NOBODY = frozenset({"root", "user", "users", "home", "localhost", "ubuntu", "runner", "none", "null", "unknown"})
 
 
 class Cleaner:
     """Cleans texts and counts what it took out of them. `names` are hosts and users to look for besides this machine's;
-    a user whose home a text names is looked for from then on.
+    those that a text tells of (`learn_from`) are looked for from then on.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.removed: Counter[str] = Counter()
-        self._names: set[str] = set()
-        self._known: dict[str, str] = {}
+        self.names: set[str] = set()
+        self._known: dict[tuple[Callable[[str], str], str], str] = {}
+        self._placeholders: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
         self.learn([*names, os.uname().nodename, _user()])
 
     def learn(self, names: Iterable[str]) -> None:
-        """More hosts and users. Short ones, and those that are nobody's, are left alone."""
-        fresh = {name for name in names if len(name) >= _SHORTEST_NAME and name.lower() not in _NOBODY} - self._names
+        """More hosts and users. Short ones, and words that everybody uses, are left alone."""
+        wanted = (name.strip(" \t\r\n./\\-") for name in names)
+        fresh = {name.lower() for name in wanted if not _is_nobody(name)} - self.names
         if fresh:
             self._known.clear()
-            self._names |= fresh
-            longest_first = sorted(self._names, key=lambda name: (-len(name), name))
-            # a whole word, which the names of each text decide
-            self._pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+            self.names |= fresh
+            self._pattern = re.compile(private_texts.whole_words(self.names), re.IGNORECASE)
 
     def learn_from(self, text: str) -> None:
-        """The users whose homes the text names."""
-        self.learn(_HOMES.findall(text))
+        """The users whose homes the text names, and the machines and users that its variables name."""
+        windows = {window for sign in private_texts.NAMING_SIGNS for window in _around(text, sign)}
+        self.learn(name for window in windows for found in _NAMING.finditer(window) for name in found.groups() if name)
 
-    def clean(self, text: str) -> str:
-        """The text, fit to share. Texts come back often, so answers are kept."""
-        known = self._known.get(text)
-        if known is None:
-            if "/" in text or "\\" in text:
-                self.learn_from(text)
-            known = self._cleaned(text)
-            if len(self._known) < _KEPT_ANSWERS:
-                self._known[text] = known
-        return known
+    def learn_from_bytes(self, data: bytes) -> None:
+        """The same of the texts among other bytes."""
+        self.learn_from(b" \n ".join(_PRINTABLE.findall(data)).decode("ascii"))
 
-    def _cleaned(self, text: str) -> str:
-        result = self._counted("folders", text, _ABSOLUTE.sub(lambda found: last_part(found.group()), text))
-        if may_hold_secret(result):
-            result = self._counted("secrets", result, redacted(result))
-        if self._pattern is not None:
-            result = self._counted("names of hosts and users", result, self._pattern.sub("***", result))
-        return result
+    def words(self, text: str) -> str:
+        """Free text: each word that no software is known to write is replaced, and each folder."""
+        return self._kept(self._words, text)
+
+    def symbol(self, text: str) -> str:
+        """The name of a kernel or function: kept as it is, but for names learnt, addresses, folders and secrets."""
+        return self._kept(self._symbol, text)
+
+    def label(self, text: str) -> str:
+        """The name of an operator, a call, a metric or an instruction where it is one; else free text."""
+        known = _LIBRARY_SYMBOL.match(text) or _CALL.match(text) or _METRIC.match(text) or _OPCODE.match(text)
+        return self.symbol(text) if known else self.words(text)
+
+    def value(self, value: Any, key: str = "") -> Any:
+        """A value of JSON or of a pickle: texts as labels, members whose keys are no software's left out."""
+        if isinstance(value, Number) or value is None or isinstance(value, (bool, int, float)):
+            return value
+        if isinstance(value, str):
+            return self.private(value) if value and _is_private(key) else self.label(value)
+        if isinstance(value, dict):
+            return {name: self.value(inner, name) for name, inner in value.items() if self.keeps(name)}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.value(inner, key) for inner in value)
+        self.removed["values of unknown types"] += 1
+        return None
+
+    def keeps(self, key: Any) -> bool:
+        """Whether a key is one that software writes."""
+        if not isinstance(key, str) or (NUMBER_MARK not in key and self.label(key) == key):
+            return True
+        self.removed["members of unknown names"] += 1
+        return False
+
+    def is_metric(self, key: str) -> bool:
+        """Whether a key is the name of a counter."""
+        return _METRIC.match(key) is not None and self.symbol(key) == key
+
+    def private(self, text: str) -> str:
+        """What stands for a text that is private as a whole."""
+        return text if _is_nobody(text) else self._placeholder("name", text)
 
     def summary(self) -> list[str]:
         """One phrase per kind of thing taken out."""
-        return [f"{kind} in {count} different texts" for kind, count in sorted(self.removed.items())]
+        return [f"{_SAID.get(kind, kind)}: {count}" for kind, count in sorted(self.removed.items())]
 
-    def _counted(self, kind: str, before: str, after: str) -> str:
-        if after != before:
+    def _kept(self, clean: Callable[[str], str], text: str) -> str:
+        """Texts come back often, so answers are kept."""
+        known = self._known.get((clean, text))
+        if known is None:
+            known = clean(_STYLE.sub("", text).replace(NUMBER_MARK, ""))
+            if len(self._known) < _KEPT_ANSWERS:
+                self._known[clean, text] = known
+        return known
+
+    def _words(self, text: str) -> str:
+        if not _PIECE.search(text):
+            return text
+        text = self._shapes(_ABSOLUTE.sub(self._path, self._named(text)))
+        return _WORD.sub(self._word, text)
+
+    def _symbol(self, text: str) -> str:
+        if not _SYMBOL.match(text) or (" " in text and not {"(", "<", ":"} & set(text)):
+            return self._words(text)
+        text = self._shapes(_ABSOLUTE.sub(self._path, self._named(text)))
+        return _RANDOM.sub(self._random, text) if not text.startswith("_Z") else text
+
+    def _named(self, text: str) -> str:
+        if self._pattern is not None:
+            text = self._pattern.sub(lambda found: self._placeholder("name", found.group()), text)
+        if may_hold_secret(text) and _SECRET.sub("***", masked := redacted(text)) != _SECRET.sub("***", text):
+            text = masked.replace("***", self._placeholder(_SECRETS, text))
+        return text
+
+    def _shapes(self, text: str) -> str:
+        for shape, kind in zip(_SHAPES, _KINDS, strict=True):
+            text = shape.sub(lambda found, kind=kind: self._shape(found, kind), text)  # type: ignore[misc]
+        return text
+
+    def _shape(self, found: re.Match[str], kind: str) -> str:
+        value = found.groupdict().get("value")
+        if value is None:
+            return self._placeholder(kind, found.group())
+        if is_placeholder(value) or _is_short_number(value):
+            return found.group()
+        return found.group().removesuffix(value) + self._placeholder(kind, value)
+
+    def _path(self, found: re.Match[str]) -> str:
+        path = found.group()
+        library = _LIBRARY.match(path)
+        self.removed["folder"] += 1
+        parts = path.count("/") + path.count("\\")
+        return _WORD.sub(self._word, library["kept"] if library else last_part(path) if parts > 1 else "folder1")
+
+    def _word(self, found: re.Match[str]) -> str:
+        word = found.group()
+        return word if is_common(word) else self._placeholder("name", word)
+
+    def _random(self, found: re.Match[str]) -> str:
+        return self._placeholder(_SECRETS, found.group()) if is_random(found.group()) else found.group()
+
+    def _placeholder(self, kind: str, text: str) -> str:
+        if is_placeholder(text):
+            return text
+        key = text.lower()
+        if key not in self._placeholders:
+            self._placeholders[key] = f"{kind}{len(self._placeholders) + 1}"
             self.removed[kind] += 1
-        return after
+        return self._placeholders[key]
+
+
+NUMBER_MARK: Final = "\0"
+
+
+class Number(str):
+    """A number of JSON in the digits it was written with, behind a mark that no cleaned text holds."""
+
+    __slots__ = ()
+
+    def __new__(cls, digits: str) -> Number:
+        """Of the digits."""
+        return super().__new__(cls, NUMBER_MARK + digits)
+
+
+def _around(text: str, sign: str) -> Iterator[str]:
+    """The places of a long text at which the sign stands. Looking for a sign is quick, looking for a pattern is not."""
+    at = text.find(sign)
+    while at >= 0:
+        if not (sign[0] == "/" and at and text[at - 1].isalnum()):
+            yield text[max(at - _WINDOW, 0) : at + _WINDOW]
+        at = text.find(sign, at + 1)
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def _is_private(key: str) -> bool:
+    return _PRIVATE_KEY.search(key) is not None
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether it stands for something that was taken out."""
+    return _PLACEHOLDER.match(text) is not None
+
+
+@cache
+def _software() -> frozenset[str]:
+    """Words that software is known to write; tools/known_words.py makes the list."""
+    return frozenset(Path(__file__).with_name("words.txt").read_text("utf-8").split())
+
+
+def is_common(word: str) -> bool:
+    """Whether every part of it is a word that software says, or a short number."""
+    if word.isdecimal():
+        return len(word) <= _LONGEST_NUMBER
+    if word[:1].isdecimal() and ("." in word or word[:2] == "0x"):
+        return True
+    single = 0
+    for piece in _PIECE.findall(word):
+        if piece.isdecimal():
+            if len(piece) > _LONGEST_NUMBER_OF_A_WORD and not is_placeholder(word):
+                return False
+        elif len(piece) == 1:
+            single += 1
+        elif piece.lower() not in _software():
+            return False
+    return single <= _MOST_SINGLE_LETTERS
+
+
+def _is_nobody(name: str) -> bool:
+    """Whether it is too short to be looked for, or a plain word of software."""
+    if len(name) < _SHORTEST_NAME or name.lower() in _NOBODY or name.isdecimal() or is_placeholder(name):
+        return True
+    digits = sum(map(str.isdecimal, name))
+    return name.startswith("python") or (digits < _DIGITS_OF_A_MACHINE and name.isidentifier() and is_common(name))
+
+
+def _is_short_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _LONGEST_NUMBER_OF_A_WORD
+
+
+def is_random(text: str) -> bool:
+    """Whether letters and digits follow each other as in a key: with many changes from one kind to another."""
+    return len(_CHANGES.findall(text)) > _RANDOM_CHANGES * len(text)
 
 
 def last_part(path: str) -> str:
@@ -90,51 +276,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in many containers
         return ""
-
-
-_STRING = re.compile(private_texts.JSON_STRING, re.DOTALL)
-_CHUNK_CHARACTERS = 1 << 22
-# Values that name the machine or the run whatever they are: the key decides.
-_KEYED = re.compile(private_texts.PRIVATE_JSON_VALUE)
-
-
-def redact_json(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Copy with every string cleaned; strings that are values of telling keys are emptied whatever they say."""
-    keyed = 0
-    with _opened(source, "rt") as read, _opened(target, "wt") as write:
-        rest = ""
-        while chunk := read.read(_CHUNK_CHARACTERS):
-            whole, end, rest = (rest + chunk).rpartition("\n")  # a JSON string holds no raw end of line
-            keyed += _write_cleaned(write, whole + end, cleaner)
-        keyed += _write_cleaned(write, rest, cleaner)
-    return [*([f"values of keys that name machines, people or commands: {keyed}"] if keyed else []), *cleaner.summary()]
-
-
-def _write_cleaned(target: IO[str], text: str, cleaner: Cleaner) -> int:
-    emptied, count = _KEYED.subn(r'\1""', text)
-    target.write(_STRING.sub(lambda found: _literal(found.group(), cleaner.clean), emptied))
-    return count
-
-
-def redact_text(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Copy with every line cleaned."""
-    with _opened(source, "rt") as read, _opened(target, "wt") as write:
-        for line in read:
-            write.write(cleaner.clean(line))
-    return cleaner.summary()
-
-
-def _literal(text: str, clean: Callable[[str], str]) -> str:
-    """A JSON string, cleaned by its value: escapes would hide what is in it."""
-    try:
-        value = json.loads(text, strict=False)
-    except ValueError:
-        return text
-    cleaned = clean(value)
-    return text if cleaned == value else json.dumps(cleaned)
-
-
-def _opened(path: Path, mode: str) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, mode, encoding="utf-8", errors="surrogateescape", newline="")  # type: ignore[return-value]
-    return path.open(mode.rstrip("t") or "r", encoding="utf-8", errors="surrogateescape", newline="")

@@ -1,84 +1,141 @@
-"""An ncu report without command line, host, process names and folders. Every text keeps its length, so that the
-length-delimited messages around it stay as they are; nothing is decoded that is not text.
+"""An Nsight Compute report, written anew: kernels, metrics, rules and versions are kept, every other text is left out.
+
+A message is walked with the fields that readers know (`_REPORT`); numbers of other fields are kept, bytes are not: what
+they hold, sources, binaries, folders, command lines, nobody has read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.redaction.cleaner import Cleaner
 from timesink.knowledge import private_texts
-from timesink.untrusted.protobuf import BYTES, DamagedMessage, fields
+from timesink.untrusted.protobuf import BYTES, NUMBER, DamagedMessage, WireField, fields
 
 _MAGIC = b"NVR\0"
-_SESSION, _PROCESS, _PAYLOAD_BYTES = 3, 6, 5
-_COMMAND = 11
-_HOSTS = (3, 4)
-_FOLDERS = re.compile(private_texts.FOLDER_IN_REPORT.encode())
-_USERS = re.compile(private_texts.HOME.encode())
+_SOURCES, _RESULTS, _SESSION, _STRINGS, _PAYLOAD_BYTES = 1, 2, 3, 4, 5
+_COMMON_METRIC = re.compile(private_texts.COMMON_METRIC.encode("latin-1"), re.DOTALL)
+_WORDS, _SYMBOL, _LABEL = "words", "symbol", "label"
+_NUMBERS: dict[int, Any] = {}
+_VALUE = {1: _LABEL}
+_SESSION_FIELDS = {6: {2: _WORDS, 3: {1: _LABEL, 2: _VALUE}}, 8: {1: _WORDS, 2: _WORDS}}
+_HEADER = {_SESSION: _SESSION_FIELDS, _STRINGS: {1: _LABEL}}
+_RULE = {1: _WORDS, 3: {1: {1: {1: _WORDS, 4: _WORDS}, 10: _NUMBERS}}, 4: _WORDS}
+_RESULT = {
+    5: _SYMBOL, 6: _SYMBOL, 7: _SYMBOL, 10: _NUMBERS, 11: _NUMBERS,
+    13: {2: _VALUE, 3: {1: _VALUE, 2: _VALUE}}, 19: _RULE, 21: {2: {2: {3: {1: _WORDS}}}}, 25: _NUMBERS,
+}  # fmt: skip
+"""By the number of a field: how its text is cleaned, or the fields of its message that are known."""
 
 
 def redact_ncu(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
-    """Copy with those texts overwritten by `x`."""
-    data = bytearray(source.read_bytes())
+    """Write the report with what is known of it."""
+    data = source.read_bytes()
     if data[:4] != _MAGIC:
         raise CaptureError(
             Fault.REQUEST, f"{source} does not begin as an ncu report", remedy="export a .ncu-repz as .ncu-rep first"
         )
-    counts = {"command lines": 0, "host and process names": 0, "folders": 0}
+    cleaner.learn_from_bytes(data)
     try:
-        _overwrite_messages(data, counts, cleaner)
+        with target.open("wb") as file:
+            head = 8 + int.from_bytes(data[4:8], "little")
+            file.write(_MAGIC + _sized(_message(data, 8, head, _NUMBERS, cleaner)))
+            for block in _blocks(data, head):
+                file.write(_block(data, block, cleaner))
     except DamagedMessage as damage:
         raise CaptureError(Fault.REQUEST, f"the report is damaged: {damage}", remedy="capture it again") from damage
-    cleaner.learn(found.decode() for found in _USERS.findall(data))
-    for found in list(_FOLDERS.finditer(data)):
-        counts["folders"] += _overwrite(data, found.start(), found.end())
-    target.write_bytes(data)
-    return [f"{kind}: {count}" for kind, count in counts.items() if count]
+    return cleaner.summary()
 
 
-def _overwrite_messages(data: bytearray, counts: dict[str, int], cleaner: Cleaner) -> None:
-    for header, end in _headers(data):
-        for number, start, stop in _texts(data, header, end):
-            if number == _SESSION:
-                _overwrite_session(data, start, stop, counts, cleaner)
-            elif number == _PROCESS:
-                for _, first, last in _texts(data, start, stop):
-                    counts["host and process names"] += _overwrite(data, first, last)
-
-
-def _overwrite_session(data: bytearray, start: int, stop: int, counts: dict[str, int], cleaner: Cleaner) -> None:
-    for number, first, last in _texts(data, start, stop):
-        if number == _COMMAND:
-            counts["command lines"] += _overwrite(data, first, last)
-        elif number in _HOSTS:
-            for _, begin, end in _texts(data, first, last):
-                cleaner.learn([data[begin:end].decode("utf-8", "replace")])
-                counts["host and process names"] += _overwrite(data, begin, end)
-
-
-def _overwrite(data: bytearray, start: int, stop: int) -> int:
-    data[start:stop] = b"x" * (stop - start)
-    return 1 if stop > start else 0
-
-
-def _headers(data: bytearray) -> Iterator[tuple[int, int]]:
-    """First byte, and one past the last, of each block's header; the block's payload follows it."""
-    at = 8 + int.from_bytes(data[4:8], "little")
+def _blocks(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
+    """First byte of each block's header, of its payload, and the end of that."""
     while at + 4 <= len(data):
-        size = int.from_bytes(data[at : at + 4], "little")
         header = at + 4
-        if header + size > len(data):
-            raise CaptureError(Fault.REQUEST, f"the report is cut at byte {at}", remedy="capture it again")
-        yield header, header + size
-        sizes = (field.value for field in fields(data, header, header + size) if field.number == _PAYLOAD_BYTES)
-        payload = next(sizes, 0)
-        at = header + size + payload
+        payload = header + int.from_bytes(data[at:header], "little")
+        if payload > len(data):
+            raise DamagedMessage(f"it is cut at byte {at}")
+        sizes = [field.value for field in fields(data, header, payload) if field.number == _PAYLOAD_BYTES]
+        at = payload + (sizes[0] if sizes else 0)
+        if at > len(data):
+            raise DamagedMessage(f"it is cut at byte {payload}")
+        yield header, payload, at
 
 
-def _texts(data: bytearray, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(field, first byte, past the last) of the length-delimited fields of a message."""
-    yield from ((field.number, field.start, field.end) for field in fields(data, start, end) if field.wire == BYTES)
+def _block(data: bytes, block: tuple[int, int, int], cleaner: Cleaner) -> bytes:
+    header, payload, end = block
+    numbers = {field.number: field.value for field in fields(data, header, payload) if field.wire == NUMBER}
+    _learn(data, header, payload, cleaner)
+    written = b"".join(
+        _sized(b"" if number < numbers.get(_SOURCES, 0) else _message(data, first, last, _RESULT, cleaner))
+        for number, (first, last) in enumerate(_payloads(data, payload, end))
+    )
+    head = _message(data, header, payload, _HEADER, cleaner, {_PAYLOAD_BYTES: len(written)})
+    return _sized(head) + written
+
+
+def _payloads(data: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
+    while at < end:
+        first = at + 4
+        at = first + int.from_bytes(data[at:first], "little")
+        if first > end or at > end:
+            raise DamagedMessage(f"a payload passes the end of its block at byte {first}")
+        yield first, at
+
+
+def _learn(data: bytes, header: int, payload: int, cleaner: Cleaner) -> None:
+    """The names of machines, which stand as the fifth text of a system."""
+    for session in _inner(data, header, payload, _SESSION):
+        for system in (*_inner(data, *session, 3), *_inner(data, *session, 4)):
+            cleaner.learn(data[slice(*name)].decode("utf-8", "replace") for name in _inner(data, *system, 5))
+
+
+def _inner(data: bytes, start: int, end: int, number: int) -> Iterator[tuple[int, int]]:
+    found = [field for field in fields(data, start, end) if field.number == number and field.wire == BYTES]
+    yield from ((field.start, field.end) for field in found)
+
+
+def _message(
+    data: bytes, start: int, end: int, known: dict[int, Any], cleaner: Cleaner, set_to: dict[int, int] | None = None
+) -> bytes:
+    """The message with the numbers it has, and of its texts and messages the known ones."""
+    written = bytearray()
+    at = start
+    for field in fields(data, start, end):
+        before, at = at, field.end
+        if field.wire != BYTES:
+            changed = (set_to or {}).get(field.number)
+            written += data[before:at] if changed is None else _varint(field.number << 3) + _varint(changed)
+        elif field.number in known:
+            body = _body(data, field, known[field.number], cleaner)
+            written += _varint(field.number << 3 | BYTES) + _varint(len(body)) + body
+        else:
+            cleaner.removed["fields of unknown content"] += 1
+    return bytes(written)
+
+
+def _body(data: bytes, field: WireField, known: Any, cleaner: Cleaner) -> bytes:
+    raw = data[field.start : field.end]
+    if isinstance(known, dict):
+        if _COMMON_METRIC.fullmatch(raw) and known is _RESULT[13]:
+            return raw
+        return _message(data, field.start, field.end, known, cleaner)
+    clean: dict[str, Callable[[str], str]] = {_WORDS: cleaner.words, _SYMBOL: cleaner.symbol, _LABEL: cleaner.label}
+    return clean[known](raw.decode("utf-8", "replace")).encode()
+
+
+def _sized(message: bytes) -> bytes:
+    return struct.pack("<I", len(message)) + message
+
+
+def _varint(number: int) -> bytes:
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)

@@ -1,138 +1,194 @@
-"""An Nsight Systems export without environment, command lines, paths, host and user names. In place, and compacted."""
+"""An Nsight Systems export, written anew: of known tables the known columns, of known strings those that are in use.
+
+Nothing of the old file is copied but cells: no schema, no free page, no view, no table or column that no reader knows.
+"""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.capture.redaction.cleaner import Cleaner
+from timesink.capture.redaction.trace_json import dumped
 from timesink.knowledge import private_texts
+from timesink.untrusted.plain_json import parsed
 
-_DROPPED = re.compile(private_texts.NSYS_TABLES)
 _PEOPLE = re.compile(private_texts.NSYS_PEOPLE)
-_SERIALS = re.compile(private_texts.NSYS_SERIALS)
-_REFERRING = re.compile(private_texts.NSYS_TEXT_COLUMNS)
-_ENVIRONMENT = re.compile(private_texts.ENVIRONMENT, re.DOTALL)
-_WORTH_TELLING = "(2, 3)"  # warnings and errors: what nsys says of lost events
+_ENVIRONMENT = re.compile(private_texts.ENVIRONMENT)
+_STRINGS, _NVTX = "StringIds", "NVTX_EVENTS"
+_WORTH_TELLING = "CAST(severity AS INTEGER) IN (2, 3)"  # warnings and errors: what nsys says of lost events
+_OF_FRAMES = ("File", "Function")
+_LEARNT_ROWS = 200_000
 
 
-def redact_sqlite(path: Path, cleaner: Cleaner | None = None) -> list[str]:
-    """Rewrite the file; returns one phrase per kind of thing removed."""
+def redact_sqlite(source: Path, target: Path, cleaner: Cleaner | None = None) -> list[str]:
+    """Write what is known of the export to `target`; returns one phrase per kind of thing left out."""
+    target.unlink(missing_ok=True)
     try:
-        with closing(sqlite3.connect(path.resolve().as_uri(), uri=True)) as db:
-            return _redact(db, cleaner or Cleaner())
+        with closing(sqlite3.connect(target.resolve().as_uri(), uri=True)) as db:
+            db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            db.execute("PRAGMA trusted_schema = OFF")
+            db.execute("ATTACH ? AS old", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
+            return _Rewriting(db, cleaner or Cleaner()).run()
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         raise CaptureError(
-            Fault.FAILED, f"{path.name} cannot be redacted: {error}", remedy="export the report again"
+            Fault.FAILED, f"{source.name} cannot be redacted: {error}", remedy="export the report again"
         ) from error
 
 
-def _redact(db: sqlite3.Connection, cleaner: Cleaner) -> list[str]:
-    db.execute("PRAGMA secure_delete = ON")
-    db.execute("PRAGMA trusted_schema = OFF")
-    removed = [*_drop_programs(db)]
-    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-    _learn_people(db, tables, cleaner)
-    removed += [*_drop_tables(db, tables), *_trim_settings(db, tables), *_empty_serials(db, tables)]
-    removed += _drop_strings(db, tables)
-    for table in tables:
-        _clean_texts(db, table, cleaner)
-    db.commit()
-    db.execute("VACUUM")
-    return [*removed, *cleaner.summary()]
+class _Rewriting:
+    def __init__(self, db: sqlite3.Connection, cleaner: Cleaner) -> None:
+        self.db, self.cleaner = db, cleaner
+        listed = db.execute("SELECT name, type, sql FROM old.sqlite_master").fetchall()
+        plain = {name for name, kind, sql in listed if kind == "table" and not _is_virtual(sql)}
+        self.columns = {name: self._columns(name) for name in sorted(plain & private_texts.NSYS_COLUMNS.keys())}
+        self.left_out = {name for name, kind, _ in listed if kind != "index"} - {*self.columns}
+
+    def run(self) -> list[str]:
+        """Copy everything; what was left out."""
+        self._learn()
+        self._register()
+        for table in (name for name in self.columns if name != _STRINGS):
+            self._copy(table)
+        if _STRINGS in self.columns:
+            self._copy_strings()
+        self.db.commit()
+        if others := sum(not name.startswith("sqlite_") for name in self.left_out):
+            self.cleaner.removed["tables, views and triggers that no reader takes"] += others
+        return self.cleaner.summary()
+
+    def _columns(self, table: str) -> dict[str, str]:
+        """The known columns that the old table has, with the kind of each. Its columns are no expressions."""
+        known = private_texts.NSYS_COLUMNS[table]
+        typed = zip(("INTEGER", "REAL", "TEXT"), known, strict=True)
+        kinds = {name: kind for kind, names in typed for name in names.split()}
+        found = [row[1] for row in self.db.execute(f"PRAGMA old.table_xinfo({_quoted(table)})") if not row[6]]
+        return {name: kinds[name] for name in found if name in kinds}
+
+    def _learn(self) -> None:
+        """Learn users and machines from the texts that tell of them, to find them wherever else they occur."""
+        settings = private_texts.NSYS_SETTINGS_KEPT
+        for table in (table for table in settings if {"name", "value"} <= {*self.columns.get(table, ())}):
+            for name, value in self.db.execute(f"SELECT name, value FROM old.{table} WHERE value IS NOT NULL"):
+                self.cleaner.learn_from(_text(value))
+                if _PEOPLE.fullmatch(_text(name)):
+                    self.cleaner.learn([_text(value)])
+        for table, columns in self.columns.items():
+            for column in (name for name, kind in columns.items() if kind == "TEXT"):
+                cell = _quoted(column)
+                texts = f"SELECT CAST({cell} AS BLOB) FROM old.{_quoted(table)} WHERE {cell} GLOB '*[/\\=@:~]*'"
+                for (text,) in self.db.execute(f"{texts} LIMIT {_LEARNT_ROWS}"):
+                    self.cleaner.learn_from(_text(text))
+
+    def _register(self) -> None:
+        def label(cell: Any) -> str | None:
+            return None if cell is None else self.cleaner.label(_text(cell))
+
+        def payload(cell: Any) -> str | None:
+            return None if cell is None else self._payload(_text(cell))
+
+        def kept(table: str, name: Any) -> bool:
+            return re.fullmatch(private_texts.NSYS_SETTINGS_KEPT[table], _text(name)) is not None
+
+        for name, function, count in (("label", label, 1), ("payload", payload, 1), ("kept", kept, 2)):
+            self.db.create_function(name, count, function, deterministic=True)
+
+    def _payload(self, text: str) -> str:
+        """Frames of Python, as JSON."""
+        try:
+            return dumped(self.cleaner.value(parsed(text, strict=False)))
+        except ValueError:
+            return self.cleaner.words(text)
+
+    def _copy(self, table: str) -> None:
+        columns = self.columns[table]
+        if not columns:
+            return
+        self._create(table, columns)
+        cells = []
+        for name, kind in columns.items():
+            cell = _quoted(name)
+            if kind == "TEXT":
+                cells.append(f"{'payload' if name == 'jsonText' else 'label'}(CAST({cell} AS BLOB))")
+            else:  # text in a column of numbers is no number
+                cells.append(f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN {cell} END")
+        where = ""
+        if table in private_texts.NSYS_SETTINGS_KEPT:
+            where = f" WHERE kept('{table}', CAST(name AS BLOB))"
+        elif table == "DIAGNOSTIC_EVENT" and "severity" in columns:
+            where = f" WHERE {_WORTH_TELLING}"
+        self.db.execute(f"INSERT INTO main.{_quoted(table)} SELECT {', '.join(cells)} FROM old.{_quoted(table)}{where}")
+
+    def _create(self, table: str, columns: dict[str, str]) -> None:
+        declared = (f"{_quoted(name)} {kind}" for name, kind in columns.items())
+        self.db.execute(f"CREATE TABLE main.{_quoted(table)} ({', '.join(declared)})")
+
+    def _numbers_in_frames(self) -> set[int]:
+        """Strings that payloads name by their number."""
+        if "jsonText" not in self.columns.get(_NVTX, {}):
+            return set()
+        texts = self.db.execute(f"SELECT DISTINCT jsonText FROM main.{_NVTX} WHERE jsonText IS NOT NULL")
+        return {number for (text,) in texts for number in _frames(_value(text))}
+
+    def _used(self, wanted: Iterable[tuple[str, str]]) -> set[int]:
+        used: set[int] = set()
+        for table, column in wanted:
+            if column in self.columns.get(table, {}):
+                cells = self.db.execute(f"SELECT DISTINCT {_quoted(column)} FROM main.{_quoted(table)}")
+                used |= {key for (key,) in cells if isinstance(key, int)}
+        return used
+
+    def _copy_strings(self) -> None:
+        """Strings that kept rows refer to. nsys keeps the environment of every process, and what it printed, among the
+        others, and an environment is left out whoever refers to it."""
+        columns = self.columns[_STRINGS]
+        self._create(_STRINGS, columns)
+        if set(columns) != {"id", "value"}:
+            return
+        labels = self._used((table, name) for table in self.columns for name in private_texts.NSYS_LABELS)
+        labels |= self._numbers_in_frames()
+        symbols = self._used(private_texts.NSYS_SYMBOLS) - labels
+        strings = self.db.execute(f"SELECT id, CAST(value AS BLOB) FROM old.{_STRINGS}")
+        kept = ((key, self._string(key, raw, symbols)) for key, raw in strings if key in labels or key in symbols)
+        self.db.executemany(
+            f"INSERT INTO main.{_STRINGS} (id, value) VALUES (:1, :2)", [row for row in kept if row[1] is not None]
+        )
+
+    def _string(self, key: int, raw: Any, symbols: set[int]) -> str | None:
+        text = _text(raw)
+        if raw is None or _ENVIRONMENT.search(text):
+            return None
+        if key in symbols:
+            return self.cleaner.symbol(text)
+        return self._payload(text) if text[:1] in ("{", "[") else self.cleaner.label(text)
 
 
-def _drop_programs(db: sqlite3.Connection) -> Iterator[str]:
-    """Triggers and views: nsys writes none, and what they would do to the rows as they change is not ours to run."""
-    kinds = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY type, name"
-    for kind, name in db.execute(kinds).fetchall():
-        db.execute(f"DROP {kind.upper()} IF EXISTS {_quoted(name)}")
-        yield f"{kind} {name}"
+def _frames(value: Any) -> Iterator[int]:
+    if isinstance(value, list):
+        for inner in value:
+            yield from _frames(inner)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key in _OF_FRAMES and isinstance(inner, int):
+                yield inner
+            else:
+                yield from _frames(inner)
 
 
-def _learn_people(db: sqlite3.Connection, tables: list[str], cleaner: Cleaner) -> None:
-    """Learn hosts and users from the settings that name them, to find them wherever else they occur."""
-    for table in (name for name in private_texts.NSYS_SETTINGS_KEPT if name in tables):
-        named = db.execute(f"SELECT name, value FROM {table} WHERE value IS NOT NULL").fetchall()
-        for name, value in named:
-            cleaner.learn_from(_text(value))
-            if _PEOPLE.fullmatch(_text(name)):
-                cleaner.learn([_text(value)])
+def _value(text: str) -> Any:
+    try:
+        return parsed(text, strict=False)
+    except ValueError:
+        return None
 
 
-def _drop_tables(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    for table in [name for name in tables if _DROPPED.fullmatch(name)]:
-        (rows,) = db.execute(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()
-        db.execute(f"DROP TABLE {_quoted(table)}")
-        tables.remove(table)
-        if rows:
-            yield f"table {table}, rows: {rows}"
-    if "DIAGNOSTIC_EVENT" in tables:
-        gone = db.execute(f"DELETE FROM DIAGNOSTIC_EVENT WHERE severity NOT IN {_WORTH_TELLING}").rowcount
-        if gone:
-            yield f"messages of nsys that are no warnings: {gone}"
-
-
-def _trim_settings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    """Environment, command line, folder, host and user are among the settings: keep a list, drop the rest."""
-    for table, kept in private_texts.NSYS_SETTINGS_KEPT.items():
-        if table in tables:
-            names = [name for (name,) in db.execute(f"SELECT DISTINCT name FROM {table}")]
-            unwanted = [name for name in names if not re.fullmatch(kept, _text(name))]
-            db.executemany(f"DELETE FROM {table} WHERE name IS ?", [(name,) for name in unwanted])
-            if unwanted:
-                yield f"settings of {table}: {len(unwanted)} (environment, command line, folders, host, user)"
-
-
-def _empty_serials(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    for table in tables:
-        for column, kind in _columns(db, table):
-            if _SERIALS.fullmatch(column):
-                blank = "''" if "TEXT" in kind else "0"
-                rows = db.execute(
-                    f"UPDATE {_quoted(table)} SET {_quoted(column)} = {blank} WHERE {_quoted(column)} <> {blank}"
-                ).rowcount
-                if rows:
-                    yield f"column {table}.{column}"
-
-
-def _drop_strings(db: sqlite3.Connection, tables: list[str]) -> Iterator[str]:
-    """Strings no row refers to: nsys keeps the environment of every process and what it printed among them. And strings
-    that look like an environment, whoever refers to them.
-    """
-    if "StringIds" not in tables:
-        return
-    used: set[int] = set()
-    for table in tables:
-        declared = {row[3] for row in db.execute(f"PRAGMA foreign_key_list({_quoted(table)})") if row[2] == "StringIds"}
-        named = {column for column, _ in _columns(db, table) if _REFERRING.fullmatch(column)}
-        for column in sorted(declared | named):
-            used |= {
-                key
-                for (key,) in db.execute(f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)}")
-                if isinstance(key, int)
-            }
-    strings = db.execute("SELECT id, value FROM StringIds").fetchall()
-    unused = [(key,) for key, text in strings if key not in used or _ENVIRONMENT.search(_text(text))]
-    db.executemany("DELETE FROM StringIds WHERE id = ?", unused)
-    if unused:
-        yield f"strings that nothing kept refers to, environments among them: {len(unused)}"
-
-
-def _clean_texts(db: sqlite3.Connection, table: str, cleaner: Cleaner) -> None:
-    """Every text that is left: `/home/ann/x/train.py` becomes `train.py`, hosts and users become ***."""
-    for column, kind in _columns(db, table):
-        if kind and "TEXT" not in kind and "CHAR" not in kind:
-            continue
-        for (found,) in db.execute(f"SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)}").fetchall():
-            if isinstance(found, (str, bytes)) and (clean := cleaner.clean(_text(found))) != found:
-                db.execute(
-                    f"UPDATE {_quoted(table)} SET {_quoted(column)} = ? WHERE {_quoted(column)} = ?", (clean, found)
-                )
+def _is_virtual(sql: object) -> bool:
+    return "VIRTUAL" in str(sql).upper()[: len("CREATE VIRTUAL") + 4]
 
 
 def _text(cell: object) -> str:
@@ -143,7 +199,3 @@ def _text(cell: object) -> str:
 def _quoted(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
-
-
-def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str]]:
-    return [(row[1], row[2].upper()) for row in db.execute(f"PRAGMA table_info({_quoted(table)})")]

@@ -1,0 +1,79 @@
+"""Files that may be packed with gzip or xz, by their first bytes, as text in pieces; a damaged one up to the damage."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+_PIECE_BYTES = 1 << 22
+_MAGICS = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
+_DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
+
+class Unpacked:
+    """The text of a file, in pieces. `damage` says afterwards how it ended, where it was damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.damage = path, ""
+
+    def pieces(self) -> Iterator[str]:
+        """Pieces of some megabytes. Bytes that are no UTF-8 become replacement characters."""
+        import codecs
+
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        for piece in self.raw():
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", final=True)
+
+    def raw(self) -> Iterator[bytes]:
+        """The same as bytes."""
+        with _opener(self.path)(self.path, "rb") as file:
+            while piece := self._piece(file):
+                yield piece
+
+    def _piece(self, file: Any) -> bytes:
+        """Some megabytes, or what comes before the damage."""
+        parts, size = [], 0
+        while size < _PIECE_BYTES and not self.damage:
+            try:
+                part = file.read1(_PIECE_BYTES)
+            except _DAMAGE as error:
+                self.damage = f"its packing is damaged ({error}); what follows the damage is left out"
+                break
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def whole(self) -> bytes:
+        """All of it at once."""
+        return b"".join(self.raw())
+
+    def lines(self) -> Iterator[str]:
+        """Lines without their ends."""
+        rest = ""
+        for piece in self.pieces():
+            *lines, rest = (rest + piece).split("\n")
+            yield from lines
+        if rest:
+            yield rest
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[IO[bytes]]:
+    """The file to write, packed as its name says."""
+    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(target.suffix, open)
+    with opened(target, "wb") as file:
+        yield file
+
+
+def _opener(path: Path) -> Any:
+    with path.open("rb") as file:
+        head = file.read(6)
+    return next((opener for magic, opener in _MAGICS.items() if head.startswith(magic)), open)

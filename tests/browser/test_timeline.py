@@ -241,3 +241,26 @@ def test_the_timeline_can_be_read_without_seeing_it(opened: Open) -> None:
         page.keyboard.press(key)
         told.append(figure.locator(".picked").text_content())
     assert told[0] == told[2] != told[1]
+
+
+def test_a_flame_graph_zooms_and_tells_the_share_of_what_is_searched(opened: Open) -> None:
+    page = opened(demo_report()).page
+    page.wait_for_selector("figure.flame canvas[data-rows]")
+    figure = page.locator("figure.flame[data-flame=device]")
+    figure.locator("canvas").focus()
+    told = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+        told.append(figure.locator(".picked").text_content())
+    assert told[0].startswith("ProfilerStep: ")
+    assert told[1].startswith("ProfilerStep › Optimizer.step#AdamW.step: ")
+    assert told[2].startswith("ProfilerStep › aten::linear: ")
+    page.keyboard.press("Enter")
+    assert figure.locator("canvas").get_attribute("data-root") == "aten::linear"
+    page.keyboard.press("0")
+    assert figure.locator("canvas").get_attribute("data-root") == ""
+    figure.locator("input").fill("ProfilerStep")
+    share = float(figure.locator(".found").text_content().split(" %")[0])
+    assert told[0].split(", ")[1] == f"{share:g} %"
+    figure.locator("input").fill("no such name")
+    assert figure.locator(".found").text_content() == "0 %, 0 ns"

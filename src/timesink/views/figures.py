@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from timesink.diagnosis.verdicts import Diagnosis, StepBudget
+from timesink.measures.timeline.call_trees import CallTree
 from timesink.model.arrays import Int64Array
 from timesink.views.page import Page, Sheet
 
@@ -106,6 +107,17 @@ class MarkedWindow:
     lane: int
     row: int
     longest: tuple[tuple[str, str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flame:
+    """Time by call path. `tree` holds the paths that can be seen; `costliest` are those with most time by themselves:
+    the path from the outside in, its own time, and its share of the whole."""
+
+    key: str
+    title: str
+    tree: CallTree
+    costliest: tuple[tuple[str, int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +245,7 @@ class Report:
     series: tuple[StepSeries, ...] = ()
     timeline: Timeline | None = None
     windows: Mapping[int, MarkedWindow] = field(default_factory=dict)
+    flames: tuple[Flame, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     kernel_count: int = 0
     operators: tuple[OperatorTime, ...] = ()

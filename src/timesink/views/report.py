@@ -32,6 +32,7 @@ from timesink.views.figures import (
     StepSeries,
 )
 from timesink.views.finding_window import marked, window_of
+from timesink.views.flames import flames_of
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_chart, memory_page
@@ -100,6 +101,7 @@ def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Repo
         series=step_series(trace),
         timeline=timeline,
         windows=windows,
+        flames=flames_of(trace) if timeline is not None else (),
         kernels=tuple(costliest[:SHOWN_NAMES]),
         kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),

@@ -9,8 +9,16 @@ from markupsafe import Markup
 from timesink import __version__
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.formats import Style
-from timesink.render.html.figures import bars, heat_rows, island, packed
-from timesink.render.html.sections import kernel_sheet, lane_sheet, operator_sheet, prose, shown_findings, step_sheet
+from timesink.render.html.figures import bars, heat_rows, island, packed, packed_flames
+from timesink.render.html.sections import (
+    flame_sheet,
+    kernel_sheet,
+    lane_sheet,
+    operator_sheet,
+    prose,
+    shown_findings,
+    step_sheet,
+)
 from timesink.render.html.shell import Assets, document
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
 from timesink.views.figures import Report
@@ -48,7 +56,10 @@ def render(report: Report) -> str:
             "devices": device_sheet(diagnosis.devices) if diagnosis.devices else None,
             "findings": shown_findings(report),
             "timeline": report.timeline,
-            "capture": Markup(packed(report.timeline)) if report.timeline else None,  # of letters and digits alone
+            "capture": Markup(packed(report.timeline)) if report.timeline else None,
+            "flames": report.flames,
+            "flame_sheets": [flame_sheet(flame) for flame in report.flames],
+            "packed_flames": Markup(packed_flames(report.flames)) if report.flames else None,
             "lanes": lane_sheet(report),
             "series": report.series,
             "step_sheet": step_sheet(report.series),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.step_parts import part_words
 from timesink.model.arrays import Int64Array
 from timesink.untrusted.scrub import scrub
-from timesink.views.figures import Report, Runs, StepSeries, Timeline
+from timesink.views.figures import Flame, Report, Runs, StepSeries, Timeline
 from timesink.views.page import Sheet
 
 WIDTH = 1000
@@ -159,7 +159,26 @@ def packed(timeline: Timeline) -> str:
         "lanes": lanes,
         "merged": timeline.merged_below_ns,
     }
-    text = json.dumps(whole, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _deflated(whole)
+
+
+def packed_flames(flames: Sequence[Flame]) -> str:
+    """Flame graphs by their key, packed as a timeline is: names, parents (-1 for none) and total times of nodes."""
+    return _deflated(
+        {
+            flame.key: {
+                "names": [scrub(name) for name in flame.tree.names],
+                "parent": flame.tree.parent.tolist(),
+                "total": flame.tree.total_ns.tolist(),
+            }
+            for flame in flames
+        }
+    )
+
+
+def _deflated(plain: Mapping[str, Any]) -> str:
+    """JSON, deflated, in base64: letters and digits alone."""
+    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return base64.b64encode(zlib.compress(text.encode("ascii"), 9)).decode("ascii")
 
 

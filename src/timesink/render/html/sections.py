@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from timesink.render.parts import Group, grouped
-from timesink.views.figures import MarkedWindow, Report, StepSeries, TimelineWindow
+from timesink.views.figures import Flame, MarkedWindow, Report, StepSeries, TimelineWindow
 from timesink.views.page import Field, Sheet
 
 
@@ -130,6 +130,18 @@ def operator_sheet(report: Report) -> Sheet | None:
     return _needed_columns(
         Sheet("operators", "Operators", _OPERATORS, rows, note + _left(report.operator_count, len(rows)))
     )
+
+
+_PATHS = (
+    Field("path", "call path", is_name=True),
+    Field("own_ns", "by itself", unit="ns", has_bar=True),
+    Field("share", "share", unit="ratio"),
+)
+
+
+def flame_sheet(flame: Flame) -> Sheet:
+    """The call paths of a flame graph with most time by themselves."""
+    return Sheet(flame.key, flame.title, _PATHS, flame.costliest)
 
 
 _LANES = (

@@ -95,7 +95,7 @@ def _style(plot: bool) -> str:
 def _script(assets: Assets) -> str:
     licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
     library = [licence, _asset("uPlot.iife.min.js")] if assets.plot else []
-    ours = ["tables.js", *(["capture.js", "timeline.js"] if assets.timeline else []), "steps.js"]
+    ours = ["tables.js", *(["capture.js", "timeline.js", "flame.js"] if assets.timeline else []), "steps.js"]
     return "\n".join([*library, *map(_asset, ours)])
 
 

@@ -1,10 +1,22 @@
 "use strict";
-// The packed timeline as typed columns, and the questions that the drawing asks of it.
+// The packed timeline as typed columns, the questions that the drawing asks of it, and what all drawings share.
 const Capture = (() => {
   const unpacked = async (text) => {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     return JSON.parse(await new Response(stream).text());
+  };
+  const timeText = (ns) => {
+    const size = Math.abs(ns);
+    if (size >= 1e9) return `${Number((ns / 1e9).toPrecision(4))} s`;
+    if (size >= 1e6) return `${Number((ns / 1e6).toPrecision(4))} ms`;
+    return size >= 1e3 ? `${Number((ns / 1e3).toPrecision(4))} us` : `${Math.round(ns)} ns`;
+  };
+  const made = (tag, className, text) => {
+    const node = document.createElement(tag);
+    if (className) node.className = className;
+    if (text) node.textContent = text;
+    return node;
   };
   const full = (values, n) => (values.length === n ? Int32Array.from(values) : new Int32Array(n).fill(values.length ? values[0] : -1));
   const columns = (row) => {
@@ -110,5 +122,5 @@ const Capture = (() => {
       return { times, causes: order(causes), kernels: order(kernels).slice(0, 6), joined };
     }
   }
-  return { open: async (text) => new Model(await unpacked(text)), after };
+  return { open: async (text) => new Model(await unpacked(text)), unpacked, after, timeText, made };
 })();

@@ -17,18 +17,7 @@
     product: "matrix products, convolutions", attention: "attention", reduction: "reductions, norms, softmax", pointwise: "element-wise, layout", kernel: "other kernels",
     communication: "communication", copy: "copies",
   };
-  const timeText = (ns) => {
-    const size = Math.abs(ns);
-    if (size >= 1e9) return `${Number((ns / 1e9).toPrecision(4))} s`;
-    if (size >= 1e6) return `${Number((ns / 1e6).toPrecision(4))} ms`;
-    return size >= 1e3 ? `${Number((ns / 1e3).toPrecision(4))} us` : `${Math.round(ns)} ns`;
-  };
-  const made = (tag, className, text) => {
-    const node = document.createElement(tag);
-    if (className) node.className = className;
-    if (text) node.textContent = text;
-    return node;
-  };
+  const { timeText, made } = Capture;
   const style = () => { const all = getComputedStyle(document.documentElement); return (name) => all.getPropertyValue(name).trim(); };
   const colours = (model, colour) => model.kinds.map((kind) => colour(`--k-${FAMILY[kind] || kind}`) || colour("--k-gpu"));
   const same = (a, b) => a && b && a[0] === b[0] && a[1] === b[1] && a[2] === b[2];
@@ -95,6 +84,7 @@
       button("reset", "back to where the picture began", () => this.show(...this.home));
       button("all", "show the whole capture", () => this.show(0, this.model.length));
       button("budget", "where the time of this view goes", () => this.account(this.from, this.to));
+      if (this.place.ranks) button("all threads", "show or hide the threads of the other ranks", () => { this.threads = !this.threads; this.draw(); });
       if (this.place.elsewhere) button("in the whole timeline", "show this place in the whole timeline", () => this.place.elsewhere(this.from, this.to));
       if (this.place.searches) {
         this.query = made("input");
@@ -229,12 +219,14 @@
     }
 
     choose(by) {
-      this.lane = (this.lane + by + this.lanes.length) % this.lanes.length;
+      do this.lane = (this.lane + by + this.lanes.length) % this.lanes.length; while (this.away(this.lanes[this.lane].lane));
       const { lane } = this.lanes[this.lane];
       const events = lane.rows.reduce((sum, row) => sum + row.count.reduce((a, b) => a + b, 0), 0);
       this.say(`lane ${lane.label}, ${events} events`);
       this.draw();
     }
+
+    away(lane) { return this.place.ranks && !this.threads && lane.device === null && lane.rank !== this.model.lanes[0].rank; }
 
     fold(place) {
       this.lanes[place].folded = !this.lanes[place].folded;
@@ -271,6 +263,7 @@
       if (place >= 0) {
         this.lane = place;
         if (run[1] > 0) this.lanes[place].folded = false;
+        if (this.away(this.lanes[place].lane)) this.threads = true;
       }
       this.say(this.words(run), this.linked(run));
       this.draw();
@@ -351,10 +344,10 @@
       this.draw();
     }
 
-    // The tops of the lanes that are shown, and the height of all.
+    // The tops of the lanes that are shown, and the height of all. A lane that is put away has no height.
     laid() {
       let y = AXIS;
-      const tops = this.lanes.map(({ lane, folded }) => { const top = y; y += LABEL + (folded ? 1 : Math.max(lane.rows.length, 1)) * ROW + GAP; return top; });
+      const tops = this.lanes.map(({ lane, folded }) => { if (this.away(lane)) return -1e6; const top = y; y += LABEL + (folded ? 1 : Math.max(lane.rows.length, 1)) * ROW + GAP; return top; });
       return { tops, height: y + 2 };
     }
 
@@ -406,6 +399,7 @@
       if (this.interval) pen.fillRect(x(this.interval[0]), 0, (this.interval[1] - this.interval[0]) * scale, AXIS);
       const boxes = new Map();
       this.lanes.forEach(({ lane, number, folded }, place) => {
+        if (tops[place] < 0) return;
         lane.rows.slice(0, folded ? 1 : lane.rows.length).forEach((row, depth) => {
           const top = tops[place] + LABEL + depth * ROW;
           const texts = [];

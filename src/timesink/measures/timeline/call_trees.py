@@ -1,0 +1,198 @@
+"""Time by call path: who called whom, and how long it took, as one tree for device work, one for idle time, one for the
+host.
+
+Three kernels launched in `step > aten::mm`, `step > aten::mm` and `step` make this tree of device time:
+
+    node  name      parent  total
+    0     step      none    30
+    1     aten::mm  0       25
+    2     gemm      1       25
+    3     relu      0       5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.kernel_names import short_names
+from timesink.knowledge.ranges import NUMBERED_STEP
+from timesink.knowledge.step_parts import IDLE_WORDS
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
+from timesink.model.arrays import Int64Array
+from timesink.model.names import mapped
+from timesink.model.nesting import Nesting, thread_slices
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace, remembered
+
+NOWHERE: Final = "no range, no operator"
+_ROOT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallTree:
+    """A tree of call paths: per node its name, its parent's number (-1 for a root, always smaller than its own) and the
+    time in ns of it and all below it. Names are untrusted text.
+
+    The totals of the roots sum to the time that was measured; a node's is at least the sum of its children's.
+    """
+
+    names: tuple[str, ...]
+    parent: Int64Array
+    total_ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """Nodes by parent and name, and the time of each by itself."""
+
+    number: dict[tuple[int, str], int] = field(default_factory=dict)
+    own_ns: list[int] = field(default_factory=list)
+
+    def node(self, parent: int, name: str) -> int:
+        key = (parent, name)
+        if key not in self.number:
+            self.number[key] = len(self.own_ns)
+            self.own_ns.append(0)
+        return self.number[key]
+
+    def nodes(self, parent: Int64Array, names: Sequence[str], name: Int64Array) -> Int64Array:
+        """The node of each pair of a parent and a place in `names`."""
+        if not parent.size:
+            return parent
+        pairs, at = np.unique(np.stack((parent, name)), axis=1, return_inverse=True)
+        numbers = np.array([self.node(above, names[below]) for above, below in pairs.T.tolist()], np.int64)
+        return numbers[at.reshape(-1)]
+
+    def add(self, node: Int64Array, time_ns: Int64Array) -> None:
+        for at, total in zip(*_summed(node, time_ns), strict=True):
+            self.own_ns[at] += total
+
+    def tree(self) -> CallTree:
+        parent = np.array([above for above, _ in self.number], np.int64)
+        total = np.array(self.own_ns, np.int64)
+        for at in range(total.size - 1, -1, -1):
+            if parent[at] >= 0:
+                total[parent[at]] += total[at]
+        return CallTree(tuple(name for _, name in self.number), parent, total)
+
+
+def _summed(node: Int64Array, time_ns: Int64Array) -> tuple[list[int], list[int]]:
+    nodes, at = np.unique(node, return_inverse=True)
+    sums = np.zeros(nodes.size, np.int64)
+    np.add.at(sums, at, time_ns)
+    return nodes.tolist(), sums.tolist()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Host:
+    """Ranges and operators of every thread, nested in one another: names as places in `names`."""
+
+    nesting: Nesting
+    names: list[str]
+    name: Int64Array
+
+
+@remembered
+def _host(trace: Trace) -> _Host:
+    columns = ["rank", "process", "thread", "start_ns", "end_ns", "name"]
+    parts = [rows.select(columns) for rows in (push_pop_ranges(trace), trace.get(HOST_OPS)) if rows.height]
+    if not parts:
+        parts = [trace.get(HOST_OPS).select(columns)]
+    rows = pl.concat([part.with_columns(pl.col("name").cast(pl.String)) for part in parts])
+    rows = rows.sort("rank", "process", "thread", "start_ns", "end_ns")
+    plain = mapped(rows["name"], lambda names: names.str.replace(NUMBERED_STEP, "$1"), pl.String)
+    names = plain.unique().sort()
+    number = plain.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64) if len(names) else pl.Series([])
+    return _Host(Nesting.of(rows), names.to_list(), number.cast(pl.Int64).to_numpy())
+
+
+def _grown(host: _Host, growing: _Growing, root: Int64Array) -> Int64Array:
+    """The node of each row of the host's nesting; the outermost rows stand below `root`, a node for each row."""
+    node = np.full(host.name.size, _ROOT, np.int64)
+    for depth, rows in enumerate(host.nesting.levels()):
+        above = root[rows] if depth == 0 else node[host.nesting.parent[rows]]
+        node[rows] = growing.nodes(above, host.names, host.name[rows])
+    return node
+
+
+@remembered
+def device_tree(trace: Trace) -> CallTree:
+    """Time of kernels and copies by the ranges and operators that launched them: what ran at once counts in full."""
+    growing, host, ops = _Growing(), _host(trace), trace.get(DEVICE_OPS)
+    node = _grown(host, growing, np.full(host.name.size, _ROOT, np.int64))
+    call = launch_links(trace).call
+    row = host.nesting.innermost_of(trace.get(API_CALLS))
+    around = np.where(call >= 0, row[np.maximum(call, 0)] if row.size else _ROOT, _ROOT)
+    nowhere = growing.node(_ROOT, NOWHERE) if (around < 0).any() else _ROOT
+    above = np.where(around >= 0, node[np.maximum(around, 0)] if node.size else nowhere, nowhere)
+    texts = ops["name"].cast(pl.String)
+    short = short_names(texts.unique().to_list())
+    names = sorted(set(short.values()))
+    place = {name: at for at, name in enumerate(names)}
+    name = mapped(texts, lambda some: pl.Series([place[short[text]] for text in some], dtype=pl.Int64), pl.Int64)
+    leaf = growing.nodes(above.astype(np.int64), names, name.to_numpy())
+    growing.add(leaf, (ops["end_ns"] - ops["start_ns"]).to_numpy())
+    return _pruned(growing.tree())
+
+
+@remembered
+def host_tree(trace: Trace) -> CallTree:
+    """Time of ranges and operators on each thread, by who called whom. Where a range ends amid an operator that began
+    in it, what the operator takes longer is the operator's."""
+    growing, host = _Growing(), _host(trace)
+    root = np.full(host.name.size, _ROOT, np.int64)
+    several = len({rank for rank, _, _ in host.nesting.first}) > 1
+    for (rank, _, thread), (first, last) in host.nesting.first.items():
+        root[first:last] = growing.node(_ROOT, f"rank {rank}, thread {thread}" if several else f"thread {thread}")
+    growing.add(_grown(host, growing, root), np.maximum(host.nesting.self_ns, 0))
+    return _pruned(growing.tree())
+
+
+@remembered
+def idle_tree(trace: Trace) -> CallTree:
+    """Idle time of devices by cause, then by the ranges and operators of the thread that kept them waiting."""
+    growing, host, blame = _Growing(), _host(trace), idle_blame(trace).frame
+    rows = blame.with_columns(pl.col("cause").cast(pl.String).replace(dict(IDLE_WORDS))).with_columns(
+        pl.col("rank", "process", "thread").fill_null(-1)
+    )
+    for cause, part in sorted(rows.partition_by("cause", as_dict=True).items()):
+        root = growing.node(_ROOT, str(cause[0]))
+        of_thread = part.sort("rank", "process", "thread", "start_ns")
+        innermost = np.full(of_thread.height, _ROOT, np.int64)
+        for key, first, last in thread_slices(of_thread):
+            innermost[first:last] = host.nesting.innermost(key, of_thread["start_ns"].to_numpy()[first:last])
+        node = np.full(of_thread.height, root, np.int64)
+        inside = np.flatnonzero(innermost >= 0)
+        node[inside] = _below(host, growing, root, innermost[inside])
+        growing.add(node, (of_thread["end_ns"] - of_thread["start_ns"]).to_numpy())
+    return _pruned(growing.tree())
+
+
+def _below(host: _Host, growing: _Growing, root: int, rows: Int64Array) -> Int64Array:
+    """The node below `root` of each of these rows of the nesting, with all that encloses it."""
+    paths: list[Int64Array] = [rows]
+    while (paths[-1] >= 0).any():
+        above = paths[-1]
+        paths.append(np.where(above >= 0, host.nesting.parent[np.maximum(above, 0)], _ROOT))
+    node = np.full(rows.size, root, np.int64)
+    for level in reversed(paths):
+        at = np.flatnonzero(level >= 0)
+        node[at] = growing.nodes(node[at], host.names, host.name[level[at]])
+    return node
+
+
+def _pruned(tree: CallTree) -> CallTree:
+    """Without nodes that took no time: operators that launched nothing."""
+    kept = np.flatnonzero(tree.total_ns > 0)
+    number = np.full(len(tree) + 1, _ROOT, np.int64)
+    number[kept] = np.arange(kept.size)
+    return CallTree(tuple(tree.names[at] for at in kept), number[tree.parent[kept]], tree.total_ns[kept])

@@ -1,0 +1,63 @@
+"""Flame graphs: device time, idle time and host time by who called whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from timesink.measures.timeline.call_trees import CallTree, device_tree, host_tree, idle_tree
+from timesink.model.arrays import Int64Array
+from timesink.model.trace import Trace
+from timesink.views.figures import Flame
+
+LEAST_SHARE: Final = 1 / 2000  # half a pixel of a wide screen
+SHOWN_PATHS: Final = 15  # a screenful
+_TREES: Final = (
+    ("device", "GPU time by what launched it", device_tree),
+    ("idle", "Idle time by cause and by who kept the GPU waiting", idle_tree),
+    ("host", "Host time by thread", host_tree),
+)
+
+
+def flames_of(trace: Trace) -> tuple[Flame, ...]:
+    """The flame graphs of what took any time."""
+    return tuple(
+        Flame(key, title, seen(tree), tuple(_costliest(tree)))
+        for key, title, tree in ((key, title, measure(trace)) for key, title, measure in _TREES)
+        if len(tree)
+    )
+
+
+def seen(tree: CallTree) -> CallTree:
+    """The paths that take a share of the whole that can be seen."""
+    whole = tree.total_ns[tree.parent < 0].sum()
+    kept = np.flatnonzero(tree.total_ns >= whole * LEAST_SHARE)
+    number = np.full(len(tree) + 1, -1, np.int64)
+    number[kept] = np.arange(kept.size)
+    return CallTree(tuple(tree.names[at] for at in kept), number[tree.parent[kept]], tree.total_ns[kept])
+
+
+def own_ns(tree: CallTree) -> Int64Array:
+    """The time of each node less that of its children."""
+    own = tree.total_ns.copy()
+    inside = tree.parent >= 0
+    np.subtract.at(own, tree.parent[inside], tree.total_ns[inside])
+    return own
+
+
+def _costliest(tree: CallTree) -> Iterator[tuple[str, int, float]]:
+    own, whole = own_ns(tree), int(tree.total_ns[tree.parent < 0].sum())
+    for at in np.argsort(-own, kind="stable")[:SHOWN_PATHS].tolist():
+        if own[at] > 0:
+            yield " › ".join(path(tree, at)), int(own[at]), float(own[at] / whole)
+
+
+def path(tree: CallTree, node: int) -> list[str]:
+    """The names from the outside in."""
+    names = []
+    while node >= 0:
+        names.append(tree.names[node])
+        node = int(tree.parent[node])
+    return names[::-1]

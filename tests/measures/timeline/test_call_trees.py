@@ -1,0 +1,88 @@
+"""Laws of call trees: their roots hold all the time there is, and nobody has less than those below."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from tests.strategies import traces
+from tests.tables import trace_of
+
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.timeline.attribution import host_nesting
+from timesink.measures.timeline.call_trees import NOWHERE, CallTree, device_tree, host_tree, idle_tree
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace
+from timesink.views.flames import own_ns, path, seen
+
+BY_HAND = """
+| device_ops | name | stream | start_us | end_us | correlation |
+| a          | gemm | 7      | 40       | 50     | 1           |
+| b          | gemm | 7      | 50       | 65     | 2           |
+| c          | relu | 7      | 65       | 70     | 3           |
+| unknown    | relu | 7      | 70       | 72     |             |
+
+| api_calls | name             | start_us | end_us | correlation |
+| launch a  | cudaLaunchKernel | 12       | 13     | 1           |
+| launch b  | cudaLaunchKernel | 22       | 23     | 2           |
+| launch c  | cudaLaunchKernel | 30       | 31     | 3           |
+
+| host_ops | name     | start_us | end_us |
+| first    | aten::mm | 11       | 15     |
+| second   | aten::mm | 21       | 25     |
+
+| ranges | name            | start_us | end_us |
+| step   | ProfilerStep#3  | 10       | 35     |
+"""
+
+
+def times(tree: CallTree) -> dict[str, int]:
+    return {" › ".join(path(tree, at)): int(tree.total_ns[at]) for at in range(len(tree))}
+
+
+def holds(tree: CallTree, whole_ns: int) -> None:
+    assert tree.total_ns[tree.parent < 0].sum() == whole_ns
+    assert (tree.parent < np.arange(len(tree))).all()
+    assert (own_ns(tree) >= 0).all()
+    assert len({(int(above), name) for above, name in zip(tree.parent, tree.names, strict=True)}) == len(tree)
+
+
+def test_device_time_by_hand() -> None:
+    assert times(device_tree(trace_of(BY_HAND))) == {
+        "ProfilerStep": 30_000,
+        "ProfilerStep › aten::mm": 25_000,
+        "ProfilerStep › aten::mm › gemm": 25_000,
+        "ProfilerStep › relu": 5_000,
+        NOWHERE: 2_000,
+        f"{NOWHERE} › relu": 2_000,
+    }
+
+
+def test_host_time_by_hand() -> None:
+    assert times(host_tree(trace_of(BY_HAND))) == {
+        "thread 1": 25_000,
+        "thread 1 › ProfilerStep": 25_000,
+        "thread 1 › ProfilerStep › aten::mm": 8_000,
+    }
+
+
+@given(traces(min_ops=1))
+def test_every_tree_holds_all_time_of_its_kind(trace: Trace) -> None:
+    ops, idle = trace[DEVICE_OPS], idle_blame(trace).frame
+    holds(device_tree(trace), int((ops["end_ns"] - ops["start_ns"]).sum()))
+    holds(idle_tree(trace), int((idle["end_ns"] - idle["start_ns"]).sum()))
+    tree = host_tree(trace)
+    holds(tree, int(tree.total_ns[tree.parent < 0].sum()))
+    assert tree.total_ns[tree.parent < 0].sum() >= host_nesting(trace).self_ns.sum()  # ranges may hold more
+
+
+def test_what_cannot_be_seen_is_left_out_and_the_rest_keeps_its_time() -> None:
+    tree = CallTree(("a", "b", "c", "d"), np.array([-1, 0, 0, 2]), np.array([10_000, 9_000, 4, 4]))
+    kept = seen(tree)
+    assert times(kept) == {"a": 10_000, "a › b": 9_000}
+    assert own_ns(kept).tolist() == [1_000, 9_000]
+
+
+@pytest.mark.parametrize("measure", [device_tree, idle_tree, host_tree])
+def test_an_empty_trace_has_no_paths(measure: object) -> None:
+    assert len(measure(trace_of("| device_ops | name | start_us | end_us |"))) == 0  # type: ignore[operator]

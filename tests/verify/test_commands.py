@@ -174,7 +174,10 @@ def test_verify_closes_the_ledgers_entry_with_the_measured_gain(folder: Path, ti
     opened = timesink("ledger", "add", "fewer copies", "--predicted", "0.5,0.8,1.1", "--finding", "CPY101")
     assert opened.stdout.startswith("Entry 1 is open in .timesink/ledger.jsonl. ")
     timesink("verify", *FOUR, "--toggle", "SCALE=1/0.92", "--ledger", "1", *RUN)
-    listed = json.loads(timesink("ledger", "show", "1", "-f", "json").stdout)["entries"][0]
+    shown = json.loads(timesink("ledger", "show", "1", "-f", "json").stdout)
+    (listed,), (before, after) = shown["entries"], shown["progress"]
+    assert before["step_ms"] - after["step_ms"] == pytest.approx(listed["measured_ms"])
+    assert (before["after"], after["after"], before["ratio"]) == ("before", "1 fewer copies", 1)
     assert (listed["outcome"], listed["within"]) == ("faster", True)
     assert listed["measured_ms"] == pytest.approx(0.8, abs=0.1)
 

@@ -222,14 +222,15 @@ def to_result(verification: Verification, suite: str) -> GateResult:
     return GateResult(suite, "same-job A/B", tuple(rows), runs=tuple(runs), notes=verification.notes)
 
 
-def gain_ms(verification: Verification) -> tuple[float, float, float] | None:
-    """Milliseconds won per step (value, low, high), from the time before and the ratio; None without an effect."""
+def gain_ms(verification: Verification) -> tuple[float, float, float, float] | None:
+    """Milliseconds won per step (value, low, high), from the time before and the ratio, and the time before; None
+    without an effect."""
     effect = verification.verdict.effect
     before = geometric_mean([verification.plan.time_s(pair[0]) for pair in verification.pairs])
     if effect is None or before is None:
         return None
     value, low, high = (1e3 * before * (1 - ratio) for ratio in (effect.ratio, effect.high, effect.low))
-    return value, low, high
+    return value, low, high, 1e3 * before
 
 
 def _shown_row(

@@ -25,11 +25,13 @@ from timesink.verify.records import BrokenRecord
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Milliseconds won per step, with the interval it is expected or measured to lie in."""
+    """Milliseconds won per step, with the interval it is expected or measured to lie in. `before_ms` is what the step
+    took before, where it was measured."""
 
     value_ms: float
     low_ms: float
     high_ms: float
+    before_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +169,17 @@ def _apply(entries: dict[int, Entry], event: dict[str, Any]) -> None:
 def _gain(listed: Sequence[float] | None) -> Gain | None:
     if listed is None:
         return None
-    low, value, high = (float(part) for part in listed)
-    if not all(math.isfinite(part) for part in (low, value, high)):
+    low, value, high, *before = (float(part) for part in listed)
+    if not all(math.isfinite(part) for part in (low, value, high, *before)):
         raise ValueError("a gain that is no finite number")
-    return Gain(value, low, high)
+    return Gain(value, low, high, *before)
 
 
 def _listed(gain: Gain | None) -> list[float] | None:
-    return None if gain is None else [gain.low_ms, gain.value_ms, gain.high_ms]
+    if gain is None:
+        return None
+    before = [] if gain.before_ms is None else [gain.before_ms]
+    return [gain.low_ms, gain.value_ms, gain.high_ms, *before]
 
 
 def _append(path: Path, file: BinaryIO, event: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ from timesink.verify.ledger import Entry, Gain, track_record
 from timesink.verify.outcomes import RunRow
 from timesink.views.page import Field, Fields, Page, Sheet, sheet_of
 
+_CHART = 30  # characters of the longest bar
+
 
 def ledger_page(entries: Sequence[Entry]) -> Page:
     """Every entry with its predicted and measured gain, and how good predictions are here."""
@@ -34,7 +36,27 @@ def ledger_page(entries: Sequence[Entry]) -> Page:
     if past.compared:
         title += f"; {past.within} of {past.compared} measured gains lie in their predicted interval"
     note = "" if past.median_ratio is None else f"measured over predicted: {past.median_ratio:.2f} (median)"
-    return Page(title, (sheet_of("entries", "Entries", entries, columns, note),))
+    sheets = (sheet_of("entries", "Entries", entries, columns, note), _progress(entries))
+    return Page(title, tuple(sheet for sheet in sheets if sheet.rows))
+
+
+def _progress(entries: Sequence[Entry]) -> Sheet:
+    """The step after each change that was measured, in order, beside what it was before the first of them."""
+    steps: list[tuple[str, float]] = []
+    for entry in entries:
+        gain = entry.measured
+        if gain is not None and gain.before_ms is not None:
+            steps += [] if steps else [("before", gain.before_ms)]
+            steps.append((f"{entry.number} {entry.hypothesis}", gain.before_ms - gain.value_ms))
+    longest = max((step_ms for _, step_ms in steps), default=1.0)
+    first = steps[0][1] if steps else 1.0
+    columns: Fields[tuple[str, float]] = (
+        (Field("after", "after"), lambda step: step[0]),
+        (Field("step_ms", "step", "ms"), lambda step: step[1]),
+        (Field("ratio", "of the first", "ratio"), lambda step: step[1] / first),
+        (Field("chart", ""), lambda step: "█" * max(1, round(_CHART * step[1] / longest))),
+    )
+    return sheet_of("progress", "The step after each change", steps, columns)
 
 
 def _value_ms(gain: Gain | None) -> float | None:

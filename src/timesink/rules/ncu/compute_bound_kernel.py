@@ -55,7 +55,8 @@ _ADVICE = {
     Resource.FMA: "Fuse multiply and add, compute less, or move the products to tensor cores (tf32, bf16).",
     Resource.ALU: "Fewer integer operations: strength-reduce indices, divide by constants or powers of two.",
     Resource.XU: "Fewer special functions: hoist them, replace powers by products, approximate by polynomials.",
-    Resource.TENSOR: "Narrower operands (bf16, fp8) or fewer products; short of the peak, larger tiles too.",
+    Resource.TENSOR: "Narrower operands (bf16, fp8) or fewer products; short of the peak, other tiles: torch.compile "
+    'with mode="max-autotune", or the heuristics of cuBLASLt.',
     Resource.ISSUE: "Fewer instructions: wider loads, packed arithmetic, tensor cores for products, less index work.",
     Resource.CONTROL: "Fewer branches and less uniform index work: unroll, hoist.",
 }

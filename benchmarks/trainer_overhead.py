@@ -109,16 +109,20 @@ def run_arm(arm: str, folder: Path) -> dict[str, float]:
 
 
 def timed(steps: int, step: Callable[[], None]) -> float:
-    """The mean of so many steps in ms; the device is waited for at both ends."""
+    """The mean of so many steps in ms; the device is waited for at both ends.
+
+    Without a GPU it is the time that the processor worked for this thread, whatever else runs on the machine.
+    """
     import torch
 
-    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    has_gpu = torch.cuda.is_available()
+    wait, clock = (torch.cuda.synchronize, time.perf_counter) if has_gpu else (lambda: None, time.thread_time)
     wait()
-    began = time.perf_counter()
+    began = clock()
     for _ in range(steps):
         step()
     wait()
-    return 1e3 * (time.perf_counter() - began) / steps
+    return 1e3 * (clock() - began) / steps
 
 
 def _profiler(arm: str, folder: Path, held: list[float]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from timesink.diagnosis.engine import diagnose
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.model.window import Span, Window
+from timesink.readers import read
 from timesink.render.html import render
 from timesink.views.figures import Report
 from timesink.views.timeline import timeline_of
@@ -190,6 +193,32 @@ def test_an_interval_has_the_budget_that_the_tables_give_it(opened: Open) -> Non
     told = {row.locator("th").text_content(): float(row.get_attribute("data-ns")) for row in rows.all()}
     assert told["exposed communication"] == pytest.approx(20_000, abs=300)
     assert told["idle"] == pytest.approx(5_000, abs=300)
+
+
+def test_a_budget_is_that_of_the_window_that_it_names(opened: Open) -> None:
+    page = shown(opened, demo_report()).page
+    figure = page.locator(WHOLE)
+    for _ in range(3):
+        figure.get_by_role("button", name="zoom in").click()
+    figure.get_by_role("button", name="where the time").click()
+    rows = {row.locator("th").text_content(): row for row in figure.locator(".budget tr").all()}
+    told = {name: float(row.get_attribute("data-ns")) for name, row in rows.items()}
+    window = figure.locator(".budget code").text_content().split()[-1]
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+        trace = read(path, cache=False)
+    assert trace.extent_ns is not None
+    (line,) = device_timeline(trace.within(Window.of(Span.parse(window), *trace.extent_ns)))
+    assert told["compute"] == pytest.approx(line.compute_ns, abs=2)
+    assert told["exposed copies"] == pytest.approx(line.exposed_copy.total_ns, abs=2)
+
+
+def test_a_step_of_the_plot_is_shown_in_the_timeline(opened: Open) -> None:
+    page = shown(opened, demo_report()).page
+    before = view(page.locator(WHOLE))
+    page.locator("#step-plot .u-over").click()
+    after = view(page.locator(WHOLE))
+    assert before[0] < after[0] < after[1] < before[1]
+    assert 10e6 < after[1] - after[0] < 20e6
 
 
 def test_the_timeline_zooms_and_moves_by_button_key_and_wheel(opened: Open) -> None:

@@ -69,8 +69,9 @@ class Lane:
 class Timeline:
     """The whole capture: nothing that it holds is left out of a lane, but events shorter than `merged_below_ns` may
     share a run. `short` holds the short names of kernels by their place in `texts`, which are untrusted. `notes` say
-    which lanes are not here."""
+    which lanes are not here. Times that people read count from `origin_ns`, as those of `--window` do."""
 
+    origin_ns: int
     start_ns: int
     end_ns: int
     texts: tuple[str, ...]

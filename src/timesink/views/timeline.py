@@ -110,8 +110,10 @@ def timeline_of(trace: Trace, claims: Claims = (), most_runs: int = MOST_RUNS) -
     filled = [runs for lane in lanes for runs in lane.rows if runs.start_ns.size]
     if len(ranks) > len(shown):
         builder.notes.append(f"the first {len(shown)} of {len(ranks)} ranks are drawn")
+    start_ns = min(int(runs.start_ns[0]) for runs in filled)
     return Timeline(
-        start_ns=min(int(runs.start_ns[0]) for runs in filled),
+        origin_ns=(trace.extent_ns or (start_ns, 0))[0],
+        start_ns=start_ns,
         end_ns=max(int(runs.end_ns[-1]) for runs in filled),
         texts=tuple(texts.numbers),
         short=texts.short,

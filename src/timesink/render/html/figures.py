@@ -152,6 +152,7 @@ def packed(timeline: Timeline) -> str:
         for lane in timeline.lanes
     ]
     whole = {
+        "offset": timeline.start_ns - timeline.origin_ns,
         "length": timeline.end_ns - timeline.start_ns,
         "texts": [scrub(text) for text in timeline.texts],
         "short": {str(at): scrub(text) for at, text in timeline.short.items()},

@@ -1,5 +1,5 @@
 "use strict";
-// Step times in order, with percentiles as dashed lines.
+// Step times in order, with percentiles as dashed lines. A click on a step shows it in the timeline.
 (() => {
   const place = document.getElementById("step-plot");
   const island = document.getElementById("data");
@@ -29,7 +29,11 @@
   const draw = () => {
     if (plot) plot.destroy();
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    const goes = (made) => made.over.addEventListener("click", () => {
+      if (made.cursor.idx !== null) document.dispatchEvent(new CustomEvent("timesink-step", { detail: { rank: series[0].rank, step: steps[made.cursor.idx] } }));
+    });
     plot = new uPlot({
+      hooks: { ready: [goes] },
       width: Math.max(place.clientWidth, 200), height: 260, scales: { x: { time: false } },
       axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, label: "ms", labelSize: 20, size: 56 }],
       series: [{ label: "step" }, ...lines.map((line) => ({

@@ -283,6 +283,8 @@
       this.select(this.hits[this.hit]);
     }
 
+    when(time) { return timeText(time + this.model.offset); }
+
     say(text, links = []) {
       this.picked.replaceChildren(text, ...links);
     }
@@ -290,7 +292,7 @@
     words(run) {
       const { start, end, count, busy, name, detail } = this.model.run(run);
       const row = this.model.lanes[run[0]].rows[run[1]];
-      const from = `from ${timeText(start)}`;
+      const from = `from ${this.when(start)}`;
       if (count > 1) return `${name < 0 ? "" : `${this.model.texts[name]}: `}${count} short events, busy for ${timeText(busy)} of ${timeText(end - start)}, ${from}`;
       const full = name >= 0 && this.model.short[name] ? ` (${this.model.texts[name]})` : "";
       const more = detail < 0 ? "" : `, ${this.model.texts[detail]}`;
@@ -330,7 +332,7 @@
       const share = (ns) => `${Number(((100 * ns) / span).toPrecision(3))} %`;
       const rows = [["compute", times.compute], ["exposed communication", times.communication], ["exposed copies", times.copy], ["idle", times.idle], ...causes.map(([cause, ns]) => [`idle: ${cause}`, ns])];
       const table = made("table", "legend");
-      table.append(made("caption", "", `GPU ${device[1]} of rank ${device[0]}, ${timeText(span)} from ${timeText(from)}${joined ? " (about: short events are joined)" : ""}`));
+      table.append(made("caption", "", `GPU ${device[1]} of rank ${device[0]}, ${timeText(span)} from ${this.when(from)}${joined ? " (about: short events are joined)" : ""}`));
       const line = (name, ns, more) => {
         const row = table.insertRow();
         const head = made("th", "", name);
@@ -340,7 +342,10 @@
       };
       rows.filter(([, ns]) => ns > 0).forEach(([name, ns]) => line(name, ns, share(ns)));
       kernels.forEach(([name, [ns, count]]) => line(name, ns, `${count} times`));
-      this.table.replaceChildren(table);
+      const cut = (time) => `${((time + model.offset) / 1e6).toFixed(6)}ms`;
+      const more = made("p", "quiet", "the same, and more: ");
+      more.append(made("code", "", `timesink summary TRACE --window ${cut(from)}:${cut(to)}`));
+      this.table.replaceChildren(table, more);
       this.draw();
     }
 
@@ -490,12 +495,13 @@
       pen.strokeStyle = colour("--line");
       pen.fillStyle = colour("--quiet");
       pen.lineWidth = 1;
-      for (let time = Math.ceil(this.from / every) * every; time <= this.to; time += every) {
+      const { offset } = this.model;
+      for (let time = Math.ceil((this.from + offset) / every) * every - offset; time <= this.to; time += every) {
         pen.beginPath();
         pen.moveTo(x(time) + 0.5, 0);
         pen.lineTo(x(time) + 0.5, height);
         pen.stroke();
-        pen.fillText(timeText(time), x(time) + 3, AXIS / 2);
+        pen.fillText(this.when(time), x(time) + 3, AXIS / 2);
       }
     }
   }
@@ -534,5 +540,12 @@
         whole = new Timeline(figure, model, { from: 0, to: model.length, ranks, shows: () => true, searches: true, folded: (lane) => lane.rows.length > 1 && (lane.kind === "op" || lane.rank !== first) });
       }
     }
+    document.addEventListener("timesink-step", ({ detail }) => {
+      const lane = model.lanes.findIndex((one) => one.kind === "step" && one.rank === detail.rank), rows = lane < 0 ? [] : model.lanes[lane].rows;
+      for (const row of rows) for (let at = 0; at < row.n; at += 1) if (model.texts[row.name[at]] === `step ${detail.step}` && whole) {
+        whole.show(row.start[at], row.end[at]);
+        whole.figure.scrollIntoView({ block: "nearest" });
+      }
+    });
   }).catch((error) => { for (const figure of figures) figure.append(made("p", "quiet", `This browser cannot unpack the timeline (${error.message}): the tables below hold the same figures.`)); });
 })();

@@ -143,7 +143,10 @@ def test_a_whole_exchange(root: Path) -> None:  # noqa: PLR0915  # one session
 
 
 def test_resources_and_prompts_are_listed_and_answer(root: Path) -> None:
+    (root / "config.json").write_text('{"lr": 0.1}')  # JSON, and no profile
+
     async def talk(client: Any, call: Call) -> None:
+        assert (await call("list_captures", contains="config"))["of"] == 0
         page = await client.read_resource("rules://IDL101")
         assert "misleads" in page.contents[0].text
         assert "device_ops" in (await client.read_resource("schema://tables")).contents[0].text
@@ -159,6 +162,7 @@ def test_resources_and_prompts_are_listed_and_answer(root: Path) -> None:
         assert not given
 
     spoken(build([root]), talk)
+    (root / "config.json").unlink()
 
 
 def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(root: Path, tmp_path: Path) -> None:

@@ -165,12 +165,12 @@ def open_document(capture: OpenCapture) -> dict[str, Any]:
 
 def listed_captures(captures: Captures, contains: str, cursor: int) -> dict[str, Any]:
     """The files under the roots that a reader takes, newest first, by the beginning of each file."""
-    from timesink.readers.formats import recognised
+    from timesink.readers.formats import is_profile, recognised
 
     found = [
         {"path" + MARK: named(str(path)), "format": reader.format, "bytes": path.stat().st_size}
         for path in captures.files()
-        if contains in str(path)
+        if contains in str(path) and is_profile(path)
         if (reader := recognised(path)) is not None
     ]
     document = {"of": len(found), "captures": found[cursor : cursor + PAGE], "next": "open_capture(path)"}

@@ -119,10 +119,23 @@ def _is_trace(path: Path) -> bool:
     return reader is not None and (not is_log or reader.format == "torch_logs")
 
 
+# One of these stands near the beginning of every Chrome trace, the last of a memory timeline.
+_TRACE_WORDS = (b'"traceEvents"', b'"schemaVersion"', b'"displayTimeUnit"', b'"deviceProperties"', b'"ph"', b"[[")
+
+
 def recognised(path: Path) -> Reader | None:
     """The reader that takes the file, by its beginning; None where no reader does."""
     head = head_of(path)
     return next((reader for reader in readers() if reader.recognises(path, head)), None)
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a reader takes the file, and plain JSON begins like a trace: a folder of runs holds other JSON too."""
+    try:
+        is_json = path.suffix == ".json"
+        return recognised(path) is not None and (not is_json or any(word in head_of(path) for word in _TRACE_WORDS))
+    except UnreadableTrace:
+        return False
 
 
 def _other_format(path: Path) -> tuple[str, str] | None:

@@ -25,9 +25,6 @@ from timesink.views.watched import Watched
 if TYPE_CHECKING:
     from timesink.capture.trainer.logs import Log
 
-# One of these stands near the beginning of every Chrome trace.
-_TRACE_WORDS = (b'"traceEvents"', b'"schemaVersion"', b'"displayTimeUnit"', b'"deviceProperties"', b'"ph"', b"[[")
-
 
 def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where captures appear, at any depth.")],
@@ -89,6 +86,8 @@ class FolderWatch:
 
     def look(self, settling: Settling) -> bool:
         """Diagnose what is new and ready, the newest first; whether something still grows."""
+        from timesink.readers.formats import is_profile
+
         known = {row.name: row.key for row in self.rows()}
         wanted = [place for place in places(self.root, self.pages) if not self.names or place.name in self.names]
         growing = False
@@ -97,7 +96,7 @@ class FolderWatch:
                 continue
             if not settling.is_ready(place):
                 growing = True
-            elif _is_profile(place):
+            elif place.is_whole or is_profile(place.paths[0]):
                 self._keep(self._row(place))
         if not (self.pages / "index.html").exists():
             self._index()
@@ -153,20 +152,6 @@ class FolderWatch:
 
         self.pages.mkdir(exist_ok=True)
         write_whole(self.pages / "index.html", render_index(f"Captures in {self.root.resolve()}", self.rows()))
-
-
-def _is_profile(place: FoundCapture) -> bool:
-    """Whether a reader takes it. A folder of runs holds other JSON too, such as configurations: that is no mistake."""
-    from timesink.readers.formats import head_of, recognised
-
-    if place.is_whole:
-        return True
-    path = place.paths[0]
-    try:
-        words = _TRACE_WORDS if path.suffix == ".json" else (b"",)
-        return recognised(path) is not None and any(word in head_of(path) for word in words)
-    except (TimesinkError, OSError):
-        return False
 
 
 def _say(root: Path, pages: Path, row: Watched) -> None:

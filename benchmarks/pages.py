@@ -3,7 +3,8 @@
     python -m benchmarks.pages [--runs 5]
 
 The trace is the bundled one grown to a little over a million events. A page counts as open when every timeline on it is
-drawn; the browser is Debian's Chromium, started before the clock, a fresh context for each load.
+drawn; the browser is Debian's Chromium, started before the clock, a fresh context for each load. Frames are counted
+while the timeline of `report --full`, which holds every event by itself, moves to and fro.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from benchmarks.runs import ROOT, TIMESINK, Row, at_most, noted, run, show
 NAME = "report"
 SEED = ROOT / "src" / "timesink" / "cli" / "demo" / "gpt_before.json.gz"
 MEGABYTES = 320
-SIZE_MB, OPEN_S = 2, 2
+SIZE_MB, OPEN_S, FRAMES_PER_S = 2, 1, 30
+SHOTS = 60
+MOVED = """async ([keys, shots]) => {
+    const canvas = document.querySelector("#timeline canvas[data-to]"), began = performance.now();
+    for (let at = 0; at < shots; at += 1) {
+        canvas.dispatchEvent(new KeyboardEvent("keydown", { key: keys[at % keys.length] }));
+        await new Promise(requestAnimationFrame);
+    }
+    return (1000 * shots) / (performance.now() - began);
+}"""
 DRAWN = "[...document.querySelectorAll('figure.timeline')].every(f => f.querySelector('canvas[data-to]'))"
 
 
@@ -36,35 +46,45 @@ def rows(runs: int, megabytes: int = MEGABYTES) -> Iterator[Row]:
         what = f"{_events(trace):,} events, {trace.stat().st_size / 1e6:,.0f} MB"
         yield noted(NAME, f"`timesink report`, {what}", made)
         yield at_most(NAME, "the report", page.stat().st_size / 1e6, SIZE_MB, "MB")
-        opened = opening_s(page, runs)
-        if opened is None:
-            print("the report was not opened: no Chromium or no playwright here", file=sys.stderr)
-        else:
-            yield at_most(NAME, "opening it in Chromium", opened, OPEN_S, "s")
+        run([*TIMESINK, "report", "--full", "--no-cache", str(trace), "-o", str(full := Path(folder) / "full.html")])
+        try:
+            opened_s, whole, near = shown(page, full, runs)
+        except (ImportError, FileNotFoundError) as absent:
+            print(f"the report was not opened: {absent}", file=sys.stderr)
+            return
+        yield at_most(NAME, "opening it in Chromium, every timeline drawn", opened_s, OPEN_S, "s")
+        for what, frames in (("all of it", whole), ("an eighth of it", near)):
+            rate = f"{frames:.0f} frames a second"
+            bar = f">= {FRAMES_PER_S} frames a second"
+            yield Row(NAME, f"moving a timeline of every event, {what} in view", rate, bar, frames >= FRAMES_PER_S)
 
 
-def opening_s(page: Path, runs: int) -> float | None:
-    """The median of that many loads; None where there is no browser to ask."""
+def shown(page: Path, full: Path, runs: int) -> tuple[float, float, float]:
+    """The median time of that many loads of `page`, and the frames a second of `full` with all and an eighth in view;
+    `ImportError` or `FileNotFoundError` where there is no browser to ask."""
+    from playwright.sync_api import sync_playwright
+
     chromium = shutil.which("chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        return None
     if chromium is None:
-        return None
+        raise FileNotFoundError("there is no Chromium on this machine")
     taken_s = []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for _ in range(runs):
+        for file in [page] * runs + [full]:
             context = browser.new_context(offline=True)
-            shown = context.new_page()
+            tab = context.new_page()
             began = perf_counter()
-            shown.goto(page.as_uri())
-            shown.wait_for_function(DRAWN)
+            tab.goto(file.as_uri())
+            tab.wait_for_function(DRAWN)
             taken_s.append(perf_counter() - began)
+            if file == full:
+                whole = tab.evaluate(MOVED, [["0"], SHOTS])
+                for _ in range(3):
+                    tab.locator("#timeline").get_by_role("button", name="zoom in").click()
+                near = tab.evaluate(MOVED, [["d", "a"], SHOTS])
             context.close()
         browser.close()
-    return statistics.median(taken_s)
+    return statistics.median(taken_s[:runs]), whole, near
 
 
 def _events(trace: Path) -> int:

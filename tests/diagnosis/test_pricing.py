@@ -10,7 +10,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.pricing import Priced, bound_price, price, share_claims, within_claim
 from timesink.diagnosis.verdicts import Bottleneck, Card, Claim, Finding, Quantity, Where
-from timesink.measures.timeline.replay import estimated_step_ns, least_step_ns, pricers
+from timesink.measures.timeline.replay import estimated_step_ns, least_step_ns, likely_step_ns, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.whatif.changes.host import RemoveSyncs
@@ -82,3 +82,9 @@ def test_values_together_never_exceed_the_least_that_the_step_may_take(trace: Tr
     for known, left_ms in ((trace, least_ms - 7.0), (told, 2.0)):
         worth = [found.recoverable.value for _, found in share_claims(ranked, known, 9.0) if found.recoverable]
         assert worth == pytest.approx([7.0, left_ms])
+
+
+def test_another_run_may_take_a_tenth_less_than_the_low_estimate_and_no_value_exceeds_that(trace: Trace) -> None:
+    low_ns, expected_ns, high_ns = estimated_step_ns(trace) or (0.0, 0.0, 0.0)
+    assert likely_step_ns(trace) == pytest.approx((0.9 * low_ns, expected_ns, 1.1 * high_ns))
+    assert least_step_ns(trace) == pytest.approx(0.9 * low_ns)

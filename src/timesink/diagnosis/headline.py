@@ -26,7 +26,7 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.graph_capture import graph_capture
 from timesink.measures.timeline.ranges import range_projection, serving_phases
-from timesink.measures.timeline.replay import estimated_step_ns
+from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.model.names import matches
 from timesink.model.tables import API_CALLS, DEVICES, SOURCES
 from timesink.model.trace import Trace
@@ -127,7 +127,7 @@ def _estimated_step(trace: Trace) -> str:
     estimated, profiled_ns = estimated_step_ns(trace), steps(trace).times.p50_ns
     if estimated is None or not profiled_ns or estimated[0] > (1 - _TAKEN_OFF) * profiled_ns:
         return ""
-    low, expected, high = map(time_text, estimated)
+    low, expected, high = map(time_text, likely_step_ns(trace) or estimated)
     return (
         f"recording slows the host: without the profiler a step of {time_text(profiled_ns)} takes an estimated "
         f"{expected} ({low} to {high}), of which gains of host time are parts; --unprofiled-step-ms makes them exact"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 from timesink.diagnosis.verdicts import Card, Claim, Finding, PricedBy, Quantity
-from timesink.knowledge.assumptions import replay
+from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.steps.per_step import largest_per_step_ns, period_ns
 from timesink.measures.timeline.replay import (
@@ -81,9 +81,9 @@ def _price_by_kernels(change: ShortenKernels, trace: Trace) -> Quantity:
     a few steps ends before the power cap lowers the clocks.
     """
     step_ns = trace.unprofiled_step_ns or period_ns(trace, change.device)
-    ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), replay.SLOWEST_CLOCK.value)
+    ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), assumed.SLOWEST_CLOCK.value)
     low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
-    error_ns = _TO_P90 * math.hypot(replay.MODEL_ERROR.value * gain_ns, replay.STEP_ERROR.value * step_ns)
+    error_ns = _TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain_ns, assumed.STEP_ERROR.value * step_ns)
     high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
     return _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
 
@@ -169,8 +169,9 @@ def _taker(claim: Claim, before: Iterable[tuple[str, Claim]], trace: Trace) -> s
 def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | None:
     """The gain in replays with the profiler's cost taken off by estimate; None where the trace cannot be replayed.
 
-    The expected cost gives the value, which does not exceed the step at much cost: the program may be that fast. The
-    interval holds the intervals at little and at much cost, and does not exceed the step.
+    The expected cost gives the value, which does not exceed the least that a step at much cost may take in another run:
+    the program may be that fast. The interval holds the intervals at little and at much cost, and does not exceed the
+    step.
     """
     if change.touches is Touches.DEVICE:  # the device is not slowed
         replay = pricers(trace)[rank].price(change)
@@ -179,7 +180,8 @@ def _price_by_estimate(change: Change, rank: int, trace: Trace) -> Quantity | No
     if not all(replay.replayed for replay in replays):
         return None
     low_ns, high_ns = min(replay.low_ns for replay in replays), max(replay.high_ns for replay in replays)
-    gain_ns = min(replays[Case.EXPECTED.value].gain_ns, replays[Case.HOPEFUL.value].step_ns)
+    least_ns = replays[Case.HOPEFUL.value].step_ns * assumed.ANOTHER_RUN.low
+    gain_ns = min(replays[Case.EXPECTED.value].gain_ns, least_ns)
     high_ns = min(high_ns, replays[Case.EXPECTED.value].step_ns)
     return _quantity(gain_ns, min(low_ns, gain_ns), max(high_ns, gain_ns))
 

@@ -34,13 +34,14 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.measures.timeline.launches import launched_ahead
-from timesink.measures.timeline.replay import calibrated_pricers, pricers
+from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, pricers
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Case
 from timesink.whatif.changes.host import RemoveSyncs
 
 Root = Literal["wait", "allocator", "copy_in", "copy_out"]
@@ -281,8 +282,8 @@ def sync_gain(trace: Trace) -> SyncGain:
 
 
 def _gains_ns(trace: Trace, rank: int) -> list[float]:
-    """What removing the waits wins of the profiled step: as profiled and, where a step time without the profiler is
-    known, calibrated to it.
+    """What removing the waits wins of the profiled step: as profiled, and as without the profiler: calibrated to the
+    step time where that is known, else with the expected cost of recording taken off.
 
     A profiler slows the host, so that waits which cost time without it may cost none with it.
     """
@@ -291,7 +292,9 @@ def _gains_ns(trace: Trace, rank: int) -> list[float]:
         return []
     step_ns = trace.unprofiled_step_ns
     pricers_to_try = [pricer]
-    if step_ns is not None and step_ns < pricer.step_ns:
+    if step_ns is None:
+        pricers_to_try.append(deflated_pricers(trace)[rank][Case.EXPECTED.value])
+    elif step_ns < pricer.step_ns:
         pricers_to_try.append(calibrated_pricers(trace)[rank])
     prices = [each.price(RemoveSyncs()) for each in pricers_to_try]
     return [price.gain_ns * pricer.step_ns / price.step_ns for price in prices if price.refused is None]

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from timesink.knowledge.assumptions import replay
 from timesink.measures.communication.waits import exposed_waits
 from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.steps.steps import steps
@@ -155,11 +156,18 @@ def estimated_step_ns(trace: Trace) -> tuple[float, float, float] | None:
     return low_ns, expected_ns, high_ns
 
 
+@remembered
+def likely_step_ns(trace: Trace) -> tuple[float, float, float] | None:
+    """The estimate with what two runs of a program differ in, clocks and processes: low, expected and high, in ns."""
+    estimated, other = estimated_step_ns(trace), replay.ANOTHER_RUN
+    return estimated and (estimated[0] * other.low, estimated[1] * other.value, estimated[2] * other.high)
+
+
 def least_step_ns(trace: Trace) -> float | None:
-    """The least that the mean step of the job may be without a profiler: as told, else the low estimate; None where
-    neither is known."""
-    estimated = estimated_step_ns(trace)
-    return estimated[0] if estimated and trace.unprofiled_step_ns is None else trace.unprofiled_step_ns
+    """The least that the mean step of the job may be without a profiler: as told, else by estimate; None where neither
+    is known."""
+    likely = likely_step_ns(trace)
+    return likely[0] if likely and trace.unprofiled_step_ns is None else trace.unprofiled_step_ns
 
 
 def step_without_profiler_ns(trace: Trace, rank: int) -> float:

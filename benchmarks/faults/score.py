@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import json
 import lzma
 import multiprocessing
@@ -79,14 +78,13 @@ def captures_in(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def diagnosed(paths: Sequence[Path], unprofiled_ms: float | None) -> tuple[Any, Any, bool]:
-    """Trace of all ranks, diagnosis, and whether the diagnosis was told the unprofiled step time, unless it is None."""
+def diagnosed(paths: Sequence[Path], unprofiled_ms: float | None) -> tuple[Any, Any]:
+    """Trace of all ranks, and its diagnosis, told the unprofiled step time unless that is None."""
     import timesink
     from timesink.readers import read
 
     trace = timesink.read(paths[0]) if len(paths) == 1 else read(paths)
-    told = unprofiled_ms is not None and "unprofiled_step_ms" in inspect.signature(timesink.diagnose).parameters
-    return trace, timesink.diagnose(trace, **({"unprofiled_step_ms": unprofiled_ms} if told else {})), told
+    return trace, timesink.diagnose(trace, unprofiled_step_ms=unprofiled_ms)
 
 
 def foretold(findings: Sequence[tuple[str, int, Any]], owed: str, step_ms: float) -> Foretold | None:
@@ -121,19 +119,18 @@ def observed(
     unprofiled_ms = fault_ms if variant == "fault" else fix_ms
     frame = Observation(name, severity, variant, tool, fault.split, fault.bottleneck, gain, "", settled=settled)
     try:
-        trace, diagnosis, told = diagnosed(paths, None if blind else unprofiled_ms)
+        trace, diagnosis = diagnosed(paths, None if blind else unprofiled_ms)
     except Exception as problem:  # noqa: BLE001 - a crash is a miss, and is shown
         return dataclasses.replace(frame, verdict="crashed", problem=f"{type(problem).__name__}: {problem}"[:200])
     profiled_ms = formulas.mean_step_ms(trace)
-    step_ms = unprofiled_ms if told or not profiled_ms else profiled_ms
     findings = [
         (str(finding.bottleneck), finding.where.rank or 0, finding.recoverable) for _, finding in diagnosis.findings
     ]
     return dataclasses.replace(
         frame,
         verdict=str(diagnosis.bottleneck),
-        findings=tuple((name, worth.value / step_ms if worth else 0.0) for name, _, worth in findings),
-        foretold=foretold(findings, fault.bottleneck, step_ms),
+        findings=tuple((name, worth.value / unprofiled_ms if worth else 0.0) for name, _, worth in findings),
+        foretold=foretold(findings, fault.bottleneck, unprofiled_ms),
         formulas=formulas.prices(trace, fault.bottleneck),
         slowdown=profiled_ms / unprofiled_ms if profiled_ms else None,
     )
@@ -259,6 +256,13 @@ def peers(observations: Sequence[Observation]) -> str:
     return table(("split", "tool", "price by", "MAE", "rel.", "sign"), rows)
 
 
+def promised_too_much(observations: Sequence[Observation]) -> str:
+    """How many captures are promised more than their true step, and of how many of these that step is known."""
+    above = [item for item in observations if any(value > 1.0 for _, value in item.findings)]
+    settled = sum(item.settled for item in above)
+    return f"promised more than the true step: {len(above)} captures, {settled} of which all processes timed alike"
+
+
 def details(observations: Sequence[Observation]) -> str:
     rows = []
     for item in observations:
@@ -286,7 +290,7 @@ def parsed() -> argparse.Namespace:
         help="one only; limits are set on the tune ones, the evaluate ones are looked at last, fresh is scored once",
     )
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
-    parser.add_argument("--blind", action="store_true", help="withhold the unprofiled step; shares of the profiled one")
+    parser.add_argument("--blind", action="store_true", help="withhold the unprofiled step; gains are held against it")
     parser.add_argument("--details", action="store_true", help="every case: owed, verdict, measured and foretold gain")
     parser.add_argument("--json", type=Path, help="write every observation there")
     parser.add_argument("--floors", action="store_true", help="fail where a figure is worse than floors.json")
@@ -318,6 +322,8 @@ def main() -> int:
         print(details(observations), end="\n\n")
     found = [(split, tool, scoring.figures(part)) for split, tool, part in groups(observations)]
     print(table(HEADINGS, [row(*parts) for parts in found]))
+    if options.blind:
+        print(f"\n{promised_too_much(observations)}")
     print()
     print(peers(observations))
     if options.set_floors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -37,6 +38,8 @@ from timesink.whatif.change import Case, Touches
 from timesink.whatif.changes import host, kernels, transfers
 from timesink.whatif.graph import Program
 from timesink.whatif.pricing import Pricer
+
+H200: Final = "NVIDIA H200"
 
 SECOND_NS = 10**9
 
@@ -188,26 +191,40 @@ def test_the_rate_of_a_link_is_the_ninetieth_percentile_of_its_pinned_copies() -
     assert factor == pytest.approx(0.25, rel=1e-3)
 
 
-def linked(groups: int, transfers_each: int, length_ns: int) -> int:
-    """Links that are compared among so many groups of two."""
+def exchanged(measure: Any, groups: int, transfers_each: int, length_ns: int, size_bytes: int = 1 << 20) -> Any:
+    """A measure of links, of all-reduces among so many groups of two H200s of one host."""
     calls = [
-        (rank, "allreduce", 0, length_ns, group * 100 + number, 1 << 20, 2, 0)
+        (rank, "allreduce", 0, length_ns, group * 100 + number, size_bytes, 2, length_ns)
         for group in range(groups)
         for number in range(transfers_each)
         for rank in (2 * group, 2 * group + 1)
     ]
     names = ("rank", "kind", "start_ns", "end_ns", "instance", "bytes", "size", "exposed_transfer_ns")
     frame = pl.DataFrame(calls, schema=list(names), orient="row").with_columns(complete=pl.lit(True))
-    members = pl.DataFrame({"rank": range(2 * groups), "clock": [0] * 2 * groups})
+    members = pl.DataFrame({"rank": range(2 * groups), "clock": [0] * 2 * groups}).with_columns(
+        device_name=pl.lit(H200)
+    )
     found = SimpleNamespace(calls=frame, pairs=frame.clear(), job=SimpleNamespace(members=members))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(waits, "collective_waits", lambda trace: found)
-        return int(waits.links.__wrapped__(None).frame.height)
+        return measure.__wrapped__(None)
+
+
+def linked(groups: int, transfers_each: int, length_ns: int) -> int:
+    """Links that are compared among so many groups of two."""
+    return int(exchanged(waits.links, groups, transfers_each, length_ns).frame.height)
 
 
 def test_links_are_compared_where_three_have_five_transfers_of_a_tenth_of_a_millisecond() -> None:
     assert linked(3, 5, 100_000) == 3
     assert linked(2, 5, 100_000) == linked(3, 4, 100_000) == linked(3, 5, 99_999) == 0
+
+
+def test_eight_megabytes_show_whether_nvlink_is_taken() -> None:
+    (group,) = exchanged(waits.beside_nvlink, 1, 5, 400_000, 9_000_000)  # 22.5 of 450 GB/s
+    assert group.bus_share == pytest.approx(0.05)
+    assert exchanged(waits.beside_nvlink, 1, 5, 400_000, 7_000_000) == ()
+    assert exchanged(waits.beside_nvlink, 1, 4, 400_000, 9_000_000) == ()
 
 
 @pytest.mark.parametrize(("sends", "found"), [(11, [0]), (9, [])])

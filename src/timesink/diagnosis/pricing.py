@@ -151,7 +151,7 @@ def share_claims(
             worth = _at_most(worth, left_of_step, step_ms)
             left_ms[rank] = left_of_step - worth.value
         before.append((card.code, finding.claim))
-        shared.append((card, replace(finding, recoverable=worth, counted_in=counted)))
+        shared.append((card, replace(finding, recoverable=worth, counted_in=counted or finding.counted_in)))
     return shared
 
 

@@ -85,6 +85,20 @@ def peaks(product_name: str) -> GpuPeaks | None:
     return None
 
 
+# GB/s of NVLink in one direction, of GPUs that are sold on boards with it only; half of what datasheets quote.
+_NVLINK: Final = {
+    "V100 SXM2": 150, "A100 SXM4 40GB": 300, "A100 SXM4 80GB": 300, "H800": 200, "H100 SXM5": 450, "H200 SXM": 450,
+    "B200": 900, "GB200 (one GPU)": 900,
+}  # fmt: skip
+
+
+def nvlink_bytes_per_s(product_name: str) -> float | None:
+    """What the NVLink of the GPU that calls itself so carries in one direction, or None where it may have none."""
+    known = peaks(product_name)
+    rate = _NVLINK.get(known.product) if known else None
+    return rate * 1e9 if rate else None
+
+
 def candidates(words: str) -> tuple[GpuPeaks, ...]:
     """The GPUs that these words may mean: the one that calls itself so, else those whose product begins with them."""
     found = peaks(words)

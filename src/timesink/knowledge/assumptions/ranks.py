@@ -88,6 +88,11 @@ LINK_SHORTEST_US: Final = Assumption(
     50.0, 100.0, 500.0, "us", "shorter transfers are latency and launch skew, not bandwidth",
     "shortest collectives of small messages of benchmarks/ranks: 27 to 57 us between 2 and 4 H200s", "", "COM109",
 )  # fmt: skip
+NVLINK_BYTES: Final = Assumption(
+    2e6, 8e6, 32e6, "bytes", "transfers of so many bytes show what link they take; smaller ones show latency",
+    "benchmarks/faults, two H200s: 2 MB reach 12 to 15 % of NVLink, 8 MB 26 %, 32 MB 53 %, 128 MB 65 %", "third_tune",
+    "COM109",
+)  # fmt: skip
 HELD_UP: Final = Assumption(
     0.3, 0.5, 0.8, "of the ranks", "most of them wait", "definition of most: more than all the rest together", "",
     "COM103 COM104",

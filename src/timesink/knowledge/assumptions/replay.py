@@ -99,8 +99,8 @@ KAPPA_LEAST: Final = Assumption(
 EVENT_COST_US: Final = Assumption(
     1.0, 1.8, 3.1, "us an event",
     "what recording an operator or a call costs the host under torch.profiler; slower hosts pay more",
-    "33 tune captures of benchmarks/faults whose host sets the pace (H200 hosts, torch 2.11): 1.55 to 2.4 us between the "
-    "tenth and the ninetieth percentile, median 1.8, at most 3.1", "tune",
+    "33 tune captures of benchmarks/faults whose host sets the pace (H200 hosts, torch 2.11): 1.55 to 2.4 us between "
+    "the tenth and the ninetieth percentile, median 1.8, at most 3.1", "tune",
 )  # fmt: skip
 STACK_COST_US: Final = Assumption(
     1.0, 1.5, 3.0, "us an operator", "what recording its stack costs more",
@@ -165,8 +165,8 @@ SLOWDOWN_LIMIT: Final = Assumption(
 ANOTHER_RUN: Final = Assumption(
     0.9, 1.0, 1.1, "times the estimated step",
     "without a profiler a step takes this of its estimate: another process, another clock",
-    "238 tune captures of benchmarks/faults (H200): 0.91 of the low end at least; fifth percentile 0.98 of the low end, "
-    "ninety-fifth 1.10 of the high one", "tune",
+    "238 tune captures of benchmarks/faults (H200): 0.91 of the low end at least; fifth percentile 0.98 of the low "
+    "end, ninety-fifth 1.10 of the high one", "tune",
 )  # fmt: skip
 MODEL_ERROR: Final = Assumption(
     0.08, 0.12, 0.15, "of the gain, one standard deviation", "replays are off by this of what they predict",

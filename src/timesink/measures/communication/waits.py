@@ -13,10 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import BUS_FACTORS
+from timesink.knowledge.gpus import nvlink_bytes_per_s
 from timesink.measures.communication.clocks import Clocks, align_clocks
 from timesink.measures.communication.matching import (
     MatchedCollectives,
@@ -28,6 +30,7 @@ from timesink.measures.ranks.job import Job, by_device, job
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace, remembered
+from timesink.units import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,25 +280,46 @@ class Links:
         return tuple(sorted(in_all - sound))
 
 
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """Ranks of one host whose fastest large transfer, a `kind` of `size_bytes`, moves `bus_bytes_per_s` on the bus,
+    `bus_share` of what the NVLink of their GPUs carries, of `count` large transfers."""
+
+    ranks: tuple[int, ...]
+    kind: str
+    size_bytes: int
+    count: int
+    bus_bytes_per_s: float
+    bus_share: float
+
+
+@remembered
+def beside_nvlink(trace: Trace) -> tuple[Detour, ...]:
+    """Per group of ranks of one host whose GPUs all have NVLink: its fastest exchange that is large enough to show the
+    link, the slowest group first."""
+    members = collective_waits(trace).job.members.select("rank", "device_name")
+    names = {rank: name for rank, name in members.iter_rows() if name}
+    frame = _transfers(trace).filter(
+        (pl.col("hosts") == 1) & (pl.col("bytes") >= assumed.NVLINK_BYTES.value) & pl.col("kind").is_in(BUS_FACTORS)
+    )
+    found = []
+    for (ranks,), rows in frame.group_by("ranks", maintain_order=True):
+        rates = [nvlink_bytes_per_s(names.get(rank, "")) for rank in ranks]
+        if len(ranks) < 2 or not all(rates) or rows.height < assumed.LINK_CALLS.whole:
+            continue
+        factor = np.array([BUS_FACTORS[kind](size) for kind, size in rows.select("kind", "size").iter_rows()])
+        on_bus = rows["bytes"].to_numpy() * factor / np.maximum(rows["transfer_ns"].to_numpy(), 1) * NS_PER_S
+        best = int(on_bus.argmax())
+        rate, kind, size = float(on_bus[best]), rows["kind"][best], int(rows["bytes"][best])
+        share = rate / min(filter(None, rates))
+        found.append(Detour(tuple(ranks), kind, size, rows.height, rate, share))
+    return tuple(sorted(found, key=lambda group: (group.bus_share, group.ranks)))
+
+
 @remembered
 def links(trace: Trace) -> Links:
     """Groups and pairs of ranks with enough transfers of a known size each, among enough of their like."""
-    waits = collective_waits(trace)
-    calls = pl.concat([waits.calls, waits.pairs]).filter(pl.col("bytes").is_not_null() & pl.col("complete"))
-    hosts = waits.job.members.select("rank", "clock").unique("rank", keep="first")
-    calls = calls.join(hosts, on="rank", how="left").with_columns(
-        kind=pl.when(pl.col("kind").is_in(["send", "recv"])).then(pl.lit("message")).otherwise("kind"),
-        length_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-    each = calls.group_by("instance").agg(
-        pl.col("kind").first(),
-        pl.col("bytes").max(),
-        pl.col("rank").unique().sort().alias("ranks"),
-        pl.col("size").first(),
-        pl.col("clock").n_unique().alias("hosts"),
-        pl.col("length_ns").min().alias("transfer_ns"),
-        pl.col("exposed_transfer_ns").max(),
-    )
+    each = _transfers(trace)
     units = (
         each.group_by("ranks", *_SHAPE)
         .agg(
@@ -308,3 +332,24 @@ def links(trace: Trace) -> Links:
     compared = units.filter(pl.len().over(_SHAPE) >= assumed.LINK_PEERS.whole)
     usual = pl.col("p50_ns").quantile(0.5, "lower").over(_SHAPE)
     return Links(compared.with_columns(usual.alias("usual_ns")).sort("ranks", *_SHAPE))
+
+
+def _transfers(trace: Trace) -> pl.DataFrame:
+    """Complete collectives and messages of a known size: kind, size (ranks), ranks, hosts, bytes, transfer_ns (the
+    shortest kernel of any rank), exposed_transfer_ns."""
+    waits = collective_waits(trace)
+    calls = pl.concat([waits.calls, waits.pairs]).filter(pl.col("bytes").is_not_null() & pl.col("complete"))
+    hosts = waits.job.members.select("rank", "clock").unique("rank", keep="first")
+    calls = calls.join(hosts, on="rank", how="left").with_columns(
+        kind=pl.when(pl.col("kind").is_in(["send", "recv"])).then(pl.lit("message")).otherwise("kind"),
+        length_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    return calls.group_by("instance").agg(
+        pl.col("kind").first(),
+        pl.col("bytes").max(),
+        pl.col("rank").unique().sort().alias("ranks"),
+        pl.col("size").first(),
+        pl.col("clock").n_unique().alias("hosts"),
+        pl.col("length_ns").min().alias("transfer_ns"),
+        pl.col("exposed_transfer_ns").max(),
+    )

@@ -1,10 +1,11 @@
-"""A group or pair of ranks transfers slower than others.
+"""A group or pair of ranks transfers slower than others, or than the link that their GPUs have.
 
-The link between them is slow.
+The link between them is slow, or not taken.
 
 ## What it detects
 Collectives of several groups of equal size, or messages between several pairs of ranks, of which some take a multiple
-of the usual time for the same number of bytes.
+of the usual time for the same number of bytes. And collectives within one host whose GPUs are joined by NVLink that
+move at a small part of its rate: they go through host memory or PCIe.
 
 ## Why it matters
 A link that has lost lanes, an adapter that fell back to a lower rate or a route that others share slows every step of
@@ -14,13 +15,18 @@ the ranks behind it, and through them the whole job. Neither their hosts nor the
 The transfer is the shortest kernel of a collective or message: whoever comes last waits for nobody. So no clock of
 another rank is needed. Groups and pairs are compared that run the same kind with the same bytes over as many ranks and
 hosts, three or more of them. A rank that takes part in all slow transfers and in none of the usual speed is named.
+Where nothing can be compared, the fastest large transfer of a group within one host, times the factor of its kind
+(nccl-tests' bus bandwidth), is held against what NVLink carries in one direction; what it costs is counted in
+communication-exposed.
 
 ## What to do
-Run nccl-tests between the hosts named and between others. Look at link widths, error counters and routes there.
+Run nccl-tests between the hosts named and between others. Look at link widths, error counters and routes there. Within
+one host, `NCCL_DEBUG=INFO` says `via P2P` or `via SHM`: unset `NCCL_P2P_DISABLE`, and let each process see all GPUs of
+the host.
 
 ## When it misleads
 Groups whose transfers run at the same time share links by design; those that happen to run alone look fast. A
-collective of all ranks has no counterpart, so a job of one group says nothing.
+collective of all ranks has no counterpart, so a job of one group says nothing, unless it is one of GPUs with NVLink.
 """
 
 from __future__ import annotations
@@ -40,15 +46,14 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.measures.communication.waits import SlowLink, collective_waits, links
+from timesink.measures.communication.waits import SlowLink, beside_nvlink, collective_waits, links
 from timesink.measures.ranks.job import JOB_READS, Job, step_ns
 from timesink.measures.ranks.parity import ranks_text
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.rules.communication._nvlink import AN, of_nvlink
 from timesink.units import NS_PER_MS, bytes_text, time_text
-
-_AN = {"allreduce": "an", "allgather": "an", "alltoall": "an"}
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -57,6 +62,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if len(waits.job.ranks) < 2:
         return NotApplicable("the trace holds one rank")
     compared = links(trace)
+    if not compared.frame.height and (groups := beside_nvlink(trace)):
+        return of_nvlink(groups, limits["nvlink_share"])
     if not compared.frame.height:
         why = "no transfer of one size is run by three groups or pairs of ranks: a slow link slows all alike"
         return Undecided(why, "run nccl-tests between the hosts, or capture a job with several groups")
@@ -85,7 +92,7 @@ def _finding(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> Fi
     others = f" and {len(slow) - 1} more of their like" if len(slow) > 1 else ""
     counts = waits.job.steps.group_by("rank").len()["len"].to_list()
     saved_ms = max(link.excess_ns for link in slow) / max(counts, default=1) / NS_PER_MS
-    what = f"{_AN.get(first.kind, 'a')} {first.kind} of {bytes_text(first.size_bytes)}"
+    what = f"{AN.get(first.kind, 'a')} {first.kind} of {bytes_text(first.size_bytes)}"
     return Finding(
         message=f"{ranks_text(first.ranks)}{others} take {time_text(first.p50_ns)} for {what} that takes "
         f"{time_text(first.usual_ns)} elsewhere{whom}{_hosts(waits.job, shared)}",
@@ -108,7 +115,7 @@ def _hosts(job: Job, ranks: tuple[int, ...]) -> str:
 
 
 def _stood(trace: Trace, slow: tuple[SlowLink, ...]) -> dict[tuple[int, int], Intervals]:
-    """Exposed communication of the ranks behind the slow links."""
+    """Exposed communication of the ranks behind slow links, by (rank, device)."""
     ranks = {rank for link in slow for rank in link.ranks}
     exposed = collective_waits(trace).job.exposed.partition_by("rank", "device", as_dict=True)
     return {(int(rank), int(device)): Intervals.of(frame) for (rank, device), frame in exposed.items() if rank in ranks}
@@ -125,7 +132,13 @@ RULE = Rule(
             "ratio",
             "six pairs of healthy GPUs differ by 2 %; a link at half its lanes takes twice as long",
             "own captures of a pipeline on four H200s",
-        )
+        ),
+        "nvlink_share": Limit(
+            0.12,
+            "ratio",
+            "PCIe 5 carries 64 GB/s, a seventh of the NVLink of an H100; what passes through host memory gets less",
+            "benchmarks/faults: healthy exchanges of 8 MB and more between two H200s reach 26 to 65 % of NVLink",
+        ),
     },
     references=("https://github.com/NVIDIA/nccl-tests",),
     capture="timesink capture torch -- torchrun train.py",

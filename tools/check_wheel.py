@@ -12,15 +12,15 @@ import venv
 import zipfile
 from pathlib import Path
 
-NEEDED = (
-    "timesink/py.typed",
-    "timesink/cli/demo/gpt_before.json.gz",
-    "timesink/render/schemas/diagnosis.schema.json",
-    "timesink/render/html/assets/uPlot.iife.min.js",
-    "timesink/render/html/assets/uPlot-LICENSE.txt",
-    "timesink/render/html/templates/report.html.j2",
-)
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+MADE = (".pyc", ".so", ".pyd")
 LICENCES = ("LICENSE", "uPlot-LICENSE.txt")
+
+
+def needed() -> list[str]:
+    """Every file of the package as the wheel names it: modules, types, schemas, templates, the captures of the demo."""
+    files = (path for path in (SOURCE / "timesink").rglob("*") if path.is_file() and path.suffix not in MADE)
+    return sorted(path.relative_to(SOURCE).as_posix() for path in files)
 
 
 def missing(wheel: Path) -> list[str]:
@@ -29,7 +29,7 @@ def missing(wheel: Path) -> list[str]:
         names = archive.namelist()
     licences = [name for name in LICENCES if not any(".dist-info/" in kept and kept.endswith(name) for kept in names)]
     native = [] if any(name.startswith("timesink/_native.") for name in names) else ["timesink/_native"]
-    return [name for name in NEEDED if name not in names] + licences + native
+    return [name for name in needed() if name not in names] + licences + native
 
 
 def used(wheel: Path, folder: Path) -> None:
@@ -38,6 +38,7 @@ def used(wheel: Path, folder: Path) -> None:
     python = folder / "venv" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel.resolve()], check=True)
     command, report = folder / "venv" / "bin" / "timesink", folder / "report.html"
+    subprocess.run([command, "--version"], check=True, cwd=folder)
     subprocess.run([command, "demo"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
     where = subprocess.run(
         [python, "-c", "import timesink; print(timesink.__path__[0])"],

@@ -43,7 +43,8 @@ trace.diagnose()  # <Diagnosis input_pipeline: 3 findings, 58 rules>
 
 In a notebook each shows itself as tables. `timesink.step()`, `annotate()` and `profile()` go into the program that is
 measured: [Capture](../how-to/capture.md); `timesink.stages()` logs what a program works on each item:
-[many ranks](../how-to/many-ranks.md).
+[many ranks](../how-to/many-ranks.md). `timesink.handler()` and `recorder()` go into a trainer:
+[one line in the trainer](../how-to/trainer.md).
 
 ## What is stable
 

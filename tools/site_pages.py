@@ -17,7 +17,7 @@ GROUPS = {
     "Tutorial": ("tutorial", "first-step"),
     "How to": (
         "how-to",
-        "which-tool capture trainer diagnose-a-trace report perfetto query read-a-kernel-report memory "
+        "install which-tool capture trainer diagnose-a-trace report perfetto query read-a-kernel-report memory "
         "compile-and-spikes many-ranks verify ci-gate configure agents agents-in-a-repository python write-a-rule",
     ),
     "Explanation": ("explanation", "life-of-a-datum what-a-trace-cannot-say science accuracy other-tools"),

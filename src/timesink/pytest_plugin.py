@@ -241,7 +241,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     results, updated = config.stash[_results], config.stash[_updated]
     if not results and not updated:
         return
-    from timesink.render import Format, render
+    from timesink.model.presentable import Origin
+    from timesink.render import Format, Style, written
     from timesink.render.gate.pages import MARKS, sentence
     from timesink.untrusted.scrub import scrub_sentence
     from timesink.untrusted.whole_file import write_whole
@@ -256,4 +257,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if target:
         made = tuple(run for _, runs in results for run in runs)
         result = GateResult("pytest", "stored baseline", tuple(row for row, _ in results), runs=made)
-        write_whole(Path(target), render(result, Format.JSON))
+        write_whole(Path(target), written(result, Format.JSON, Style(origin=Origin("pytest"))))

@@ -79,6 +79,14 @@ def test_the_conda_recipe_asks_for_what_the_wheel_asks_for() -> None:
     assert recipe["about"]["summary"] == PROJECT["project"]["description"]
 
 
+def test_the_page_on_installing_names_every_extra() -> None:
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
+    table = page.partition("| extra |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", re.sub(r"\| [^|]* \|$", "", table, flags=re.MULTILINE))) == set(
+        PROJECT["project"]["optional-dependencies"]
+    )
+
+
 def test_every_version_is_the_same() -> None:
     version = PROJECT["project"]["version"]
     assert f'__version__ = "{version}"' in (ROOT / "src" / "timesink" / "__init__.py").read_text()

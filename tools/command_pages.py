@@ -54,6 +54,7 @@ EXAMPLES = {
 TO_TYPE = {
     "capture torch": "timesink capture torch -- python train.py",
     "capture nsys": "timesink capture nsys -- python train.py",
+    "capture nccl-bench": "timesink capture nccl-bench --sizes-of capture/trace -- torchrun --nproc-per-node=2",
     "capture ncu": "timesink capture ncu -- python train.py",
     "loop": "timesink loop -- python train.py",
     "open": "timesink open run.json.gz",

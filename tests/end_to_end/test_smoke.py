@@ -51,6 +51,7 @@ CASES = {
     "capture nsys": Case(
         "capture nsys --nsys ./nsys --print -- true", "capture nsys --nsys ./no-such-tool --print -- true"
     ),
+    "capture nccl-bench": Case("capture nccl-bench -- PYTHON bench.py", "capture nccl-bench -- ./no-such-program"),
     "capture ncu": Case("capture ncu --ncu ./ncu --print -- true", "capture ncu --ncu ./ncu --replay twice -- true"),
     "loop": Case("loop --help", "loop --steps many -- python train.py"),
     "next": Case("next before.json.gz", "next no-such-file"),
@@ -113,6 +114,10 @@ def test_no_command_is_left_out() -> None:
 
 
 TRAIN = "import timesink, time\nfor _ in range(8):\n    time.sleep(0.001)\n    timesink.step()\n"
+BENCH = """import json, sys
+head = {"ranks": 2, "gpu": None, "library": "gloo", "calls": [{"kind": "send", "bytes": 4096, "time_ns": 9e3}]}
+json.dump(head, open(sys.argv[-1], "w"))
+"""
 LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1376,
     "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 32000,
@@ -137,6 +142,7 @@ def files_of_a_user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.json").write_text('{"traceEvents": 7}')
     (folder / "config.json").write_text(json.dumps(LLAMA))
     (folder / "t.py").write_text(TRAIN)
+    (folder / "bench.py").write_text(BENCH)
     parts = [("A", 0, 0.0), ("B", 1, 0.4)]  # a rank each
     stages = [
         {"item": item, "rank": rank, f"t{name}0": item + late, f"t{name}1": item + late + 0.6}

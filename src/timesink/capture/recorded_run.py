@@ -11,9 +11,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
+from timesink.capture.nccl_bench import KINDS
 from timesink.untrusted.plain_json import document
 
 MANIFEST: Final = "manifest.json"
+LINK_TIMES: Final = "nccl-bench.json"
+_MOST_CALLS, _MOST_BYTES, _MOST_RANKS = 10_000, 1 << 50, 1 << 20
 MOST_FACTS: Final = 20
 LONGEST_VALUE: Final = 80
 _LONGEST_NAME: Final = 40
@@ -42,6 +45,28 @@ def recorded_run(paths: Iterable[Path]) -> RecordedRun:
     }
     step_ms, steps_ms = max((slowest_rank(one, "unprofiled") or (0.0, ()) for one in manifests), default=(0.0, ()))
     return RecordedRun(step_ms or None, steps_ms, agreed)
+
+
+def link_times(paths: Iterable[Path]) -> tuple[tuple[str, int, int, float], ...]:
+    """What `timesink capture nccl-bench` measured beside these traces: kind, ranks, bytes, nanoseconds, by all four."""
+    folders = {path if path.is_dir() else path.parent for path in paths}
+    found = set()
+    for folder in folders:
+        try:
+            measured = document(folder / LINK_TIMES)
+        except (OSError, ValueError):
+            continue
+        if isinstance(measured, dict) and isinstance(calls := measured.get("calls"), list):
+            found |= {time for call in calls[:_MOST_CALLS] if (time := _link_time(call, measured.get("ranks")))}
+    return tuple(sorted(found))
+
+
+def _link_time(call: Any, ranks: Any) -> tuple[str, int, int, float] | None:
+    if not isinstance(call, dict) or call.get("kind") not in KINDS:
+        return None
+    size, time_ns = call.get("bytes"), _time(call.get("time_ns"))
+    whole = isinstance(size, int) and isinstance(ranks, int) and 0 < size < _MOST_BYTES and 1 < ranks < _MOST_RANKS
+    return (str(call["kind"]), int(ranks), int(size), time_ns) if whole and time_ns else None  # type: ignore[arg-type]
 
 
 def slowest_rank(manifest: Mapping[str, Any], what: str) -> tuple[float, tuple[float, ...]] | None:

@@ -19,7 +19,7 @@ import typer
 
 from timesink.capture.errors import CaptureError, Fault
 from timesink.cli import completion
-from timesink.cli.options import Commands, Facts, Quiet, facts_of
+from timesink.cli.options import Commands, Facts, PageOutput, Quiet, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 
@@ -291,6 +291,45 @@ def ncu(
         argv = ncu_command(profiler, chosen, settings.out / "kernels.ncu-rep", run.words, by_range)
         environment = agent_environment(range_plan(settings, True)) if by_range else {}
         return run.shown(settings, argv, environment, profiler)
+
+
+@app.command("nccl-bench")
+def nccl_bench(
+    launcher: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- LAUNCHER...", help="What starts a process a GPU: torchrun --nproc-per-node=2."),
+    ] = None,
+    sizes_from: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--sizes-of",
+            metavar="TRACE",
+            show_default=False,
+            help="Measure what this trace's ranks use; repeat for each rank. The file lies beside it then.",
+        ),
+    ] = None,
+    timeout: Timeout = 600,
+    *,
+    writing: PageOutput,
+) -> int:
+    """How fast these GPUs exchange: NCCL's collectives alone, in the sizes of a job, in a minute.
+
+    Times and bandwidths are those of nccl-tests. nccl-bench.json is left beside the trace, else here; `diagnose` then
+    judges the job's collectives by it, and says so.
+    """
+    from timesink.capture.nccl_bench import run_bench
+    from timesink.capture.recorded_run import LINK_TIMES
+    from timesink.cli.reading import read_traces
+    from timesink.views.link_times import link_times_page, sizes_of
+
+    traces = sizes_from or []
+    calls = sizes_of(read_traces(traces) if traces else None)
+    used = set(calls) - set(sizes_of(None)) if traces else set()
+    place = Path() if not traces else traces[0] if traces[0].is_dir() else traces[0].parent
+    with translated():
+        measured = run_bench(launcher or (), calls, place / LINK_TIMES, timeout)
+    writing.sink().show(link_times_page(measured, calls, sorted(used)))
+    return 0
 
 
 def refuse_wrong_names(metrics: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timesink.capture.recorded_run import recorded_run
+from timesink.capture.recorded_run import link_times, recorded_run
 from timesink.cli.output import answer_is_partial, working
 from timesink.errors import UnreadableTrace
 from timesink.untrusted.scrub import scrub
@@ -46,13 +46,17 @@ def read_traces(
 def of_run(
     trace: Trace, given_ms: float | None, paths: Sequence[Path], facts: Mapping[str, str] | None = None
 ) -> Trace:
-    """The trace with what is known of its run: its step time without a profiler, and its facts.
+    """The trace with what is known of its run: its step time without a profiler, its facts, what collectives take.
 
     Each is as given, else as its capture has it, else unknown; a step of 0 ms is not known, whatever was measured.
     """
     from timesink.units import NS_PER_MS
 
     run = recorded_run(paths)
+    if times := link_times(paths):
+        from timesink.model.trace import LinkTime
+
+        trace = trace.with_link_times(tuple(LinkTime(*time) for time in times))
     if known := {**run.facts, **(facts or {})}:
         trace = trace.with_facts(known)
     if given_ms is not None:

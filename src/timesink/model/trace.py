@@ -60,6 +60,16 @@ class StepChoice:
     count: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LinkTime:
+    """A collective of `kind` over `ranks`, alone on the machine: `bytes` by nccl-tests' count, and its time."""
+
+    kind: str
+    ranks: int
+    bytes: int
+    time_ns: float
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Trace(Presentable):
     """Tables of one or more ranks. An absent table was not recorded; an empty table recorded that nothing happened.
@@ -69,7 +79,8 @@ class Trace(Presentable):
     user says so. `unprofiled_step_ns` is how long a step takes without a
     profiler, as `timesink capture` or a person measured it and not as the files say; None where nobody did. The slowest
     rank sets it, as in a synchronous job; `unprofiled_steps_ns` are its steps, where each was timed. `facts` are what
-    the run was, by name (resolution: 512), as its author said.
+    the run was, by name (resolution: 512), as its author said. `link_times` are what collectives take on the machine of
+    the run, as `timesink capture nccl-bench` measured them.
     """
 
     source: str
@@ -80,6 +91,7 @@ class Trace(Presentable):
     step_choice: StepChoice | None = None
     unprofiled_steps_ns: tuple[float, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    link_times: tuple[LinkTime, ...] = ()
 
     def __contains__(self, table: Table | str) -> bool:
         return any(own.name == table for own in self.tables) if isinstance(table, str) else table in self.tables
@@ -176,6 +188,10 @@ class Trace(Presentable):
     def with_facts(self, facts: Mapping[str, str]) -> Self:
         """The same tables, with what else is known of the run."""
         return replace(self, facts={**self.facts, **facts})
+
+    def with_link_times(self, times: tuple[LinkTime, ...]) -> Self:
+        """The same tables, with what collectives take on that machine."""
+        return replace(self, link_times=times)
 
     def with_notes(self, *notes: ImportNote) -> Self:
         """The same trace with more to say about its import."""

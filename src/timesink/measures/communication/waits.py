@@ -20,6 +20,7 @@ from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import BUS_FACTORS
 from timesink.knowledge.gpus import nvlink_bytes_per_s
 from timesink.measures.communication.clocks import Clocks, align_clocks
+from timesink.measures.communication.link_curve import link_curve
 from timesink.measures.communication.matching import (
     MatchedCollectives,
     MatchedMessages,
@@ -232,7 +233,8 @@ _SHAPE: Final = ("kind", "size", "hosts", "bytes")
 @dataclass(frozen=True, slots=True)
 class SlowLink:
     """A group or pair `ranks` that needs `p50_ns` for a `kind` of `size_bytes` for which the median of comparable ones
-    needs `usual_ns`; `exposed_ns` is the exposed time of its slowest rank in its `count` transfers, summed."""
+    needs `usual_ns` (`measured`: by `link_curve`); `exposed_ns` is the exposed time of its slowest
+    rank in its `count` transfers, summed."""
 
     ranks: tuple[int, ...]
     kind: str
@@ -241,6 +243,7 @@ class SlowLink:
     usual_ns: float
     count: int
     exposed_ns: int
+    measured: bool = False
 
     @property
     def ratio(self) -> float:
@@ -255,9 +258,10 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """Groups and pairs of ranks that have at least two others to be compared with.
+    """Groups and pairs of ranks that have at least two others, or a measurement, to be compared with.
 
-    `frame`: ranks (list), kind, size (ranks), hosts, bytes, count, p50_ns, exposed_ns, usual_ns.
+    `frame`: ranks (list), kind, size (ranks), hosts, bytes, count, p50_ns, exposed_ns, usual_ns, measured: where too
+    few are alike, the usual time is the one that was measured on this machine (`link_curve`), of one host.
     """
 
     frame: pl.DataFrame
@@ -267,7 +271,7 @@ class Links:
         rows = self.frame.filter(pl.col("p50_ns") > ratio * pl.col("usual_ns")).iter_rows(named=True)
         slow = [
             SlowLink(tuple(row["ranks"]), row["kind"], row["bytes"], row["p50_ns"], row["usual_ns"], row["count"],
-                     row["exposed_ns"])
+                     row["exposed_ns"], row["measured"])
             for row in rows
         ]  # fmt: skip
         return tuple(sorted(slow, key=lambda link: (-link.excess_ns, link.ranks, link.kind, link.size_bytes)))
@@ -329,9 +333,16 @@ def links(trace: Trace) -> Links:
         )
         .filter((pl.col("count") >= assumed.LINK_CALLS.whole) & (pl.col("p50_ns") >= assumed.LINK_SHORTEST_US.ns))
     )
-    compared = units.filter(pl.len().over(_SHAPE) >= assumed.LINK_PEERS.whole)
-    usual = pl.col("p50_ns").quantile(0.5, "lower").over(_SHAPE)
-    return Links(compared.with_columns(usual.alias("usual_ns")).sort("ranks", *_SHAPE))
+    enough = pl.len().over(_SHAPE) >= assumed.LINK_PEERS.whole
+    usual = pl.when(enough).then(pl.col("p50_ns").quantile(0.5, "lower").over(_SHAPE))
+    curve = link_curve(trace) if collective_waits(trace).job.members["host"].drop_nulls().n_unique() < 2 else None
+    alone = [
+        None if curve is None else curve.time_ns(kind, len(ranks), size)
+        for ranks, kind, size in units.select("ranks", "kind", "bytes").rows()
+    ]
+    known = units.with_columns(usual.alias("usual_ns"), pl.Series("alone_ns", alone, pl.Float64))
+    known = known.with_columns(pl.coalesce("usual_ns", "alone_ns"), measured=pl.col("usual_ns").is_null())
+    return Links(known.drop("alone_ns").drop_nulls("usual_ns").sort("ranks", *_SHAPE))
 
 
 def _transfers(trace: Trace) -> pl.DataFrame:

@@ -10,7 +10,7 @@ of their joint size costs one.
 ## How it is measured
 Collectives below a size, counted per steady step, and the part of their transfer that no computation hides. Where
 several ranks are read, waiting for the last rank is not transfer and does not count; one rank alone cannot tell them
-apart.
+apart. Where `timesink capture nccl-bench` measured the machine, small is what takes less than twice the latency there.
 
 ## What to do
 Put them together: larger gradient buckets (`bucket_cap_mb`), flattened parameters, one fused reduction of metrics.
@@ -39,6 +39,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.measures.communication.collectives import SmallCollectives, small_collectives
+from timesink.measures.communication.link_curve import link_curve
 from timesink.measures.ranks.job import JOB_READS
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
@@ -59,14 +60,20 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     return Found(tuple(findings[:1]))
 
 
+_SAID = " (below it latency is most of the time: measured by nccl-bench)"
+
+
 def _judge(
     collectives: SmallCollectives, device: tuple[int, int], limits: Limits
 ) -> tuple[Finding | None, tuple[Evidence, Evidence]]:
-    small = collectives.of(device, int(limits["small_bytes"]))
+    curve = link_curve(collectives.trace)
+    measured = None if curve is None else curve.small_bytes()
+    small_bytes = int(limits["small_bytes"]) if measured is None else measured
+    small = collectives.of(device, small_bytes)
     count = Evidence(
         f"small collectives per step of rank {device[0]}, device {device[1]}",
         Quantity(small.per_step, "calls"),
-        f"collectives of less than {bytes_text(limits['small_bytes'])} over the steady steps",
+        f"collectives of less than {bytes_text(small_bytes)}{_SAID if measured else ''} over the steady steps",
         limit=Quantity(limits["per_step"], "calls"),
         table="collectives",
     )
@@ -80,7 +87,7 @@ def _judge(
     if small.per_step <= limits["per_step"] or small.exposed_ratio <= limits["exposed_ratio"]:
         return None, (count, share)
     finding = Finding(
-        message=f"{small.per_step:.0f} collectives of less than {bytes_text(limits['small_bytes'])} in a step stand "
+        message=f"{small.per_step:.0f} collectives of less than {bytes_text(small_bytes)} in a step stand "
         f"exposed for {time_text(small.exposed_step_ns)} of it on rank {device[0]} ({share_text(small.exposed_ratio)}"
         f"); half of them take {time_text(small.p50_ns)} or less",
         bottleneck=Bottleneck.COMMUNICATION_SMALL,

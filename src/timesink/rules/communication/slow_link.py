@@ -66,7 +66,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
         return of_nvlink(groups, limits["nvlink_share"])
     if not compared.frame.height:
         why = "no transfer of one size is run by three groups or pairs of ranks: a slow link slows all alike"
-        return Undecided(why, "run nccl-tests between the hosts, or capture a job with several groups")
+        return Undecided(why, "timesink capture nccl-bench --sizes-of TRACE -- torchrun --nproc-per-node=2")
     slow = compared.slow(limits["ratio"])
     if not slow:
         worst = max((compared.frame["p50_ns"] / compared.frame["usual_ns"]).to_list())
@@ -78,7 +78,7 @@ def _evidence(ratio: float, limits: Limits) -> Evidence:
     return Evidence(
         "slowest transfer over the usual one",
         Quantity(ratio, "ratio"),
-        "median transfer of a group or pair over the median of those that run the same one",
+        "median transfer of a group or pair over the median of those that run the same one, or as nccl-bench measured",
         limit=Quantity(limits["ratio"], "ratio"),
         table="collectives",
     )
@@ -92,10 +92,11 @@ def _finding(trace: Trace, slow: tuple[SlowLink, ...], evidence: Evidence) -> Fi
     others = f" and {len(slow) - 1} more of their like" if len(slow) > 1 else ""
     counts = waits.job.steps.group_by("rank").len()["len"].to_list()
     saved_ms = max(link.excess_ns for link in slow) / max(counts, default=1) / NS_PER_MS
+    elsewhere = "as measured here by nccl-bench" if first.measured else "elsewhere"
     what = f"{AN.get(first.kind, 'a')} {first.kind} of {bytes_text(first.size_bytes)}"
     return Finding(
         message=f"{ranks_text(first.ranks)}{others} take {time_text(first.p50_ns)} for {what} that takes "
-        f"{time_text(first.usual_ns)} elsewhere{whom}{_hosts(waits.job, shared)}",
+        f"{time_text(first.usual_ns)} {elsewhere}{whom}{_hosts(waits.job, shared)}",
         bottleneck=Bottleneck.COMMUNICATION_EXPOSED,
         where=Where(rank=(shared or first.ranks)[0]),
         evidence=(

@@ -35,10 +35,13 @@ def link_times_page(
     """One row per collective; bandwidths by the formulae of nccl-tests. `used`: those of the job."""
     ranks = int(measured["ranks"])
     columns = (
-        Field("kind", "collective", is_name=True), Field("bytes", "size", unit="bytes"),
-        Field("time_ns", "time", unit="ns"), Field("algbw_gb_per_s", "algorithm GB/s", unit="1"), Field("busbw_gb_per_s", "bus GB/s", unit="1"),
+        Field("kind", "collective", is_name=True),
+        Field("bytes", "size", unit="bytes"),
+        Field("time_ns", "time", unit="ns"),
+        Field("algbw_gb_per_s", "algorithm GB/s", unit="1"),
+        Field("busbw_gb_per_s", "bus GB/s", unit="1"),
         Field("used", "the job's", is_name=True),
-    )  # fmt: skip
+    )
     rows = []
     for call in measured["calls"]:
         kind, size, time_ns = str(call["kind"]), int(call["bytes"]), float(call["time_ns"])

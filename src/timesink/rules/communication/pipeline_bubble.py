@@ -34,9 +34,6 @@ micro-batches: they became 29.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 from timesink.diagnosis.rule import Limits, Rule
 from timesink.diagnosis.verdicts import (
     Bottleneck,
@@ -51,19 +48,15 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.assumptions.ranks import EVENED, GAIN_ERROR
-from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline, pipeline
-from timesink.measures.communication.schedules import Schedule, ideal_bubble, schedule, trains
+from timesink.measures.communication.schedules import schedule
 from timesink.measures.ranks.job import JOB_READS
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
+from timesink.rules.communication._pipelines import better, made_of
 from timesink.units import NS_PER_MS, share_text, time_text
-
-_ENDLESS: Final = 1 << 20  # items that follow each other without a pause
 
 
 def check(trace: Trace, limits: Limits) -> Verdict:
@@ -87,7 +80,7 @@ def check(trace: Trace, limits: Limits) -> Verdict:
 def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     overlap, plan = line.overlap, schedule(trace)
     assert plan is not None  # there is a pipeline
-    better = _better(trace, line, plan)
+    found = better(trace, line, plan)
     score = overlap.score if overlap.score is not None else 0.0
     lines = device_timeline(trace).by_device
     standing = {
@@ -98,8 +91,8 @@ def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
     how = "" if line.labelled else ", by kernel names"
     return Finding(
         message=f"the {len(line.ranks)} stages of the pipeline{how} stand still {share_text(overlap.bubble_ratio)} of "
-        f"a {time_text(overlap.period_ns)} median step; {_made_of(plan, score)}; the longest stage takes "
-        f"{time_text(overlap.longest.time_ns)}{better.said}",
+        f"a {time_text(overlap.period_ns)} median step; {made_of(plan, score)}; the longest stage takes "
+        f"{time_text(overlap.longest.time_ns)}{found.said}",
         bottleneck=Bottleneck.PIPELINE_BUBBLE,
         where=Where(rank=max(zip(line.ranks, overlap.stages, strict=True), key=lambda at: at[1].time_ns)[0]),
         evidence=(
@@ -111,82 +104,11 @@ def _finding(trace: Trace, line: Pipeline, evidence: Evidence) -> Finding:
                 f"(p - 1) / (v m + p - 1): p = {len(line.ranks)}, m = {plan.micro_batches}, v = {plan.chunks}",
             ),
         ),
-        advice=better.advice,
+        advice=found.advice,
         verify="Capture again: the bubble shrinks towards (p - 1) / (v m + p - 1).",
         claim=Claim(standing),
-        stated=Quantity(better.gain_ns[1] / NS_PER_MS, "ms", *(ns / NS_PER_MS for ns in better.gain_ns[::2])),
+        stated=Quantity(found.gain_ns[1] / NS_PER_MS, "ms", *(ns / NS_PER_MS for ns in found.gain_ns[::2])),
     )
-
-
-def _made_of(plan: Schedule, score: float) -> str:
-    """What fills the bubble, as shares of the step."""
-    if plan.is_serial:
-        return f"one item at a time: OverlapScore {score:.2f}"
-    period = max(plan.period_ns, 1.0)
-    named = f"{plan.name}, " if plan.name else ""
-    chunks = f" in {plan.chunks} chunks a rank" if plan.chunks > 1 else ""
-    return (
-        f"{named}{plan.micro_batches} micro-batches{chunks}: {share_text(plan.filling_ns / period)} fills and drains "
-        f"(ideal {share_text(plan.ideal_ratio)}), {share_text(plan.uneven_ns / period)} is uneven stages, "
-        f"{share_text(plan.excess_ns / period)} transfers, launches and waiting; OverlapScore {score:.2f}"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Better:
-    """What would shorten the step: `gain_ns` at least, as expected, at most."""
-
-    gain_ns: tuple[float, float, float]
-    advice: str
-    said: str = ""
-
-
-def _better(trace: Trace, line: Pipeline, plan: Schedule) -> _Better:
-    """More items at a time, more micro-batches or even stages: what wins most."""
-    count, many = len(line.ranks), assumed.MICRO_BATCHES.whole * len(line.ranks)
-    if plan.is_serial:
-        return _together(trace, line, plan, many)
-    doubled = 2 * plan.micro_batches
-    more = plan.gain_ns(doubled, 1.0)
-    even = tuple(share * plan.uneven_ns for share in (EVENED.low, EVENED.value, EVENED.high))
-    cut = (
-        f"{doubled} micro-batches leave an ideal bubble of {share_text(ideal_bubble(count, doubled, plan.chunks))}, "
-        f"{plan.chunks + 1} chunks a rank (interleaved) of "
-        f"{share_text(ideal_bubble(count, plan.micro_batches, plan.chunks + 1))}"
-    )
-    evened = (
-        f"Even out the stages: the longest takes {time_text(max(plan.stage_ns))}, the mean {time_text(plan.mean_ns)}"
-    )
-    best, advice = (
-        (more, f"Cut the batch into more micro-batches: {cut}.") if more[1] >= even[1] else (even, f"{evened}; {cut}.")
-    )
-    least, expected, most = (max(0.0, ns) for ns in best)
-    return _Better((least, expected, most), advice)
-
-
-def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> _Better:
-    """Items that go one at a time, two at a time; where a step has several or ends in an update, all of its."""
-    slowdown, apart = waiting_slowdown(trace, line), depths(trace)
-    if apart is None or trains(trace):
-        count, drains = max(plan.items, many), trains(trace)
-        least, most = (plan.gain_ns(count if drains else _ENDLESS, slower)[1] for slower in (slowdown, 1.0))
-        gain = (least + most) / 2  # the longest stage seldom waits, but nothing says how seldom
-        how = f"{count} or more micro-batches (1F1B, GPipe)" if drains else "two or more at a time"
-        what = f"Let the next item enter before the last one has left: {how}"
-        then = f"with {count} micro-batches" if drains else "overlapped"
-        said = f"; {then} {time_text(plan.period_ns - gain)} are foretold"
-    else:
-        period_ns = apart.period_ns(2)
-        gain, most = plan.period_ns - period_ns, plan.period_ns - max(stage.alone_ns for stage in apart.stages)
-        least = gain * (1 - GAIN_ERROR.high) if apart.measured else 2 * gain - most
-        what = "Let the next item enter before the last one has left: two or more at a time"
-        said = f"; with two items at a time {time_text(period_ns)} are foretold"
-    slow = "" if slowdown < 1.02 else (  # less is noise
-        f"; receives that wait beside a stage make it {share_text(slowdown - 1)} longer: give them fewer channels "
-        "(NCCL_MAX_P2P_NCHANNELS)"
-    )  # fmt: skip
-    figures = (max(0.0, min(least, gain)), max(0.0, gain), max(0.0, most, gain))
-    return _Better(figures, f"{what}; even out the stages{slow}.", said if gain > 0 else "")
 
 
 RULE = Rule(

@@ -141,7 +141,7 @@ OPTIMIZER_KERNELS: Final = Assumption(
     0.6, 0.35, 0.2, _KEPT,
     "unfused AdamW moves about five times the 28 bytes per parameter that one pass needs, SGD with momentum three "
     "times",
-    f"bytes moved; {_MEASURED}", "tune", "KRN108",
+    f"bytes moved; {_MEASURED}: AdamW's kernels of 477 us a step become 232 us fused, 49 %", "tune", "KRN108",
 )  # fmt: skip
 OPTIMIZER_FIXED_US: Final = Assumption(
     300.0, 150.0, 80.0, "us a step", "a fused step still checks and groups its parameters", _MEASURED, "tune",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from html import escape
 from xml.sax.saxutils import quoteattr
 
+from timesink.render.heat_svg import heat_svg
 from timesink.units import bytes_text
 from timesink.untrusted.scrub import scrub
-from timesink.views.figures import MemoryChart, RooflineChart
+from timesink.views.figures import HeatChart, MemoryChart, RooflineChart
 
 _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 200, 30, 50
@@ -22,8 +23,10 @@ _DASHES = {"DRAM": "", "L2": "6 3", "L1": "2 3"}
 _NAME_CHARACTERS = 24
 
 
-def chart_svg(chart: RooflineChart | MemoryChart) -> str:
+def chart_svg(chart: RooflineChart | MemoryChart | HeatChart) -> str:
     """The chart as SVG text, whichever it is."""
+    if isinstance(chart, HeatChart):
+        return heat_svg(chart)
     return roofline_svg(chart) if isinstance(chart, RooflineChart) else memory_svg(chart)
 
 

@@ -218,6 +218,19 @@ class MemoryChart:
 
 
 @dataclass(frozen=True, slots=True)
+class HeatChart:
+    """A figure in ns for every row and column, None where there is none; a row or column may stand for several, whose
+    mean it holds."""
+
+    title: str
+    row_title: str
+    column_title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values_ns: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A section of the report with the tables and charts that another command shows too.
 
@@ -227,7 +240,7 @@ class Section:
     key: str
     title: str
     page: Page
-    charts: tuple[RooflineChart | MemoryChart, ...] = ()
+    charts: tuple[RooflineChart | MemoryChart | HeatChart, ...] = ()
     folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
 
 

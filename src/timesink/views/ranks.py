@@ -15,9 +15,11 @@ from timesink.measures.communication.pipelines import OverlapScore, pipeline_of
 from timesink.measures.communication.waits import CollectiveWaits, bandwidth, channels, waits_of
 from timesink.measures.ranks.lateness import Lateness, lateness_of, latest_rank, rebalanced
 from timesink.measures.ranks.parity import differences, ranks_text
+from timesink.measures.ranks.step_waits import waits_by_step
 from timesink.model.trace import Trace
 from timesink.rules.communication import straggler
 from timesink.units import share_text, time_text
+from timesink.views.figures import HeatChart
 from timesink.views.page import RANK, Field, Fields, Page, Sheet, rows_of, sheet_of
 
 _NAMED = 8  # more files are counted, not named
@@ -68,6 +70,36 @@ def ranks_page(run: Run, top: int) -> Page:
 def page_of_trace(trace: Trace, top: int) -> Page:
     """The same of the ranks that one trace holds."""
     return ranks_page(run_in(trace), top)
+
+
+SHOWN_ROWS = 64  # of a heat map: more than a screen tells apart
+SHOWN_COLUMNS = 100  # of a heat map: cells of eight pixels
+
+
+def heat_of(waits: CollectiveWaits) -> HeatChart | None:
+    """How long each rank waited for others in each step; None where there is one rank, or no communication."""
+    frame = waits_by_step(waits)
+    ranks, numbers = frame["rank"].unique().sort().to_list(), frame["step"].unique().sort().to_list()
+    if len(ranks) < 2 or not (frame["wait_ns"] + frame["transfer_ns"]).sum():
+        return None
+    row_of, rows = _grouped(ranks, SHOWN_ROWS)
+    column_of, columns = _grouped(numbers, SHOWN_COLUMNS)
+    cells: dict[tuple[int, int], list[float]] = {}
+    for rank, step, wait_ns in frame.select("rank", "step", "wait_ns").iter_rows():
+        cells.setdefault((row_of[rank], column_of[step]), []).append(wait_ns)
+    values = tuple(
+        tuple(sum(some) / len(some) if (some := cells.get((row, column))) else None for column in range(len(columns)))
+        for row in range(len(rows))
+    )
+    return HeatChart("waited for other ranks, while nothing was computed", "rank", "step", rows, columns, values)
+
+
+def _grouped(numbers: list[int], most: int) -> tuple[dict[int, int], tuple[str, ...]]:
+    """The group of each number, and the groups' names: neighbours share one where there are more than `most`."""
+    each = -(-len(numbers) // most)
+    groups = [numbers[at : at + each] for at in range(0, len(numbers), each)]
+    names = tuple(str(some[0]) if len(some) == 1 else f"{some[0]}–{some[-1]}" for some in groups)
+    return {number: at for at, some in enumerate(groups) for number in some}, names
 
 
 def ranks_verdict(waits: CollectiveWaits, late: Lateness) -> str:

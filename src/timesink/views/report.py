@@ -15,6 +15,7 @@ import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.measures.communication.waits import collective_waits
 from timesink.measures.counters.limiter import kernel_limits
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.memory.ledger import memory_ledger
@@ -36,6 +37,7 @@ from timesink.views.flames import flames_of
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_chart, memory_page
+from timesink.views.ranks import heat_of, page_of_trace
 from timesink.views.roofline import chart_of
 from timesink.views.timeline import MOST_RUNS, timeline_of
 
@@ -106,7 +108,7 @@ def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Repo
         kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
-        sections=(*_ranges(trace), *_memory(trace), *_profiled_kernels(trace)),
+        sections=(*_ranks(trace), *_ranges(trace), *_memory(trace), *_profiled_kernels(trace)),
     )
 
 
@@ -116,6 +118,12 @@ def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]
     for position, (card, finding) in enumerate(diagnosis.findings):
         first.setdefault((card.code, finding.advice), (position, len(first) + 1, card, finding))
     return list(first.values())[:SHOWN_WINDOWS]
+
+
+def _ranks(trace: Trace) -> Iterator[Section]:
+    """Who waited for whom, where a job of several ranks exchanged anything."""
+    if trace.get(DEVICE_OPS)["rank"].n_unique() > 1 and (heat := heat_of(collective_waits(trace))) is not None:
+        yield Section("ranks", "Ranks", page_of_trace(trace, SHOWN_RANKS), (heat,))
 
 
 def _ranges(trace: Trace) -> Iterator[Section]:

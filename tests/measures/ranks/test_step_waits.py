@@ -1,0 +1,77 @@
+"""How long ranks waited in each step: by hand, and never more than they waited in all."""
+
+from __future__ import annotations
+
+import polars as pl
+from hypothesis import given
+from tests.strategies import traces
+from tests.tables import trace_of
+
+from timesink.measures.communication.waits import collective_waits
+from timesink.measures.ranks.step_waits import waits_by_step
+from timesink.model.trace import Trace
+from timesink.render.heat_svg import heat_svg
+from timesink.views.figures import HeatChart
+from timesink.views.ranks import heat_of
+
+# Two ranks, three steps of 100 us; in each, rank 0 waits for rank 1: 20, 10 and 0 us. An exchange takes 10 us.
+BEGAN_US = ((30, 50), (140, 150), (250, 250))
+
+
+def two_ranks() -> Trace:
+    kernels = ["| device_ops | rank | device | name | stream | start_us | end_us | correlation |"]
+    calls = ["| api_calls | rank | name | start_us | end_us | correlation |"]
+    ranges = ["| ranges | rank | name | start_us | end_us |"]
+    for step, began in enumerate(BEGAN_US):
+        for rank in (0, 1):
+            ranges.append(f"| r | {rank} | ProfilerStep#{step} | {100 * step} | {100 * step + 99} |")
+            named = (
+                ("gemm", 7, 100 * step + 5, 100 * step + 20),
+                ("ncclDevKernel_AllReduce_Sum", 20, began[rank], began[1] + 10),
+            )
+            for number, (name, stream, start, end) in enumerate((product, exchange), start=2 * step):
+                kernels.append(f"| k | {rank} | {rank} | {name} | {stream} | {start} | {end} | {number} |")
+                calls.append(f"| c | {rank} | cudaLaunchKernel | {100 * step + 2} | {100 * step + 3} | {number} |")
+    return trace_of("\n\n".join("\n".join(table) for table in (kernels, calls, ranges)))
+
+
+def test_waits_by_hand() -> None:
+    frame = waits_by_step(collective_waits(two_ranks()))
+    waited = {(rank, step): wait for rank, step, wait in frame.select("rank", "step", "wait_ns").iter_rows()}
+    steps = sorted({step for _, step in waited})
+    assert len(steps) >= 2
+    for step in steps:
+        assert waited[0, step] == 1000 * (BEGAN_US[step][1] - BEGAN_US[step][0])
+        assert waited[1, step] == 0
+    assert set(frame["transfer_ns"]) == {10_000}
+
+
+@given(traces(min_ops=1))
+def test_steps_hold_no_more_waiting_than_there_is(trace: Trace) -> None:
+    waits = collective_waits(trace)
+    frame = waits_by_step(waits)
+    whole = pl.concat([some.select("exposed_wait_ns") for some in (waits.calls, waits.pairs)]).sum().item()
+    assert frame["wait_ns"].sum() <= whole
+    assert frame.select("rank", "step").is_unique().all()
+
+
+def test_the_picture_has_a_cell_for_every_rank_and_step() -> None:
+    heat = heat_of(collective_waits(two_ranks()))
+    assert heat is not None
+    assert heat.rows == ("0", "1")
+    assert all(value == 0 for value in heat.values_ns[1])
+    drawn = heat_svg(heat)
+    assert drawn.count("<rect") == 1 + len(heat.rows) * len(heat.columns)
+    assert drawn.count('fill="#1a5fa8"') == 1  # the longest wait is the darkest
+
+
+def test_many_ranks_share_rows_and_hostile_names_are_text() -> None:
+    heat = HeatChart("<b>", "rank", "step", ("<script>", "b"), ("1",), ((5.0,), (None,)))
+    assert "<script>" not in heat_svg(heat)
+    assert "<b>" not in heat_svg(heat)
+    assert 'fill="#d9d9d9"' in heat_svg(heat)
+
+
+def test_one_rank_has_no_picture() -> None:
+    table = "| device_ops | name | start_us | end_us |\n| a | gemm | 0 | 1 |"
+    assert heat_of(collective_waits(trace_of(table))) is None

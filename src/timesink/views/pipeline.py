@@ -53,6 +53,7 @@ class PipelineGate:
         return missed
 
 
+_FORETOLD: Final = (2, 4)  # times as many items, or micro-batches, as now
 _LOGS: Final = (".jsonl", ".ndjson", ".csv", ".log", ".txt")
 
 
@@ -131,7 +132,7 @@ def _changed(staged: Staged) -> Iterator[Sheet]:
         Field("depth", "items at a time", unit="1"), Field("period_ns", "period", unit="ns"),
         Field("saves_ns", "saves", unit="ns"),
     )  # fmt: skip
-    periods = [(depth, found.period_ns(depth)) for depth in (2, 4)]
+    periods = [(depth, found.period_ns(depth)) for depth in _FORETOLD]
     rows = tuple((depth, period, max(0.0, logs.overlap.period_ns - period)) for depth, period in periods)
     if apart is None:
         note = "if stages do not slow each other; receives that wait beside them do: read traces to count that"
@@ -167,7 +168,7 @@ def _schedules(plan: Schedule) -> Sheet:
         Field("least_ns", "at least", unit="ns"), Field("most_ns", "at most", unit="ns"),
     )  # fmt: skip
     count, rows = len(plan.stage_ns), list[tuple[Cell, ...]]()
-    for more in (2, 4):
+    for more in _FORETOLD:
         many = more * plan.micro_batches
         most, step, least = (plan.period_ns - gain for gain in plan.gain_ns(many, 1.0))
         rows.append((many, plan.chunks, ideal_bubble(count, many, plan.chunks), step, least, most))
@@ -374,5 +375,5 @@ def _changes(before: StageLogs, after: StageLogs, deviation: RunDeviation | None
         is_time = column == "period_ns" or column.startswith("stage")  # waits and gaps may be nothing: no ratio
         effect = _judged(before, after, column, deviation) if is_time else None
         known = None if effect is None else effect.effect
-        ratios = (None,) * 3 if known is None else (known.ratio - 1, known.low - 1, known.high - 1)
+        ratios = (None, None, None) if known is None else (known.ratio - 1, known.low - 1, known.high - 1)
         yield words, old, new, new - old, *ratios, None if effect is None else effect.label

@@ -25,6 +25,7 @@ from timesink.measures.ranks.job import job
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 
+_ROUNDING: Final = 1e-9  # of a stage: floats of 53 bits are exact to less
 _ITEMS: Final = 64  # of a replay; its second half is taken: by then the pipeline is full
 
 
@@ -150,4 +151,4 @@ def replayed_period_ns(stages: tuple[Stage, ...], move_ns: float, depth: int) ->
 
 def _rounding(stage: Stage) -> float:
     """What is left of a stage by rounding alone."""
-    return max(stage.alone_ns, 1.0) * 1e-9
+    return max(stage.alone_ns, 1.0) * _ROUNDING

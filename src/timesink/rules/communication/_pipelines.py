@@ -13,6 +13,7 @@ from timesink.measures.communication.schedules import Schedule, ideal_bubble, tr
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 
+_SLOWS: Final = 1.02  # times as long: less is the noise of a step
 _ENDLESS: Final = 1 << 20  # items that follow each other without a pause
 
 
@@ -31,7 +32,7 @@ def made_of(plan: Schedule, score: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Better:
+class Filled:
     """What would shorten the step: `gain_ns` at least, as expected, at most."""
 
     gain_ns: tuple[float, float, float]
@@ -39,7 +40,7 @@ class Better:
     said: str = ""
 
 
-def better(trace: Trace, line: Pipeline, plan: Schedule) -> Better:
+def better(trace: Trace, line: Pipeline, plan: Schedule) -> Filled:
     """More items at a time, more micro-batches or even stages: what wins most."""
     count, many = len(line.ranks), assumed.MICRO_BATCHES.whole * len(line.ranks)
     if plan.is_serial:
@@ -59,10 +60,10 @@ def better(trace: Trace, line: Pipeline, plan: Schedule) -> Better:
         (more, f"Cut the batch into more micro-batches: {cut}.") if more[1] >= even[1] else (even, f"{evened}; {cut}.")
     )
     least, expected, most = (max(0.0, ns) for ns in best)
-    return Better((least, expected, most), advice)
+    return Filled((least, expected, most), advice)
 
 
-def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> Better:
+def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> Filled:
     """Items that go one at a time, two at a time; where a step has several or ends in an update, all of its."""
     slowdown, apart = waiting_slowdown(trace, line), depths(trace)
     if apart is None or trains(trace):
@@ -79,9 +80,9 @@ def _together(trace: Trace, line: Pipeline, plan: Schedule, many: int) -> Better
         least = gain * (1 - GAIN_ERROR.high) if apart.measured else 2 * gain - most
         what = "Let the next item enter before the last one has left: two or more at a time"
         said = f"; with two items at a time {time_text(period_ns)} are foretold"
-    slow = "" if slowdown < 1.02 else (  # less is noise
+    slow = "" if slowdown < _SLOWS else (
         f"; receives that wait beside a stage make it {share_text(slowdown - 1)} longer: give them fewer channels "
         "(NCCL_MAX_P2P_NCHANNELS)"
     )  # fmt: skip
     figures = (max(0.0, min(least, gain)), max(0.0, gain), max(0.0, most, gain))
-    return Better(figures, f"{what}; even out the stages{slow}.", said if gain > 0 else "")
+    return Filled(figures, f"{what}; even out the stages{slow}.", said if gain > 0 else "")

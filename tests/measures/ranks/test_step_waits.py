@@ -25,10 +25,8 @@ def two_ranks() -> Trace:
     for step, began in enumerate(BEGAN_US):
         for rank in (0, 1):
             ranges.append(f"| r | {rank} | ProfilerStep#{step} | {100 * step} | {100 * step + 99} |")
-            named = (
-                ("gemm", 7, 100 * step + 5, 100 * step + 20),
-                ("ncclDevKernel_AllReduce_Sum", 20, began[rank], began[1] + 10),
-            )
+            product = ("gemm", 7, 100 * step + 5, 100 * step + 20)
+            exchange = ("ncclDevKernel_AllReduce_Sum", 20, began[rank], began[1] + 10)
             for number, (name, stream, start, end) in enumerate((product, exchange), start=2 * step):
                 kernels.append(f"| k | {rank} | {rank} | {name} | {stream} | {start} | {end} | {number} |")
                 calls.append(f"| c | {rank} | cudaLaunchKernel | {100 * step + 2} | {100 * step + 3} | {number} |")

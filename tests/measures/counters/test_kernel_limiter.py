@@ -251,13 +251,20 @@ def test_planted_limiters_are_found_and_no_fix_passes_its_bound() -> None:
     assert [one.pair for one in found if not one.is_within] == []
 
 
+UNSEEN = {
+    "unseen": (20, ["one_stage_product"], []),
+    "unseen2": (20, ["split_depth", "exact_activation"], []),
+    "unseen3": (10, ["few_rows"], ["one_message", "far_away", "few_rows"]),
+}
+
+
 def test_of_kernels_unseen_until_they_were_scored_the_published_figures_hold() -> None:
-    """docs/explanation/accuracy.md: 17 and 16 limiters, 16 and 18 bounds, of 20 each, when they were scored."""
-    for folder, wrong in (("unseen", ["one_stage_product"]), ("unseen2", ["split_depth", "exact_activation"])):
+    """docs/explanation/accuracy.md: when they were scored, 17, 16 and 9 limiters and 16, 18 and 7 bounds held."""
+    for folder, (count, wrong, broken) in UNSEEN.items():
         found = scored(folder)
-        assert len(found) == 20
+        assert len(found) == count
         assert [one.pair for one in found if not one.is_right] == wrong
-        assert [one.pair for one in found if not one.is_within] == []
+        assert [one.pair for one in found if not one.is_within] == broken
 
 
 LADDER = {

@@ -31,7 +31,7 @@ from timesink.views.figures import (
     Timeline,
     TimelineWindow,
 )
-from timesink.views.runs import single
+from timesink.views.timeline.runs import single
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (

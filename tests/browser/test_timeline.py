@@ -22,7 +22,7 @@ from timesink.model.window import Span, Window
 from timesink.readers import read
 from timesink.render.html import render
 from timesink.views.figures import Report
-from timesink.views.timeline import timeline_of
+from timesink.views.timeline.lanes import timeline_of
 
 Open = Callable[..., Any]
 WHOLE = "#timeline figure"

@@ -18,8 +18,8 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.render.html.figures import packed
 from timesink.views.figures import Runs, Timeline
-from timesink.views.runs import DEEPEST, joined, joined_below_ns, laid_out, single
-from timesink.views.timeline import timeline_of
+from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline.runs import DEEPEST, joined, joined_below_ns, laid_out, single
 
 BY_HAND = """
 | device_ops | name | stream | start_us | end_us | correlation |
@@ -165,7 +165,7 @@ def test_what_is_packed_is_what_was_given(trace: Trace, most: int) -> None:
 
 
 def test_ranks_beyond_a_screen_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timesink.views.timeline.SHOWN_RANKS", 1)
+    monkeypatch.setattr("timesink.views.timeline.lanes.SHOWN_RANKS", 1)
     table = "| device_ops | rank | name | start_us | end_us |\n| a | 0 | k | 0 | 1 |\n| b | 1 | k | 0 | 1 |"
     timeline = timeline_of(trace_of(table))
     assert timeline is not None

@@ -187,7 +187,7 @@ def _window(trace: Trace, diagnosis: Diagnosis, number: int | None) -> tuple[int
 
 
 def _place(trace: Trace, diagnosis: Diagnosis, number: int) -> tuple[int, int] | None:
-    from timesink.views.finding_window import window_of
+    from timesink.views.timeline.finding_window import window_of
 
     window = window_of(trace, diagnosis.findings[number - 1][1])
     return None if window is None else (window.start_ns, window.end_ns)

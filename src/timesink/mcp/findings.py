@@ -12,8 +12,8 @@ from timesink.mcp.answers import MARK, evidence, fitted, named, paged, quantity,
 from timesink.mcp.captures import OpenCapture, statement_of, steps_of
 from timesink.render.html.sections import section
 from timesink.views.figures import TimelineWindow
-from timesink.views.finding_window import events_of, lanes_of, window_of
-from timesink.views.timeline import timeline_of
+from timesink.views.timeline.finding_window import events_of, lanes_of, window_of
+from timesink.views.timeline.lanes import timeline_of
 
 WINDOW_ITEMS = 24
 _SHOWN_WAYS = 3  # of deciding what the capture cannot; `undecided_rules` of open_capture counts all

@@ -32,14 +32,14 @@ from timesink.views.figures import (
     Section,
     StepSeries,
 )
-from timesink.views.finding_window import marked, window_of
-from timesink.views.flames import flames_of
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_chart, memory_page
 from timesink.views.ranks import heat_of, page_of_trace
 from timesink.views.roofline import chart_of
-from timesink.views.timeline import MOST_RUNS, timeline_of
+from timesink.views.timeline.finding_window import marked, window_of
+from timesink.views.timeline.flames import flames_of
+from timesink.views.timeline.lanes import MOST_RUNS, timeline_of
 
 SHOWN_RANKS = 8  # one node; a row of pictures each
 

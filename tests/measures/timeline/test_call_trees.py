@@ -13,7 +13,7 @@ from timesink.measures.timeline.attribution import host_nesting
 from timesink.measures.timeline.call_trees import NOWHERE, CallTree, device_tree, host_tree, idle_tree
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
-from timesink.views.flames import own_ns, path, seen
+from timesink.views.timeline.flames import own_ns, path, seen
 
 BY_HAND = """
 | device_ops | name | stream | start_us | end_us | correlation |

@@ -16,7 +16,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.views.figures import Lane, MarkedWindow, Timeline, TimelineWindow
-from timesink.views.runs import within
+from timesink.views.timeline.runs import within
 
 _LONGEST: Final = 20
 Event = tuple[str, int, int]

@@ -35,7 +35,7 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREA
 from timesink.model.trace import Trace
 from timesink.untrusted.scrub import shortened
 from timesink.views.figures import Lane, LaneKind, Runs, Timeline
-from timesink.views.runs import joined, joined_below_ns, laid_out, single
+from timesink.views.timeline.runs import joined, joined_below_ns, laid_out, single
 
 MOST_RUNS: Final = 120_000  # of a page of at most 2 MB
 SHOWN_RANKS: Final = 16  # two nodes of eight: lanes of more fill no screen

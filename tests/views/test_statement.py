@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from tests.measures.steps.spike_traces import simulated
 
 from timesink.cli.app import run
 from timesink.errors import UsageError
@@ -48,6 +49,14 @@ def test_graph_breaks_are_stated_as_a_change_with_the_first_place() -> None:
     broken, whole = read(LOGS / "item_break.text.log"), read(LOGS / "dynamic_shape.text.log")
     assert said(broken, whole)["graph"] == "graph_breaks 0 -> 1, first at benchmarks/compiling/programs.py:72"
     assert "graph" not in said(broken)
+
+
+def test_steps_that_stand_out_are_stated_apart_with_their_causes() -> None:
+    """One collection of garbage of 38 steps: by itself, and not as what a step takes."""
+    lines = said(simulated(3, "gc")[0])
+    assert "against p50 683 us: 1 garbage collection" in lines["spikes"]
+    assert lines["throughput"].startswith("the median step takes 683 us")
+    assert "spikes" not in said(simulated(3, None)[0])
 
 
 def test_the_command_prints_the_lines_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from timesink.diagnosis.in_short import statements
 from timesink.errors import UsageError
 from timesink.measures.communication.pipelines import pipeline
 from timesink.measures.compile.summary import compile_summary
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
-from timesink.units import time_text
+from timesink.units import share_text, time_text
 from timesink.views.page import Field, Page, Sheet
 from timesink.views.pipeline import period_statement
 
@@ -21,7 +24,8 @@ def statement_page(trace: Trace, before: Trace | None = None) -> Page:
 
     What the trace does not show is left out. Raises `UsageError` where it shows nothing of it.
     """
-    lines = [*statements(trace), *_throughput(trace, before), *_pipeline(trace), *_graph_breaks(trace, before)]
+    lines = [*statements(trace), *_throughput(trace, before), *_spikes(trace), *_pipeline(trace)]
+    lines += _graph_breaks(trace, before)
     if not lines:
         raise UsageError(
             "the trace shows no steps, no ranges and no compilation to state anything of",
@@ -51,6 +55,25 @@ def _step(trace: Trace) -> tuple[float, str] | None:
         return (times.p50_ns or 0.0), f"{times.count} steps without a profiler"
     times = steps(trace).times
     return None if not times.p50_ns else (times.p50_ns, f"{times.count} steady steps, as profiled")
+
+
+def _spikes(trace: Trace) -> Iterator[str]:
+    """Steps that stand out, apart from the steady ones: how many for which cause, and what the mean gains without them.
+
+    ``p99 9.93 ms against p50 3.03 ms: 2 allocator growth, 1 recompilation; without them the mean step gains 2.10 %``
+    """
+    found, times = spikes(trace), steps(trace).times
+    if not found.found or not times.p50_ns:
+        return
+    causes = Counter(spike.kind.value.replace("_", " ") for spike in found.found)
+    named = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
+    periods = {device: step_windows(trace, device) for device in found.examined}
+    whole_ns = sum(int((end - start).sum()) for start, end in periods.values())
+    share = sum(spike.excess_ns for spike in found.found) / max(whole_ns, 1)
+    longest = max(spike.period_ns for spike in found.found)
+    slow = f"p99 {time_text(times.p99_ns)}" if times.p99_ns else f"{time_text(longest)} at most"
+    without = f"without them the mean step gains {share_text(share)}"
+    yield f"spikes: {slow} against p50 {time_text(times.p50_ns)}: {named}; {without}"
 
 
 def _pipeline(trace: Trace) -> Iterator[str]:

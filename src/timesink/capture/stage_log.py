@@ -39,8 +39,8 @@ class StageLog:
     """The open log. Use it as a context, or `close` it; what is open when the program ends is written then.
 
     Times are those of the device where PyTorch has a GPU (events in the current stream, which nobody waits for until
-    the log is closed), else those of this thread. One thread writes to a log. A mark costs a microsecond; what it says
-    is read and written when the log is closed, or when thousands of parts are held.
+    the log is closed), else those of this thread. One thread writes to a log. A mark costs what the driver takes
+    to record an event; what it says is read and written when the log is closed, or when thousands of parts are held.
     """
 
     def __init__(self, path: str | Path, rank: int, facts: dict[str, object], device: bool) -> None:

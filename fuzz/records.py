@@ -116,5 +116,9 @@ RECORDS = (
     Record("redact-json", "trace.json", (_manifest("torch"),), _redacted),
     Record("redact-log", "compile.log", (b"user somebody on host\n/home/somebody/x.py TOKEN=abc\n",), _redacted),
     Record("redact-ncu", "report.ncu-rep", seeds.ncu_report()[:1], _redacted),
+    Record("redact-page", "page.csv", seeds.ncu_csv(), _redacted),
+    Record("redact-packed", "trace.json.gz", seeds.kineto()[1:3], _redacted),
+    Record("redact-snapshot", "snapshot.pickle", seeds.torch_snapshot()[:1], _redacted),
+    Record("redact-structured-log", "compile.log", seeds.torch_logs()[:2], _redacted),
     Record("redact-sqlite", "report.sqlite", seeds.nsys_sqlite(), _redacted),
 )

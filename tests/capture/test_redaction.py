@@ -202,6 +202,13 @@ def test_a_planted_name_never_survives(before: str, after: str) -> None:
             assert "/home" not in cleaned
 
 
+def test_texts_of_any_length_are_read_once() -> None:
+    cleaner = Cleaner()
+    for text in ("a" * 300_000, "a." * 200_000, "ab/" * 100_000, "0:" * 150_000, "-I/" * 80_000, "a@" * 100_000):
+        assert len(cleaner.words(f"forward {text}")) < 20
+        assert len(cleaner.symbol(text)) < 20
+
+
 def test_what_software_says_is_kept() -> None:
     cleaner = Cleaner()
     for text in (

@@ -31,7 +31,7 @@ from timesink.measures.timeline.replay import critical_path
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
-from timesink.views.timeline.lanes import window_of
+from timesink.views.timeline.finding_window import window_of
 
 messages: Any = pytest.importorskip(
     "perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="perfetto is not installed (pip install perfetto)"

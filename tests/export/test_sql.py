@@ -98,7 +98,10 @@ def test_only_one_select_is_run(sql: str) -> None:
         ask(BY_HAND, sql)
 
 
-def test_no_file_and_no_variable_of_this_program_can_be_reached(tmp_path: Path) -> None:
+def test_no_file_and_no_variable_of_this_program_can_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timesink.export.sql.apart", lambda work, *_: work())  # here, where its opens are heard
     secret = tmp_path / "secret.csv"
     secret.write_text("password\nhunter2\n")
     hidden = pl.DataFrame({"password": ["hunter2"]})
@@ -151,3 +154,18 @@ def test_the_command_writes_values_in_the_units_of_their_columns(capsys: pytest.
         assert run(["query", str(path), sql]) == 0
         assert "1.50 ms" in capsys.readouterr().out
         assert run(["query", str(path), "DROP TABLE steps"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT length(repeat('ab', 400000000) || repeat('cd', 400000000))", "memory|larger|exceed|allocate"),
+        ("SELECT levenshtein(repeat('ab', 60000), repeat('ba', 60000))", r"longer than 0\.2 s"),
+    ],
+)
+def test_a_query_that_no_interrupt_reaches_is_ended_from_outside(
+    sql: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timesink.export.sql._TO_STOP_S", 0.3)
+    with pytest.raises(UsageError, match=why):
+        ask(BY_HAND, sql, Allowance(seconds=0.2 if "levenshtein" in sql else 20.0, memory_megabytes=256))

@@ -10,7 +10,7 @@ from typing import Final
 from timesink.diagnosis import headline
 from timesink.diagnosis.budgets import step_budgets
 from timesink.diagnosis.in_short import statements
-from timesink.diagnosis.pricing import price, share_claims, within_claim
+from timesink.diagnosis.pricing import in_order, price, share_claims, within_claim
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.saving import saving_text
@@ -83,7 +83,7 @@ def _ranked_findings(
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings
         for worth in (price(finding, trace),)
-        for gain in (within_claim(worth, finding, trace),)
+        for gain in (in_order(within_claim(worth, finding, trace)),)
     ]
     roots_first = sorted(priced, key=lambda entry: (entry[0].symptom, _rank(entry)))
     return tuple(sorted(share_claims(roots_first, trace, step_ms), key=_rank))

@@ -207,6 +207,13 @@ def _unprofiled_ratio(pricer: Pricer, step_ns: float) -> float:
     return step_ns / pricer.step_ns if pricer.step_ns else 1.0
 
 
+def in_order(gain: Quantity) -> Quantity:
+    """The price with low ≤ value ≤ high, whatever a rule stated: the least of what it says is sure counts."""
+    high = gain.value if gain.high is None else gain.high
+    value = min(gain.value, high)
+    return replace(gain, value=value, low=None if gain.low is None else min(gain.low, value))
+
+
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
     value_ms, low_ms, high_ms = (max(time_ns, 0.0) / NS_PER_MS for time_ns in (gain_ns, low_ns, high_ns))
     return Quantity(value_ms, "ms", low=low_ms, high=high_ms)

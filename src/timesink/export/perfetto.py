@@ -26,10 +26,10 @@ _CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.SequenceFlags
 def write_perfetto(trace: Trace, diagnosis: Diagnosis | None, file: IO[bytes]) -> int:
     """Write every track to a binary file; return the number of slices.
 
-    Times are the trace's own nanoseconds. Intervals of one track that cross share it no longer: the later one goes to a
-    track of the same name.
+    Times are the trace's own nanoseconds, or count from its first moment where that is negative: the format knows no
+    negative ones. Intervals of one track that cross share it no longer: the later one goes to a track of the same name.
     """
-    writer = _Writer(file)
+    writer = _Writer(file, -min((trace.extent_ns or (0, 0))[0], 0))
     written = 0
     for track in slice_tracks(trace, diagnosis):
         written += writer.slices(track)
@@ -41,7 +41,8 @@ def write_perfetto(trace: Trace, diagnosis: Diagnosis | None, file: IO[bytes]) -
 class _Writer:
     """Packets of one sequence: groups and tracks by number, names once."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], later_ns: int) -> None:
+        self._later_ns = later_ns
         self._messages = extra("perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto")
         self._file = file
         self._groups: dict[str, int] = {}
@@ -58,7 +59,7 @@ class _Writer:
             uuid = self._track(track.group, track.label)
             for edge in edges(rows, track.start_ns, track.end_ns):
                 packet = self._packet()
-                packet.timestamp = edge.time_ns
+                packet.timestamp = max(edge.time_ns + self._later_ns, 0)
                 packet.sequence_flags = _NEEDS_STATE
                 event = packet.track_event
                 event.track_uuid = uuid
@@ -73,7 +74,7 @@ class _Writer:
         uuid = self._track(track.group, track.label, counter_unit=track.unit)
         for time_ns, value in zip(track.time_ns, track.value, strict=True):
             packet = self._packet()
-            packet.timestamp = time_ns
+            packet.timestamp = max(time_ns + self._later_ns, 0)
             packet.track_event.track_uuid = uuid
             packet.track_event.type = self._messages.TrackEvent.TYPE_COUNTER
             packet.track_event.counter_value = value

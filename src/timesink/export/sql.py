@@ -16,6 +16,7 @@ from typing import Any
 from timesink.errors import UsageError, extra
 from timesink.export.holdings import holdings
 from timesink.model.trace import Trace
+from timesink.untrusted.apart import TooLong, TooMuch, apart
 
 Value = str | int | float | bool | None
 
@@ -27,6 +28,9 @@ _CONFINED = (
     "SET python_enable_replacements = false",
     "SET threads = 2",
 )
+
+_TO_STOP_S = 2.0  # an interrupted query may tidy up; then its process is ended
+_OVERHEAD = 3 << 19  # bytes for each megabyte: DuckDB counts its pages, not its threads and the texts it makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,38 @@ def ask(trace: Trace, sql: str, allowance: Allowance | None = None) -> Answer:
     """
     duckdb = extra("duckdb", "query")
     allowed = allowance or Allowance()
+    tables = [(held.name, held.frame.to_arrow()) for held in holdings(trace)]
+    longest_s = allowed.seconds + _TO_STOP_S
+    try:
+        found = apart(lambda: _asked(duckdb, tables, sql, allowed), longest_s, allowed.memory_megabytes * _OVERHEAD)
+    except TooLong as error:
+        raise _too_long(allowed) from error
+    except TooMuch as error:
+        why = f"the query needs more than {allowed.memory_megabytes} MB of memory"
+        raise UsageError(why, remedy="ask for less") from error
+    if "refused" in found:
+        raise UsageError(found["refused"], remedy=found["remedy"])
+    return Answer(tuple(found["columns"]), tuple(map(tuple, found["rows"])), found["truncated"])
+
+
+def _asked(duckdb: Any, tables: Sequence[tuple[str, Any]], sql: str, allowed: Allowance) -> dict[str, Any]:
+    """In the process that is watched: the answer as a JSON value, or why there is none."""
+    try:
+        answer = _answered(duckdb, tables, sql, allowed)
+    except UsageError as error:
+        return {"refused": error.message, "remedy": error.remedy}
+    return {"columns": answer.columns, "rows": answer.rows, "truncated": answer.truncated}
+
+
+def _answered(duckdb: Any, tables: Sequence[tuple[str, Any]], sql: str, allowed: Allowance) -> Answer:
     with duckdb.connect(":memory:") as connection:
         statement = _single_select(duckdb, connection, sql)
-        names = _load(connection, trace)
+        for name, table in tables:  # nothing is copied until a query reads it
+            connection.register(name, table)
         for setting in (*_CONFINED, f"SET memory_limit = '{allowed.memory_megabytes}MB'"):
             connection.execute(setting)
         connection.execute("SET lock_configuration = true")
-        return _answer(duckdb, connection, statement, allowed, names)
+        return _answer(duckdb, connection, statement, allowed, [name for name, _ in tables])
 
 
 def _single_select(duckdb: Any, connection: Any, sql: str) -> Any:
@@ -76,13 +105,8 @@ def _single_select(duckdb: Any, connection: Any, sql: str) -> Any:
     return statements[0]
 
 
-def _load(connection: Any, trace: Trace) -> list[str]:
-    """Every table under its name; nothing is copied until a query reads it."""
-    names = []
-    for held in holdings(trace):
-        connection.register(held.name, held.frame.to_arrow())
-        names.append(held.name)
-    return names
+def _too_long(allowed: Allowance) -> UsageError:
+    return UsageError(f"the query ran longer than {allowed.seconds:g} s", remedy="ask for less")
 
 
 def _answer(duckdb: Any, connection: Any, statement: Any, allowed: Allowance, names: Sequence[str]) -> Answer:
@@ -93,7 +117,7 @@ def _answer(duckdb: Any, connection: Any, statement: Any, allowed: Allowance, na
         columns = tuple(column[0] for column in result.description)
         rows = result.fetchmany(allowed.rows + 1)
     except duckdb.InterruptException as error:
-        raise UsageError(f"the query ran longer than {allowed.seconds:g} s", remedy="ask for less") from error
+        raise _too_long(allowed) from error
     except duckdb.Error as error:
         raise UsageError(_first_line(error), remedy=f"the trace has the tables {', '.join(names)}") from error
     finally:

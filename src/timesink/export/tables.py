@@ -9,13 +9,12 @@ import polars as pl
 from timesink.errors import UsageError, unknown
 from timesink.model.tables import ALL
 from timesink.model.trace import Trace
-from timesink.untrusted.scrub import defuse_lines, scrub
+from timesink.untrusted.scrub import defuse_lines, scrub, starts_formula
 
 SUFFIXES = (".parquet", ".csv", ".json")
 # Controls, line ends, characters of no width or other direction; and what a log takes for a command: asked of whole
 # columns, so an expression of the engine.
 _ACTING = r"\p{C}|\p{Zl}|\p{Zp}|##\w*\[|^\s*::"
-_FORMULA = tuple("=+-@\t\r")  # a spreadsheet takes a cell that begins with one of these for a formula
 
 
 def table_named(trace: Trace, name: str) -> pl.DataFrame:
@@ -34,6 +33,12 @@ def _visible(texts: pl.Series) -> pl.Series:
     return texts.replace(acting, [defuse_lines(scrub(name, len(name))) for name in acting]) if acting else texts
 
 
+def _inert(texts: pl.Series) -> pl.Series:
+    """Texts behind an apostrophe where a spreadsheet would take them for a formula."""
+    acting = [text for text in texts.unique().drop_nulls() if text[:1] in "\t\r" or starts_formula(text)]
+    return texts.replace(acting, [f"'{text}" for text in acting]) if acting else texts
+
+
 def write_table(frame: pl.DataFrame, path: Path) -> None:
     """Parquet keeps every value; CSV and JSON (one object per line) write categories as text."""
     text = frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
@@ -43,9 +48,8 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
         case ".json":
             text.write_ndjson(path)
         case ".csv":
-            shown = text.with_columns(_visible(text[name]) for name, dtype in text.schema.items() if dtype == pl.String)
-            texts, starts = pl.col(pl.String), pl.col(pl.String).str.head(1)
-            plain = pl.when(starts.is_in(_FORMULA)).then("'" + texts).otherwise(texts)
-            shown.with_columns(plain.name.keep()).write_csv(path)
+            names = [name for name, dtype in text.schema.items() if dtype == pl.String]
+            shown = text.with_columns(_visible(text[name]) for name in names)
+            shown.with_columns(_inert(shown[name]) for name in names).write_csv(path)
         case suffix:
             raise UsageError(f"no table is written as {suffix!r}", remedy=f"choose one of: {', '.join(SUFFIXES)}")

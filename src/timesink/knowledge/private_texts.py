@@ -32,7 +32,7 @@ PRIVATE_SHAPES: Final = (
         ("secret garden", "the password is asked"),
     ),
     Pattern(
-        r"(?:[\w.+-]*(?::[^\s/@\"']+)?@)?(?<![\w.])(?:[\w+-]{1,20}:)?(?:[a-z][a-z0-9+.-]{1,15})://[^\s\"'<>@]*(?:@[^\s\"'<>]*)?",
+        r"(?:(?<![\w.+-])[\w.+-]{1,64}(?::[^\s/@\"']{1,100})?@)?(?<![\w.])(?:[\w+-]{1,20}:)?(?:[a-z][a-z0-9+.-]{1,15})://[^\s\"'<>@]*(?:@[^\s\"'<>]*)?",
         "an address with its protocol", ("https://user:pw@a.example/x", "ssh://ann@box", "file:///srv/x", "tcp://10.0.0.1:29500"),
         ("aten::add", "a//b"),
     ),
@@ -101,6 +101,7 @@ LIBRARY_PATH: Final = Pattern(
     r"(?:.*/)?(?P<kept>(?:(?:python3\.\d{1,2}/)?(?:site|dist)-packages|python3\.\d{1,2})/.*)", "a file of a library, and what is kept of its path",
     "/home/ann/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py", "/home/ann/train.py",
 )  # fmt: skip
+LONG_WORD: Final = Pattern(r"\S{2000,}", "what nobody writes as one word", "x" * 2000, "x" * 1999)
 WORD: Final = Pattern(
     r"(?<![\w.])\d{1,8}\.\d+(?:[eE][-+]?\d+)?(?![\w.])|0x[0-9a-fA-F]+(?!\w)|\w+", "a number or a word",
     ("12.5", "train_step", "0x7f03"), "->",

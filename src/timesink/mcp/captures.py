@@ -21,6 +21,7 @@ from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, fitted, named, paged, rounded, sentence
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
+from timesink.untrusted.plain_file import plain_files, refuse_special
 from timesink.untrusted.whole_file import whole_file, write_whole
 
 KEPT = 4
@@ -60,7 +61,7 @@ class Captures:
         if unprofiled_step_ms is not None and not 0 < unprofiled_step_ms < math.inf:
             raise UsageError(f"no step takes {unprofiled_step_ms} ms", remedy="give milliseconds, or leave it out")
         files = tuple(self.allowed(str(file)) for file in trace_files(self.allowed(path)))
-        handle, run = _digest(files), recorded_run(files)
+        handle, run = _digest(files, self.roots), recorded_run(files)
         if unprofiled_step_ms is not None:
             run = replace(run, step_ms=unprofiled_step_ms, steps_ms=())
         with self._lock:
@@ -94,7 +95,9 @@ class Captures:
 
     def allowed(self, path: str) -> Path:
         """The file, links followed, if it lies under a root. `UsageError` otherwise."""
-        resolved = (self.roots[0] / Path(path).expanduser()).resolve()
+        asked = self.roots[0] / Path(path).expanduser()
+        refuse_special(asked)
+        resolved = asked.resolve()
         if not any(resolved.is_relative_to(root) for root in self.roots):
             raise UsageError(f"{path!r} lies outside the folders this server may use", remedy=self._roots_text())
         return resolved
@@ -119,17 +122,17 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _digest(files: Sequence[Path]) -> str:
+def _digest(files: Sequence[Path], roots: Sequence[Path]) -> str:
     """Over the digests of the files in order, so that neither names nor places count."""
     digest = hashlib.sha256()
     for file in files:
-        digest.update(_file_digest(file))
+        digest.update(_file_digest(file, roots))
     return f"{_PREFIX}{digest.hexdigest()[:_HANDLE_DIGITS]}"
 
 
-def _file_digest(path: Path) -> bytes:
+def _file_digest(path: Path, roots: Sequence[Path]) -> bytes:
     digest = hashlib.sha256()
-    inside = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
+    inside = [*plain_files(path, roots)]
     if not all(part.exists() for part in inside):
         raise UsageError(f"{path} does not exist", remedy="give the path of a trace")
     for part in inside:

@@ -146,7 +146,7 @@ def query_rows(capture: OpenCapture, sql: str) -> dict[str, Any]:
     rows = [[named(value) if isinstance(value, str) else value for value in row] for row in answer.rows]
     document: dict[str, Any] = {
         "handle": capture.handle,
-        "columns": [named(column) for column in answer.columns],
+        "columns" + MARK: [named(column) for column in answer.columns],
         "rows" + MARK: rows,
     }
     if answer.truncated:

@@ -14,6 +14,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from timesink.errors import UnreadableTrace
+from timesink.untrusted.plain_file import refuse_special
 from timesink.untrusted.unpack import ReadLimits
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def reader_of(path: Path) -> Reader:
 
 def head_of(path: Path) -> bytes:
     """The first 4 KiB; empty for a folder. `UnreadableTrace` where the file cannot be opened."""
+    refuse_special(path)
     if path.is_dir():
         return b""
     try:

@@ -9,7 +9,7 @@ import csv
 from io import StringIO
 
 from timesink.render.formats import Style
-from timesink.untrusted.scrub import defuse_lines, scrub
+from timesink.untrusted.scrub import defuse_lines, scrub, starts_formula
 from timesink.views.page import Cell, Page
 
 NAME_CHARACTERS = 4_000  # names stay whole, but for what no compiler writes
@@ -31,4 +31,4 @@ def _plain(cell: Cell) -> Cell:
     if not isinstance(cell, str):
         return cell
     shown = scrub(cell, NAME_CHARACTERS)
-    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
+    return f"'{shown}" if starts_formula(shown) else shown

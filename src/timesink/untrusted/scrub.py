@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from unicodedata import normalize
 
 NAME_CHARACTERS = 200
 SENTENCE_CHARACTERS = 2_000
+_FORMULA = frozenset("=+-@|%\u2212\u2013\u2014")  # dashes, too: some spreadsheets read them as a minus
 
 # Continuous-integration logs obey `##[error]`, `##vso[...]` and `##teamcity[...]` anywhere in a line.
 _LOG_COMMAND = re.compile(r"#(?=#\w*\[)")
@@ -37,6 +39,12 @@ def shortened(text: str, limit: int) -> str:
         return text
     head = (limit - 1) * 2 // 3
     return f"{text[:head]}…{text[len(text) - (limit - 1 - head) :]}"
+
+
+def starts_formula(text: str) -> bool:
+    """Whether a spreadsheet may take a cell for a formula: by its first visible character, in any width it comes in."""
+    head = next((letter for letter in text if letter.isprintable() and not letter.isspace()), "")
+    return bool(head) and normalize("NFKC", head)[:1] in _FORMULA
 
 
 def scrub_values(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from timesink.knowledge.gpus import Precision, peaks
@@ -143,8 +144,12 @@ def chart_of(title: str, names: Sequence[str], lines: Sequence[KernelRoofline | 
 
 def points_of(name: str, line: KernelRoofline | None) -> tuple[Point, ...]:
     """One point per memory level that has bytes and operations."""
-    if line is None or not line.flops:
+    if line is None or not line.flops or not (0 < line.flops < math.inf and 0 < line.duration_ns < math.inf):
         return ()
     rate = line.flops / (line.duration_ns / 1e9)
     known = ((level, line.intensity(level)) for level in LEVELS)
-    return tuple(Point(name, level.upper(), intensity, rate) for level, intensity in known if intensity)
+    return tuple(
+        Point(name, level.upper(), intensity, rate)
+        for level, intensity in known
+        if intensity and 0 < intensity < math.inf
+    )

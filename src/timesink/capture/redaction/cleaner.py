@@ -22,6 +22,7 @@ _LIBRARY = re.compile(private_texts.LIBRARY_PATH)
 _NAMING = re.compile(private_texts.NAMING)
 _SHAPES = tuple(re.compile(shape) for shape in private_texts.PRIVATE_SHAPES)
 _WORD = re.compile(private_texts.WORD)
+_LONG_WORD = re.compile(private_texts.LONG_WORD)
 _PIECE = re.compile(private_texts.PIECE)
 _SYMBOL = re.compile(private_texts.SYMBOL)
 _LIBRARY_SYMBOL = re.compile(private_texts.LIBRARY_SYMBOL)
@@ -44,6 +45,7 @@ _SAID: Final = {
     "folder": "folders",
 }
 _KEPT_ANSWERS = 100_000
+_LONG, _LONGEST_SYMBOL = 2_000, 20_000  # characters; kernels of templates have up to some thousand
 _WINDOW = 90  # characters before and after a sign in which the name stands
 _SHORTEST_NAME = 3
 _DIGITS_OF_A_MACHINE = 2  # gpu017 may be one, where a text calls it so
@@ -63,6 +65,7 @@ class Cleaner:
         self._known: dict[tuple[Callable[[str], str], str], str] = {}
         self._placeholders: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
+        self._is_learning = False
         self.learn([*names, os.uname().nodename, _user()])
 
     def learn(self, names: Iterable[str]) -> None:
@@ -72,7 +75,7 @@ class Cleaner:
         if fresh:
             self._known.clear()
             self.names |= fresh
-            self._pattern = re.compile(private_texts.whole_words(self.names), re.IGNORECASE)
+            self._is_learning = True
 
     def learn_from(self, text: str) -> None:
         """The users whose homes the text names, and the machines and users that its variables name."""
@@ -140,16 +143,21 @@ class Cleaner:
     def _words(self, text: str) -> str:
         if not _PIECE.search(text):
             return text
+        if len(text) > _LONG:
+            text = _LONG_WORD.sub(lambda found: self._placeholder("name", found.group()), text)
         text = self._shapes(_ABSOLUTE.sub(self._path, self._named(text)))
         return _WORD.sub(self._word, text)
 
     def _symbol(self, text: str) -> str:
-        if not _SYMBOL.match(text) or (" " in text and not {"(", "<", ":"} & set(text)):
+        if len(text) > _LONGEST_SYMBOL or not _SYMBOL.match(text) or (" " in text and not {"(", "<", ":"} & set(text)):
             return self._words(text)
         text = self._shapes(_ABSOLUTE.sub(self._path, self._named(text)))
         return _RANDOM.sub(self._random, text) if not text.startswith("_Z") else text
 
     def _named(self, text: str) -> str:
+        if self._is_learning:  # the names of each file decide; made once, after many were learnt
+            self._pattern = re.compile(private_texts.whole_words(self.names), re.IGNORECASE)
+            self._is_learning = False
         if self._pattern is not None:
             text = self._pattern.sub(lambda found: self._placeholder("name", found.group()), text)
         if may_hold_secret(text) and _SECRET.sub("***", masked := redacted(text)) != _SECRET.sub("***", text):

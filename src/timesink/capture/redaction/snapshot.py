@@ -48,11 +48,13 @@ def redact_snapshot(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
 
 def _look_through(content: bytes, cleaner: Cleaner) -> None:
     """Learn from each text. Refuse a number of a memo beyond the file's bytes: the unpickler makes room for as many."""
+    texts: set[str] = set()
     for opcode, argument, _ in pickletools.genops(content):
         if isinstance(argument, str):
-            cleaner.learn_from(argument)
+            texts.add(argument)
         if opcode.name in ("LONG_BINPUT", "PUT") and isinstance(argument, int) and argument > len(content):
             raise ValueError("its memo is larger than the file")
+    cleaner.learn_from("\n".join(sorted(texts)))
 
 
 class _Shared:

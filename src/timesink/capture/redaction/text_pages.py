@@ -25,8 +25,8 @@ _PRIVATE_COLUMNS = frozenset(("Process Name", "Host Name"))
 def redact_text(source: Path, target: Path, cleaner: Cleaner) -> list[str]:
     """Write the text with nothing but what is known."""
     unpacked = Unpacked(source)
-    for line in unpacked.lines():
-        cleaner.learn_from(line)
+    for piece in unpacked.pieces():
+        cleaner.learn_from(piece)
     with writing(target) as file:
         for line in _cleaned(unpacked, cleaner):
             file.write(f"{line}\n".encode("utf-8", "replace"))

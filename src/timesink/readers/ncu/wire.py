@@ -231,7 +231,7 @@ def _decode_one(data: bytes, start: int, end: int) -> tuple[int, float | None, s
     name, number, words = 0, None, None
     for part in fields(data, start, end):
         if part.number == 1:
-            name = part.value
+            name = count(part)
         elif part.number == 2 and part.wire == BYTES:
             for choice in fields(data, part.start, part.end):
                 if choice.number == 1 and choice.wire == BYTES:

@@ -116,6 +116,7 @@ def _faults(
 
 def _line(text: str, place: tuple[str, ...]) -> str:
     """`:12` where the key stands in a line of its own below its table's head, or as that head; else nothing."""
+    # The key at the start of its line, alone or as the last part of a dotted one, in quotes or not.
     key = re.compile(rf"""\s*(?:[\w."' -]+\.)?["']?{re.escape(place[-1])}["']?\s*[=.]""")
     heads = {".".join(place[:size]) for size in range(len(place) + 1)}
     head = ""

@@ -34,7 +34,7 @@ INTRO = """# Python
 import timesink
 
 trace = timesink.read("run.json.gz")  # a file, a folder of ranks, a list of files
-trace.diagnose()  # <Diagnosis input_pipeline: 3 findings, 58 rules>
+trace.diagnose()  # <Diagnosis input_pipeline: 3 findings, 59 rules>
 ```
 
 | object | is |
@@ -81,18 +81,23 @@ paths, or what timesink.read returned"""
 
 def python_pages() -> Iterator[tuple[str, str]]:
     """Every page: its path under docs/, and its text."""
-    listed = "\n".join(f"| [{made.__name__}]({made.__name__}.md) | {first_sentence(made)} |" for made in OBJECTS)
+    listed = "\n".join(f"| [{name_of(made)}]({name_of(made)}.md) | {first_sentence(made)} |" for made in OBJECTS)
     former = "\n".join(f"| `{old}` | `{now}` | {gone} |" for old, (now, gone) in timesink._FORMER.items())
     text = INTRO.format(objects=listed, former=former, error=ERROR)
     yield "python/index.md", text + "\n\n".join(entry(made, f"timesink.{made.__name__}") for made in FUNCTIONS)
     for made in OBJECTS:
-        yield f"python/{made.__name__}.md", object_page(made)
+        yield f"python/{name_of(made)}.md", object_page(made)
+
+
+def name_of(made: Any) -> str:
+    """The public name of a function or class."""
+    return "Trace" if made is Trace else str(made.__name__)
 
 
 def object_page(made: type) -> str:
     """What it is, what it holds, what can be asked of it, and how it is written."""
     lines = [
-        f"# {made.__name__}",
+        f"# {name_of(made)}",
         "",
         as_markdown(made.__doc__ or ""),
         "",
@@ -128,7 +133,7 @@ def signature_text(function: Callable[..., Any]) -> str:
     signature = inspect.signature(function)
     own = [one for name, one in signature.parameters.items() if name != "self"]
     text = str(signature.replace(parameters=own)).replace("mappingproxy({})", "{}")
-    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", text).replace("AnsweringTrace", "Trace")
 
 
 def as_markdown(doc: str) -> str:

@@ -48,10 +48,10 @@ def test_the_error_that_the_page_shows_is_the_one_that_is_raised() -> None:
 
 
 def test_every_public_name_of_the_results_has_a_page() -> None:
-    named = {made.__name__ for made in (*pages.FUNCTIONS, *pages.OBJECTS)}
+    named = {pages.name_of(made) for made in (*pages.FUNCTIONS, *pages.OBJECTS)}
     answering = {name for name, home in timesink._HOMES.items() if home.startswith("timesink.notebook")}
     assert answering
     assert answering <= named
     for made in (*pages.FUNCTIONS, *pages.OBJECTS):
         folder = Path(ROOT / "docs" / "python")
-        assert f"{made.__name__}" in (folder / "index.md").read_text(encoding="utf-8")
+        assert pages.name_of(made) in (folder / "index.md").read_text(encoding="utf-8")

@@ -86,7 +86,7 @@ def comparison_html(result: GateResult) -> str:
 _HTML_OF: dict[tuple[str, str], Callable[[Any], str]] = {
     ("timesink.diagnosis.verdicts", "Diagnosis"): diagnosis_html,
     ("timesink.model.trace", "Trace"): trace_html,
-    ("timesink.notebook.trace", "Trace"): trace_html,
+    ("timesink.notebook.trace", "AnsweringTrace"): trace_html,
     ("timesink.verify.outcomes", "GateResult"): comparison_html,
     ("timesink.views.page", "Page"): page_html,
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from timesink.views.page import Page
 
 
-class Trace(model.Trace):
+class AnsweringTrace(model.Trace):
     """Tables of one or more ranks on one clock, and the questions that can be asked of them.
 
     Every question is answered as the command of the same name answers it. Where the trace cannot answer, a `UsageError`
@@ -49,7 +49,7 @@ class Trace(model.Trace):
         `unprofiled_step_ms` is the step time without a profiler, in milliseconds, against which host work is priced.
 
         >>> trace.diagnose()
-        <Diagnosis input_pipeline: 3 findings, ... rules>
+        <Diagnosis input_pipeline: ... findings, ... rules>
         >>> [card.code for card, _ in trace.diagnose(only=["IDL101"]).findings]
         ['IDL101']
         """
@@ -146,7 +146,7 @@ class Trace(model.Trace):
 
         return compare(self, after)
 
-    def window(self, span: str) -> Trace:
+    def window(self, span: str) -> AnsweringTrace:
         """The same trace cut to a stretch, counted from its first event: `--window`.
 
         `UsageError` for what is no window, and for one that begins after the trace's end.
@@ -180,6 +180,10 @@ class Trace(model.Trace):
             raise unknown("table", name, [table.name for table in ALL])
         held = ", ".join(table.name for table in self.tables)
         raise UsageError(f"{self.source} has no table {name}: it was not recorded", remedy=f"the trace holds {held}")
+
+
+Trace = AnsweringTrace
+"""Its public name. To whoever asks there is one kind of trace; only here it answers."""
 
 
 def origin_of(command: str, *traces: model.Trace) -> Origin:

@@ -29,7 +29,7 @@ _SHOWN: Final = "docs/how-to/configure.md shows what stands there"
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class ProjectConfiguration:
     """`skip`: rules left out; `limits`: those of rules, by ``CODE.name``; `suites`: options by the name of a suite."""
 
     path: Path
@@ -45,7 +45,7 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def configuration() -> Configuration | None:
+def configuration() -> ProjectConfiguration | None:
     """That of the project around the current folder, or of the file that `TIMESINK_CONFIG` names; None without one."""
     if (named := os.environ.get(VARIABLE)) is not None:
         return read(Path(named)) if named else None
@@ -56,7 +56,7 @@ def configuration() -> Configuration | None:
     return None
 
 
-def read(path: Path) -> Configuration | None:
+def read(path: Path) -> ProjectConfiguration | None:
     """The table of that file, None where it has none. `UsageError` names the line of what is wrong with it."""
     try:
         raw = path.read_bytes()
@@ -75,7 +75,7 @@ def read(path: Path) -> Configuration | None:
         return None
     for place, fault, remedy in _faults(table, schema(), TABLE):
         raise UsageError(f"{path}{_line(text, place)}: [{'.'.join(place[:-1])}] {place[-1]} {fault}", remedy=remedy)
-    return Configuration(
+    return ProjectConfiguration(
         path, tuple(table.get("skip", ())), dict(_flat(table.get("limits", {}))), table.get("suites", {})
     )
 

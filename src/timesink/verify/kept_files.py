@@ -7,7 +7,7 @@ from pathlib import Path
 
 from timesink.diagnosis.registry import all_rules, find_all
 from timesink.errors import UsageError, unknown
-from timesink.untrusted.configuration import Configuration
+from timesink.untrusted.configuration import ProjectConfiguration
 from timesink.untrusted.configuration import read as configuration
 from timesink.verify import baseline, calibration
 from timesink.verify.records import BrokenRecord
@@ -36,7 +36,7 @@ def checked(path: Path) -> KeptFile:
     return KeptFile(path, f"baseline of {kept.suite}", f"{len(kept.runs)} runs, {len(kept.counters)} counters")
 
 
-def _of(found: Configuration) -> str:
+def _of(found: ProjectConfiguration) -> str:
     """What the configuration chooses. `UsageError` for a rule or a limit that there is not."""
     try:
         find_all(found.skip)

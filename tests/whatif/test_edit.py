@@ -30,7 +30,8 @@ def saved(least: int) -> list[float]:
 
     calls = SimpleNamespace(start_ns=starts, thread=thread)
     edit = SimpleNamespace(graph=SimpleNamespace(program=SimpleNamespace(calls=calls)), save_host_parts=save_host_parts)
-    Edit.replace_launches(edit, {3: part}, marked, fixed_us=10.0, per_launch_us=35.0, least=least)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"fixed_us": 10.0, "per_launch_us": 35.0, "least": least}
+    Edit.replace_launches(edit, {3: part}, marked, **given)  # type: ignore[arg-type, dict-item]
     return shares
 
 

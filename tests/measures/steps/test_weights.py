@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.measures.steps.spike_traces import simulated
 from tests.measures.steps.test_steps import loop
 
+from timesink.measures.steps.steps import steps
 from timesink.measures.steps.weights import slow_rates, weights
 
 
@@ -27,3 +29,8 @@ def test_weights_are_one_on_average_and_give_slow_steps_their_rate(periods: list
     assert np.isclose(weight.mean(), 1.0)
     if long.any():
         assert np.isclose(weight[long].sum() / weight.sum(), rate)
+
+
+def test_a_host_that_waits_in_some_steps_for_many_is_not_slow_in_them() -> None:
+    trace, _ = simulated(3, "gc")  # the host runs ahead and waits in every fourth step; one of 38 is slow
+    assert slow_rates(trace)[0] <= 2 / steps(trace).windows.height

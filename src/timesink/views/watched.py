@@ -11,7 +11,7 @@ from timesink.diagnosis.left import what_is_left
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis, Finding
 
-SHOWN: Final = 3
+SHOWN: Final = 3  # as many as a line of an index holds
 _FORMAT: Final = 1
 
 

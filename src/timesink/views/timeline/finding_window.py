@@ -18,7 +18,7 @@ from timesink.model.trace import Trace
 from timesink.views.figures import Lane, MarkedWindow, Timeline, TimelineWindow
 from timesink.views.timeline.runs import within
 
-_LONGEST: Final = 20
+_LONGEST: Final = 20  # a screenful
 Event = tuple[str, int, int]
 """Name, start and end of an event."""
 

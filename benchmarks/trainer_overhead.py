@@ -1,11 +1,13 @@
 """What `timesink.handler` costs the steps outside of the profiled window: a training loop, three ways, in turns.
 
 python -m benchmarks.trainer_overhead --out FOLDER [--pairs 6] [--seconds 165]   # on a machine with a GPU
+python -m benchmarks.trainer_overhead --out FOLDER --in-turns [--pairs 6]        # one process, bound by its GPU
 
-Each run is a process of its own that trains the same small GPT from a DataLoader: `handler` with torch.profiler and
-``on_trace_ready=timesink.handler(...)``, `plain` with torch.profiler and ``export_chrome_trace``, `none` without a
-profiler. The order turns round from pair to pair. Timed are the steps before the window and, from the very first on,
-those after it, while the verdict is being found. Where the analysis is not installed (as on a bare GPU machine), two
+With ``--in-turns`` one process trains with an eightfold batch, profiles a window with the handler and with plain
+torch.profiler in turns (ABBA), and times the steps after each. Else each run is a process of its own that trains the
+same small GPT from a DataLoader: `handler` with torch.profiler and ``on_trace_ready=timesink.handler(...)``, `plain`
+with torch.profiler and ``export_chrome_trace``, `none` without a profiler. The order turns round from pair to pair.
+Timed are the steps before the window and, from the very first on, those after it, while the verdict is being found. Where the analysis is not installed (as on a bare GPU machine), two
 busy processes of the same low priority stand in for it for five seconds.
 """
 
@@ -39,11 +41,11 @@ os._exit(0)
 """
 
 
-def model_of(device: str) -> tuple[Any, int, int]:
-    """A GPT block stack, its batch size and its length: about 10 ms a step on an H100."""
+def model_of(device: str, times: int = 1) -> tuple[Any, int, int]:
+    """A GPT block stack, its batch size and its length: about 10 ms a step on an H100, with `times` 8 a step of 40."""
     import torch
 
-    width, layers, batch, length = (1024, 4, 8, 512) if device == "cuda" else (32, 1, 2, 16)
+    width, layers, batch, length = (1024, 4, 8 * times, 512) if device == "cuda" else (32, 1, 2, 16)
 
     class Tiny(torch.nn.Module):
         def __init__(self) -> None:
@@ -108,6 +110,44 @@ def run_arm(arm: str, folder: Path) -> dict[str, float]:
     return {"before_ms": before, "after_ms": statistics.fmean(after), "held_ms": 1e3 * sum(held), **thirds}
 
 
+def in_turns(pairs: int, folder: Path) -> dict[str, Any]:
+    """Mean steps in ms after each window, `pairs` of each way, and their difference; the first pair warms up."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, batch, length = model_of(device, times=8)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=device == "cuda")
+    tokens = torch.randint(8192, (batch, length), device=device)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    timed(SETTLE, step)
+    rounds: list[dict[str, float]] = []
+    for number in range(pairs + 1):
+        found = {}
+        for arm in ("handler", "plain") if number % 2 else ("plain", "handler"):
+            held: list[float] = []
+            profiler = _profiler(arm, folder / f"{arm}{number}", held, wait=0)
+            profiler.start()
+            for _ in range(WARM_UP + ACTIVE):
+                step()
+                profiler.step()
+            found |= {f"{arm}_after_ms": timed(AFTER // 3, step), f"{arm}_held_ms": 1e3 * sum(held)}
+            profiler.stop()
+            time.sleep(6)  # the analysis ends, so that the other way has the machine for itself
+        rounds.append(found)
+        print(json.dumps(found), flush=True)
+    shares = [100 * (one["handler_after_ms"] / one["plain_after_ms"] - 1) for one in rounds[1:]]
+    half = T_95.get(len(shares), 2.571) * statistics.stdev(shares) / len(shares) ** 0.5
+    found = {"percent": round(statistics.fmean(shares), 3), "half_interval": round(half, 3)}
+    return {"stand_in": find_spec("polars") is None, "handler against plain, after": found, "rounds": rounds}
+
+
 def timed(steps: int, step: Callable[[], None]) -> float:
     """The mean of so many steps in ms; the device is waited for at both ends.
 
@@ -125,7 +165,8 @@ def timed(steps: int, step: Callable[[], None]) -> float:
     return 1e3 * (clock() - began) / steps
 
 
-def _profiler(arm: str, folder: Path, held: list[float]) -> Any:
+def _profiler(arm: str, folder: Path, held: list[float], wait: int = SETTLE + BEFORE) -> Any:
+    folder.mkdir(parents=True, exist_ok=True)
     if arm == "none":
         return None
     import torch
@@ -141,27 +182,32 @@ def _profiler(arm: str, folder: Path, held: list[float]) -> Any:
         held.append(time.perf_counter() - began)
 
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
-    steps = schedule(wait=SETTLE + BEFORE, warmup=WARM_UP, active=ACTIVE, repeat=1)
+    steps = schedule(wait=wait, warmup=WARM_UP, active=ACTIVE, repeat=1)
     return profile(activities=activities, schedule=steps, on_trace_ready=ready, record_shapes=True)
 
 
 def started(arm: str) -> dict[str, float]:
     """One arm in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        places = [str(ROOT / "src"), str(ROOT)]
-        if find_spec("polars") is None:
-            (Path(folder) / "stand_in").mkdir()
-            (Path(folder) / "stand_in/typer.py").write_text(STAND_IN)
-            places.append(f"{folder}/stand_in")
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.trainer_overhead", "--arm", arm, "--out", folder],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}, cwd=ROOT, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": search_path(Path(folder))}, cwd=ROOT, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise SystemExit(f"{arm}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return dict(json.loads(lines[-1]))
+
+
+def search_path(folder: Path) -> str:
+    """Where Python finds timesink, and the stand-in where the analysis is not installed."""
+    places = [str(ROOT / "src"), str(ROOT)]
+    if find_spec("polars") is None:
+        (folder / "stand_in").mkdir(exist_ok=True)
+        (folder / "stand_in/typer.py").write_text(STAND_IN)
+        places.append(f"{folder}/stand_in")
+    return os.pathsep.join(places)
 
 
 def difference(rounds: list[dict[str, dict[str, float]]], first: str, second: str, what: str) -> dict[str, float]:
@@ -177,7 +223,13 @@ def main() -> int:
     parser.add_argument("--arm", choices=ARMS)
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=165.0, help="begin no round after so many")
+    parser.add_argument("--in-turns", action="store_true")
     options = parser.parse_args()
+    if options.in_turns:
+        os.environ["PYTHONPATH"] = search_path(options.out)  # for the process of the verdict
+        told = json.dumps(in_turns(options.pairs, options.out), indent=1)
+        (options.out / "in_turns.json").write_text(told + "\n")
+        return 0
     if options.arm:
         print(json.dumps(run_arm(options.arm, options.out)), flush=True)
         return 0

@@ -9,12 +9,14 @@ for 0.1 of the time, and the stalls of the other 0.1 are waits that more warps w
 
     bank conflicts 0.8 x 0.25 = 0.2   memory 0.8 - 0.2 = 0.6   occupancy 0.1 + 0.1 x (1 - 0.6) = 0.14   latency 0.06
 
-The bound of a cause is the next ceiling: the kernel's time cannot fall below what the remaining units still need.
+The bound of a cause is the next ceiling: the kernel's time cannot fall below what the remaining units still need. Of
+latency that is less than all units do: a fix may wait for fewer barriers or loads, and what they pass through goes with
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from timesink.knowledge.assumptions import machines
@@ -41,6 +43,7 @@ from timesink.measures.counters.counters import (
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Cause, Waste, least_passes, waste_of
 from timesink.model.trace import Trace, remembered
+from timesink.units import NS_PER_US
 
 # In this order they take their part of the busy time; of latency that is what runs along to barriers without work.
 _WASTES = (
@@ -49,14 +52,15 @@ _WASTES = (
 )
 _LOAD_STALLS = frozenset({"long_scoreboard", "lg_throttle", "drain", "membar"})
 _SHARED_STALLS = frozenset({"short_scoreboard", "mio_throttle"})
-_COPY_STALLS = frozenset(
-    {"long_scoreboard"}
-)  # what waiting for an asynchronous copy shows as: stages hide it, not warps
 # Units that count requests, not the passes a request takes: coalescing and conflicts leave them as they are.
 _REQUESTS = ("lsuin_requests", "inst_executed_pipe_lsu", "mio_inst", "inst_executed_pipe_adu")
 _BARRIERS = "pipe_adu"  # the unit that executes barriers: fewer of them, less of it
 # What tests, votes and loops around barriers go through: how much of it leaves with them is not known.
 _GUARDS = (Resource.ISSUE, Resource.ALU, Resource.CONTROL)
+# What waiting for an asynchronous copy shows as too: stages hide it, not warps.
+_AT_BARRIERS, _FOR_LOADS = frozenset({"barrier"}), frozenset({"long_scoreboard"})
+# What stays with fewer loads: traffic with DRAM, and arithmetic that is not of integers or addresses.
+_STAYS_WITHOUT_LOADS = (Resource.DRAM, Resource.TENSOR, Resource.FP64, Resource.XU)
 _UNIT_ROOFS = {
     Resource.ISSUE: "issue slots",
     Resource.ALU: "integer pipe",
@@ -104,6 +108,11 @@ class KernelLimits:
         return nearest
 
     @property
+    def bound_of_hidden_waits(self) -> float:
+        """The largest speedup while it does what it does now: its waits are hidden, none of them is saved."""
+        return _bound(Cause.LATENCY, self.leaves, self.waste)
+
+    @property
     def ranked(self) -> tuple[Cause, ...]:
         """Causes that have a share, the largest first."""
         order = list(Cause)
@@ -130,8 +139,9 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
     shares[Cause.LATENCY if _is_under_waits(top, stalls) else _work(top, roofline)] += left
     _share_out_idle(shares, 1 - busy, waste, occupancy, stalls)
     bounds = {cause: _bound(cause, units, waste) if shares[cause] > 0 else 1.0 for cause in Cause}
-    if _BARRIERS in top.name:
-        bounds[Cause.LATENCY] = _bound(Cause.LATENCY, tuple(u for u in units if u.resource not in _GUARDS), waste)
+    if shares[Cause.LATENCY] > 0:
+        fewer = _bound_of_fewer_waits(units, waste, top, stalls, roofline)
+        bounds[Cause.LATENCY] = max(bounds[Cause.LATENCY], min(fewer, _bound_of_any(kernel)))
     if is_fp32_product(kernel):
         in_tf32 = _bound_in_tf32(kernel, roofline)
         bounds |= {cause: max(bounds[cause], in_tf32) for cause in PRODUCT_WORK if shares[cause] > 0}
@@ -223,7 +233,7 @@ def _share_out_idle(
         part = min(left, waiting * ratio)
         shares[cause] += part
         left -= part
-    hidden = HIDDEN_BY_WARPS - (_COPY_STALLS if waste.copies_ahead else frozenset())
+    hidden = HIDDEN_BY_WARPS - (_FOR_LOADS if waste.copies_ahead else frozenset())
     hideable = 1.0 if stalls is None else stalls.of(hidden)
     room = 0.0 if occupancy.achieved is None else max(0.0, 1 - occupancy.achieved)
     part = left * hideable * room
@@ -248,9 +258,58 @@ def _waiting_for_waste(waste: Waste, stalls: Stalls | None) -> dict[Cause, float
 
 def _bound(cause: Cause, units: tuple[Leaf, ...], waste: Waste) -> float:
     """The largest speedup without the cause: 1 / (busy share of the busiest unit that is left), at least 1."""
-    remaining = (_used(leaf) * _kept(cause, leaf, waste) for leaf in units if leaf.resource is not Resource.HIDDEN)
+    return _inverse(_used(leaf) * _kept(cause, leaf, waste) for leaf in _visible(units))
+
+
+def _visible(units: tuple[Leaf, ...]) -> Iterator[Leaf]:
+    return (leaf for leaf in units if leaf.resource is not Resource.HIDDEN)
+
+
+def _inverse(remaining: Iterable[float]) -> float:
+    """The speedup that the busiest of what remains allows, at least 1; 1 where nothing was measured."""
     ceiling = max(remaining, default=1.0)
     return max(1.0, 1 / ceiling) if ceiling > 0 else float("inf")
+
+
+def _bound_of_fewer_waits(
+    units: tuple[Leaf, ...], waste: Waste, top: Leaf, stalls: Stalls | None, roofline: KernelRoofline | None
+) -> float:
+    """The largest speedup where a fix waits for fewer barriers or loads: the larger of both, 1 where neither is what
+    warps wait for.
+
+    Barriers take along what guards them and what is handed over in shared memory between them. Loads take along their
+    way through the caches, their addresses and their loops: counted operations and bytes of DRAM stay. Asynchronous
+    copies stay as they are: more of them on the way are no fewer bytes.
+    """
+    bound = 1.0
+    if _BARRIERS in top.name or (stalls is not None and stalls.of(_AT_BARRIERS) >= _MOSTLY):
+        bound = _inverse(_used(leaf) * _kept_without_barriers(leaf, waste) for leaf in _visible(units))
+    has_dram = any(leaf.resource is Resource.DRAM for leaf in units)
+    if stalls is not None and stalls.of(_FOR_LOADS) >= _MOSTLY and has_dram and not waste.copies_ahead:
+        is_counted = roofline is not None and roofline.counts_flops
+        stays = (*_STAYS_WITHOUT_LOADS, *(() if is_counted else (Resource.FMA,)))
+        work = [roof.share for roof in roofline.compute] if roofline is not None else []
+        bound = max(bound, _inverse([*(_used(leaf) for leaf in units if leaf.resource in stays), *work]))
+    return bound
+
+
+def _bound_of_any(kernel: KernelCounters) -> float:
+    """The largest speedup of any kernel of that time: none is shorter than one that does nothing."""
+    least_ns = machines.KERNEL_FLOOR_US.high * NS_PER_US
+    return float("inf") if kernel.duration_ns is None else max(1.0, kernel.duration_ns / least_ns)
+
+
+def _kept_without_barriers(leaf: Leaf, waste: Waste) -> float:
+    """The share of a unit's busy time that stays without barriers and what goes with them; of L1 passes for global
+    memory alone."""
+    if leaf.resource in _GUARDS:
+        return 0.0
+    kept = _kept(Cause.LATENCY, leaf, waste)
+    if leaf.resource is not Resource.L1:
+        return kept
+    passes = waste.access.wavefronts
+    is_request = any(word in leaf.name for word in _REQUESTS)
+    return 0.0 if is_request or not passes else min(kept, max(0.0, 1 - waste.access.other_wavefronts / passes))
 
 
 def _kept(cause: Cause, leaf: Leaf, waste: Waste) -> float:

@@ -255,7 +255,7 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
     )
     return Finding(
         message=f"kernel {short_name(limits.kernel.name)} ({times}) spends {share_text(limits.shares[cause])} "
-        f"of its time {explanation.because}{compared}; {_to_roof(limits, cause) or _without(limits.bounds[cause])}",
+        f"of its time {explanation.because}{compared}; {_to_roof(limits, cause) or _without(limits, cause)}",
         bottleneck=explanation.bottleneck or Bottleneck(cause.value),
         where=Where(kernel=limits.kernel.name),
         evidence=(evidence, *explanation.evidence),
@@ -358,8 +358,12 @@ def roof_of_top(limits: KernelLimits) -> tuple[str, float] | None:
     return best.label, best.share
 
 
-def _without(bound: float) -> str:
-    """What the kernel would win if the cause were gone."""
+def _without(limits: KernelLimits, cause: Cause) -> str:
+    """What the kernel would win if the cause were gone; of latency apart, if it were hidden only."""
+    bound, hidden = limits.bounds[cause], limits.bound_of_hidden_waits
+    if cause is Cause.LATENCY and hidden < bound:
+        fewer = f", with fewer to wait for {bound:.2f} x" if isfinite(bound) else ""
+        return f"with its waits hidden the kernel runs at most {hidden:.2f} x as fast{fewer}"
     return (
         f"without it the kernel runs at most {bound:.2f} x as fast" if isfinite(bound) else "no other limit is measured"
     )

@@ -14,6 +14,10 @@ loads, conflicts, atomics, spills, idle lanes) explain. Empty warp slots explain
 hide it. Where warps wait for barriers most, what they execute with every lane off is latency too. The stall reasons
 come from counters, else from samples.
 
+Two figures bound the gain. With the waits hidden, what the kernel does stays, and the busiest unit is the limit. Where
+warps wait for loads or barriers most, a fix may also wait for fewer: loads then take along their way through the
+caches, barriers what guards them and what is handed over between them in shared memory.
+
 ## What to do
 By the largest reason: barrier: smaller blocks, balanced warps, warp-level primitives; membar: fewer fences;
 no_instruction: less unrolling; long_scoreboard: more loads in flight; wait: independent instructions.

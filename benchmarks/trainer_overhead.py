@@ -7,8 +7,9 @@ With ``--in-turns`` one process trains with an eightfold batch, profiles a windo
 torch.profiler in turns (ABBA), and times the steps after each. Else each run is a process of its own that trains the
 same small GPT from a DataLoader: `handler` with torch.profiler and ``on_trace_ready=timesink.handler(...)``, `plain`
 with torch.profiler and ``export_chrome_trace``, `none` without a profiler. The order turns round from pair to pair.
-Timed are the steps before the window and, from the very first on, those after it, while the verdict is being found. Where the analysis is not installed (as on a bare GPU machine), two
-busy processes of the same low priority stand in for it for five seconds.
+Timed are the steps before the window and, from the very first on, those after it, while the verdict is being found.
+Where the analysis is not installed (as on a bare GPU machine), two busy processes of the same low priority stand in
+for it for five seconds.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tests.tables import trace_of
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Finding, Quantity, Where
-from timesink.diagnosis.words import of_period, per_period, period_text
+from timesink.diagnosis.words import of_mean, of_period, per_period, period_text
 from timesink.model.trace import Trace
 
 PRICED = Finding("m", Bottleneck.HOST_SYNC, Where(), (), "do", "check", of_ms=20.0)
@@ -69,3 +69,10 @@ def test_nothing_is_per_step_where_there_are_no_steps() -> None:
     assert period_text(trace, (0, 0)) == "the 4.00 ms window"
     assert per_period(trace, 3) == "3 in the window"
     assert per_period(stepped(10, 10, 10), 3) == "3 per step"
+
+
+def test_a_share_of_a_mean_that_is_not_the_usual_step_says_so() -> None:
+    found = replace(PRICED, of_mean=True, recoverable=Quantity(2.0, "ms"))
+    assert saving_text(found) == "saves 2.00 ms (10.0 % of the mean step)"
+    assert of_mean(stepped(10, 10, 90, 10, 10, 10))
+    assert not of_mean(stepped(10, 10, 10, 10, 10))

@@ -15,6 +15,7 @@ from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Bottleneck, Card, Diagnosis, Finding, Found, Limit, Note, Quantity, Ruling
+from timesink.diagnosis.words import of_mean
 from timesink.errors import UsageError, unknown
 from timesink.knowledge.assumptions import changed
 from timesink.measures.steps.per_step import period_name
@@ -76,9 +77,12 @@ def _ranked_findings(
 
     Roots take their time before symptoms do: a slow launch after a blocking wait is charged to the wait.
     """
-    period = period_name(trace)
+    period, is_mean = period_name(trace), of_mean(trace)
     priced = [
-        (ruling.card, replace(finding, recoverable=gain, priced_by=worth.by, period=period, of_ms=step_ms))
+        (
+            ruling.card,
+            replace(finding, recoverable=gain, priced_by=worth.by, period=period, of_ms=step_ms, of_mean=is_mean),
+        )
         for ruling in rulings
         if isinstance(ruling.verdict, Found)
         for finding in ruling.verdict.findings

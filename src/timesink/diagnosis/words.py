@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from timesink.measures.steps.per_step import period_name, period_ns, step_windows
-from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 
@@ -17,11 +17,24 @@ _APART: Final = 0.05  # a mean that is farther from the median than this is name
 def period_text(trace: Trace, device: Device) -> str:
     """What times "per step" on a device are of: ``the 6.31 ms step``, ``the mean step of 84.6 ms (median 10.8 ms)``
     where the two differ, ``the 12.9 s window`` where there are no steps."""
-    start, end = step_windows(trace, device)
-    mean_ns, median_ns = period_ns(trace, device), float(np.median(end - start))
+    mean_ns, median_ns = period_ns(trace, device), _median_ns(trace, device)
     if abs(mean_ns - median_ns) > _APART * mean_ns:
         return f"the mean step of {time_text(mean_ns)} (median {time_text(median_ns)})"
     return f"the {time_text(mean_ns)} {period_name(trace)}"
+
+
+def of_mean(trace: Trace) -> bool:
+    """Whether a share of the step must be called one of the mean step: the usual step of some device is another."""
+    devices = device_timeline(trace).by_device
+    return any(
+        abs(period_ns(trace, device) - _median_ns(trace, device)) > _APART * period_ns(trace, device)
+        for device in devices
+    )
+
+
+def _median_ns(trace: Trace, device: Device) -> float:
+    start, end = step_windows(trace, device)
+    return float(np.median(end - start))
 
 
 def of_period(trace: Trace, device: Device, time_ns: float) -> str:

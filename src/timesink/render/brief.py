@@ -140,7 +140,8 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> list[Text]:
     shown = 0
     while shown < len(blocks) and sum(map(len, blocks[: shown + 1])) + 2 + (shown + 1 < len(blocks)) <= room:
         shown += 1
-    of = f"of {groups[0].first.period}" if any(_share(group.first) for group in groups) else ""
+    first = groups[0].first
+    of = f"of {'mean' if first.of_mean else first.period}" if any(_share(group.first) for group in groups) else ""
     head = f"{'saves':>{_SAVES}}{of:>{_SHARE}}{' ' * _GAP}{'finding, where':{where_width + _GAP}}what to do"
     lines = [Text(), Text(head, style="bold"), *(line for block in blocks[:shown] for line in block)]
     if left := groups[shown:]:

@@ -202,12 +202,12 @@ def exchanged(measure: Any, groups: int, transfers_each: int, length_ns: int, si
     names = ("rank", "kind", "start_ns", "end_ns", "instance", "bytes", "size", "exposed_transfer_ns")
     frame = pl.DataFrame(calls, schema=list(names), orient="row").with_columns(complete=pl.lit(True))
     members = pl.DataFrame({"rank": range(2 * groups), "clock": [0] * 2 * groups}).with_columns(
-        device_name=pl.lit(H200)
+        device_name=pl.lit(H200), host=pl.lit("one")
     )
     found = SimpleNamespace(calls=frame, pairs=frame.clear(), job=SimpleNamespace(members=members))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(waits, "collective_waits", lambda trace: found)
-        return measure.__wrapped__(None)
+        return measure.__wrapped__(Trace("none", {}, ()))
 
 
 def linked(groups: int, transfers_each: int, length_ns: int) -> int:

@@ -75,7 +75,7 @@ def test_a_window_has_trace_manifest_verdict_report_and_log(
     assert 'href="step20.html"' in (tmp_path / "runs/x/timesink/index.html").read_text()
     assert log.is_attached
     ((figures, words, step),) = log.told
-    assert (step, figures["findings"], words["report"]) == (20, 3, str(report))  # type: ignore[index]
+    assert (step, figures["findings"], words["report"]) == (20, 4, str(report))  # type: ignore[index]
     assert "kept: RuntimeError: the network is down" in err  # and the training goes on
 
 

@@ -172,7 +172,7 @@ class _Lanes:
     def _idle(self, device: Device) -> Iterator[Lane]:
         """Neighbouring stretches of one cause and place are one box."""
         places = pl.concat_str("call", "host_op", "range", separator=" in ", ignore_nulls=True)
-        rows = idle_blame(self.trace).frame.filter(_of_device(device))
+        rows = idle_blame(self.trace).frame.filter(_of_device(device)).rechunk()
         if rows.is_empty():
             return
         text = pl.col("call", "host_op", "range", "cause").cast(pl.String)
@@ -194,7 +194,7 @@ class _Lanes:
 
     def _ops(self, device: Device) -> pl.DataFrame:
         """The device's work with what a box shows, and the number of its row in `device_ops`."""
-        rows = self.trace[DEVICE_OPS].with_row_index("row").filter(_of_device(device))
+        rows = self.trace[DEVICE_OPS].with_row_index("row").filter(_of_device(device)).rechunk()  # texts need one piece
         return rows.with_columns(pl.Series("coloured", self._coloured(rows)))
 
     def _coloured(self, ops: pl.DataFrame) -> Int64Array:

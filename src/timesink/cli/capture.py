@@ -267,6 +267,7 @@ def ncu(
         from timesink.capture.ncu_run import NcuOptions, capture_ncu, ncu_by_range, ncu_command
         from timesink.capture.running import agent_environment, range_plan
         from timesink.capture.tools import installed_tool, tool_to_show
+        from timesink.cli.metrics import refuse_wrong_names
 
         metrics = tuple(name.strip() for name in (record.metrics or "").split(",") if name.strip())
         refuse_wrong_names(metrics)
@@ -330,22 +331,6 @@ def nccl_bench(
         measured = run_bench(launcher or (), calls, place / LINK_TIMES, timeout)
     writing.sink().show(link_times_page(measured, calls, sorted(used)))
     return 0
-
-
-def refuse_wrong_names(metrics: Sequence[str]) -> None:
-    """`UsageError` for a metric that exists on no chip: ncu would drop it without a word, after all its replays. Names
-    that may be meant otherwise are said on stderr; groups and expressions are ncu's to resolve."""
-    from timesink.knowledge.metric_names import CHIPS, Standing, checked
-
-    for name in metrics:
-        if ":" in name and not name.startswith("breakdown:"):
-            continue
-        verdict = checked(name, next(iter(CHIPS)))  # what is wrong is so on every chip
-        if verdict.standing is Standing.WRONG:
-            remedy = f"use {verdict.instead}" if verdict.instead else f"`timesink metrics check {name}`"
-            raise UsageError(f"there is no metric {name!r}: {verdict.why}", remedy=remedy)
-        if verdict.instead and not verdict.known_on:
-            sys.stderr.write(f"timesink: {name!r} is {verdict.why}; {verdict.instead} is\n")
 
 
 _KINDS: dict[Fault, type[TimesinkError]] = {

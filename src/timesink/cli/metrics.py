@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timesink.cli.options import Commands, PageOutput
-from timesink.errors import unknown
+from timesink.errors import UsageError, unknown
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
 
@@ -84,3 +85,19 @@ def _line(verdict: NameVerdict, chip: str) -> str:
     )
     instead = f"; use {scrub(verdict.instead)}" if verdict.instead else ""
     return f"{scrub(verdict.name)}  {verdict.standing.value} on {chip}{why}{known}{instead}\n"
+
+
+def refuse_wrong_names(metrics: Sequence[str]) -> None:
+    """`UsageError` for a metric that exists on no chip: ncu would drop it without a word, after all its replays. Names
+    that may be meant otherwise are said on stderr; groups and expressions are ncu's to resolve."""
+    from timesink.knowledge.metric_names import CHIPS, Standing, checked
+
+    for name in metrics:
+        if ":" in name and not name.startswith("breakdown:"):
+            continue
+        verdict = checked(name, next(iter(CHIPS)))  # what is wrong is so on every chip
+        if verdict.standing is Standing.WRONG:
+            remedy = f"use {verdict.instead}" if verdict.instead else f"`timesink metrics check {name}`"
+            raise UsageError(f"there is no metric {name!r}: {verdict.why}", remedy=remedy)
+        if verdict.instead and not verdict.known_on:
+            sys.stderr.write(f"timesink: {name!r} is {verdict.why}; {verdict.instead} is\n")

@@ -17,24 +17,24 @@ _APART: Final = 0.05  # a mean that is farther from the median than this is name
 def period_text(trace: Trace, device: Device) -> str:
     """What times "per step" on a device are of: ``the 6.31 ms step``, ``the mean step of 84.6 ms (median 10.8 ms)``
     where the two differ, ``the 12.9 s window`` where there are no steps."""
-    mean_ns, median_ns = period_ns(trace, device), _median_ns(trace, device)
-    if abs(mean_ns - median_ns) > _APART * mean_ns:
+    mean_ns, median_ns = _mean_and_median_ns(trace, device)
+    if _apart(mean_ns, median_ns):
         return f"the mean step of {time_text(mean_ns)} (median {time_text(median_ns)})"
     return f"the {time_text(mean_ns)} {period_name(trace)}"
 
 
 def of_mean(trace: Trace) -> bool:
     """Whether a share of the step must be called one of the mean step: the usual step of some device is another."""
-    devices = device_timeline(trace).by_device
-    return any(
-        abs(period_ns(trace, device) - _median_ns(trace, device)) > _APART * period_ns(trace, device)
-        for device in devices
-    )
+    return any(_apart(*_mean_and_median_ns(trace, device)) for device in device_timeline(trace).by_device)
 
 
-def _median_ns(trace: Trace, device: Device) -> float:
+def _mean_and_median_ns(trace: Trace, device: Device) -> tuple[float, float]:
     start, end = step_windows(trace, device)
-    return float(np.median(end - start))
+    return period_ns(trace, device), float(np.median(end - start))
+
+
+def _apart(mean_ns: float, median_ns: float) -> bool:
+    return abs(mean_ns - median_ns) > _APART * mean_ns
 
 
 def of_period(trace: Trace, device: Device, time_ns: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from timesink.diagnosis.left import what_is_left
@@ -13,7 +12,7 @@ from timesink.mcp.captures import OpenCapture, statement_of, steps_of
 from timesink.render.html.sections import section
 from timesink.views.figures import TimelineWindow
 from timesink.views.timeline.finding_window import events_of, lanes_of, window_of
-from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline.lanes import whole_timeline
 
 WINDOW_ITEMS = 24
 _SHOWN_WAYS = 3  # of deciding what the capture cannot; `undecided_rules` of open_capture counts all
@@ -77,7 +76,7 @@ def window_around(capture: OpenCapture, number: int) -> dict[str, Any]:
 
 def window_document(capture: OpenCapture, window: TimelineWindow) -> dict[str, Any]:
     """A window's lanes, each with its longest events; times count from the window's start."""
-    timeline = timeline_of(capture.trace, most_runs=sys.maxsize)
+    timeline = whole_timeline(capture.trace)
     lanes = [] if timeline is None else lanes_of(timeline, (window.rank, window.device))
     events = [] if timeline is None else [(lane, list(events_of(timeline, lane, window))) for lane in lanes]
     shown = [(lane, inside) for lane, inside in events if inside]

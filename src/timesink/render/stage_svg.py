@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
+from timesink.render.svg import COLOURS
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import scrub
 from timesink.views.figures import StageChart
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900, 420, 70, 230, 40, 50
 _STRIP: Final = 60  # pixels of the bubble, below the times
-_COLOURS: Final = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
 _PERIOD, _BUBBLE = "#e3e3e3", "#b0b0b0"
 _LABELS: Final = 12  # at most, along the items
 _HEADROOM: Final = 1.05  # above the highest bar
@@ -87,7 +87,7 @@ def _median_text(times: Sequence[float]) -> str:
 
 
 def _colour(number: int) -> str:
-    return _COLOURS[number % len(_COLOURS)]
+    return COLOURS[number % len(COLOURS)]
 
 
 def _step(chart: StageChart) -> float:

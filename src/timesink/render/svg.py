@@ -18,7 +18,7 @@ from timesink.views.figures import HeatChart, MemoryChart, RooflineChart
 
 _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 200, 30, 50
-_COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
 _DASHES = {"DRAM": "", "L2": "6 3", "L1": "2 3"}
 _NAME_CHARACTERS = 24
 
@@ -122,7 +122,7 @@ def _points(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
     kernels = list(dict.fromkeys(point.kernel for point in chart.points))
     shapes = {"DRAM": 5.0, "L2": 4.0, "L1": 3.0}
     for point in chart.points:
-        colour = _COLOURS[kernels.index(point.kernel) % len(_COLOURS)]
+        colour = COLOURS[kernels.index(point.kernel) % len(COLOURS)]
         x, y = frame.x(point.intensity), frame.y(point.flops)
         filled = colour if point.level == "DRAM" else "none"
         words = f"{scrub(point.kernel)}: {_rate(point.flops)} at {point.intensity:.3g} op/B of {point.level}"
@@ -134,7 +134,7 @@ def _points(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
         y = _TOP + 16 * index + 8
         if y > _HEIGHT - _BOTTOM:
             break
-        yield f'<circle cx="{_WIDTH - _RIGHT + 14}" cy="{y - 4}" r="4" fill="{_COLOURS[index % len(_COLOURS)]}"/>'
+        yield f'<circle cx="{_WIDTH - _RIGHT + 14}" cy="{y - 4}" r="4" fill="{COLOURS[index % len(COLOURS)]}"/>'
         yield _text(_WIDTH - _RIGHT + 24, y, scrub(kernel, _NAME_CHARACTERS))
 
 

@@ -69,7 +69,8 @@ class Lane:
 class Timeline:
     """The whole capture: nothing that it holds is left out of a lane, but events shorter than `merged_below_ns` may
     share a run. `short` holds the short names of kernels by their place in `texts`, which are untrusted. `notes` say
-    which lanes are not here. Times that people read count from `origin_ns`, as those of `--window` do."""
+    which lanes are not here. Times that people read count from `origin_ns`, as those of `--window` do. `marks` says
+    which lane and row hold what a finding claims on a device, by rank, device and the finding's number."""
 
     origin_ns: int
     start_ns: int
@@ -80,6 +81,7 @@ class Timeline:
     lanes: tuple[Lane, ...]
     merged_below_ns: int
     notes: tuple[str, ...]
+    marks: Mapping[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

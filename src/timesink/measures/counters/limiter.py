@@ -366,3 +366,9 @@ def _kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
     used = {"xbar2lts": access.used_of_stores, "l1tex2xbar": access.used_of_stores, "lts2xbar": access.used_of_loads}
     direction = next((share for word, share in used.items() if word in leaf.name), 1.0)
     return 0.0 if direction is None else min(kept, direction)
+
+
+def fused_bound(total_ns: float) -> float:
+    """How many times as fast launches of this time together are at most as one: no kernel is shorter than one that does
+    nothing."""
+    return max(1.0, total_ns / (machines.KERNEL_FLOOR_US.high * NS_PER_US))

@@ -38,16 +38,18 @@ def slow_rates(trace: Trace) -> Mapping[int, float]:
         periods = windows.group_by("step").agg(pl.col("period_ns").max())["period_ns"].to_numpy().astype(np.float64)
         length = (frame["mark_end_ns"] - frame["host_start_ns"]).to_numpy().astype(np.float64)
         warm_up = (frame["status"] == WARM_UP).to_numpy()
-        if not slow(periods).any():
+        slow_ones = slow(periods)
+        if not slow_ones.any():
             continue
         usual = np.median(length[~warm_up])
-        excess = (periods[slow(periods)] - np.median(periods)).min()
+        excess = (periods[slow_ones] - np.median(periods)).min()
         # A host that runs ahead waits in some steps for many: what it then takes says nothing of the device's.
         long = (length > _SLOW * usual) & (length - usual >= excess / _SLOW)
-        if not (long & ~warm_up).any():  # the host did not stand still: the device alone shows it
-            rates[int(rank)] = float(slow(periods).mean())
+        steady_long = length[long & ~warm_up]
+        if not steady_long.size:  # the host did not stand still: the device alone shows it
+            rates[int(rank)] = float(slow_ones.mean())
             continue
-        worst = float(length[long & ~warm_up].max())
+        worst = float(steady_long.max())
         like_them = ~warm_up | ((length >= worst / _SLOW) & (length <= worst * _SLOW))
         rates[int(rank)] = float((long & like_them).sum() / (~long | like_them).sum())
     return rates

@@ -28,13 +28,13 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
-from timesink.knowledge.assumptions import machines
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, Resource, kernel_counters
 from timesink.measures.counters.limiter import (
     PRODUCT_WORK,
     KernelLimits,
+    fused_bound,
     is_fp32_product,
     kernel_limits,
     why_unexplained,
@@ -269,12 +269,6 @@ def _finding(group: LaunchGroup, pattern: CausePattern, limit: float | None) -> 
 def is_tiny(limits: KernelLimits, alone_us: float = ALONE_US.default) -> bool:
     """Whether it waits, and is too short for anything done to it alone to matter."""
     return limits.limiter in _WAITING and (limits.kernel.duration_ns or inf) < alone_us * NS_PER_US
-
-
-def fused_bound(total_ns: float) -> float:
-    """How many times as fast launches of this time together are at most as one: no kernel is shorter than one that does
-    nothing."""
-    return max(1.0, total_ns / (machines.KERNEL_FLOOR_US.high * NS_PER_US))
 
 
 def _together(tiny: list[KernelLimits], alone_us: float, matches: Mapping[tuple[int, int], KernelMatch]) -> Finding:

@@ -16,6 +16,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.trace import Trace
 from timesink.views.figures import Lane, MarkedWindow, Timeline, TimelineWindow
+from timesink.views.timeline.lanes import of_device
 from timesink.views.timeline.runs import within
 
 _LONGEST: Final = 20  # a screenful
@@ -35,8 +36,7 @@ def window_of(trace: Trace, finding: Finding) -> TimelineWindow | None:
     starts, ends = step_windows(trace, device)
     at = _typical(claimed.covered_ns(starts, ends))
     start, end = _narrowed(claimed, int(starts[at]), int(ends[at]))
-    here = (pl.col("rank") == device[0]) & (pl.col("device") == device[1]) & (pl.col("start_ns") == int(starts[at]))
-    numbers = steps(trace).windows.filter(here)["step"]
+    numbers = steps(trace).windows.filter(of_device(device) & (pl.col("start_ns") == int(starts[at])))["step"]
     step = int(numbers[0]) if len(numbers) else None
     return TimelineWindow(*device, start, end, step, claimed.clip(start, end).total_ns)
 
@@ -50,7 +50,8 @@ def marked(timeline: Timeline, number: int, window: TimelineWindow) -> MarkedWin
         for name, start, end in events_of(timeline, lane, window)
     ]
     found.sort(key=lambda event: (-event[3], event[1], event[0], event[2]))
-    return MarkedWindow(window, *_mark(timeline, device, number), tuple(found[:_LONGEST]))
+    lane, row = timeline.marks.get((*device, number), (-1, -1))
+    return MarkedWindow(window, lane, row, tuple(found[:_LONGEST]))
 
 
 def lanes_of(timeline: Timeline, device: Device) -> list[Lane]:
@@ -67,16 +68,6 @@ def events_of(timeline: Timeline, lane: Lane, window: TimelineWindow) -> Iterato
     for runs in lane.rows:
         for at in within(runs, window.start_ns, window.end_ns):
             yield timeline.texts[int(runs.name[at])], int(runs.start_ns[at]), int(runs.end_ns[at])
-
-
-def _mark(timeline: Timeline, device: Device, number: int) -> tuple[int, int]:
-    """The lane and row that mark a finding; -1 where it claims nothing there."""
-    for at, lane in enumerate(timeline.lanes):
-        if lane.kind == "finding" and (lane.rank, lane.device) == device:
-            for row, runs in enumerate(lane.rows):
-                if timeline.texts[int(runs.name[0])].startswith(f"finding {number}:"):
-                    return at, row
-    return -1, -1
 
 
 def _device(finding: Finding) -> Device | None:

@@ -6,6 +6,7 @@ closely share a run, which is drawn as dense as it is busy: never as a gap, and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,7 +22,7 @@ from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.op_class import op_class
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.lines.stacks import op_stacks, stack_book
+from timesink.measures.lines.stacks import Line, op_stacks, stack_book
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.autograd import forward_operators
@@ -32,9 +33,10 @@ from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
-from timesink.model.trace import Trace
+from timesink.model.trace import Trace, remembered
 from timesink.untrusted.scrub import shortened
 from timesink.views.figures import Lane, LaneKind, Runs, Timeline
+from timesink.views.lines import place_text
 from timesink.views.timeline.runs import joined, joined_below_ns, laid_out, single
 
 MOST_RUNS: Final = 120_000  # of a page of at most 2 MB
@@ -121,7 +123,14 @@ def timeline_of(trace: Trace, claims: Claims = (), most_runs: int = MOST_RUNS) -
         lanes=lanes,
         merged_below_ns=below_ns,
         notes=tuple(builder.notes),
+        marks=builder.marks,
     )
+
+
+@remembered
+def whole_timeline(trace: Trace) -> Timeline | None:
+    """The timeline with every event by itself and no finding: agents ask for one window of it after another."""
+    return timeline_of(trace, most_runs=sys.maxsize)
 
 
 @dataclass(slots=True)
@@ -133,10 +142,14 @@ class _Lanes:
     claims: Claims
     lanes: list[Lane] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    marks: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
 
     def add_rank(self, rank: int, devices: Sequence[Device]) -> None:
         """The lanes of one rank. Threads come last, but streams point to them: their places are known beforehand."""
-        marks = [lane for device in devices for lane in (*self._findings(device), *self._steps(device))]
+        marks: list[Lane] = []
+        for device in devices:
+            marks += self._findings(device, len(self.lanes) + len(marks))
+            marks += self._steps(device)
         ops = {device: self._ops(device) for device in devices}
         threads = self._threads(rank)
         idle = [lane for device in devices for lane in self._idle(device)]
@@ -150,19 +163,20 @@ class _Lanes:
     def _lane(self, kind: LaneKind, label: str, device: Device, rows: tuple[Runs, ...]) -> Lane:
         return Lane(kind, label, *device, rows)
 
-    def _findings(self, device: Device) -> Iterator[Lane]:
-        """What each finding claims, a row each."""
-        rows = []
+    def _findings(self, device: Device, lane: int) -> Iterator[Lane]:
+        """What each finding claims, a row each; `lane` is the number that this lane has, where there is anything."""
+        rows: list[Runs] = []
         for number, name, finding in self.claims:
             claimed = finding.claim.intervals.get(device, Intervals.none())
             if len(claimed):
                 text, kind = self.texts.of(f"finding {number}: {name}"), self.texts.kind("finding")
+                self.marks[*device, number] = lane, len(rows)
                 rows.append(single(claimed.start_ns, claimed.end_ns, kind=kind, name=text))
         if rows:
             yield self._lane("finding", f"findings, GPU {device[1]}", device, tuple(rows))
 
     def _steps(self, device: Device) -> Iterator[Lane]:
-        windows = steps(self.trace).windows.filter(_of_device(device))
+        windows = steps(self.trace).windows.filter(of_device(device))
         if windows.height:
             names = self.texts.column("step " + windows["step"].cast(pl.String))
             start_ns, end_ns = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
@@ -172,7 +186,7 @@ class _Lanes:
     def _idle(self, device: Device) -> Iterator[Lane]:
         """Neighbouring stretches of one cause and place are one box."""
         places = pl.concat_str("call", "host_op", "range", separator=" in ", ignore_nulls=True)
-        rows = idle_blame(self.trace).frame.filter(_of_device(device)).rechunk()
+        rows = idle_blame(self.trace).frame.filter(of_device(device)).rechunk()
         if rows.is_empty():
             return
         text = pl.col("call", "host_op", "range", "cause").cast(pl.String)
@@ -194,7 +208,7 @@ class _Lanes:
 
     def _ops(self, device: Device) -> pl.DataFrame:
         """The device's work with what a box shows, and the number of its row in `device_ops`."""
-        rows = self.trace[DEVICE_OPS].with_row_index("row").filter(_of_device(device)).rechunk()  # texts need one piece
+        rows = self.trace[DEVICE_OPS].with_row_index("row").filter(of_device(device)).rechunk()  # texts need one piece
         return rows.with_columns(pl.Series("coloured", self._coloured(rows)))
 
     def _coloured(self, ops: pl.DataFrame) -> Int64Array:
@@ -334,7 +348,8 @@ class _Lanes:
         return Lane(kind, label, key[0], None, laid_out(runs))
 
 
-def _of_device(device: Device) -> pl.Expr:
+def of_device(device: Device) -> pl.Expr:
+    """The rows of a device."""
     return (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
 
 
@@ -347,9 +362,8 @@ def _thread_names(trace: Trace) -> Iterator[tuple[int, int, int, str | None]]:
     yield from trace.get(THREADS).select("rank", "process", "thread", pl.col("name").cast(pl.String)).iter_rows()
 
 
-def _line_text(line: object) -> str:
-    file, number, function = getattr(line, "file", None), getattr(line, "line", None), getattr(line, "function", "")
-    return f"at {file}:{number}" if file else f"in {function}"
+def _line_text(line: Line) -> str:
+    return f"{'in' if line.file is None else 'at'} {place_text(line)}"
 
 
 @cache

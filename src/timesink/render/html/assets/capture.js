@@ -65,7 +65,8 @@ const Capture = (() => {
     // What caused a run: the call that launched it, or the operator whose backward it is.
     cause([lane, depth, at]) {
       const row = this.lanes[lane].rows[depth];
-      return row.lane[at] < 0 ? null : this.stack(row.lane[at], row.from[at]).find(([l, d, a]) => this.lanes[l].rows[d].start[a] === row.from[at]) || this.stack(row.lane[at], row.from[at]).pop() || null;
+      const stack = this.stack(row.lane[at], row.from[at]);
+      return stack.find((run) => this.run(run).start === row.from[at]) || stack.pop() || null;
     }
     // What a call launched, and what the backward of an operator is.
     effects([lane, depth, at], most = 64) {

@@ -254,6 +254,7 @@
 
     select(run) {
       this.pick = run;
+      this.linkedTo = this.around(run);
       const { start, end } = this.model.run(run);
       if (start < this.from || end > this.to) {
         const span = Math.min(Math.max(this.to - this.from, (end - start) * 1.2), this.model.length);
@@ -299,9 +300,15 @@
       return `${this.model.name(row, run[2])}${full}${more}: ${timeText(end - start)}, ${from}`;
     }
 
-    // What caused the run and what it caused, as buttons that go there.
+    // What caused a run, or null, and what it caused: looked for once, for every picture draws them.
+    around(run) {
+      const { kind } = this.model.lanes[run[0]];
+      return { cause: this.model.cause(run), effects: kind === "call" || kind === "op" ? this.model.effects(run) : [] };
+    }
+
+    // What caused the selected run and what it caused, as buttons that go there.
     linked(run) {
-      const [lane] = run, { model } = this, kind = model.lanes[lane].kind, cause = model.cause(run), found = [];
+      const [lane] = run, { model } = this, { kind } = model.lanes[lane], { cause, effects } = this.linkedTo, found = [];
       const named = (other) => model.name(model.lanes[other[0]].rows[other[1]], other[2]);
       const add = (text, other) => {
         const node = made("button", "link", `${text} ${named(other)}`);
@@ -320,7 +327,7 @@
         const around = model.stack(model.beside(host[0], inside), model.run(host).start);
         if (around.length) add("in", around.pop());
       }
-      if (kind === "call" || kind === "op") model.effects(run, 3).forEach((effect) => add(model.lanes[effect[0]].kind === "stream" ? "launched" : "backward", effect));
+      effects.slice(0, 3).forEach((effect) => add(model.lanes[effect[0]].kind === "stream" ? "launched" : "backward", effect));
       return found;
     }
 
@@ -445,8 +452,8 @@
       if (!own) return;
       pen.strokeRect(Math.max(own.left, 0), own.top, Math.min(own.right, width) - Math.max(own.left, 0), ROW - 2);
       pen.lineWidth = 1;
-      const cause = this.model.cause(this.pick);
-      for (const other of [...(cause ? [cause] : []), ...(["call", "op"].includes(this.model.lanes[this.pick[0]].kind) ? this.model.effects(this.pick) : [])]) {
+      const { cause, effects } = this.linkedTo;
+      for (const other of cause ? [cause, ...effects] : effects) {
         const end = box(other);
         if (!end) continue;
         pen.beginPath();

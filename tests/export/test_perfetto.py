@@ -185,6 +185,18 @@ def test_open_prints_a_link_to_the_window_of_each_finding(capsys: pytest.Capture
         assert lines[2 + 2 * number].endswith(f"&visStart={window.start_ns}&visEnd={window.end_ns}")
 
 
+def test_open_prints_a_link_to_the_stretch_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+        shown = ["open", str(path), "--no-browser", "--timeout", "1"]
+        assert run([*shown, "--at", "40ms:41.5ms"]) == 2
+        out = capsys.readouterr().out
+        assert run([*shown, "--at", "40ms:", "--finding", "1"]) == 2
+        assert "two places" in capsys.readouterr().err
+    first_ns, _ = demo().extent_ns or (0, 0)
+    assert out.endswith(f"&visStart={first_ns + 40_000_000}&visEnd={first_ns + 41_500_000}\n")
+    assert len(out.splitlines()) == 1
+
+
 def test_an_arrow_leads_from_each_launch_to_its_work() -> None:
     trace = trace_of("""
     | device_ops | name | start_us | end_us | correlation |

@@ -41,6 +41,16 @@ def test_every_cell_of_the_tutorial_runs(outputs: list[tuple[str, str]]) -> None
     assert all(not cell["outputs"] for cell in cells)
 
 
+def test_a_timeline_shows_itself_in_a_frame_that_reaches_nothing(outputs: list[tuple[str, str]]) -> None:
+    frame = lxml.html.fragment_fromstring(dict(outputs)["Timeline"])
+    assert frame.tag == "iframe"
+    assert frame.get("sandbox") == "allow-scripts"  # neither the notebook's origin nor its forms
+    page = frame.get("srcdoc")
+    assert page.startswith("<!doctype html>")
+    assert "default-src 'none'" in page
+    assert not lxml.html.document_fromstring(page).xpath("//@src | //@href")
+
+
 def test_a_trace_and_a_diagnosis_show_themselves(outputs: list[tuple[str, str]]) -> None:
     shown = dict(reversed(outputs))
     assert "device_ops" in shown["Trace"]

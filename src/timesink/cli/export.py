@@ -126,6 +126,10 @@ def open_command(
     finding: Annotated[
         int | None, typer.Option("--finding", min=1, metavar="N", help="Open at the Nth finding.", show_default=False)
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="START:END", help="Open at this stretch, as of --window.", show_default=False),
+    ] = None,
     origin: Annotated[str, typer.Option("--origin", metavar="URL", help="A Perfetto UI of your own.")] = UI,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
     timeout: Annotated[
@@ -146,6 +150,8 @@ def open_command(
     from timesink.export.perfetto import PORT, checked_origin, deep_link, serve_once
 
     checked_origin(origin)
+    if finding is not None and at is not None:
+        raise UsageError("--finding and --at name two places", remedy="give one of them")
     trace = reading.trace(paths)
     check_timeline(trace, "timeline")
     with tempfile.TemporaryDirectory() as folder:
@@ -153,9 +159,9 @@ def open_command(
         with working("making the Perfetto trace"):
             diagnosis = diagnose(trace)
             _write_perfetto(trace, diagnosis, file)
-        link = deep_link(origin, _window(trace, diagnosis, finding))
+        link = deep_link(origin, _window(trace, diagnosis, finding) if at is None else _stretch(trace, at))
         sys.stdout.write(f"{link}\n")
-        if finding is None:
+        if finding is None and at is None:
             _list_findings(trace, diagnosis, origin)
         sys.stdout.flush()
         started = None if no_browser else webbrowser.open
@@ -184,6 +190,14 @@ def _window(trace: Trace, diagnosis: Diagnosis, number: int | None) -> tuple[int
     if stretch is None:
         raise UsageError(f"finding {number} has no place in time", remedy="leave --finding out")
     return stretch
+
+
+def _stretch(trace: Trace, at: str) -> tuple[int, int]:
+    """That stretch on the clock of the trace, counted from its first event as `--window` is."""
+    from timesink.model.window import Span, Window
+
+    window = Window.of(Span.parse(at), *(trace.extent_ns or (0, 0)))
+    return window.start_ns, min(window.end_ns, window.last_ns)
 
 
 def _place(trace: Trace, diagnosis: Diagnosis, number: int) -> tuple[int, int] | None:

@@ -39,7 +39,7 @@ from timesink.views.ranks import heat_of, page_of_trace
 from timesink.views.roofline import chart_of
 from timesink.views.timeline.finding_window import marked, window_of
 from timesink.views.timeline.flames import flames_of
-from timesink.views.timeline.lanes import MOST_RUNS, timeline_of
+from timesink.views.timeline.lanes import MOST_RUNS, Claims, timeline_of
 
 SHOWN_RANKS = 8  # one node; a row of pictures each
 
@@ -88,8 +88,7 @@ def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Repo
     """Everything the report shows; `full` keeps every event in the timeline, which marks the costliest finding of each
     rule, eight at most."""
     first = _first_of_each(diagnosis)
-    claims = [(number, card.name, finding) for _, number, card, finding in first]
-    timeline = timeline_of(trace, claims, sys.maxsize if full else MOST_RUNS)
+    timeline = timeline_of(trace, claims_of(diagnosis), sys.maxsize if full else MOST_RUNS)
     windows = {
         position: marked(timeline, number, window)
         for position, number, _, finding in first
@@ -110,6 +109,11 @@ def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Repo
         operator_count=operator_rows.height,
         sections=(*_ranks(trace), *_ranges(trace), *_memory(trace), *_profiled_kernels(trace)),
     )
+
+
+def claims_of(diagnosis: Diagnosis) -> Claims:
+    """What the timeline marks of a diagnosis."""
+    return [(number, card.name, finding) for _, number, card, finding in _first_of_each(diagnosis)]
 
 
 def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]:

@@ -21,13 +21,13 @@ from timesink.render.html.sections import (
 )
 from timesink.render.html.shell import Assets, document
 from timesink.render.parts import clear_text, device_sheet, not_applicable_text, steps_text, undecided_parts
-from timesink.views.figures import Report
+from timesink.views.figures import Report, Timeline
 from timesink.views.page import Page
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
-__all__ = ["html_report", "render", "render_diagnosis", "render_page", "render_prose"]
+__all__ = ["html_report", "render", "render_diagnosis", "render_page", "render_prose", "timeline_page"]
 
 
 def html_report(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> str:
@@ -59,7 +59,7 @@ def render(report: Report) -> str:
             "capture": Markup(packed(report.timeline)) if report.timeline else None,
             "flames": [(flame, flame_sheet(flame)) for flame in report.flames],
             "packed_flames": Markup(packed_flames(report.flames)) if report.flames else None,
-            "lanes": lane_sheet(report),
+            "lanes": lane_sheet(report.timeline) if report.timeline else None,
             "series": report.series,
             "step_sheet": step_sheet(report.series),
             "kernels": kernel_sheet(report),
@@ -70,6 +70,21 @@ def render(report: Report) -> str:
             "not_applicable": not_applicable_text(diagnosis),
         },
         island(report),
+    )
+
+
+def timeline_page(timeline: Timeline) -> str:
+    """A timeline alone, as one HTML document."""
+    return document(
+        "timeline.html.j2",
+        Assets(plot=False, script=True, timeline=True),
+        {
+            "title": "timesink: timeline",
+            "timeline": timeline,
+            "capture": Markup(packed(timeline)),
+            "lanes": lane_sheet(timeline),
+        },
+        {"windows": {}, "series": []},
     )
 
 

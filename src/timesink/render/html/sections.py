@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from timesink.render.parts import Group, grouped
-from timesink.views.figures import Flame, MarkedWindow, Report, StepSeries, TimelineWindow
+from timesink.views.figures import Flame, MarkedWindow, Report, StepSeries, Timeline, TimelineWindow
 from timesink.views.page import Field, Sheet
 
 
@@ -152,13 +152,11 @@ _LANES = (
 )
 
 
-def lane_sheet(report: Report) -> Sheet | None:
+def lane_sheet(timeline: Timeline) -> Sheet:
     """How many events each lane of the timeline holds, and for how long its outermost ones run."""
-    if report.timeline is None:
-        return None
     rows = tuple(
         (lane.rank, lane.label, sum(int(row.count.sum()) for row in lane.rows), int(lane.rows[0].busy_ns.sum()))
-        for lane in report.timeline.lanes
+        for lane in timeline.lanes
     )
     return _needed_columns(Sheet("lanes", "Lanes of the timeline", _LANES, rows))
 

@@ -317,9 +317,9 @@
         found.push(node);
       };
       if (kind === "finding") {
-        const link = made("a", "", "to the finding");
-        link.href = `#finding-${parseInt(model.texts[model.run(run).name].slice(8), 10)}`;
-        return [link];
+        const link = made("a", "", "to the finding"), place = `finding-${parseInt(model.texts[model.run(run).name].slice(8), 10)}`;
+        link.href = `#${place}`;
+        return document.getElementById(place) ? [link] : [];
       }
       if (cause) add(kind === "stream" ? "launched by" : "backward of", cause);
       const host = kind === "stream" && cause ? cause : kind === "call" ? run : null;
@@ -351,7 +351,7 @@
       kernels.forEach(([name, [ns, count]]) => line(name, ns, `${count} times`));
       const cut = (time) => `${((time + model.offset) / 1e6).toFixed(6)}ms`;
       const more = made("p", "quiet", "the same, and more: ");
-      more.append(made("code", "", `timesink summary TRACE --window ${cut(from)}:${cut(to)}`));
+      more.append(made("code", "", `timesink summary TRACE --window ${cut(from)}:${cut(to)}`), made("br"), "in Perfetto: ", made("code", "", `timesink open TRACE --at ${cut(from)}:${cut(to)}`));
       this.table.replaceChildren(table, more);
       this.draw();
     }

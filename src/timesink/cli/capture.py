@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +21,7 @@ from timesink.cli import completion
 from timesink.cli.options import Commands, Facts, PageOutput, Quiet, facts_of
 from timesink.cli.output import sink
 from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
+from timesink.model.record import dataclass
 
 if TYPE_CHECKING:
     from timesink.capture.manifest import Capture

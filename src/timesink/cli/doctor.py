@@ -14,12 +14,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.cli.options import PageOutput
+from timesink.model.record import dataclass
 from timesink.untrusted.nvidia_tools import find_tool, importer_link
 from timesink.untrusted.plain_text import numbers_in, stated_version
 

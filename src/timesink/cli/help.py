@@ -6,9 +6,11 @@ Typer shows the types of Python (`<list[Path]>`, `<int range>`); people see what
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -30,6 +32,7 @@ class ShownCommand(TyperCommand):
         """The command is known from here on, whatever is wrong with its words."""
         begin(ctx.command_path.partition(" ")[2])
         ctx.default_map = _configured({name for param in self.params for name in param.opts}, args)
+        _read_plainly(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -52,6 +55,7 @@ class ShownGroup(TyperGroup):
         """Without arguments the help is what was asked for."""
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
             self.show_overview(ctx)
+        _read_plainly(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
     def show_overview(self, ctx: Any) -> None:
@@ -72,6 +76,53 @@ class ShownGroup(TyperGroup):
     def make_parser(self, ctx: Any) -> Any:
         """The parser, which knows former spellings too."""
         return _with_former_options(self, super().make_parser(ctx))
+
+
+class _Plainly:
+    """Turns plain words into values: nothing, texts, paths, whole numbers, what the option itself parses.
+
+    Typer would ask pydantic, the import of which takes longer than all else before a small file is read. It still does
+    for whatever is not plain, and for what is wrong, so that its messages stay. A typer that keeps its own converter
+    elsewhere never looks here.
+    """
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value of a parameter."""
+        kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+        try:
+            if value is None:
+                return () if param.multiple or param.nargs == -1 else None
+            if get_origin(kind) is list and isinstance(value, list | tuple):
+                return [_plain(word, get_args(kind)[0], info) for word in value]
+            return _plain(value, kind, info)
+        except ValueError:
+            param._runtime_param = None
+            return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _read_plainly(params: Iterable[Any]) -> None:
+    for param in params:
+        param._runtime_param = _Plainly()
+
+
+def _plain(value: Any, kind: Any, info: Any) -> Any:
+    """One plain value; `ValueError` for any other."""
+    if info.parser:
+        return info.parser(value)
+    if kind is Path and (info.exists or not info.file_okay or not info.dir_okay or info.resolve_path):
+        raise ValueError(value)
+    if kind in (str, Path) and isinstance(value, str | Path):
+        return _readable(kind(value)) if kind is Path else str(value)
+    number = int(value) if kind is int and str(value).isdecimal() else None
+    if number is None or (info.min is not None and number < info.min) or (info.max is not None and number > info.max):
+        raise ValueError(value)
+    return number
+
+
+def _readable(path: Path) -> Path:
+    if path.exists() and not os.access(path, os.R_OK):
+        raise ValueError(path)
+    return path
 
 
 def _configured(options: set[str], args: list[str]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ operator beside its roofline, from a trace, a report, or the configuration of a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,6 +19,7 @@ from timesink.cli.options import TRACES, NoCache, PageOutput, Paths, Reading, nu
 from timesink.cli.output import Sink, working
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 from timesink.render.formats import Format
 from timesink.render.values import filled
 from timesink.units import share_text, time_text

@@ -9,7 +9,6 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +22,7 @@ from timesink.cli.output import sink, tell
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
 from timesink.model.presentable import Origin
+from timesink.model.record import dataclass, field
 from timesink.render.formats import Format, Style
 from timesink.units import share_text
 from timesink.untrusted.masking import stored_command

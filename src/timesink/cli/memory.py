@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from timesink.cli.output import sink
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
 from timesink.memory_plan.config import OptimizerName, Precision, Recompute, Sharding, configuration
+from timesink.model.record import asdict, dataclass
 from timesink.untrusted.plain_json import document
 
 app = Commands(help="Show, plan and compare what holds GPU memory.")

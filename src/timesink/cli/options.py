@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -25,6 +24,7 @@ from timesink.cli.help import ShownCommand, ShownGroup
 from timesink.cli.output import Sink, sink
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import UsageError
+from timesink.model.record import dataclass, fields, is_dataclass, replace
 from timesink.render.formats import Format, formats_of
 
 if TYPE_CHECKING:

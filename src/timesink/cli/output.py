@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
@@ -22,6 +21,7 @@ from typer.exceptions import TyperException
 
 from timesink.errors import TimesinkError, UsageError
 from timesink.model.presentable import UNASKED, Origin
+from timesink.model.record import dataclass, field, replace
 from timesink.render.formats import DEFAULT_WIDTH, SUFFIXES, Format, Style
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +14,7 @@ from timesink.cli.options import ExitZero, NoCache, PageOutput
 from timesink.cli.output import answer_is_partial, working
 from timesink.cli.reading import of_run, read_traces
 from timesink.errors import TimesinkError
+from timesink.model.record import dataclass
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
 

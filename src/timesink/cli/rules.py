@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from timesink.cli import completion
 from timesink.cli.options import PageOutput, format_option, note_former_name
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 from timesink.render.formats import Format
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ import typer
 from timesink.cli.options import LinkedOnly, PageOutput, Paths, Reading, Stepping
 from timesink.cli.output import working
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 from timesink.render.formats import Format
 from timesink.untrusted.scrub import scrub
 

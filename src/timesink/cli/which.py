@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from timesink.cli.options import PageOutput
 from timesink.errors import UsageError
+from timesink.model.record import asdict, dataclass
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:

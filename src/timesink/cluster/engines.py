@@ -26,7 +26,6 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -34,6 +33,7 @@ from urllib.parse import urlsplit
 
 from timesink.cluster.map import Map, Summarised, Task, cores
 from timesink.errors import MissingTool, ToolFailed, UsageError, unknown
+from timesink.model.record import dataclass
 from timesink.untrusted.plain_json import document
 
 ENGINES: Final = ("threads", "serial", "processes", "dask")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -16,6 +15,7 @@ import polars as pl
 
 from timesink.errors import MissingTool, UnreadableTrace, UsageError
 from timesink.measures.ranks.parity import OF_ONE_RANK, PARITY
+from timesink.model.record import dataclass
 from timesink.readers import trace_files
 from timesink.untrusted.masking import kept_variables
 from timesink.untrusted.plain_json import document

@@ -10,7 +10,6 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -18,6 +17,7 @@ import polars as pl
 from timesink.cluster.files import RankFile, access_errors, facts_beside, filesystem, reason_of
 from timesink.errors import TimesinkError
 from timesink.measures.ranks.job import SCHEMAS, Job, job
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import SOURCES
 from timesink.model.trace import Trace
 from timesink.readers import read

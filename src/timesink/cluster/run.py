@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +12,7 @@ from timesink.cluster.files import RankFile
 from timesink.cluster.map import Summarised, Task, summarise
 from timesink.errors import UnreadableTrace
 from timesink.measures.ranks.job import SCHEMAS, Job, job
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import SOURCES
 from timesink.model.trace import NoteKind, Trace
 from timesink.readers.ranks import ranks_by_name

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from timesink.diagnosis.verdicts import Clear, Diagnosis, Finding, Found, Undecided
+from timesink.model.record import dataclass
 from timesink.units import share_text
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from timesink.diagnosis.verdicts import Card, Clear, Evidence, Finding, Found, Limit, Undecided, Verdict
+from timesink.model.record import dataclass, field
 from timesink.model.schema import Table
 from timesink.model.trace import Trace
 

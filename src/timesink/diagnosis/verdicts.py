@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
+from timesink.model.record import dataclass, field
 
 if TYPE_CHECKING:  # the vocabulary stays importable where polars is absent
     from timesink.model.intervals import Intervals

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -12,6 +11,7 @@ from timesink.measures.kernels.kernels import kernels
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.host_times import call_times, range_times
 from timesink.measures.timeline.operator_kernels import operator_kernels
+from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import ALL, API_CALLS, DEVICE_OPS, HOST_OPS, KERNEL_PROFILES, OS_CALLS, RANGES
 from timesink.model.trace import Trace

@@ -8,13 +8,13 @@ them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from threading import Timer
 from typing import Any
 
 from timesink.errors import UsageError, extra
 from timesink.export.holdings import holdings
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 from timesink.untrusted.apart import TooLong, TooMuch, apart
 

@@ -6,7 +6,6 @@ A track of Perfetto holds begin and end events that nest, and nothing else; inte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -18,6 +17,7 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.launches import launch_units
 from timesink.measures.timeline.replay import critical_path
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, RANGES, THREADS
 from timesink.model.trace import Trace

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 
 VARIABLE = "TIMESINK_ASSUMPTIONS"
 

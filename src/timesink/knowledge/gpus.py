@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+from timesink.model.record import dataclass, field
 
 # What every NVIDIA GPU of today has in common, by the CUDA programming guide and the guide of Nsight Compute.
 LANES: Final = 32  # threads of a warp

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
 from timesink.knowledge import collectives
 from timesink.knowledge.pattern import Pattern
+from timesink.model.record import dataclass
 
 
 class KernelFamily(StrEnum):

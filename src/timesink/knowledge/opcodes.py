@@ -7,11 +7,11 @@ Sources: the shapes of ``mma``, ``wgmma`` and ``tcgen05.mma`` in NVIDIA's PTX IS
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from timesink.knowledge.gpus import Precision
 from timesink.knowledge.pattern import Pattern
+from timesink.model.record import dataclass
 
 # The counter with one value per opcode and modifiers: `HGMMA.64x128x16.F32.BF16`.
 PER_OPCODE: Final = "sass__inst_executed_per_opcode_with_modifier_all"

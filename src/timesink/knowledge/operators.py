@@ -4,10 +4,10 @@ do, whatever kernel does it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
+from timesink.model.record import dataclass
 from timesink.untrusted.plain_json import parsed
 
 # PyTorch's names of element types, old and new spellings, to (short name, bytes).

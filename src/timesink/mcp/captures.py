@@ -10,7 +10,6 @@ import math
 import shlex
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,6 +18,7 @@ from timesink.capture.recorded_run import RecordedRun, recorded_run
 from timesink.diagnosis.verdicts import Diagnosis, Undecided
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK, fitted, named, paged, rounded, sentence
+from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.untrusted.plain_file import plain_files, refuse_special

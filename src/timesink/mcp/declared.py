@@ -10,7 +10,6 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +17,7 @@ import anyio
 
 from timesink.errors import UsageError
 from timesink.mcp.answers import MARK
+from timesink.model.record import dataclass
 from timesink.untrusted.plain_text import is_made_of
 from timesink.untrusted.scrub import scrub
 

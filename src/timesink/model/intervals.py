@@ -8,7 +8,6 @@ total length of unions of intervals, one union per group, all groups in one pass
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 
 AT_ONCE: Final = 1 << 18
 """Longer sets are worked through in slices of so many, which bounds the memory that an operation takes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +11,7 @@ import polars as pl
 
 from timesink._native import enclose
 from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.record import dataclass
 
 ThreadKey = tuple[int, int, int]
 

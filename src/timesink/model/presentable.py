@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+
+from timesink.model.record import dataclass
 
 
 @dataclass(frozen=True, slots=True)

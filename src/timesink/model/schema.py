@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from timesink.errors import SchemaViolation
+from timesink.model.record import dataclass
 
 DType = type[pl.DataType] | pl.DataType
 ColumnValues = dict[str, Any]

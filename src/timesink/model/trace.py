@@ -6,7 +6,6 @@ Measures build on measures: `remembered` takes each once per trace, however many
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import wraps
 from typing import Final, Self, TypeVar
@@ -17,6 +16,7 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.model.correlation import launching_calls
 from timesink.model.presentable import Presentable
+from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.window import Window, cut, extent_ns

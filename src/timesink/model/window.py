@@ -11,13 +11,13 @@ the window it starts in, for only then is the call known that says what it moves
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 import polars as pl
 
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.errors import UsageError
+from timesink.model.record import dataclass, replace
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import Span, Window
 from timesink.readers import cache as store

@@ -7,10 +7,10 @@ Commands offer the formats that fit what they show, so nothing else names a form
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from timesink.model.presentable import UNASKED, Origin
+from timesink.model.record import dataclass
 
 DEFAULT_WIDTH = 100
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import (
     Card,
@@ -18,6 +16,7 @@ from timesink.diagnosis.verdicts import (
     Where,
 )
 from timesink.knowledge.kernel_names import short_name
+from timesink.model.record import dataclass
 from timesink.render.values import limit_value_text, quantity_text
 from timesink.units import time_text
 from timesink.untrusted.scrub import scrub_sentence, shortened

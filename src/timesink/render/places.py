@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.model.record import dataclass
 from timesink.render.formats import Style
 from timesink.untrusted.scrub import scrub, scrub_sentence
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from xml.sax.saxutils import quoteattr
 
+from timesink.model.record import dataclass
 from timesink.render.heat_svg import heat_svg
 from timesink.units import bytes_text
 from timesink.untrusted.scrub import scrub

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 from typing import Literal
 
 from timesink.knowledge.kernel_names import short_names
+from timesink.model.record import dataclass
 from timesink.render.values import cell_text, tied
 from timesink.untrusted.scrub import scrub, shortened
 from timesink.views.page import Cell, Field, Sheet

@@ -8,13 +8,13 @@ keeps runs from before a lasting change together with runs after it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 from timesink.errors import UsageError, did_you_mean
+from timesink.model.record import asdict, dataclass, field, replace
 from timesink.untrusted.plain_text import is_made_of
 from timesink.verify.changepoint import judge_history
 from timesink.verify.counters import Counter

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from timesink.model.arrays import Float64Array
+from timesink.model.record import dataclass, replace
 from timesink.verify.environment import Environment
 from timesink.verify.limits import ALPHA, ASSUMED_DF, BATCH_LAG1, BATCHES, MSER_BATCH, MSER_MIN_STEPS
 from timesink.verify.outcomes import ChangeVerdict, Outcome, Reason, RunRow, inconclusive

@@ -7,7 +7,6 @@ Sources: Worsley (1979) for the maximally selected t; Kuensch (1989) for blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from scipy import stats
 
 from timesink.errors import UsageError
 from timesink.model.arrays import Float64Array, Int64Array
+from timesink.model.record import dataclass
 from timesink.verify.counters import _finite, _json
 from timesink.verify.limits import (
     HISTORY_AFTER,

@@ -13,11 +13,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 from timesink.untrusted.plain_json import document, parsed
 from timesink.verify.processes import Command
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from timesink.errors import UsageError
+from timesink.model.record import dataclass, replace
 from timesink.verify.limits import (
     ALPHA,
     LOOKS,

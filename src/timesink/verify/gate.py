@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
+from timesink.model.record import dataclass, replace
 from timesink.verify.baseline import Baseline, Unusable, find
 from timesink.verify.counters import Counter, gate_counters
 from timesink.verify.environment import differences, environment

@@ -13,11 +13,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
+from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_text import is_made_of
 from timesink.verify.processes import Command
 

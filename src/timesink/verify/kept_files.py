@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from timesink.diagnosis.registry import all_rules, find_all
 from timesink.errors import UsageError, unknown
+from timesink.model.record import dataclass
 from timesink.untrusted.configuration import ProjectConfiguration
 from timesink.untrusted.configuration import read as configuration
 from timesink.verify import baseline, calibration

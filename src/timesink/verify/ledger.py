@@ -11,13 +11,13 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, BinaryIO
 
 from timesink.errors import UsageError
+from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.outcomes import Outcome
 from timesink.verify.records import BrokenRecord

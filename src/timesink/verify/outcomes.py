@@ -8,10 +8,10 @@ renders them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
+from timesink.model.record import dataclass, field
 
 
 class Outcome(StrEnum):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from timesink import __version__
+from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_text import dashed
 from timesink.verify import baseline as baselines
 from timesink.verify.baseline import updated

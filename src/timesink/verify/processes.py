@@ -8,10 +8,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from timesink.errors import MissingTool, ToolFailed, UsageError
+from timesink.model.record import dataclass, field, replace
 
 _TAIL_BYTES = 2000
 

@@ -10,7 +10,6 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from timesink.capture.in_program import VARIABLE
 from timesink.capture.running import agent_environment
 from timesink.capture.schedule import AgentPlan, Mode, StepSchedule
 from timesink.errors import ToolFailed, UsageError
+from timesink.model.record import dataclass, replace
 from timesink.untrusted.plain_json import parsed
 from timesink.verify.gpu_watch import GpuState, GpuWatch
 from timesink.verify.outcomes import RunRow

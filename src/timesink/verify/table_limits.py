@@ -19,7 +19,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -29,6 +28,7 @@ from timesink.export.holdings import holdings
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.limit_texts import FILTER, LIMIT, NUMBER
 from timesink.model.names import pattern_fault
+from timesink.model.record import dataclass
 from timesink.model.tables import KERNEL_METRICS
 from timesink.model.trace import Trace
 from timesink.verify.outcomes import (

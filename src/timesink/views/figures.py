@@ -6,12 +6,12 @@ Nothing is computed or drawn here. A view fills these classes from measures, a r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from timesink.diagnosis.verdicts import Diagnosis, StepBudget
 from timesink.measures.timeline.call_trees import CallTree
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass, field
 from timesink.views.page import Page, Sheet
 
 LaneKind = Literal["finding", "step", "idle", "stream", "range", "op", "call"]

@@ -5,7 +5,6 @@ sheet with the difference. Exact counts are compared always, times only where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from timesink.knowledge.kernel_names import short_name
@@ -13,6 +12,7 @@ from timesink.measures.counters.comparison import Comparison, KernelPair, compar
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.roofline import kernel_rooflines
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
+from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.rules.ncu._sheet import verdict_of
 from timesink.views.figures import RooflineChart

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -27,6 +26,7 @@ from timesink.measures.counters.counters import (
 )
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits, why_unexplained
 from timesink.measures.kernels.kernels import KernelTarget, kernel_targets
+from timesink.model.record import dataclass
 from timesink.model.tables import KERNEL_PROFILES
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of, explain_limiter

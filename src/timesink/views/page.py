@@ -7,12 +7,12 @@ so, the other formats scale them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from timesink.errors import unknown
 from timesink.model.frames import Frames, given_as
 from timesink.model.presentable import UNASKED, Origin, Presentable
+from timesink.model.record import dataclass, field, replace
 from timesink.untrusted.scrub import shortened
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ run. Stages come from logs, or from traces of all ranks; then the schedule and i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from timesink.measures.communication.schedules import Schedule, ideal_bubble, sc
 from timesink.measures.communication.stage_logs import Part, StageLogs, read_stage_logs
 from timesink.measures.communication.stage_traces import traced_stages
 from timesink.measures.steps.steps import step_times
+from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures

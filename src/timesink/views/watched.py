@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from timesink.diagnosis.engine import MATERIAL
 from timesink.diagnosis.left import what_is_left
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis, Finding
+from timesink.model.record import asdict, dataclass, field
 
 SHOWN: Final = 3  # as many as a line of an index holds
 _FORMAT: Final = 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal, Protocol, get_args
@@ -16,6 +15,7 @@ from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches, pattern_fault
+from timesink.model.record import dataclass, field
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.whatif.graph import Graph
 from timesink.whatif.host import thread_rows

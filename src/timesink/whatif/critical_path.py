@@ -7,7 +7,6 @@ on it is tight, so its weights and what is unexplained on it add up to the time 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import polars as pl
 
 from timesink.model.arrays import Int64Array
 from timesink.model.nesting import Nesting
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, HOST_OPS
 from timesink.whatif.graph import Graph
 from timesink.whatif.network import EdgeKind, Replay

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from timesink.knowledge.op_class import COPY, op_class
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
 from timesink.model.correlation import first_places
 from timesink.model.nesting import key_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.host import Calls

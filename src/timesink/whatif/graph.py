@@ -15,7 +15,6 @@ replay of this trace can be trusted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import polars as pl
@@ -23,6 +22,7 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import replay
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
+from timesink.model.record import dataclass, fields, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace

@@ -7,7 +7,6 @@ a burst, which begins with a fork and ends with a join on the thread that waits,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from timesink.model.arrays import BoolArray, Int8Array, Int32Array, Int64Array, 
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, thread_slices
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 

@@ -12,13 +12,13 @@ of the maximum, and goes where the change of another edge makes it go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
 from timesink import _native
 from timesink.model.arrays import Int8Array, Int64Array
+from timesink.model.record import dataclass, replace
 
 DISABLED = _native.DISABLED
 

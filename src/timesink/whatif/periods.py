@@ -7,7 +7,6 @@ the host's time is the profiler's own: one factor, kappa, brings the replay to t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +18,7 @@ from timesink.knowledge.ranges import PROFILER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.units import NS_PER_US

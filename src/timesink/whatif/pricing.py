@@ -9,13 +9,13 @@ from 9 to 4, at most 3 ms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 import numpy as np
 
 from timesink.knowledge.assumptions import replay
 from timesink.model.arrays import Float64Array
+from timesink.model.record import dataclass, replace
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.critical_path import PathShare, path_shares
 from timesink.whatif.graph import Graph

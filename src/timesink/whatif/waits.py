@@ -7,7 +7,6 @@ order of launches, and dropped where the observed times refute it. Inferred pair
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -16,6 +15,7 @@ from timesink.knowledge.assumptions import fixes, replay
 from timesink.knowledge.calls import CallKind
 from timesink.knowledge.op_class import COMMUNICATION, COPY
 from timesink.model.arrays import BoolArray, Int64Array, IntArray
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, EVENT_WAITS, SYNCS
 from timesink.model.trace import Trace
 from timesink.whatif.device import Blocks, Ops, launched_ns

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from timesink.cli.options import PageOutput, format_option
 from timesink.cli.output import working
 from timesink.model.presentable import Origin
+from timesink.model.record import dataclass
 from timesink.render.formats import Format
 
 if TYPE_CHECKING:

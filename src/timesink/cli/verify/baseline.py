@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,7 @@ from timesink.cli.options import Commands, OutputFile, PageOutput
 from timesink.cli.output import sink
 from timesink.cli.verify.runs import Program, Root, RunSession, StepTimeOptions, Suite, WorkFacts, counters, one_command
 from timesink.errors import UsageError
+from timesink.model.record import dataclass, replace
 
 if TYPE_CHECKING:
     from timesink.verify.baseline import Baseline

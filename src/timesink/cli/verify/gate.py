@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +25,7 @@ from timesink.cli.verify.runs import (
     share,
 )
 from timesink.errors import UsageError
+from timesink.model.record import dataclass, replace
 
 if TYPE_CHECKING:
     from timesink.cli.output import Sink

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,6 +22,7 @@ from timesink.cli.options import ExitZero, Facts, PageOutput, Quiet, facts_of, f
 from timesink.cli.output import Sink, tell
 from timesink.cli.reading import read_traces
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 from timesink.render.formats import Format
 
 if TYPE_CHECKING:

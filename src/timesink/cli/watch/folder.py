@@ -6,13 +6,13 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from timesink.capture.agent.recording import RANKS
 from timesink.capture.recorded_run import MANIFEST
+from timesink.model.record import dataclass, field
 from timesink.untrusted.plain_json import document
 
 SUFFIXES: Final = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep", ".ncu-repz", ".pickle")

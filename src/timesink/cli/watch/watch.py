@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ from timesink.cli.capture import translated
 from timesink.cli.reading import of_run
 from timesink.cli.watch.folder import FoundCapture, Settling, places
 from timesink.errors import TimesinkError, UsageError
+from timesink.model.record import dataclass
 from timesink.untrusted.plain_json import document
 from timesink.untrusted.scrub import scrub_sentence
 from timesink.untrusted.whole_file import write_whole

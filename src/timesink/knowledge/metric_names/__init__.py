@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+
+from timesink.model.record import dataclass
 
 # Compute capability, chip, and its letter in names.txt, oldest first.
 CHIPS = {

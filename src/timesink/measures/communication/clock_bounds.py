@@ -10,12 +10,12 @@ is therefore a bound at another, wider by the drift times the time between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.record import dataclass
 
 # "No limit known": far beyond any offset, and far enough from the ends of int64 to be added to.
 UNKNOWN: Final = 1 << 58

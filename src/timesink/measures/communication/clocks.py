@@ -8,7 +8,6 @@ connect all clocks. Throughout, an offset is what a clock shows minus what clock
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +16,7 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.measures.communication.clock_bounds import UNKNOWN, Visits, offset_bounds
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass, replace
 
 _ROUNDS: Final = 4  # a fixed number: the same trace gives the same clocks
 

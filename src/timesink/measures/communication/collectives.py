@@ -6,7 +6,6 @@ forward pass instead of once. An awaited collective leaves the GPU idle: a block
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +22,7 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.change import Selection

@@ -6,7 +6,6 @@ Contention is measured on kernels that ran both during communication and without
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection

@@ -13,7 +13,6 @@ is away, on the others until the next item is there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -22,6 +21,7 @@ from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT
 from timesink.measures.communication.communication import kernel_runs
 from timesink.measures.communication.pipelines import Pipeline, pipeline
 from timesink.measures.ranks.job import job
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 

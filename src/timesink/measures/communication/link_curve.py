@@ -8,10 +8,10 @@ as the size does, below the smallest it is that of the smallest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
 

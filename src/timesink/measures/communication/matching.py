@@ -13,7 +13,6 @@ without labels name no peer: they are matched only where two ranks run such kern
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final
 
@@ -23,6 +22,7 @@ import polars as pl
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import BARRIERS, EXCHANGE, POINT_TO_POINT
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 
 # No more shifts than this are tried: periods beyond it need sequence numbers.
 _SHIFTS: Final = 512

@@ -8,8 +8,6 @@ Stages come from a trace of several ranks here, and in `stage_logs` from timesta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
@@ -18,6 +16,7 @@ from timesink.measures.communication.matching import exchanges_alike
 from timesink.measures.ranks.job import Job, by_device, job
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
 

@@ -12,7 +12,6 @@ transfers, launches and waiting: its excess.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -23,6 +22,7 @@ from timesink.measures.communication.stage_traces import stage_ranges
 from timesink.measures.ranks.job import job
 from timesink.measures.steps.steps import steps
 from timesink.model.names import matches
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 

@@ -22,7 +22,6 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +34,7 @@ from timesink.knowledge.assumptions.steps import REPEATS
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass, field
 from timesink.untrusted.plain_json import parsed
 
 UNITS_NS: Final[Mapping[str, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

@@ -15,7 +15,6 @@ stretch with a collective in it takes beyond the usual stretch without one is wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_US

@@ -10,7 +10,6 @@ nothing to be compared with: a slow link slows it for everybody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,6 +29,7 @@ from timesink.measures.communication.matching import (
 from timesink.measures.ranks.job import Job, by_device, job
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_S
 

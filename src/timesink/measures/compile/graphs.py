@@ -19,7 +19,6 @@ many in generated code; without grids too, half of what the shorter kernels take
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -41,6 +40,7 @@ from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection

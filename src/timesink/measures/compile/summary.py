@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 
 import numpy as np
 import polars as pl
@@ -24,6 +23,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass, fields
 from timesink.model.tables import API_CALLS, COMPILE_EVENTS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 from itertools import pairwise
@@ -23,6 +22,7 @@ from timesink.measures.steps.per_step import largest_per_step_ns
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import polars as pl
 
 from timesink.knowledge.metric_names import patterns, units_of
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES
 from timesink.model.trace import Trace, remembered
 

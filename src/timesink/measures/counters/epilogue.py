@@ -12,12 +12,12 @@ have the part that their bytes have of all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.measures.counters.counters import KernelCounters, Resource, leaves
 from timesink.measures.counters.roofline import roofline_of
+from timesink.model.record import dataclass
 
 _READ: Final = "l1tex__m_xbar2l1tex_read_bytes.sum"
 _WRITTEN: Final = "l1tex__m_l1tex2xbar_write_bytes.sum"

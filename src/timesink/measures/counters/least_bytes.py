@@ -7,7 +7,6 @@ result written once. Several shapes may take the same kernel and grid: then the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -17,6 +16,7 @@ from timesink.measures.counters.comparison import KernelMatch, kernel_matches
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.kernels.attainable import SIGNATURE, operator_calls
 from timesink.measures.kernels.facts import kernel_facts
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -17,7 +17,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.gpus import LANES, SECTORS_OF_PASS, Precision, peaks
@@ -42,6 +41,7 @@ from timesink.measures.counters.counters import (
 )
 from timesink.measures.counters.roofline import KernelRoofline, roofline_of
 from timesink.measures.counters.waste import Cause, Waste, least_passes, waste_of
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US
 

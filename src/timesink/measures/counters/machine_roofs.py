@@ -4,12 +4,12 @@ what the datasheet specifies and what a device of the kind said of itself."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.roofline import LEVELS, bandwidth, cuda_core_peak, sm_clock, sm_count
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 
 _CUDA_CORES = (("d", Precision.FP64), ("f", Precision.FP32))

@@ -7,12 +7,12 @@ TFLOP/s on V100" (arXiv 2008.11326).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from timesink.knowledge import gpus
 from timesink.knowledge.gpus import GpuPeaks, Precision, peaks, tensor_rate
 from timesink.measures.counters.counters import KernelCounters, kernel_counters
 from timesink.measures.counters.tensor import Counted, TensorWork, tensor_work
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 
 LEVELS = ("dram", "l2", "l1")

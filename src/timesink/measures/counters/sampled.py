@@ -6,7 +6,6 @@ the whole GPU: what ran at that time, whoever launched it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from timesink.measures.timeline.ranges import range_work
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICES, GPU_METRICS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection

@@ -8,7 +8,6 @@ hold is None, never zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, isfinite
 
@@ -18,6 +17,7 @@ from timesink.measures.counters.counters import stalls_of as _stalls_of
 from timesink.measures.counters.limiter import KernelLimits, kernel_limits
 from timesink.measures.counters.roofline import ComputeRoof, KernelRoofline, level_bytes, roofline_of
 from timesink.measures.counters.waste import Access, access_of, active_lanes
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
 Value = float | str | None

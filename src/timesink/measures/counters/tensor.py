@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 from timesink.knowledge.gpus import Precision, tensor_rate
@@ -24,6 +23,7 @@ from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.metric_names.patterns import TENSOR_OPERATIONS
 from timesink.knowledge.opcodes import PER_OPCODE, TensorInstruction, tensor_instruction
 from timesink.measures.counters.counters import KernelCounters
+from timesink.model.record import dataclass
 
 _TENSOR_OPS = re.compile(TENSOR_OPERATIONS)
 _WGMMA = ("hgmma", "qgmma", "igmma", "bgmma", "gmma")

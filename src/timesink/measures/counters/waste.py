@@ -18,12 +18,12 @@ One load of a full warp, four bytes a lane, as these counters see it:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from timesink.knowledge import gpus
 from timesink.measures.counters.counters import ARITHMETIC, KernelCounters, Resource, stalls_of
 from timesink.measures.counters.roofline import level_bytes
+from timesink.model.record import dataclass
 
 # Passes of one coalesced request: 1 for 4 bytes a lane, 4 for 16 bytes a lane.
 _MOST_COALESCED_PASSES = 4

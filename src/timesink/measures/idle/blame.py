@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from timesink.measures.timeline.replay import work_of
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices, slice_of
+from timesink.model.record import dataclass, field
 from timesink.model.schema import Table, stacked
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered

@@ -14,7 +14,6 @@ as dispatch and long ones as Python.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -39,6 +38,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case

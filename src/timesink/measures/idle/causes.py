@@ -6,7 +6,6 @@ comes from its name and from those around it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import thread_slices
+from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, OS_CALLS, PROFILER_OVERHEAD, RANGES
 from timesink.model.trace import Trace

@@ -11,7 +11,6 @@ copy later in a step (a scalar, a mask) is no batch: neither yields anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import thread_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 

@@ -6,8 +6,6 @@ theirs, where it is short and the thread did nothing else that was recorded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
@@ -17,6 +15,7 @@ from timesink.measures.timeline.attribution import host_nesting, range_nesting
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting, thread_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, HOST_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
 

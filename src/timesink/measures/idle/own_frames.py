@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
 from timesink.knowledge.source_files import is_own
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped
+from timesink.model.record import dataclass
 from timesink.model.tables import FRAMES
 from timesink.model.trace import Trace, remembered
 

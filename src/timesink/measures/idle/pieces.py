@@ -15,7 +15,6 @@ An op that was launched before the gap, or as part of a graph, has no parts befo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import API_CALLS
 from timesink.whatif.graph import RankWork
 

@@ -7,8 +7,6 @@ accounts for, and the other causes what is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from timesink.measures.idle.blame import idle_blame, intervals_of
@@ -17,6 +15,7 @@ from timesink.measures.idle.input_pipeline import input_pipeline
 from timesink.measures.steps.per_step import per_step_ns
 from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
 PREPARING = "loader"

@@ -13,7 +13,6 @@ others are work for a kernel profiler: `far_operators`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,6 +29,7 @@ from timesink.measures.kernels.precision import wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.kernels.small_grids import serialized_streams, small_grids
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection

@@ -8,7 +8,6 @@ operator's.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
+from timesink.model.record import dataclass
 from timesink.model.tables import FRAMES, HOST_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -28,6 +27,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting, key_slices, slice_of
+from timesink.model.record import dataclass
 from timesink.model.schema import lean
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS
 from timesink.model.trace import Trace, remembered

@@ -16,7 +16,6 @@ operation it takes about 20, SGD with momentum 14 instead of 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -35,6 +34,7 @@ from timesink.measures.timeline.ranges import range_projection
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -18,6 +17,7 @@ from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

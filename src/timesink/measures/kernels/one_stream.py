@@ -7,7 +7,6 @@ shares f_i of the multiprocessors take, on n streams, at least max(sum(t) / n, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from timesink.knowledge.gpus import RESIDENT_THREADS
 from timesink.measures.kernels.facts import kernel_facts, multiprocessors
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Selection

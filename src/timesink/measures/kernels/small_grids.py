@@ -11,7 +11,6 @@ Such kernels are no small grids here: their remedy is another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Float64Array, Int64Array
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, EVENT_WAITS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
@@ -13,6 +11,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
 

@@ -7,8 +7,6 @@ function and of the libraries that it calls, less what its own callees take.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
@@ -25,6 +23,7 @@ from timesink.measures.lines.stacks import (
 )
 from timesink.measures.timeline.attribution import range_nesting
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
@@ -31,6 +30,7 @@ from timesink.measures.timeline.autograd import by_tool, forward_operators, forw
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
+from timesink.model.record import dataclass, field
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 

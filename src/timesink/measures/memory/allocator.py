@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ import polars as pl
 
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.record import dataclass
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace, remembered
 

@@ -12,7 +12,6 @@ optimizer allocates nothing, so its stacks never show.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -25,6 +24,7 @@ from timesink.measures.memory.allocator import BEFORE, Lifetimes, lifetimes
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int8Array, Int64Array
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import MEMORY_MARKS
 from timesink.model.trace import Trace, remembered
 

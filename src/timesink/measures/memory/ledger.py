@@ -10,7 +10,6 @@ optimizer state and the second is the first to run on top of it, so both are lef
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -26,6 +25,7 @@ from timesink.measures.memory.classes import (
 )
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
 

@@ -12,7 +12,6 @@ therefore belongs to the next such kernel that its rank launches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, COLLECTIVES, DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace, remembered
 

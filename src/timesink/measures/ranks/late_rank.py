@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
@@ -15,6 +13,7 @@ from timesink.measures.ranks.lateness import evened_out, lateness
 from timesink.measures.steps.per_step import period_ns
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.replay import deflated_pricers, estimated_step_ns, rank_paces_ns
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case

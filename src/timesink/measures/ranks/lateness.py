@@ -16,7 +16,6 @@ the others stood waiting for it with nothing to compute, and as far as the hosts
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -28,6 +27,7 @@ from timesink.measures.ranks.job import by_device
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
@@ -10,6 +9,7 @@ import polars as pl
 from timesink.knowledge.op_names import SHAPED
 from timesink.knowledge.ranges import COMPILED_CALL
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, DEVICES, HOST_OPS, RANGES, SETTINGS, SOURCES
 from timesink.model.trace import Trace
 

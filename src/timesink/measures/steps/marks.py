@@ -6,7 +6,6 @@ The profilers' own marks are trusted most; `loops` finds the loop of a trace wit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -21,6 +20,7 @@ from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.names import mapped, matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import StepChoice, Trace, remembered
 from timesink.units import time_text

@@ -7,7 +7,6 @@ compute; the time that a kernel runs next to it is then not charged to it a seco
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import slice_of
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

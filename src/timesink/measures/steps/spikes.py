@@ -13,7 +13,6 @@ has is paired with none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Final
@@ -29,6 +28,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.nesting import slice_of
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.units import SIGMA_PER_MAD

@@ -7,7 +7,6 @@ anchors on the device, from its first kernel to the next step's first kernel; th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from timesink.measures.steps.marks import StepMarker, step_marks, step_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 from timesink.model.window import Window

@@ -9,14 +9,13 @@ the operators that were captured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.correlation import launching_calls
 from timesink.model.nesting import Nesting
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 

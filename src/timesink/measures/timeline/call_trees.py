@@ -13,7 +13,6 @@ Three kernels launched in `step > aten::mm`, `step > aten::mm` and `step` make t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
 from timesink.model.arrays import Int64Array
 from timesink.model.names import mapped
 from timesink.model.nesting import Nesting, thread_slices
+from timesink.model.record import dataclass, field
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 

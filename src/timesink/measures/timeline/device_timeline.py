@@ -7,7 +7,6 @@ nanosecond. Compute hides communication, and both hide copies.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

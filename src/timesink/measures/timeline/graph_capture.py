@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS
 from timesink.model.trace import Trace, remembered
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import Device, DeviceTimeline, device_gaps, device_timeline
 from timesink.model.arrays import Int32Array, Int64Array
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -9,8 +9,6 @@ Systems records no operators; its 1 us per CUDA call is not counted here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
@@ -20,6 +18,7 @@ from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, PROFILER_OVERHEAD
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US

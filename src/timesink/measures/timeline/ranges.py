@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -23,6 +22,7 @@ from timesink.model.arrays import Int64Array, IntArray
 from timesink.model.intervals import Intervals, union_ns
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 

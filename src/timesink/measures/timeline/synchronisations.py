@@ -7,7 +7,6 @@ It is a fact about the capture, not a fault of the program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from timesink.measures.timeline.device_timeline import device_gaps
 from timesink.measures.timeline.launches import launches
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

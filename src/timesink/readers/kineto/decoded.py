@@ -5,7 +5,6 @@ what its import lost, assumed or left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import polars as pl
 
 from timesink import _native
 from timesink.errors import UnreadableTrace
+from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues, Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import polars as pl
 from timesink import _native
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.frames import CALL_LINES, PLACE
+from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import CopyKind, MemoryKind, OpKind, SyncKind
 from timesink.readers.kineto.decoded import DecodedTrace

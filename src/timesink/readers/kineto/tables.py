@@ -8,13 +8,13 @@ through twice. The first pass looks for the first and last moment, and when all 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from timesink import _native
+from timesink.model.record import dataclass
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,

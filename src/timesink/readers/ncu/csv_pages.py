@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +22,7 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.kernels import function_name
 from timesink.knowledge.metric_names import normalised
+from timesink.model.record import dataclass, field
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ncu.tables import KernelReport, Launch, ReportSession, RuleMessage, trace_of
 from timesink.readers.ncu.wire import MetricColumns

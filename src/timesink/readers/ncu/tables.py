@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import polars as pl
 
 from timesink.knowledge.metric_names import base_unit
 from timesink.model.arrays import BoolArray, Int32Array
+from timesink.model.record import dataclass, field
 from timesink.model.tables import DEVICES, KERNEL_METRICS, KERNEL_PROFILES, KERNEL_RULES, SOURCES
 from timesink.model.trace import ImportNote, Trace
 from timesink.readers.cache import digest_of

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from timesink.model.arrays import BoolArray, Float64Array, Int32Array, Int64Array
+from timesink.model.record import dataclass, field
 from timesink.untrusted.protobuf import BYTES, FIXED32, FIXED64, DamagedMessage, WireField, fields, varint
 
 

@@ -9,12 +9,12 @@ it; synchronisations reach on to the end of the last call, for the call says wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
 from timesink.knowledge.profiler_texts import EMITTED_OPERATOR
+from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table
 from timesink.model.tables import (
     API_CALLS,

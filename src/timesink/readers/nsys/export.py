@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -20,6 +19,7 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import profiler_texts
+from timesink.model.record import dataclass
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import touching
 

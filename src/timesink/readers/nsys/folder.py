@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from timesink.errors import UnreadableTrace
+from timesink.model.record import dataclass, field
 from timesink.model.trace import ImportNote
 from timesink.readers.nsys.export import (
     EVENT_TABLE,

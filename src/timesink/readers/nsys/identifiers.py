@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -20,6 +19,7 @@ import polars as pl
 
 from timesink.knowledge import profiler_texts
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 from timesink.model.tables import CopyKind, MemoryKind, SyncKind
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import CAPTURE_META, MPI_RANKS, STRINGS, THREAD_NAMES, Export, enum_source

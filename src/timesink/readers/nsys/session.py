@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
 from timesink.knowledge import profiler_texts
 from timesink.knowledge.ranges import NUMBER
+from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table, lean
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (

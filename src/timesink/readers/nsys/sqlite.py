@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from timesink.errors import UnreadableTrace
+from timesink.model.record import dataclass, field
 from timesink.model.schema import stacked
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys.export import (

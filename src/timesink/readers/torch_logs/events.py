@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from timesink.knowledge import logs
+from timesink.model.record import dataclass, field
 from timesink.model.tables import COMPILE_EVENTS
 
 Row = dict[str, Any]

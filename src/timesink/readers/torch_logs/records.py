@@ -10,13 +10,13 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
+from timesink.model.record import dataclass, field, replace
 from timesink.model.tables import COMPILE_EVENTS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ranks import rank_in_name

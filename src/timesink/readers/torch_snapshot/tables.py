@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import polars as pl
 
 from timesink.errors import UnreadableTrace
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS, MEMORY_SEGMENTS, SOURCES, BlockState
 from timesink.model.trace import ImportNote, NoteKind, Trace

@@ -6,7 +6,6 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from timesink.diagnosis.verdicts import StepBudget
 from timesink.knowledge.step_parts import part_words
 from timesink.model.arrays import Int64Array
+from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
 from timesink.views.figures import Flame, Report, Runs, StepSeries, Timeline
 from timesink.views.page import Sheet

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from timesink.model.record import dataclass, replace
 from timesink.render.parts import Group, grouped
 from timesink.views.figures import Flame, MarkedWindow, Report, StepSeries, Timeline, TimelineWindow
 from timesink.views.page import Field, Sheet

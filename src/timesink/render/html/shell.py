@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,6 +19,7 @@ from markupsafe import Markup
 
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
+from timesink.model.record import dataclass
 from timesink.render.html.figures import scales
 from timesink.render.html.sections import prose
 from timesink.render.parts import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from timesink.knowledge.assumptions import ranks as assumed
@@ -10,6 +9,7 @@ from timesink.knowledge.assumptions.ranks import EVENED, GAIN_ERROR
 from timesink.measures.communication.depths import depths, waiting_slowdown
 from timesink.measures.communication.pipelines import Pipeline
 from timesink.measures.communication.schedules import Schedule, ideal_bubble, trains
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 from timesink.units import share_text, time_text
 

@@ -23,7 +23,6 @@ copy that is hidden costs little, pageable or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from timesink.diagnosis.rule import Limits, found_or_clear
@@ -33,6 +32,7 @@ from timesink.measures.idle.blamed_time import Root, drained_time
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 from timesink.rules.copies._family import BOTTLENECKS, pageable_copy_groups, place_of
 from timesink.rules.idle._family import idle_rule

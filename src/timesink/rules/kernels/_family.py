@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -29,6 +28,7 @@ from timesink.measures.counters.sampled import sampled
 from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, FRAMES, GPU_METRICS, HOST_OPS, HOST_STACKS, RANGES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS

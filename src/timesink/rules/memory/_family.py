@@ -6,7 +6,6 @@ Memory is no time: findings state bytes in their evidence and claim no device ti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -24,6 +23,7 @@ from timesink.diagnosis.verdicts import (
 )
 from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.measures.timeline.device_timeline import Device
+from timesink.model.record import dataclass
 from timesink.model.tables import MEMORY_BLOCKS, MEMORY_EVENTS, MEMORY_MARKS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text, share_text

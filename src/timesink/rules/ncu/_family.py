@@ -8,7 +8,6 @@ time, so findings about one kernel add up too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite
 from typing import Final
@@ -40,6 +39,7 @@ from timesink.measures.counters.limiter import (
     why_unexplained,
 )
 from timesink.measures.counters.waste import Cause
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, HOST_OPS, KERNEL_METRICS, KERNEL_PROFILES, RANGES
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, NS_PER_US, share_text, time_text

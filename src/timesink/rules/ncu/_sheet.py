@@ -6,7 +6,6 @@ A check compares one figure with a limit of the field and says what that means b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
@@ -20,6 +19,7 @@ from timesink.measures.counters.least_bytes import LeastBytes
 from timesink.measures.counters.limiter import KernelLimits, why_unexplained
 from timesink.measures.counters.sheet import FIGURES, KernelSheet, Value, kernel_sheets
 from timesink.measures.counters.waste import Cause
+from timesink.model.record import dataclass
 from timesink.model.trace import Trace
 from timesink.rules.ncu._family import bottleneck_of
 from timesink.units import bytes_text, share_text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from typing import Final
@@ -31,6 +30,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
+from timesink.model.record import dataclass, field, replace
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
 from timesink.model.trace import Trace, remembered

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from timesink.errors import UsageError
+from timesink.model.record import dataclass
 from timesink.whatif.change import EVERYTHING, Case, Change, Range, Target, Touches
 from timesink.whatif.changes.host import CaptureGraph, DropOperator, FeedLoader, RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import FuseOptimizer, KernelFix, ScaleKernels, ShortenKernels

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from timesink.knowledge.op_names import READS_A_VALUE
 from timesink.knowledge.ranges import NEXT_BATCH
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.units import NS_PER_US
 from timesink.whatif.change import (

@@ -7,7 +7,6 @@ captures of the split `tune` of benchmarks/faults, whose gains were measured on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array
 from timesink.model.intervals import Intervals
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case, Figure, Range, Selection, Target, Touches, chosen_ops, host_windows

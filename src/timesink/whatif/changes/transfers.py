@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from timesink.knowledge.assumptions import fixes
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array, IntArray
+from timesink.model.record import dataclass, replace
 from timesink.model.tables import DEVICE_OPS
 from timesink.whatif.change import (
     EVERYTHING,

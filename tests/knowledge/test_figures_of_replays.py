@@ -14,7 +14,7 @@ from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, RANGES
 from timesink.whatif import device, periods, waits
 from timesink.whatif import host as threads
-from timesink.whatif.change import Case, Selection
+from timesink.whatif.change import Case, Range, Selection
 from timesink.whatif.changes import kernels
 from timesink.whatif.graph import Graph
 from timesink.whatif.pricing import Pricer
@@ -27,11 +27,38 @@ class Calls(SimpleNamespace):
         return len(self.start_ns)
 
 
-def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
+def test_in_bf16_fp32_products_keep_a_sixth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
     one = np.arange(1)
-    assert [float(keep[0]) for keep in kernels.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.12, 0.05]
+    assert [float(keep[0]) for keep in kernels.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.17, 0.05]
     merged = kernels.merge_tiny(Selection((0, 0), {"tiny": one}, best=np.array([0.4])))
     assert [float(keep[0]) for keep in merged.keep] == pytest.approx([0.7, 0.55, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("role", "compiled", "kept"),
+    [
+        ("misaligned", False, [1.0, 1.0, 0.5]),
+        ("tf32", True, [0.75, 0.45, 0.35]),
+        ("fp32", True, [0.2, 0.1, 0.05]),
+        ("streaming", True, [1.0, 0.85, 0.5]),
+    ],
+)
+def test_what_kernels_keep_in_bf16(role: str, compiled: bool, kept: list[float]) -> None:
+    change = kernels.to_bf16(Selection((0, 0), {role: np.arange(1)}), compiled)
+    assert [float(keep[0]) for keep in change.keep] == kept
+
+
+def test_of_a_compiled_run_most_of_the_longest_kernel_stays_and_four_tenths_of_the_launches_go() -> None:
+    roles = {"longest": np.array([1]), "other": np.array([0]), "alone": np.array([2])}
+    gone, kept = kernels.compiled(Selection((0, 0), roles))
+    assert [float(keep[0]) for keep in gone.keep] == [0.3, 0.0, 0.0]
+    assert [keep.tolist() for keep in kept.keep] == [[1.0, 1.0], [0.8, 1.0], [0.6, 1.0]]
+    assert kept.launches_saved == Range(0.1, 0.4, 0.6)
+
+
+def test_updates_over_lists_take_nine_tenths_of_the_kernel_time() -> None:
+    change = kernels.FuseOptimizer.over_lists(Selection((0, 0), {"unfused": np.arange(1)}))
+    assert [float(keep[0]) for keep in change.kernels.keep] == [1.0, 0.9, 0.6]
 
 
 @pytest.mark.parametrize(("slowest", "late"), [(30_000, 20_000), (18_000, 16_830)])

@@ -105,7 +105,7 @@ def _bound(finding: Finding, trace: Trace) -> Quantity:
     """The bound of the claim, as a part of the step without a profiler where that is known."""
     rank, bound = finding.where.rank or 0, bound_price(finding, trace)
     pricer = pricers(trace).get(rank)
-    return bound if pricer is None else _scaled(bound, _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)))
+    return bound if pricer is None else scaled(bound, _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)))
 
 
 def bound_price(finding: Finding, trace: Trace) -> Quantity:
@@ -142,13 +142,13 @@ def share_claims(
         for device, part in claimed.items():
             taken[device] = taken.get(device, Intervals.none()) | part
         counted = (_taker(finding.claim, before, trace), 1.0 - ratio) if ratio < 1.0 - _SHARED else None
-        worth = _scaled(finding.recoverable, ratio) if finding.recoverable else None
+        worth = scaled(finding.recoverable, ratio) if finding.recoverable else None
         if worth is not None and step_ms is not None:
             rank = finding.where.rank or 0
             left_of_step = left_ms.setdefault(rank, min(least_ns / NS_PER_MS, step_ms))
             if counted is None and worth.value > left_of_step and before:
                 counted = before[0][0], 1.0 - left_of_step / worth.value
-            worth = _at_most(worth, left_of_step, step_ms)
+            worth = at_most(worth, left_of_step, step_ms)
             left_ms[rank] = left_of_step - worth.value
         before.append((card.code, finding.claim))
         shared.append((card, replace(finding, recoverable=worth, counted_in=counted or finding.counted_in)))
@@ -219,13 +219,14 @@ def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
     return Quantity(value_ms, "ms", low=low_ms, high=high_ms)
 
 
-def _at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:
+def at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:
     """The gain as far as earlier findings leave any of the step; no end of the interval exceeds the whole step."""
     high = worth.value if worth.high is None else worth.high
     value, low = min(worth.value, left_ms), min(worth.low or 0.0, left_ms)
     return replace(worth, value=value, low=low, high=max(min(high, step_ms), value))
 
 
-def _scaled(worth: Quantity, ratio: float) -> Quantity:
+def scaled(worth: Quantity, ratio: float) -> Quantity:
+    """That share of a gain."""
     low, high = (None if value is None else value * ratio for value in (worth.low, worth.high))
     return replace(worth, value=worth.value * ratio, low=low, high=high)

@@ -185,6 +185,28 @@ def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
     return np.sort(runs.filter(pl.col("row") != first_longest)["row"].to_numpy())
 
 
+# What a compiler writes into one kernel between two products; scatters with sorts, scans and libraries stay.
+_COMPILED: Final = (*_MEMBERS, _JOINS, "copy", "index", "softmax", "norm", "loss", "layout", "random")
+
+
+@remembered
+def eager_runs(trace: Trace) -> tuple[Selection, ...]:
+    """Per device with eager kernels, those outside an optimizer: of each run that a compiler makes one kernel of, the
+    `longest` and every `other`; what is `alone` between them stays, as a product does."""
+    facts = kernel_facts(trace)
+    eager = pl.col("fused").is_null() & ~pl.col("optimizer")
+    member = (eager & pl.col("family").is_in(_COMPILED)).alias("member")
+    devices = []
+    for device in facts.devices:
+        kernels = facts.on(device).with_columns(member, copies=pl.lit(None)).sort("stream", "start_ns", "row")
+        members, other = rows_of(kernels.filter("member")), shorter_members(kernels, any_run=True)
+        alone = rows_of(kernels.filter(eager & ~pl.col("member")))
+        if members.size:
+            groups = {"longest": np.setdiff1d(members, other), "other": other, "alone": np.sort(alone)}
+            devices.append(Selection(device, groups))
+    return tuple(devices)
+
+
 _OPTIMIZER_MEMBERS: Final = ("pointwise", "foreach", "fill", "copy", "reduction")
 # Causes of idle time that fewer launches take away.
 _HOST_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", "untraced", "optimizer")

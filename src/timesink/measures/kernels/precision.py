@@ -14,10 +14,12 @@ import polars as pl
 
 from timesink.knowledge.gpus import FIRST_WITH_TF32, GpuPeaks, Precision
 from timesink.knowledge.kernel_traits import DOUBLE
-from timesink.measures.kernels.facts import device_peaks, kernel_facts, rows_of
+from timesink.measures.kernels.facts import all_rows, device_peaks, kernel_facts, rows_of
+from timesink.measures.kernels.shapes import misaligned_products
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
+from timesink.model.record import replace
 from timesink.model.tables import DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Selection
@@ -30,14 +32,16 @@ _WIDE_MATH: Final = ("fp32", "fp64")  # fused optimizers of fp32 parameters take
 @remembered
 def wide_kernels(trace: Trace) -> Mapping[str, tuple[Selection, ...]]:
     """Per kind and device: `fp32` products without tensor cores, with the ratio of peaks as `best`; `tf32` products,
-    with the fp32 kernels around them where most product time is TF32; and `fp64` kernels of any kind."""
+    with the fp32 kernels around them where most product time is TF32, the `misaligned` ones apart; and
+    `fp64` kernels of any kind."""
     kinds: dict[str, list[Selection]] = {"fp32": [], "tf32": [], "fp64": []}
     gpus = device_peaks(trace)
     for device, kernels in _kernels(trace):
         fp32, tf32, doubles = (rows_of(kernels.filter(pl.col("wide") == kind)) for kind in kinds)
         ratio = np.full(fp32.size, _peak_ratio(gpus.get(device)))
         kinds["fp32"].append(Selection(device, {"fp32": fp32}, best=ratio))
-        kinds["tf32"].append(Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")}))
+        narrow = Selection(device, {"tf32": tf32, "streaming": _streaming(kernels, "tf32")})
+        kinds["tf32"].append(_misaligned_apart(trace, narrow))
         kinds["fp64"].append(Selection(device, {"fp64": doubles}))
     return {kind: tuple(selections) for kind, selections in kinds.items()}
 
@@ -49,9 +53,18 @@ def four_byte_kernels(trace: Trace) -> tuple[Selection, ...]:
     selections = []
     for tf32, (device, kernels) in zip(wide_kernels(trace)["tf32"], _kernels(trace), strict=True):
         products = {kind: rows_of(kernels.filter(pl.col("wide") == kind)) for kind in ("fp32", "tf32")}
-        every = Selection(device, {**products, "streaming": _streaming(kernels, "fp32", "tf32")})
+        every = _misaligned_apart(
+            trace, Selection(device, {**products, "streaming": _streaming(kernels, "fp32", "tf32")})
+        )
         selections.append(tf32 if tf32.groups["streaming"].size or not products["fp32"].size else every)
     return tuple(selections)
+
+
+def _misaligned_apart(trace: Trace, kernels: Selection) -> Selection:
+    """The TF32 products whose operands are not aligned in a role of their own."""
+    tf32 = kernels.groups["tf32"]
+    misaligned = np.intersect1d(tf32, all_rows(misaligned_products(trace)))
+    return replace(kernels, groups={**kernels.groups, "tf32": np.setdiff1d(tf32, misaligned), "misaligned": misaligned})
 
 
 def _kernels(trace: Trace) -> Iterator[tuple[Device, pl.DataFrame]]:

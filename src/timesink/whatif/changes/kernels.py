@@ -7,6 +7,7 @@ captures of the split `tune` of benchmarks/faults, whose gains were measured on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -226,15 +227,17 @@ def to_tf32(kernels: Selection) -> ShortenKernels:
     return ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
 
 
-def to_bf16(kernels: Selection) -> ShortenKernels:
-    """TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels with half the bytes."""
+def to_bf16(kernels: Selection, compiled: bool = False) -> ShortenKernels:
+    """TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels with half the bytes; less
+    the casts that this takes, which go where it is `compiled`."""
     return shorten(
         "precision bf16",
         kernels,
         floored=True,
-        tf32=fixes.BF16_OF_TF32,
-        fp32=fixes.BF16_OF_FP32,
-        streaming=fixes.BF16_STREAMING,
+        tf32=fixes.BF16_PRODUCTS_COMPILED if compiled else fixes.BF16_OF_TF32,
+        fp32=fixes.BF16_OF_FP32_COMPILED if compiled else fixes.BF16_OF_FP32,
+        misaligned=fixes.BF16_MISALIGNED,
+        streaming=fixes.BF16_STREAMING_COMPILED if compiled else fixes.BF16_STREAMING,
     )
 
 
@@ -305,6 +308,31 @@ def join_graphs(kernels: Selection, entries: Int64Array, beyond: float) -> Short
     return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value * beyond, beyond, beyond), entries=entries)
 
 
+def compiled(kernels: Selection) -> tuple[ShortenKernels, ShortenKernels]:
+    """Eager runs compiled: all but the `longest` kernel of each go with their launches; the others, and what is
+    `alone`, are launched without dispatch."""
+    other = Selection(kernels.device, {"other": kernels.groups["other"]})
+    kept = Selection(kernels.device, {role: kernels.groups[role] for role in ("longest", "alone")})
+    gone = replace(shorten("compile", other, other=fixes.COMPILED_OTHERS), launches_saved=Range.exact(1.0))
+    saved = Range(*(fixes.COMPILED_LAUNCHES.at(case) for case in Case))
+    return gone, replace(shorten("compile", kept, longest=fixes.COMPILED_LONGEST), launches_saved=saved)
+
+
+def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:
+    """Changes to kernels of one device as one: a kernel of several keeps the product of its shares, and no launch is
+    saved."""
+    rows = np.unique(np.concatenate([change.rows for change in changes]))
+    keep = np.ones((len(Case), rows.size))
+    for change in changes:
+        place = np.searchsorted(rows, change.rows)
+        for case in Case:
+            keep[case.value, place] *= change.keep[case.value]
+    beside = [change.beside for change in changes if change.beside is not None]
+    floored = any(change.floored for change in changes)
+    joined = together(beside, label) if beside else None
+    return ShortenKernels(label, changes[0].device, rows, tuple(keep), floored, beside=joined)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FuseOptimizer:
     """Each optimizer step launches a few fused kernels: host time becomes a fixed part and a part per former launch.
@@ -322,6 +350,11 @@ class FuseOptimizer:
     def of(cls, kernels: Selection, host: Target = OPTIMIZER) -> FuseOptimizer:
         """Fuse the kernels of the selection."""
         return cls(shorten("fuse-optimizer", kernels, unfused=fixes.OPTIMIZER_KERNELS), host)
+
+    @classmethod
+    def over_lists(cls, kernels: Selection) -> FuseOptimizer:
+        """Update lists of parameters in place of one after another."""
+        return cls(shorten("foreach", kernels, unfused=fixes.FOREACH_KERNELS))
 
     @property
     def label(self) -> str:

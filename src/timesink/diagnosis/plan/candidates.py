@@ -1,0 +1,155 @@
+"""Which changes a trace could use, and what each changes in its graph, given the others that are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, cast
+
+import numpy as np
+
+from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.measures.kernels.conversions import layout_kernels
+from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention
+from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
+from timesink.measures.kernels.shapes import misaligned_products
+from timesink.model.record import dataclass, replace
+from timesink.model.trace import Trace
+from timesink.whatif.change import Change, Selection
+from timesink.whatif.changes import CaptureGraph, FuseOptimizer, RemoveSyncs
+from timesink.whatif.changes import kernels as fixes
+
+Chosen = frozenset[str]
+Build = Callable[[Trace, Chosen], Iterable[Change]]
+Named = tuple[Card, Finding]
+_COMPILES: Final = frozenset({"compile", "compile_graph"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A change, the findings that it repairs (none where only the replay says that it wins), and how to make it."""
+
+    change: PlannedChange
+    findings: tuple[Named, ...]
+    build: Build | None
+
+    @property
+    def id(self) -> str:
+        """The id of the change."""
+        return self.change.id
+
+    def parts(self, trace: Trace, rank: int, chosen: Chosen) -> tuple[Change, ...]:
+        """What it changes on a rank beside the others that are `chosen`; empty where its gain is stated or a bound."""
+        if self.build is not None:
+            return tuple(part for part in self.build(trace, chosen) if _rank_of(part, rank) == rank and _works(part))
+        proposed = [cast("Change | None", finding.change) for _, finding in self.findings if _on(finding, rank)]
+        return tuple(part for part in proposed if part is not None)
+
+    def unreplayed(self, rank: int) -> tuple[Finding, ...]:
+        """Findings of a rank whose gain no replay says."""
+        if self.build is not None:
+            return ()
+        return tuple(finding for _, finding in self.findings if finding.change is None and _on(finding, rank))
+
+
+def candidates(trace: Trace, diagnosis: Diagnosis) -> tuple[Candidate, ...]:
+    """Every change of the catalogue that repairs a finding or that a replay can price, then findings without one."""
+    left = list(diagnosis.findings)
+    found = []
+    for change in CHANGES:
+        own = tuple(named for named in diagnosis.findings if _repairs(change, named))
+        left = [named for named in left if named not in own]
+        build = _BUILT.get(change.id)
+        if own or build is not None:
+            found.append(Candidate(change, own, build))
+    by_rule: dict[str, list[Named]] = {}
+    for named in left:
+        by_rule.setdefault(_rule_name(named[0]), []).append(named)
+    for name, own_findings in by_rule.items():
+        words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
+        found.append(Candidate(PlannedChange(name, words, Effort.UNKNOWN, (name,)), tuple(own_findings), None))
+    return tuple(found)
+
+
+def _repairs(change: PlannedChange, named: Named) -> bool:
+    card, finding = named
+    if _rule_name(card) not in change.rules:
+        return False
+    return not change.labels or (finding.change is not None and finding.change.label in change.labels)
+
+
+def _rule_name(card: Card) -> str:
+    return card.name.replace("-", "_")
+
+
+def _on(finding: Finding, rank: int) -> bool:
+    return (finding.where.rank or 0) == rank
+
+
+def _rank_of(change: Change, rank: int) -> int:
+    """The rank whose kernels a change is of; any where it is of the host."""
+    device = getattr(change, "device", None)
+    return rank if device is None else int(device[0])
+
+
+def _works(change: Change) -> bool:
+    rows = getattr(change, "rows", None)
+    return rows is None or bool(rows.size)
+
+
+def _tf32(trace: Trace, _: Chosen) -> Iterable[Change]:
+    return map(fixes.to_tf32, wide_kernels(trace).get("fp32", ()))
+
+
+def _bf16(trace: Trace, chosen: Chosen) -> Iterable[Change]:
+    """A compiler fuses the casts; padded products are fast in 16 bits, others are not."""
+    compiled = bool(chosen & _COMPILES)
+    for kernels in four_byte_kernels(trace):
+        part = _aligned(kernels) if compiled or "padding" in chosen else kernels
+        yield fixes.to_bf16(part, compiled)
+
+
+def _aligned(kernels: Selection) -> Selection:
+    groups = dict(kernels.groups)
+    groups["tf32"] = np.union1d(groups["tf32"], groups.pop("misaligned"))
+    return replace(kernels, groups=groups)
+
+
+def _attention(trace: Trace, chosen: Chosen) -> Iterable[Change]:
+    """In 16 bits a fused kernel is fast, whatever the type was before."""
+    narrow = "bf16" in chosen
+    return (fixes.fuse_attention(_narrowed(part) if narrow else part) for part in unfused_attention(trace))
+
+
+def _narrowed(kernels: Selection) -> Selection:
+    groups = {role.removesuffix("_wide"): rows for role, rows in kernels.groups.items()}
+    return Selection(kernels.device, groups)
+
+
+def _compile(trace: Trace, _: Chosen) -> Iterable[Change]:
+    """Eager runs become one kernel each, and the compiler pads products."""
+    for runs in eager_runs(trace):
+        yield from fixes.compiled(runs)
+    yield from map(fixes.align_products, misaligned_products(trace))
+
+
+def _compile_graph(trace: Trace, chosen: Chosen) -> Iterable[Change]:
+    yield from _compile(trace, chosen)
+    yield CaptureGraph()
+
+
+_BUILT: Final[Mapping[str, Build]] = {
+    "tf32": _tf32,
+    "bf16": _bf16,
+    "compile": _compile,
+    "compile_graph": _compile_graph,
+    "cuda_graph": lambda *_: (CaptureGraph(),),
+    "fused_attention": _attention,
+    "fused_optimizer": lambda trace, _: (FuseOptimizer.of(found.unfused) for found in optimizer_kernels(trace)),
+    "foreach": lambda trace, _: (
+        FuseOptimizer.over_lists(found.unfused) for found in optimizer_kernels(trace) if found.one_by_one
+    ),
+    "remove_sync": lambda *_: (RemoveSyncs(),),
+    "channels_last": lambda trace, _: map(fixes.keep_layout, layout_kernels(trace)),
+    "padding": lambda trace, _: map(fixes.align_products, misaligned_products(trace)),
+}

@@ -20,6 +20,7 @@ from tests.render.test_hostile_names import HOSTILE
 from timesink.cli.app import run
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.verdicts import StepBudget, StepPart
+from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.render.html import html_report, render
 from timesink.views.figures import (
@@ -34,6 +35,8 @@ from timesink.views.figures import (
 from timesink.views.timeline.runs import single
 
 ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "benchmarks" / "kernels" / "reports" / "gemm.ncu-rep.xz"
+SNAPSHOT = ROOT / "tests" / "data" / "memory" / "gpt_bf16_adamw.pickle.xz"
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -136,16 +139,22 @@ def hostile_report() -> str:
     return render(hostile(next(name for name in HOSTILE if name.startswith("<script>"))))
 
 
-def unpacked_report(packed: Path) -> str:
-    """The report of a capture of the repository that is packed with xz."""
+@cache
+def unpacked(packed: Path) -> Trace:
+    """A capture of the repository that is packed with xz."""
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / packed.stem
         plain.write_bytes(lzma.decompress(packed.read_bytes()))
-        trace = read(plain, cache=False)
-        return html_report(trace, diagnose(trace))
+        return read(plain, cache=False)
+
+
+def unpacked_report(packed: Path) -> str:
+    """The report of such a capture."""
+    trace = unpacked(packed)
+    return html_report(trace, diagnose(trace))
 
 
 @cache
 def kernels_report() -> str:
     """The report of a Nsight Compute file."""
-    return unpacked_report(ROOT / "benchmarks" / "kernels" / "reports" / "gemm.ncu-rep.xz")
+    return unpacked_report(KERNELS)

@@ -8,7 +8,7 @@ import pytest
 from tests.tables import trace_of
 
 from timesink.diagnosis.saving import saving_text
-from timesink.diagnosis.verdicts import Bottleneck, Finding, Quantity, Where
+from timesink.diagnosis.verdicts import Bottleneck, Evidence, Finding, Quantity, Where
 from timesink.diagnosis.words import of_mean, of_period, per_period, period_text
 from timesink.model.trace import Trace
 
@@ -30,6 +30,18 @@ PRICED = Finding("m", Bottleneck.HOST_SYNC, Where(), (), "do", "check", of_ms=20
 )
 def test_a_saving_is_a_time_and_a_share_and_a_bound_is_called_one(quantity: Quantity | None, text: str) -> None:
     assert saving_text(replace(PRICED, recoverable=quantity)) == text
+
+
+def test_a_finding_on_memory_is_priced_in_bytes() -> None:
+    share = Evidence("logits", Quantity(0.4, "ratio"), "h")
+    found = replace(PRICED, bottleneck=Bottleneck.MEMORY_CAPACITY, recoverable=Quantity(0.0, "ms"), evidence=(share,))
+    assert saving_text(found) == "saves memory, not time"
+    sized = (
+        share,
+        Evidence("peak, bytes", Quantity(9e9, "bytes"), "h"),
+        Evidence("logits, bytes", Quantity(2e9, "bytes"), "h"),
+    )
+    assert saving_text(replace(found, evidence=sized)) == "concerns 2.00 GB of GPU memory"
 
 
 def test_time_that_another_finding_has_is_said_and_not_added() -> None:

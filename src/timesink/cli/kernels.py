@@ -28,7 +28,6 @@ from timesink.untrusted.scrub import scrub
 if TYPE_CHECKING:
     from timesink.knowledge.gpus import GpuPeaks
     from timesink.model.trace import Trace
-    from timesink.views.figures import RooflineChart
     from timesink.views.kernels import NextKernel
     from timesink.views.page import Page
 
@@ -218,29 +217,30 @@ def roofline(
     target = writing.sink([report] if against is None else [report, against])
     trace = read_profiles(report, not no_cache)
     is_picture = svg or (target.path is not None and target.path.suffix.lower() == ".svg")
-    if against is not None and not is_picture:
-        raise UsageError("arrows need a picture", remedy="add -o roof.svg; `timesink kernels` compares in a table")
+    if against is not None and not is_picture and target.form is not Format.HTML:
+        raise UsageError(
+            "arrows need a picture", remedy="add -o roof.svg or -o roof.html; `timesink kernels` compares in a table"
+        )
     with working("drawing the roofline"):
-        from timesink.views.roofline import roofline_chart, roofline_page
-
+        page = _under_roofs(report, trace, against, not no_cache)
         if is_picture:
-            from timesink.render.svg import roofline_svg
+            from timesink.render.svg import chart_file
 
-            target.write(
-                roofline_svg(_moves(report, trace, against, not no_cache) or roofline_chart(report.name, trace))
-            )
+            target.write(chart_file(page.charts[0]))
         else:
-            target.show(roofline_page(trace))
+            target.show(page)
     return 0
 
 
-def _moves(report: Path, trace: Trace, against: Path | None, cache: bool) -> RooflineChart | None:
-    """The chart with arrows to the later report; None without one."""
+def _under_roofs(report: Path, trace: Trace, against: Path | None, cache: bool) -> Page:
+    """The page of one report, or of what moved between two."""
     if against is None:
-        return None
-    from timesink.views.kernel_comparison import moves_chart
+        from timesink.views.roofline import roofline_page
 
-    return moves_chart(f"{report.name} and {against.name}", trace, read_profiles(against, cache))
+        return roofline_page(report.name, trace)
+    from timesink.views.kernel_comparison import moves_page
+
+    return moves_page(f"{report.name} and {against.name}", trace, read_profiles(against, cache))
 
 
 def next_command(

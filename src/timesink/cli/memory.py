@@ -53,16 +53,17 @@ def show(
     writing: PageOutput,
 ) -> int:
     """Show what was alive at the peak, by category and place, and what the allocator holds beyond it."""
-    from timesink.views.memory import memory_chart, memory_page
+    from timesink.views.memory import memory_page
 
     target = writing.sink([snapshot])
     trace = read_traces([snapshot], cache=not no_cache)
     used = None if device_used is None else int(device_used * 1e9)
-    target.show(memory_page(trace, top, used))
+    page = memory_page(trace, top, used)
+    target.show(page)
     if svg is not None:
-        from timesink.render.svg import memory_svg
+        from timesink.render.svg import chart_file
 
-        sink(target.form, svg, True, [snapshot]).write(memory_svg(memory_chart(trace)))
+        sink(target.form, svg, True, [snapshot]).write(chart_file(page.charts[0]))
     return 0
 
 

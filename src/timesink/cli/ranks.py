@@ -204,7 +204,7 @@ def pipeline(
     stage; the clocks of ranks are not compared. timesink.stages() writes such logs; in traces of all ranks, ranges name
     the stages (pp:stage0:A), else sends and receives show them. -o FILE.svg draws the items.
     """
-    from timesink.views.pipeline import compared_page, in_text, pipeline_page, stage_chart
+    from timesink.views.pipeline import compared_page, in_text, pipeline_page
 
     target = writing.sink([*logs, *(against or [])])
     stages = reading.stages(logs)
@@ -214,9 +214,9 @@ def pipeline(
     else:
         page, passed = pipeline_page(stages, limits.gate())
     if not against and target.path is not None and target.path.suffix.lower() == ".svg":
-        from timesink.render.stage_svg import stage_svg
+        from timesink.render.svg import chart_file
 
-        target.write(stage_svg(stage_chart(stages, page.title)))
+        target.write(chart_file(page.charts[0]))
     else:
         target.show(in_text(page) if target.form is Format.TEXT else page)
     return 0 if passed or exit_zero else 1

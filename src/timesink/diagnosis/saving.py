@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from timesink.diagnosis.verdicts import Finding, Quantity
-from timesink.units import NS_PER_MS, share_text, time_text
+from timesink.diagnosis.verdicts import Bottleneck, Finding, Quantity
+from timesink.units import NS_PER_MS, bytes_text, share_text, time_text
 
 _NOTHING_MS: Final = 1e-6  # a nanosecond
 _WHOLE: Final = 0.995  # from here on it would read 100 %
@@ -15,7 +15,7 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     """What a fix saves: ``saves 3.15 ms (4.30 % of the step), 2.90 ms to 3.40 ms``.
 
     A bound is called one: a value that is its own upper end is `at most`. What is found by another rule already is not
-    added to it, and says so; what costs memory and no time saves `no time`.
+    added to it, and says so; what costs memory and no time says how much memory.
     """
     gain = finding.recoverable
     if gain is None:
@@ -23,7 +23,7 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     most_ms = gain.value if gain.high is None else max(gain.high, gain.value)
     counted = _counted(finding)
     if most_ms < _NOTHING_MS:
-        return counted or "saves no time"
+        return counted or (_memory(finding) if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "saves no time")
     if gain.value < _NOTHING_MS:
         text = f"saves at most {_part(gain, most_ms, finding)}, perhaps nothing"
     elif gain.high is not None and gain.value >= gain.high and gain.low != gain.high:
@@ -32,6 +32,15 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     else:
         text = f"saves {_part(gain, gain.value, finding)}{_interval(gain) if interval else ''}"
     return f"{text}; {counted}" if counted and interval else text
+
+
+def _memory(finding: Finding) -> str:
+    """``concerns 1.24 GB of GPU memory``: the first fact, or its twin in bytes."""
+    first = finding.evidence[0] if finding.evidence else None
+    for fact in finding.evidence:
+        if first is not None and fact.measured.unit == "bytes" and fact.label in (first.label, f"{first.label}, bytes"):
+            return f"concerns {bytes_text(fact.measured.value)} of GPU memory"
+    return "saves memory, not time"
 
 
 def _part(gain: Quantity, value_ms: float, finding: Finding) -> str:

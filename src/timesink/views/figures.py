@@ -6,7 +6,7 @@ Nothing is computed or drawn here. A view fills these classes from measures, a r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal, TypeAlias
 
 from timesink.diagnosis.verdicts import Diagnosis, StepBudget
 from timesink.measures.timeline.call_trees import CallTree
@@ -136,6 +136,29 @@ class StageChart:
 
 
 @dataclass(frozen=True, slots=True)
+class StageSpan:
+    """Work of one row on one item: its part, when it began and ended since the chart's beginning."""
+
+    row: int
+    item: str
+    part: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GanttChart:
+    """Who worked on which item of a pipeline, when: a row for each rank. Names are untrusted text."""
+
+    title: str
+    note: str
+    length_ns: int
+    rows: tuple[str, ...]
+    parts: tuple[str, ...]
+    spans: tuple[StageSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelTime:
     """All launches of one kernel on one device. `time_ratio` is its share of the device's summed kernel durations;
     `work` is what its name says it does, empty where that is not known."""
@@ -174,20 +197,22 @@ class Slope:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """An arithmetic roof: operations per second."""
+    """An arithmetic roof: operations per second. `is_used` where a kernel of the picture works below it."""
 
     label: str
     flops: float
+    is_used: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A kernel at one memory level: operations per byte, operations per second."""
+    """A kernel at one memory level: operations per byte, operations per second, and what its sheet says of it."""
 
     kernel: str
     level: str
     intensity: float
     flops: float
+    facts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +230,40 @@ class RooflineChart:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """One category of memory: its name, and its bytes at every column of the chart."""
+    """One category of memory: its name and number, and its bytes at every column of the chart."""
 
     name: str
     bytes: tuple[int, ...]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryChart:
-    """Memory over time: bands on top of one another, the first at the bottom, all with equally many columns."""
+    """Memory over time: bands on top of one another, the first at the bottom, all with equally many columns. These are
+    equally many events apart, for little happens for a long time and much at once; `time_ns` is when each was."""
 
     title: str
     bands: tuple[Band, ...]
+    time_ns: tuple[int, ...]
+
+
+FREE: Final = -1
+"""The number of what nobody uses, in a map."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapChart:
+    """Segments of memory one after the other, cut into lines of `cells` cells of `cell_bytes`. A cell has the number of
+    its segment and of the class of memory in its middle; `names` and `bytes_of` are of these classes."""
+
+    title: str
+    note: str
+    cells: int
+    cell_bytes: float
+    lines: tuple[tuple[tuple[int, int], ...], ...]
+    segments: tuple[str, ...]
+    names: Mapping[int, str]
+    bytes_of: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +279,12 @@ class HeatChart:
     values_ns: tuple[tuple[float | None, ...], ...]
 
 
+Chart: TypeAlias = RooflineChart | MemoryChart | MapChart | HeatChart | StageChart | GanttChart
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the report with the tables and charts that another command shows too.
+    """A section of the report: the page that another command shows too.
 
     `folds` are further tables under a heading each, folded but for the first.
     """
@@ -242,7 +292,6 @@ class Section:
     key: str
     title: str
     page: Page
-    charts: tuple[RooflineChart | MemoryChart | HeatChart, ...] = ()
     folds: tuple[tuple[str, tuple[Sheet, ...]], ...] = ()
 
 

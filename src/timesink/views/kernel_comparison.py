@@ -9,8 +9,7 @@ from typing import Any
 
 from timesink.knowledge.kernel_names import short_name
 from timesink.measures.counters.comparison import Comparison, KernelPair, compare_reports
-from timesink.measures.counters.counters import KernelCounters, kernel_counters
-from timesink.measures.counters.roofline import kernel_rooflines
+from timesink.measures.counters.counters import KernelCounters
 from timesink.measures.counters.sheet import FIGURES, Figure, KernelSheet, Value, kernel_sheets
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
@@ -19,7 +18,7 @@ from timesink.views.figures import RooflineChart
 from timesink.views.kernel_sheet import printed, table_of
 from timesink.views.kernels import LIMITER_WORDS
 from timesink.views.page import Cell, Field, Page, Sheet
-from timesink.views.roofline import chart_of, points_of
+from timesink.views.roofline import points_of, roofline_chart
 
 ALIKE = 0.01  # figures that differ by less are noise of the profiler, and left out of what people read
 _TIME = "duration_ns"
@@ -99,20 +98,23 @@ def comparison_page(both: ReportPair, detailed: Sequence[SheetPair]) -> Page:
     return Page("two reports: before and after", tuple(sheets), tuple(_notes(result)))
 
 
+def moves_page(title: str, before: Trace, after: Trace) -> Page:
+    """Both reports under their roofs, and every pair in a row."""
+    page = comparison_page(ReportPair.of(before, after), ())
+    return replace(page, charts=(moves_chart(title, before, after),))
+
+
 def moves_chart(title: str, before: Trace, after: Trace) -> RooflineChart:
     """The kernels of both reports under their roofs, with an arrow from each to its counterpart at every level."""
-    pairs = compare_reports(before, after).pairs
-    old, new = kernel_rooflines(before), kernel_rooflines(after)
-    names = [kernel.function for trace in (before, after) for kernel in kernel_counters(trace)]
-    chart = chart_of(title, names, (*old, *new))
+    old, new = points_of(before), points_of(after)
     moves = tuple(
         (start, end)
-        for pair in pairs
-        for start in points_of(pair.before.function, old[pair.before.profile])
-        for end in points_of(pair.after.function, new[pair.after.profile])
+        for pair in compare_reports(before, after).pairs
+        for start in old[pair.before.profile]
+        for end in new[pair.after.profile]
         if start.level == end.level
     )
-    return replace(chart, moves=moves)
+    return replace(roofline_chart(title, before, after), moves=moves)
 
 
 def columns_page(both: ReportPair, chosen: Sequence[SheetPair], columns: Sequence[str]) -> Page:

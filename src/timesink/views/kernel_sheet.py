@@ -104,15 +104,15 @@ def sheets_page(sheets: Sequence[KernelSheet], limits: Mapping[str, float], leas
     tables = [
         table
         for sheet in sheets
-        for table in _tables(sheet, allowed, "the way to it" if one else _verdict(sheet), least)
+        for table in _tables(sheet, allowed, "the way to it" if one else verdict_sentence(sheet), least)
     ]
     notes = [note for sheet in sheets for note in _notes(sheet)]
-    title = _verdict(sheets[0]) if one else f"{len(sheets)} profiled kernels"
+    title = verdict_sentence(sheets[0]) if one else f"{len(sheets)} profiled kernels"
     return Page(title, tuple(tables), tuple(dict.fromkeys(notes)))
 
 
-def _verdict(sheet: KernelSheet) -> str:
-    """Limiter, roof and the distance to it first; the bound second."""
+def verdict_sentence(sheet: KernelSheet) -> str:
+    """The launch with its limiter, its roof and the distance to it; the bound after them."""
     found, kernel = verdict_of(sheet.limits), sheet.kernel
     time = f", {printed(kernel.duration_ns, 'ns')}" if kernel.duration_ns else ""
     start = f"{short_name(kernel.name)} (id {kernel.profile}{time}): {limiter_words(found['limiter'])}"

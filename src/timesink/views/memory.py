@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
 from timesink.errors import UsageError
 from timesink.measures.memory.allocator import allocator_views
 from timesink.measures.memory.classes import Category
@@ -9,14 +14,16 @@ from timesink.measures.memory.ledger import MemoryLedger, memory_ledger
 from timesink.measures.timeline.device_timeline import Device
 from timesink.memory_plan.plan import MemoryPlan
 from timesink.memory_plan.states import MemoryCategory
+from timesink.model.arrays import Float64Array, Int64Array
+from timesink.model.tables import MEMORY_BLOCKS, MEMORY_SEGMENTS
 from timesink.model.trace import Trace
 from timesink.units import bytes_text
-from timesink.views.figures import Band, MemoryChart
+from timesink.views.figures import FREE, Band, MapChart, MemoryChart
 from timesink.views.page import DEVICE, RANK, Field, Fields, Page, Sheet, sheet_of
 
 BYTES = "bytes"
 CATEGORY = Field("category", "category")
-_PICTURE_COLUMNS = 800  # one for each pixel of the picture
+_PICTURE_COLUMNS = 640  # one for each pixel of the picture
 
 
 def memory_page(trace: Trace, top: int, used_bytes: int | None) -> Page:
@@ -32,7 +39,8 @@ def memory_page(trace: Trace, top: int, used_bytes: int | None) -> Page:
         for (rank, device), ledger in ledgers.items()
         if ledger.classes.lives.unpaired
     ]
-    return Page(f"Memory of {trace.source}", tuple(sheets), tuple(notes))
+    charts = [chart for chart in (memory_chart(trace), segment_map(trace)) if chart is not None]
+    return Page(f"Memory of {trace.source}", tuple(sheets), tuple(notes), charts=tuple(charts))
 
 
 def memory_chart(trace: Trace) -> MemoryChart:
@@ -40,14 +48,15 @@ def memory_chart(trace: Trace) -> MemoryChart:
     (rank, device), ledger = next(iter(_ledgers(trace).items()))
     at = _columns(ledger)
     bands = tuple(
-        Band(category.value, tuple(ledger.live_bytes[code, at].tolist())) for code, category in enumerate(Category)
+        Band(category.value, tuple(ledger.live_bytes[code, at].tolist()), code)
+        for code, category in enumerate(Category)
     )
     shown = tuple(band for band in bands if any(band.bytes))
-    return MemoryChart(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown)
+    return MemoryChart(f"Memory of rank {rank}, GPU {device}: {trace.source}", shown, _times(ledger, at))
 
 
 def _columns(ledger: MemoryLedger) -> list[int]:
-    """Positions to draw: in each of at most 800 equal stretches of events, the one with the highest total."""
+    """Positions to draw: in each of at most 640 equal stretches of events, the one with the highest total."""
     total, positions = ledger.totals_bytes, list[int]()
     count = total.size
     width = max(count / _PICTURE_COLUMNS, 1.0)
@@ -57,6 +66,81 @@ def _columns(ledger: MemoryLedger) -> list[int]:
         positions.append(low + int(total[low:high].argmax()))
         start += width
     return positions
+
+
+def _times(ledger: MemoryLedger, at: Sequence[int]) -> tuple[int, ...]:
+    """When the event before each of these positions was, from the first one on."""
+    if not ledger.time_ns.size:
+        return (0,) * len(at)
+    events = np.maximum(np.array(at) - 1, 0)
+    return tuple((ledger.time_ns[events] - ledger.time_ns[0]).tolist())
+
+
+_MAP_CELLS = 300  # of a line: two pixels each
+_MAP_LINES = 24  # a screen of them
+_AWAITED = len(Category)
+
+
+def segment_map(trace: Trace) -> MapChart | None:
+    """What every segment of the first GPU's snapshot holds; None where the trace has no segments."""
+    ((rank, device), ledger), *_ = _ledgers(trace).items()
+    own = (pl.col("rank") == rank) & (pl.col("device") == device)
+    segments = trace.get(MEMORY_SEGMENTS).filter(own).sort("address")
+    blocks = _classed(trace.get(MEMORY_BLOCKS).filter(own), ledger)
+    total = int(segments["total_bytes"].sum())
+    if not total or not blocks.height:
+        return None
+    count = _MAP_CELLS * _MAP_LINES
+    offset = segments.select("address", before=pl.col("total_bytes").cum_sum() - pl.col("total_bytes"))
+    placed = blocks.join(offset, left_on="segment", right_on="address")
+    start = placed["before"].to_numpy() + (placed["address"] - placed["segment"]).cast(pl.Int64).to_numpy()
+    holder = _holders(start, start + placed["bytes"].to_numpy(), (np.arange(count) + 0.5) * total / count)
+    code = np.where(holder >= 0, placed["code"].to_numpy()[holder], FREE)
+    ends = segments["total_bytes"].cum_sum().to_numpy()
+    segment = np.searchsorted(ends, (np.arange(count) + 0.5) * total / count, side="right")
+    cells = list(zip(segment.tolist(), code.tolist(), strict=True))
+    sums = placed.group_by("code").agg(pl.col("bytes").sum())
+    return MapChart(
+        f"Segments of the allocator, rank {rank}, GPU {device}: {bytes_text(total)}",
+        f"in order of address, {bytes_text(total / _MAP_LINES)} a line; a cell shows what lies in its middle; lines "
+        "between cells part segments",
+        _MAP_CELLS,
+        total / count,
+        tuple(tuple(cells[at : at + _MAP_CELLS]) for at in range(0, count, _MAP_CELLS)),
+        tuple(_segment_words(number, *row) for number, row in enumerate(segments.select(_SEGMENT).iter_rows(), 1)),
+        {FREE: "free", _AWAITED: "freed, awaited by a stream"} | {at: one.value for at, one in enumerate(Category)},
+        dict(sums.iter_rows()),
+    )
+
+
+_SEGMENT = ("total_bytes", "allocated_bytes", "largest_free_bytes", "is_private")
+
+
+def _segment_words(number: int, total: int, used: int, largest: int, private: bool) -> str:
+    pool = ", of a private pool" if private else ""
+    words = f"segment {number} of {bytes_text(total)}{pool}, {bytes_text(used)} of it in use"
+    return f"{words}, largest free block {bytes_text(largest)}"
+
+
+def _classed(blocks: pl.DataFrame, ledger: MemoryLedger) -> pl.DataFrame:
+    """The blocks with the number of the category of each, of what is awaited, or of what is free."""
+    lives = ledger.classes.lives
+    known = lives.frame.with_columns(category_code=pl.Series(ledger.classes.code).cast(pl.Int64))
+    alive = known.filter(pl.col("died") == lives.count).unique("address", keep="last", maintain_order=True)
+    held = pl.col("category_code").fill_null(list(Category).index(Category.UNCLASSIFIED))
+    awaited = pl.when(pl.col("state") == "awaiting_free").then(_AWAITED).otherwise(FREE)
+    code = pl.when(pl.col("state") == "active").then(held).otherwise(awaited)
+    return blocks.join(
+        alive.select("address", "category_code"), on="address", how="left", maintain_order="left"
+    ).with_columns(code=code)
+
+
+def _holders(start: Int64Array, end: Int64Array, at: Float64Array) -> Int64Array:
+    """The row of the block that holds each place, -1 where none does; blocks are in order of their start."""
+    order = np.argsort(start, kind="stable")
+    found = np.searchsorted(start[order], at, side="right") - 1
+    row = order[np.maximum(found, 0)]
+    return np.where((found >= 0) & (at < end[row]), row, -1)
 
 
 def difference_page(before: Trace, after: Trace) -> Page:
@@ -113,7 +197,7 @@ def _categories(ledgers: dict[Device, MemoryLedger]) -> Sheet:
         RANK,
         DEVICE,
         CATEGORY,
-        Field("bytes", "at the peak", unit=BYTES),
+        Field("bytes", "at the peak", unit=BYTES, has_bar=True),
         Field("ratio", "of it", unit="ratio"),
         Field("by_size_bytes", "told by size alone", unit=BYTES),
     )
@@ -133,7 +217,7 @@ def _places(ledgers: dict[Device, MemoryLedger], top: int) -> Sheet:
         RANK,
         DEVICE,
         CATEGORY,
-        Field("bytes", "at the peak", unit=BYTES),
+        Field("bytes", "at the peak", unit=BYTES, has_bar=True),
         Field("blocks", "blocks", unit="1"),
         Field("place", "allocated at", is_name=True),
     )

@@ -18,6 +18,8 @@ from timesink.untrusted.scrub import shortened
 if TYPE_CHECKING:
     import polars as pl
 
+    from timesink.views.figures import Chart
+
 Cell = str | int | float | bool | None
 Item = TypeVar("Item")
 _TITLE: Final = 80  # characters of a title in a prompt
@@ -58,6 +60,7 @@ class Sheet:
 @dataclass(frozen=True, slots=True, repr=False)
 class Page(Presentable):
     """What a listing command shows: a title, tables, and notes. `is_command`: the title is a command to be copied.
+    `charts` are its pictures, which a page for a browser shows above the tables.
 
     `sheets` are its tables, each with its key, columns and rows as they are written; `table` makes a frame of one.
 
@@ -73,6 +76,7 @@ class Page(Presentable):
     notes: tuple[str, ...] = ()
     is_command: bool = False
     origin: Origin = field(default=UNASKED, compare=False)
+    charts: tuple[Chart, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         return f"<Page {shortened(self.title, _TITLE)!r}: {', '.join(sheet.key for sheet in self.sheets)}>"

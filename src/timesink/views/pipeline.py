@@ -24,7 +24,7 @@ from timesink.units import share_text, time_text
 from timesink.verify.calibration import RunDeviation, judge_captures
 from timesink.verify.limits import STEP_THRESHOLD
 from timesink.verify.outcomes import ChangeVerdict
-from timesink.views.figures import StageChart
+from timesink.views.figures import Chart, GanttChart, StageChart, StageSpan
 from timesink.views.page import Cell, Field, Page, Sheet
 
 _FULL, _NONE = 0.95, 0.05  # scores that are called the longest stage, and the sum
@@ -98,12 +98,49 @@ def pipeline_page(staged: Staged, gate: PipelineGate) -> tuple[Page, bool]:
     missed = gate.failures(logs)
     title = f"{statement(logs)}{_failed(missed)}"
     shown = (_stages(logs), _overlap(logs, gate, not missed), _quantities(logs), *_changed(staged), _items(logs))
-    return Page(title, shown, notes(logs)), not missed
+    gantt = gantt_chart(logs)
+    charts: tuple[Chart, ...] = (stage_chart(logs, title),) if gantt is None else (stage_chart(logs, title), gantt)
+    return Page(title, shown, notes(logs), charts=charts), not missed
 
 
-def stage_chart(staged: Staged, title: str) -> StageChart:
+_GANTT_ITEMS: Final = 10  # as many as can be told apart
+
+
+def gantt_chart(logs: StageLogs) -> GanttChart | None:
+    """Who worked on which item, when, for the last items; None where only sums of stages are known.
+
+    Without one clock every rank is drawn on its own, from its own first item on.
+    """
+    items = logs.series["item"].tail(_GANTT_ITEMS).to_list()
+    kept = [rank.spans.filter(pl.col("item").is_in(items)) for rank in logs.ranks]
+    if not all(spans.height for spans in kept):
+        return None
+    first = [int(spans["begin_ns"].min()) for spans in kept]  # type: ignore[arg-type]
+    origin = [min(first)] * len(first) if logs.one_clock else first
+    parts = tuple(dict.fromkeys(part for spans in kept for part in spans["part"].to_list()))
+    spans = tuple(
+        StageSpan(row, f"{item:g}", parts.index(part), begin - origin[row], end - origin[row])
+        for row, some in enumerate(kept)
+        for item, part, begin, end in some.select("item", "part", "begin_ns", "end_ns").iter_rows()
+    )
+    clock = (
+        "one clock"
+        if logs.one_clock
+        else "every rank on its own clock, from its own first item on: rows are not in step"
+    )
+    return GanttChart(
+        f"Who worked when: the last {len(items)} items",
+        f"blank: the rank stood still; {clock}",
+        max(span.end_ns for span in spans),
+        tuple(rank.name for rank in logs.ranks),
+        parts,
+        spans,
+    )
+
+
+def stage_chart(logs: StageLogs, title: str) -> StageChart:
     """The period, the stages and the bubble of each item."""
-    logs, series = staged.logs, staged.logs.series
+    series = logs.series
     stages = tuple((rank.name, tuple(series[f"stage{rank.rank}_ns"].cast(pl.Float64).to_list())) for rank in logs.ranks)
     return StageChart(
         title,

@@ -64,7 +64,9 @@ def ranks_page(run: Run, top: int) -> Page:
         sheets.append(_pipeline(line.overlap, top))
     count = len(run.job.ranks)
     files = f"{count} rank{'s' if count != 1 else ''} of {run.file_count} files"
-    return Page(f"{files}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits))
+    heat = heat_of(waits)
+    charts = () if heat is None else (heat,)
+    return Page(f"{files}: {ranks_verdict(waits, late)}", tuple(sheets), notes_of(run, waits), charts=charts)
 
 
 def page_of_trace(trace: Trace, top: int) -> Page:

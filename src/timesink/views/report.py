@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.communication.waits import collective_waits
-from timesink.measures.counters.limiter import kernel_limits
 from timesink.measures.kernels.kernels import kernels
 from timesink.measures.memory.ledger import memory_ledger
 from timesink.measures.steps.spikes import spikes
@@ -34,9 +33,9 @@ from timesink.views.figures import (
 )
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
-from timesink.views.memory import memory_chart, memory_page
-from timesink.views.ranks import heat_of, page_of_trace
-from timesink.views.roofline import chart_of
+from timesink.views.memory import memory_page
+from timesink.views.ranks import page_of_trace
+from timesink.views.roofline import roofline_chart
 from timesink.views.timeline.finding_window import marked, window_of
 from timesink.views.timeline.flames import flames_of
 from timesink.views.timeline.lanes import MOST_RUNS, Claims, timeline_of
@@ -126,8 +125,8 @@ def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]
 
 def _ranks(trace: Trace) -> Iterator[Section]:
     """Who waited for whom, where a job of several ranks exchanged anything."""
-    if trace.get(DEVICE_OPS)["rank"].n_unique() > 1 and (heat := heat_of(collective_waits(trace))) is not None:
-        yield Section("ranks", "Ranks", page_of_trace(trace, SHOWN_RANKS), (heat,))
+    if trace.get(DEVICE_OPS)["rank"].n_unique() > 1 and (page := page_of_trace(trace, SHOWN_RANKS)).charts:
+        yield Section("ranks", "Ranks", page)
 
 
 def _ranges(trace: Trace) -> Iterator[Section]:
@@ -139,18 +138,15 @@ def _ranges(trace: Trace) -> Iterator[Section]:
 def _memory(trace: Trace) -> Iterator[Section]:
     """Memory over time and who holds the peak, where allocations were recorded."""
     if any(ledger.peak_bytes for ledger in memory_ledger(trace).values()):
-        yield Section("memory", "Memory", memory_page(trace, SHOWN_MEMORY_ROWS, None), (memory_chart(trace),))
+        yield Section("memory", "Memory", memory_page(trace, SHOWN_MEMORY_ROWS, None))
 
 
 def _profiled_kernels(trace: Trace) -> Iterator[Section]:
     """The limiter of each profiled kernel and its place under the roofs, where kernels were profiled."""
-    if KERNEL_PROFILES not in trace:
-        return
-    limited = [limits for limits in kernel_limits(trace) if limits is not None and limits.roofline is not None]
-    names, lines = [limits.kernel.function for limits in limited], [limits.roofline for limits in limited]
-    chart = chart_of("profiled kernels", names, lines)
-    charts = (chart,) if chart.points else ()
-    yield Section("profiled", "Profiled kernels", kernels_page(trace), charts, tuple(kernel_details(trace)))
+    if KERNEL_PROFILES in trace:
+        chart = roofline_chart("profiled kernels", trace)
+        page = replace(kernels_page(trace), charts=(chart,) if chart.points else ())
+        yield Section("profiled", "Profiled kernels", page, tuple(kernel_details(trace)))
 
 
 def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:

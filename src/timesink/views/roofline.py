@@ -9,8 +9,11 @@ from timesink.knowledge.gpus import Precision, peaks
 from timesink.measures.counters.counters import kernel_counters
 from timesink.measures.counters.machine_roofs import machine_roofs
 from timesink.measures.counters.roofline import LEVELS, KernelRoofline, kernel_rooflines
+from timesink.measures.counters.sheet import KernelSheet, kernel_sheets
 from timesink.model.trace import Trace
+from timesink.units import bytes_text, share_text
 from timesink.views.figures import Ceiling, Point, RooflineChart, Slope
+from timesink.views.kernel_sheet import verdict_sentence
 from timesink.views.page import Cell, Field, Page, Sheet
 
 _COLUMNS = (
@@ -45,7 +48,7 @@ _FIGURES = 11  # columns between the name and the side
 _IDS_SHOWN = 12  # of launches without a point, as fit on a line
 
 
-def roofline_page(trace: Trace) -> Page:
+def roofline_page(title: str, trace: Trace) -> Page:
     """One row per profiled launch: its share of each roof, its intensity, its side of the DRAM ridge, and how its
     operations were counted; then the roofs of each GPU."""
     lines = kernel_rooflines(trace)
@@ -56,7 +59,8 @@ def roofline_page(trace: Trace) -> Page:
         "both roofs allows with its bytes; operations are those executed, of all formats, padding of tiles included"
     )
     sheets = (Sheet("roofline", "share of each roof", _COLUMNS, rows, note), _machine(trace))
-    return Page("roofline", sheets, (*_without_point(lines), *_sources(trace, lines)))
+    notes = (*_without_point(lines), *_sources(trace, lines))
+    return Page("roofline", sheets, notes, charts=(roofline_chart(title, trace),))
 
 
 def _row(name: str, line: KernelRoofline | None) -> tuple[Cell, ...]:
@@ -115,41 +119,48 @@ def _sources(trace: Trace, lines: Sequence[KernelRoofline | None]) -> Iterator[s
         yield f"specified of {sheet.product}: {sheet.source}" + (f"; {sheet.note}" if sheet.note else "")
 
 
-def roofline_chart(title: str, trace: Trace) -> RooflineChart:
-    """The profiled kernels of a trace under their roofs."""
-    return chart_of(title, [kernel.function for kernel in kernel_counters(trace)], kernel_rooflines(trace))
-
-
-def chart_of(title: str, names: Sequence[str], lines: Sequence[KernelRoofline | None]) -> RooflineChart:
-    """Roofs at the highest clock of the report; one point per kernel and memory level that has bytes and operations."""
-    known = [(name, line) for name, line in zip(names, lines, strict=True) if line is not None]
+def roofline_chart(title: str, *traces: Trace) -> RooflineChart:
+    """The profiled kernels of these traces under their roofs at the highest clock: one point per kernel and memory
+    level that has bytes and operations."""
+    lines = [line for trace in traces for line in kernel_rooflines(trace) if line is not None]
     slopes: dict[str, float] = {}
     ceilings: dict[str, float] = {}
-    points: list[Point] = []
-    for name, line in known:
+    for line in lines:
         for roof in line.memory:
             if roof.peak_bytes_per_s:
                 slopes[roof.level] = max(slopes.get(roof.level, 0.0), roof.peak_bytes_per_s)
         for work in line.compute:
             if work.peak_flops:
                 ceilings[work.label] = max(ceilings.get(work.label, 0.0), work.peak_flops)
-        points += points_of(name, line)
+    others = {
+        roof.label: roof.profiled
+        for trace in traces
+        for roof in machine_roofs(trace)
+        if not roof.level and roof.profiled and roof.label not in ceilings
+    }
+    roofs = [Ceiling(*item, is_used) for some, is_used in ((ceilings, True), (others, False)) for item in some.items()]
     return RooflineChart(
         f"roofline of {title}",
         tuple(Slope(level.upper(), slopes[level]) for level in LEVELS if level in slopes),
-        tuple(Ceiling(label, flops) for label, flops in sorted(ceilings.items(), key=lambda item: -item[1])),
-        tuple(points),
+        tuple(sorted(roofs, key=lambda roof: -roof.flops)),
+        tuple(point for trace in traces for points in points_of(trace) for point in points),
     )
 
 
-def points_of(name: str, line: KernelRoofline | None) -> tuple[Point, ...]:
-    """One point per memory level that has bytes and operations."""
+def points_of(trace: Trace) -> list[tuple[Point, ...]]:
+    """The points of each profiled launch, in the order of the report."""
+    lines = kernel_rooflines(trace)
+    return [tuple(_points(sheet, line)) for sheet, line in zip(kernel_sheets(trace), lines, strict=True)]
+
+
+def _points(sheet: KernelSheet, line: KernelRoofline | None) -> Iterator[Point]:
     if line is None or not line.flops or not (0 < line.flops < math.inf and 0 < line.duration_ns < math.inf):
-        return ()
-    rate = line.flops / (line.duration_ns / 1e9)
-    known = ((level, line.intensity(level)) for level in LEVELS)
-    return tuple(
-        Point(name, level.upper(), intensity, rate)
-        for level, intensity in known
-        if intensity and 0 < intensity < math.inf
-    )
+        return
+    rate, verdict = line.flops / (line.duration_ns / 1e9), verdict_sentence(sheet)
+    for level in LEVELS:
+        roof, intensity = line.memory_of(level), line.intensity(level)
+        if roof is not None and intensity and 0 < intensity < math.inf:
+            facts = (
+                f"{verdict}; {bytes_text(roof.bytes or 0)} of {level.upper()}, {share_text(roof.share)} of that roof"
+            )
+            yield Point(sheet.kernel.function, level.upper(), intensity, rate, facts)

@@ -10,7 +10,7 @@ from tests.tables import trace_of
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.step_waits import waits_by_step
 from timesink.model.trace import Trace
-from timesink.render.heat_svg import heat_svg
+from timesink.render.svg import chart_file
 from timesink.views.figures import HeatChart
 from timesink.views.ranks import heat_of
 
@@ -58,16 +58,16 @@ def test_the_picture_has_a_cell_for_every_rank_and_step() -> None:
     assert heat is not None
     assert heat.rows == ("0", "1")
     assert all(value == 0 for value in heat.values_ns[1])
-    drawn = heat_svg(heat)
+    drawn = chart_file(heat)
     assert drawn.count("<rect") == 1 + len(heat.rows) * len(heat.columns)
-    assert drawn.count('fill="#1a5fa8"') == 1  # the longest wait is the darkest
+    assert drawn.count('fill-opacity="1.000"') == 1  # the longest wait is the darkest
 
 
 def test_many_ranks_share_rows_and_hostile_names_are_text() -> None:
     heat = HeatChart("<b>", "rank", "step", ("<script>", "b"), ("1",), ((5.0,), (None,)))
-    assert "<script>" not in heat_svg(heat)
-    assert "<b>" not in heat_svg(heat)
-    assert 'fill="#d9d9d9"' in heat_svg(heat)
+    assert "<script>" not in chart_file(heat)
+    assert "<b>" not in chart_file(heat)
+    assert 'fill="#d5dce4"' in chart_file(heat)
 
 
 def test_one_rank_has_no_picture() -> None:

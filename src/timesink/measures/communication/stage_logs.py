@@ -47,6 +47,8 @@ _ITEM: Final = ("step", "item")
 _TIMES: Final = ("end_ns", "stage_ns", "moved_ns", "away_ns")
 ITEMS: Final = {**dict.fromkeys(_ITEM, pl.Float64), **dict.fromkeys(_TIMES, pl.Int64)}
 """Columns of `LoggedRank.items`."""
+SPANS: Final = {**dict.fromkeys(_ITEM, pl.Float64), "part": pl.String, "begin_ns": pl.Int64, "end_ns": pl.Int64}
+"""Columns of `LoggedRank.spans`."""
 _FARTHEST_NS: Final = 1 << 61  # the difference of two such times is an int64 still
 
 
@@ -61,12 +63,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRank:
-    """One stage: the names of its `parts`, its `work` on its clock, and per item when it ended and how long it took."""
+    """One stage: the names of its `parts`, its `work` on its clock, and per item when it ended and how long it took.
+    `spans` are its parts and its transfers, item by item."""
 
     rank: int
     parts: tuple[str, ...]
     work: Intervals
     items: pl.DataFrame
+    spans: pl.DataFrame
 
     @property
     def name(self) -> str:
@@ -182,7 +186,7 @@ def _parts(record: Mapping[str, object], columns: Sequence[Part]) -> list[Part]:
 
 def _rank(path: Path, rank: int, records: Mapping[Key, Times], columns: Sequence[Part]) -> LoggedRank:
     """One stage: an item's work is the union of its parts."""
-    rows, names, all_begins, all_ends = [], dict[str, None](), [], []
+    rows, spans, names, all_begins, all_ends = [], list[tuple[object, ...]](), dict[str, None](), [], []
     for (step, item), record in sorted(records.items()):
         parts = _parts(record, columns)
         for part in parts:
@@ -196,6 +200,7 @@ def _rank(path: Path, rank: int, records: Mapping[Key, Times], columns: Sequence
         if not working:
             continue
         names.update(dict.fromkeys(part.name for part in working))
+        spans += [(step, item, part.name, record[part.begin], record[part.end]) for part in parts]
         begins, ends = [record[part.begin] for part in working], [record[part.end] for part in working]
         all_begins += begins
         all_ends += ends
@@ -203,7 +208,10 @@ def _rank(path: Path, rank: int, records: Mapping[Key, Times], columns: Sequence
         away = record[_AWAY[1]] - record[_AWAY[0]] if all(name in record for name in _AWAY) else None
         rows.append((step, item, max(ends), _length(begins, ends), moved if moving else None, away))
     work = Intervals.union_of(np.array(all_begins, np.int64), np.array(all_ends, np.int64))
-    return LoggedRank(rank, tuple(names), work, pl.DataFrame(rows, ITEMS, orient="row", strict=False))
+    items, shown = (
+        pl.DataFrame(some, kept, orient="row", strict=False) for some, kept in ((rows, ITEMS), (spans, SPANS))
+    )
+    return LoggedRank(rank, tuple(names), work, items, shown)
 
 
 def _length(begins: Sequence[float], ends: Sequence[float]) -> int:

@@ -20,7 +20,7 @@ from timesink.errors import UnreadableTrace
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.ranges import SCHEDULED, STAGE
 from timesink.measures.communication.pipelines import pipeline
-from timesink.measures.communication.stage_logs import ITEMS, LoggedRank, StageLogs, stage_logs
+from timesink.measures.communication.stage_logs import ITEMS, SPANS, LoggedRank, StageLogs, stage_logs
 from timesink.measures.ranks.job import job
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -92,7 +92,14 @@ def _by_ranges(trace: Trace, parts: pl.DataFrame) -> list[LoggedRank]:
             for last, spans in [(some["last_ns"].max(), _worked(some))]
         ]
         if rows:
-            ranks.append(LoggedRank(int(rank), names, _worked(own), _items(rows)))
+            spans = own.select(
+                pl.lit(0.0).alias("step"),
+                pl.col("item").cast(pl.Float64),
+                "part",
+                begin_ns="first_ns",
+                end_ns="last_ns",
+            )
+            ranks.append(LoggedRank(int(rank), names, _worked(own), _items(rows), spans))
     return sorted(ranks, key=lambda found: found.rank) if len(ranks) > 1 else []
 
 
@@ -120,7 +127,7 @@ def _by_steps(trace: Trace) -> list[LoggedRank]:
         own = job(trace).steps.filter(pl.col("rank") == rank)
         rows = [(0.0, float(step), end, ns, None, None) for step, end, ns in own["step", "end_ns", "compute_ns"].rows()]
         work = Intervals.union_all(part.compute for key, part in lines.items() if key[0] == rank)
-        ranks.append(LoggedRank(rank, ("computation",), work, _items(rows)))
+        ranks.append(LoggedRank(rank, ("computation",), work, _items(rows), pl.DataFrame(schema=SPANS)))
     return ranks
 
 

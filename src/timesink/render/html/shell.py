@@ -32,6 +32,7 @@ from timesink.render.parts import (
     undecided_parts,
 )
 from timesink.render.svg import chart_svg
+from timesink.render.svg.pen import DARK, LIGHT, style_of
 from timesink.render.values import cell_text, quantity_text, value_text
 from timesink.units import share_text, time_text
 from timesink.untrusted.scrub import defuse_lines, scrub_sentence, scrub_values, shortened
@@ -88,14 +89,20 @@ def _embedded(data: Mapping[str, Any]) -> str:
 
 @cache
 def _style(plot: bool) -> str:
-    return "\n".join([*([_asset("uPlot.min.css")] if plot else []), _asset("report.css")])
+    colours = f":root{{{style_of(LIGHT)}}}@media (prefers-color-scheme:dark){{:root{{{style_of(DARK)}}}}}"
+    return "\n".join([*([_asset("uPlot.min.css")] if plot else []), colours, _asset("report.css")])
 
 
 @cache
 def _script(assets: Assets) -> str:
     licence = "/*! uPlot 1.6.32, Copyright (c) 2022 Leon Sorokin, MIT licence: https://github.com/leeoniya/uPlot */"
     library = [licence, _asset("uPlot.iife.min.js")] if assets.plot else []
-    ours = ["tables.js", *(["capture.js", "timeline.js", "flame.js"] if assets.timeline else []), "steps.js"]
+    ours = [
+        "tables.js",
+        "pictures.js",
+        *(["capture.js", "timeline.js", "flame.js"] if assets.timeline else []),
+        "steps.js",
+    ]
     return "\n".join([*library, *map(_asset, ours)])
 
 

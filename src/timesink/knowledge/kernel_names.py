@@ -26,7 +26,7 @@ _LIBRARIES: Final = (
     ("cutlass", re.compile(r"cutlass")),
     ("Tensile", re.compile(r"^Cijk_")),
     ("MIOpen", re.compile(r"^igemm_|^miopen")),
-    ("cudnn", re.compile(r"scudnn|^cudnn|cudnn::")),
+    ("cudnn", re.compile(r"scudnn|^cudnn|cudnn::|fft2d_(?:r2c|c2r)_|mult_and_sum_complex|implicit_convolve")),
     ("cublas", re.compile(r"^(?:volta|turing|ampere|maxwell|hopper|sm\d+)_\w*gemm|cublas")),
 )
 _ALIGNED: Final = re.compile(r"_align(\d+)")

@@ -73,8 +73,9 @@ _FAMILY_PATTERNS = (
         r"implicit_gemm|convolve|xmma_(?:fprop|dgrad|wgrad)|scudnn|cudnn.*(?:fprop|dgrad|wgrad|convolve)"
         r"|(?:dgrad|wgrad)\w*_engine"
         r"|winograd|igemm_(?:fwd|bwd|wrw)|conv(?:olution|2d|_depthwise|_fwd|_bwd)|im2col|depthwise|wgrad_nchw"
-        r"|computeW?\w*OffsetsKernel",
-        "a convolution", ("implicit_convolve_sgemm", "sm80_xmma_fprop_implicit_gemm", "depthwise_conv2d_fwd"),
+        r"|computeW?\w*OffsetsKernel|fft2d_(?:r2c|c2r)|mult_and_sum_complex",
+        "a convolution",
+        ("implicit_convolve_sgemm", "sm80_xmma_fprop_implicit_gemm", "depthwise_conv2d_fwd", "fft2d_r2c_64x64"),
         "ampere_sgemm_128x64_tn",
     )),
     (KernelFamily.GEMV, Pattern(
@@ -175,7 +176,7 @@ _MATH: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("int8", re.compile(r"imma|int8|s8s8|i8816|i16832", re.IGNORECASE)),
     ("fp64", re.compile(r"dgemm|f64f64|d884gemm|\bdouble\b", re.IGNORECASE)),
-    ("fp32", re.compile(r"sgemm|scudnn|f32f32_f32f32|ffma|gcgemm|cutlass_\d+_simt|\bfloat\b|_f32\b", re.IGNORECASE)),
+    ("fp32", re.compile(r"sgemm|scudnn|f32f32_f32f32|ffma|gcgemm|cutlass_\d+_simt|\bfloat2?\b|_f32\b", re.IGNORECASE)),
 )
 
 _TILES = (

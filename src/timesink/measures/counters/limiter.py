@@ -70,13 +70,14 @@ _UNIT_ROOFS = {
 PRODUCT_WORK = (Cause.COMPUTE, Cause.MEMORY)  # what other products than those of fp32 units do otherwise
 _FAR_FROM_FULL, _NO_QUEUE, _MOSTLY = 0.6, 0.1, 0.5  # of its peak; of the waiting; of the waiting
 _HALF_OF_FMA = ("fmaheavy", "fmalite")
+_SCATTERED = 0.5  # of the bytes of each sector that a store touches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelLimits:
     """One profiled kernel, explained.
 
-    `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` has the largest. `bounds`
+    `shares` maps every cause to its share of the kernel's time; they sum to 1. `limiter` is what binds it. `bounds`
     holds for each the largest possible speedup if that cause were gone and nothing else changed, limited by the next
     unit.
     """
@@ -94,8 +95,15 @@ class KernelLimits:
 
     @property
     def limiter(self) -> Cause:
-        """The cause with the largest share of the time."""
-        return max(self.shares, key=lambda cause: (self.shares[cause], -list(Cause).index(cause)))
+        """The first of `ranked`: what to think of first."""
+        return self.ranked[0]
+
+    @property
+    def is_half_busy(self) -> bool:
+        """Whether its busiest unit is below 60 % of its peak and warps do not queue for it: then it is bound by what it
+        waits for or wastes, not by that unit's work ("Kernel Profiling Guide", speed of light)."""
+        has_queue = self.top.resource is Resource.L1 and self.stalls is not None and self.stalls.of(FULL) >= _NO_QUEUE
+        return _used(self.top) < _FAR_FROM_FULL and not has_queue and not is_fp32_product(self.kernel)
 
     @property
     def nearest_roof(self) -> tuple[str, float] | None:
@@ -114,9 +122,10 @@ class KernelLimits:
 
     @property
     def ranked(self) -> tuple[Cause, ...]:
-        """Causes that have a share, the largest first."""
-        order = list(Cause)
-        return tuple(sorted((c for c in Cause if self.shares[c] > 0), key=lambda c: (-self.shares[c], order.index(c))))
+        """Causes that have a share, the largest first; the work of a unit that is `is_half_busy` comes last."""
+        order, last = list(Cause), PRODUCT_WORK if self.is_half_busy else ()
+        found = (cause for cause in Cause if self.shares[cause] > 0)
+        return tuple(sorted(found, key=lambda cause: (cause in last, -self.shares[cause], order.index(cause))))
 
 
 @remembered
@@ -149,19 +158,21 @@ def limits_of(kernel: KernelCounters) -> KernelLimits | None:
 
 
 def is_fp32_product(kernel: KernelCounters) -> bool:
-    """Whether the kernel is a library's matrix product in fp32, which tensor cores would take in TF32."""
+    """Whether the kernel is a library's product or convolution in fp32, which tensor cores would take in TF32."""
     decoded = decode(kernel.name)
-    return decoded.family is KernelFamily.GEMM and decoded.math == "fp32" and library_of(kernel.name) != ""
+    is_product = decoded.family in (KernelFamily.GEMM, KernelFamily.CONVOLUTION)
+    return is_product and decoded.math == "fp32" and library_of(kernel.name) != ""
 
 
 def _bound_in_tf32(kernel: KernelCounters, roofline: KernelRoofline | None) -> float:
     """How many times as fast an fp32 product is on tensor cores at most: its operations at their peak and its traffic
-    with DRAM stay, its instructions and its way through the caches are other ones. 1 where that is not known."""
+    with DRAM stay (of a convolution they do not: it may have gone by way of transforms), its instructions and its way
+    through the caches are other ones. 1 where that is not known."""
     sheet = peaks(kernel.gpu)
     rate = None if sheet is None else sheet.flops_of(Precision.TF32)
     if rate is None or roofline is None or not roofline.flops:
         return 1.0
-    dram = roofline.memory_of("dram")
+    dram = None if decode(kernel.name).family is KernelFamily.CONVOLUTION else roofline.memory_of("dram")
     products = roofline.flops / rate / (roofline.duration_ns / 1e9)
     return 1 / max(products, 0.0 if dram is None else dram.share)
 
@@ -198,7 +209,10 @@ def _share_out_busy(shares: dict[Cause, float], busy: float, top: Leaf, waste: W
     """Give each kind of waste its part of the busy time; what is left is necessary work."""
     left = busy
     for cause in _WASTES:
-        part = min(left, busy * waste.of(cause, top.resource))
+        wasted = waste.of(cause, top.resource)
+        if cause is Cause.UNCOALESCED and top.resource is Resource.L2 and wasted:
+            wasted = max(wasted, 1 - _kept_when_coalesced(top, waste))  # of the direction that is busy
+        part = min(left, busy * wasted)
         shares[cause] += part
         left -= part
     return left
@@ -361,6 +375,8 @@ def _kept_when_coalesced(leaf: Leaf, waste: Waste) -> float:
     if leaf.resource is Resource.L1:
         return least_passes(access)
     kept = 1 - waste.of(Cause.UNCOALESCED, Resource.L2)
+    if kept < 1 and access.used_of_stores is not None and access.used_of_stores < _SCATTERED:
+        kept = min(kept, access.used_of_stores)  # scattered stores push out of L1 what loads would find there
     if "tag_requests" in leaf.name:
         return kept / SECTORS_OF_PASS
     used = {"xbar2lts": access.used_of_stores, "l1tex2xbar": access.used_of_stores, "lts2xbar": access.used_of_loads}

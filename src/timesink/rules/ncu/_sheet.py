@@ -246,7 +246,10 @@ def _way(sheet: KernelSheet) -> Iterator[str]:
     yield f"The busiest unit is {top.name} ({top.resource.value}): {share_text(top.busy)} of its peak."
     side = "memory" if top.resource in MEMORY else "compute" if top.resource in ARITHMETIC else "instruction issue"
     if limits.limiter in _WAITING:
-        yield f"More of the time goes to waiting than to {side}: no unit decides, what the warps wait for does."
+        little = (
+            "Below 60 % of its peak it does not decide" if limits.is_half_busy else f"Less than waiting goes to {side}"
+        )
+        yield f"{little}: what the warps wait for does."
         yield from _waiting(sheet, limits)
     else:
         yield f"Its side is {side}: the time goes to work there, or to waste of it."

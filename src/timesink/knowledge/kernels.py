@@ -189,9 +189,16 @@ _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]{2,5}_\d+x\d+")
 _TENSILE = re.compile(r"^Cijk_\w+?_([A-Z])_?[A-Z]*_")
 
 
+_LONGEST = 16384  # the longest name seen in a capture has a third of that
+
+
 @lru_cache(maxsize=65536)
 def decode(name: str) -> KernelName:
-    """What the name says. Demangled, mangled and short names are all accepted; templates are read as text."""
+    """What the name says. Demangled, mangled and short names are all accepted; templates are read as text.
+
+    Of a longer name than compilers write, the beginning is read.
+    """
+    name = name[:_LONGEST]
     family = next((family for family, pattern in _FAMILIES if pattern.search(name)), KernelFamily.OTHER)
     return KernelName(
         family=family,

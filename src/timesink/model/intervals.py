@@ -146,18 +146,16 @@ def union_ns(group: Int64Array, start_ns: Int64Array, end_ns: Int64Array, group_
     """
     if not group.size:
         return np.zeros(group_count, np.int64)
-    order = np.lexsort((start_ns, group))
-    group, start, end = group[order], start_ns[order] - start_ns.min(), end_ns[order] - start_ns.min()
+    start, end = start_ns - start_ns.min(), end_ns - start_ns.min()
     stride = int(end.max()) + 1
     if group_count > 1 and stride * group_count >= np.iinfo(np.int64).max:
         return _one_by_one(group, start, end, group_count)
-    shift = group * stride
-    reach = np.maximum.accumulate(end + shift)
-    before = np.concatenate(([-1], reach[:-1]))
-    added = np.maximum(end + shift - np.maximum(start + shift, before), 0)
-    covered = np.zeros(group_count, np.int64)
-    np.add.at(covered, group, added)
-    return covered
+    start, end = start + group * stride, end + group * stride
+    order = np.argsort(start)
+    start, end = start[order], end[order]
+    before = np.concatenate(([-1], np.maximum.accumulate(end)[:-1]))
+    total = np.concatenate(([0], np.cumsum(np.maximum(end - np.maximum(start, before), 0))))
+    return np.diff(total[np.searchsorted(start, np.arange(group_count + 1) * stride)])
 
 
 def _one_by_one(group: Int64Array, start: Int64Array, end: Int64Array, group_count: int) -> Int64Array:

@@ -251,11 +251,12 @@ def deflate(graph: Graph, several_ranks: bool = False) -> tuple[Graph, ...]:
 
 def recording_us(table: Callable[[Table], pl.DataFrame], rank: int, case: Case) -> float:
     """What it cost a rank's host to record what is in its tables: by torch.profiler, if there are operators."""
-    own = {of: table(of).filter(pl.col("rank") == rank) for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)}
-    calls, operators, ranges, frames = (part.height for part in own.values())
+    calls, operators, ranges, frames = (
+        int((table(of)["rank"] == rank).sum()) for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
+    )
     if not table(HOST_OPS).height:
         return (calls + frames + ranges) * replay.CALL_COST_US.at(case)
-    steps = int(matches(own[RANGES]["name"], PROFILER_STEP).sum())
+    steps = int((matches(table(RANGES)["name"], PROFILER_STEP) & (table(RANGES)["rank"] == rank)).sum())
     stacks = operators if frames else 0
     return (
         (calls + operators) * replay.EVENT_COST_US.at(case)

@@ -67,7 +67,7 @@ _CLOCK: Final = "clock"
 def _series(trace: Trace) -> dict[Device, dict[str, tuple[Int64Array, Float64Array]]]:
     """Times and values of each known counter by device; of those with several names, the first that has samples."""
     rows, series = trace.get(GPU_METRICS), dict[Device, dict[str, tuple[Int64Array, Float64Array]]]()
-    for what, pattern in (*SAMPLED.items(), (_CLOCK, CLOCK)):
+    for what, pattern in (*SAMPLED.items(), (_CLOCK, CLOCK)) if rows.height else ():
         named = rows.filter(matches(rows["name"], pattern))
         for (rank, device), part in named.partition_by("rank", "device", as_dict=True, maintain_order=True).items():
             one = part.filter(pl.col("name").cast(pl.String) == str(part["name"].cast(pl.String).min()))

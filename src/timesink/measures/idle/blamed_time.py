@@ -39,7 +39,7 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import key_slices, slice_of
 from timesink.model.record import dataclass
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 from timesink.whatif.change import Case
 from timesink.whatif.changes.host import RemoveSyncs
@@ -52,6 +52,7 @@ _DISPATCH: Final = ("dispatch", "cuda_call", "launch_latency", "untraced")
 _PYTHON: Final = ("python", "untraced", "logging", "checkpoint")
 _LAUNCHING: Final = (*_DISPATCH, "python", "optimizer")
 _PLACE: Final = ["thread", "call", "host_op", "range", "frame"]
+_SHOWN_ROWS: Final = 5  # as many as people look at
 _READ: Final = ("rank", "device", "start_ns", "end_ns", "cause", "process", "op_row", "frame_row", *_PLACE)
 
 
@@ -95,7 +96,7 @@ def drained_time(trace: Trace, root: Root, *causes: str) -> tuple[BlamedTime, ..
     After a drain that is everything until the host is ahead again, where a replay without the waits wins it back
     (`sync_gain`); otherwise what the host lost by waiting, no more.
     """
-    frame = idle_blame(trace).frame.select(_READ)
+    frame = _stretches(trace)
     of_root = (pl.lit(sync_gain(trace).root) == root).fill_null(False)
     waited = of_root & ((pl.col("cause") == "sync") | _after_removable_waits(trace))
     return _blamed_of(trace, frame.filter(waited | pl.col("cause").is_in(list(causes))), preparing=False)
@@ -109,13 +110,20 @@ def blamed_time(
     `preparing` keeps only the part inside (True) or outside (False) the preparation of input. Outside, stretches that
     blocking waits are the root of (`drained_time`) are left out.
     """
-    frame = idle_blame(trace).frame.select(_READ)
+    frame = _stretches(trace)
     chosen = pl.col("cause").is_in(list(causes))
     if wanted is not None:
         chosen &= wanted
     if preparing is False:
         chosen &= ~_after_removable_waits(trace)
     return _blamed_of(trace, frame.filter(chosen), preparing)
+
+
+@remembered
+def _stretches(trace: Trace) -> pl.DataFrame:
+    """What is read of the idle blame, with ranges as places in the program."""
+    frame = idle_blame(trace).frame.select(_READ)
+    return frame.with_columns(_range_places(trace, frame["range"]).cast(pl.Categorical()))
 
 
 def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
@@ -168,13 +176,14 @@ def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) ->
 def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
     """The time of one device: the part of its stretches inside `intervals`."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
-    stretches = stretches.with_columns(length, _range_places(trace, stretches["range"])).filter(length > 0)
-    longest = stretches.select("length", "start_ns", "op_row").sort("length", "start_ns", descending=[True, False])
+    stretches = stretches.with_columns(length).filter(length > 0)
+    longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(_SHOWN_ROWS).min())
+    longest = longest.sort("length", "start_ns", descending=[True, False])
+    places = stretches.group_by(_PLACE).agg(pl.col("length").sum())
     place = (
-        stretches.group_by(_PLACE)
-        .agg(pl.col("length").sum())
+        places.filter(pl.col("length") == pl.col("length").max())
         .with_columns(pl.col(name).cast(pl.String) for name in _PLACE[1:])
-        .sort("length", *_PLACE, descending=[True, *([False] * len(_PLACE))], nulls_last=True)
+        .sort(_PLACE, nulls_last=True)
         .head(1)
     )
     top: dict[str, Any] = dict.fromkeys(_PLACE) if not place.height else place.row(0, named=True)
@@ -187,7 +196,7 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         period=period_name(trace),
         host=_by_thread(stretches, intervals),
         place_ratio=int(place["length"].sum()) / max(int(length.sum()), 1),
-        rows=tuple(longest["op_row"].head(5).to_list()),  # as many as people look at
+        rows=tuple(longest["op_row"].head(_SHOWN_ROWS).to_list()),
         file=file,
         line=line,
         **{name: top[name] for name in _PLACE},
@@ -196,6 +205,8 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
 
 def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -> tuple[str | None, int | None]:
     """File and line of the program's own frame around most of the time at the place."""
+    if not (trace.get(FRAMES).height or trace.get(HOST_STACKS).height):
+        return None, None
     here = pl.all_horizontal(pl.col(name).cast(pl.String).eq_missing(pl.lit(place[name])) for name in _PLACE[1:])
     there = stretches.filter(here, pl.col("thread").eq_missing(pl.lit(place["thread"])))
     if not trace.get(FRAMES).height:

@@ -43,6 +43,9 @@ def os_time(trace: Trace) -> OsTime:
         write   9      10   10, the last
     """
     calls = trace.get(OS_CALLS)
+    if not calls.height:
+        nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
+        return OsTime(nothing, never, never)
     within = Nesting.of(trace.get(API_CALLS)).innermost_of(calls) >= 0
     within |= host_nesting(trace).innermost_of(calls) >= 0
     moves = matches(calls["name"], READS_OR_WRITES).to_numpy() & ~within

@@ -132,6 +132,7 @@ def multiprocessors(trace: Trace) -> dict[Device, int]:
     return counts
 
 
+@remembered
 def device_peaks(trace: Trace) -> dict[Device, GpuPeaks]:
     """The datasheet peaks of each device whose product is known."""
     rows = trace.get(DEVICES).select("rank", "device", "name").iter_rows()

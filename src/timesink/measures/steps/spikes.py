@@ -7,8 +7,8 @@ one the host was in when the cause struck, which is not always the one whose ker
 
 For the split a slow step is aligned with the median step, operation by operation. A step's operations on a device, in
 order of start, cut its window into segments: the idle time before an operation, and the time in which it was the last
-to run. The two sequences of kernel names are aligned by their longest common blocks; an operation that only one step
-has is paired with none.
+to run. The two sequences of kernel names are aligned at both ends, and between these by their longest common blocks; an
+operation that only one step has is paired with none.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.calls import FREE
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import COMPUTE, OpClass, op_class
 from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.causes import CAUSE_CODE
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import Device
-from timesink.model.arrays import Int64Array
+from timesink.model.arrays import Int8Array, Int64Array
+from timesink.model.names import matches
 from timesink.model.nesting import slice_of
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.units import SIGMA_PER_MAD
 
-# Finding the longest common blocks takes quadratic time: a step with more operations is aligned position by position.
+# Finding the longest common blocks takes quadratic time: of more operations, position is compared with position.
 _LONGEST: Final = 4_000
 
 
@@ -164,12 +166,13 @@ def _named_spike(device: Device, slow: _Step, usual: _Step) -> SpikeStep:
     causes = _causes(slow, usual, aligned)
     excess = slow.period_ns - usual.period_ns
     kind, carried, evidence = _kind(slow, usual, aligned, causes, excess)
-    stretches = slow.stretches.filter(pl.col("cause").is_in(list(evidence))).sort("length", "start_ns")
+    shown = np.flatnonzero(np.isin(slow.idle.cause, [CAUSE_CODE[name] for name in evidence if name in CAUSE_CODE]))
     step, label, stretch = slow.number, slow.label, slow.window_ns
-    if stretches.height:
-        stretch = int(stretches["start_ns"][-1]), int(stretches["end_ns"][-1])
+    if shown.size:
+        longest = shown[np.lexsort((slow.idle.start_ns[shown], slow.idle.length_ns[shown]))[-1]]
+        stretch = int(slow.idle.start_ns[longest]), int(slow.idle.start_ns[longest] + slow.idle.length_ns[longest])
         step, label = slow.contents.host_step(sum(stretch) // 2)
-    if kind is Spike.ALLOCATOR_GROWTH and stretches["call"].cast(pl.String).str.contains(FREE).any():
+    if kind is Spike.ALLOCATOR_GROWTH and matches(slow.contents.idle_call[slow.idle.row[shown]], FREE).any():
         kind = Spike.ALLOCATOR_RETRY
     operation, at_ns = _operation(slow, aligned)
     ordered = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
@@ -184,8 +187,8 @@ def _causes(slow: _Step, usual: _Step, aligned: Alignment) -> dict[str, int]:
     names = sorted({*slow.idle_by_cause, *usual.idle_by_cause})
     causes = {name: slow.idle_by_cause.get(name, 0) - usual.idle_by_cause.get(name, 0) for name in names}
     classes, alone = slow.op_class, aligned.pair < 0
-    for name in ("compute", "communication", "copy"):
-        of_class = classes == name
+    for code, name in enumerate(OpClass.categories):
+        of_class = classes == code
         causes[name] = int(aligned.busy_ns[of_class & ~alone].sum())
         causes[f"more {name}"] = int(aligned.busy_ns[of_class & alone].sum())
     causes["copy"] += causes.pop("more copy")
@@ -220,7 +223,7 @@ def _kind(
 
 def _one_factor(slow: _Step, usual: _Step, aligned: Alignment) -> bool:
     """Whether the kernels of both steps are longer by one factor, as at a lower clock."""
-    paired = (aligned.pair >= 0) & (slow.op_class == "compute")
+    paired = (aligned.pair >= 0) & (slow.op_class == COMPUTE)
     length = (slow.ops.finish_ns - slow.ops.start_ns)[paired]
     usual_length = (usual.ops.finish_ns - usual.ops.start_ns)[aligned.pair[paired]]
     if not length.size:
@@ -242,32 +245,63 @@ def _operation(slow: _Step, aligned: Alignment) -> tuple[str, int]:
     if aligned.idle_ns[-1] > excess_ns.max():
         return "the end of the step", int(aligned.idle_ns[-1])
     most = int(np.argmax(excess_ns))
-    return str(slow.operations["name"].cast(pl.String)[most]), int(excess_ns[most])
+    return str(slow.contents.name[slow.first + most]), int(excess_ns[most])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Idle:
+    """Stretches of idle time: their rows among those of the device, when they begin, how long they are, and why."""
+
+    row: Int64Array
+    start_ns: Int64Array
+    length_ns: Int64Array
+    cause: Int8Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepContents:
-    """What the windows of one device hold: stretches of idle time, operations, and the labels of its rank's steps."""
+    """What the windows of one device hold: stretches of idle time, operations, and the labels of its rank's steps.
+
+    Of operations `token` numbers the names, and `to_host` is how many bytes those before each copied to the host.
+    """
 
     windows: pl.DataFrame
-    idle: pl.DataFrame
-    operations: pl.DataFrame
-    labels: pl.DataFrame
+    idle: _Idle
+    idle_call: pl.Series
+    name: pl.Series
+    token: Int64Array
+    start_ns: Int64Array
+    finish_ns: Int64Array
+    op_class: Int8Array
+    to_host: Int64Array
+    begins_ns: Int64Array
+    steps: list[tuple[int, str]]
 
     @classmethod
     def of(cls, trace: Trace, device: Device, windows: pl.DataFrame) -> StepContents:
         """The windows of one device, as `steps` gives them."""
         low, high = slice_of(trace[DEVICE_OPS], ("rank", "device"), device)
-        ops = trace[DEVICE_OPS][low:high].with_row_index("row", low)  # in order of start
-        ops = ops.select("row", "name", "start_ns", "end_ns", "bytes", "copy_kind", op_class(ops).cast(pl.String))
+        ops, idle = trace[DEVICE_OPS][low:high], idle_blame(trace).on(device)  # in order of start
+        start, end = idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()
+        copied = ops.select(pl.when(pl.col("copy_kind") == "d2h").then("bytes").fill_null(0)).to_series()
         labels = steps(trace).frame.filter(pl.col("rank") == device[0]).sort("host_start_ns")
-        return cls(windows, idle_blame(trace).on(device), ops, labels)
+        return cls(
+            windows,
+            _Idle(np.arange(start.size), start, end - start, idle["cause"].to_physical().cast(pl.Int8).to_numpy()),
+            idle["call"],
+            ops["name"],
+            ops["name"].to_physical().cast(pl.Int64).to_numpy(),
+            ops["start_ns"].to_numpy(),
+            ops["end_ns"].to_numpy(),
+            op_class(ops).to_physical().cast(pl.Int8).to_numpy(),
+            np.concatenate(([0], np.cumsum(copied.to_numpy(), dtype=np.int64))),
+            labels["host_start_ns"].to_numpy(),
+            [(int(step), str(label)) for step, label in labels.select("step", "label").iter_rows()],
+        )
 
     def host_step(self, time_ns: int) -> tuple[int, str]:
         """Number and label of the step the host was in; the first step before it."""
-        begins = self.labels["host_start_ns"].to_numpy()
-        place = max(int(np.searchsorted(begins, time_ns, side="right")) - 1, 0)
-        return int(self.labels["step"][place]), str(self.labels["label"][place])
+        return self.steps[max(int(np.searchsorted(self.begins_ns, time_ns, side="right")) - 1, 0)]
 
 
 class _Step:
@@ -279,28 +313,26 @@ class _Step:
         self.window_ns: tuple[int, int] = (row["start_ns"], row["end_ns"])
         self.period_ns: int = row["period_ns"]
         self.number: int = row["step"]
-        self.label = str(contents.labels.filter(pl.col("step") == self.number)["label"][0])
-        first, last = np.searchsorted(contents.operations["start_ns"].to_numpy(), self.window_ns)
-        self.operations = contents.operations[int(first) : int(last)]
-        self.op_class = self.operations["op_class"].to_numpy()
-        self.to_host_bytes = int(self.operations.filter(pl.col("copy_kind") == "d2h")["bytes"].fill_null(0).sum())
-        token, start, finish = (
-            self.operations[name].to_physical().cast(pl.Int64).to_numpy() for name in ("name", "start_ns", "end_ns")
-        )
-        self.ops = StepOps(token, start, finish, self.window_ns)
-        self.stretches = self._stretches()
-        by_cause = self.stretches.group_by("cause").agg(pl.col("length").sum()).sort("cause")
-        self.idle_by_cause: dict[str, int] = dict(by_cause.iter_rows())
+        self.label = next(label for step, label in contents.steps if step == self.number)
+        self.first, last = map(int, np.searchsorted(contents.start_ns, self.window_ns))
+        held = slice(self.first, last)
+        self.op_class = contents.op_class[held]
+        self.to_host_bytes = int(contents.to_host[last] - contents.to_host[self.first])
+        self.ops = StepOps(contents.token[held], contents.start_ns[held], contents.finish_ns[held], self.window_ns)
+        self.idle = self._idle()
+        total_ns = np.zeros(len(CAUSE_CODE), np.int64)
+        np.add.at(total_ns, self.idle.cause, self.idle.length_ns)
+        self.idle_by_cause = {name: int(total_ns[code]) for name, code in CAUSE_CODE.items() if total_ns[code]}
 
-    def _stretches(self) -> pl.DataFrame:
-        """Idle stretches cut to the window, with their length in ns; they do not overlap."""
+    def _idle(self) -> _Idle:
+        """Idle stretches cut to the window; they do not overlap."""
         (start, end), idle = self.window_ns, self.contents.idle
-        first = int(np.searchsorted(idle["end_ns"].to_numpy(), start, side="right"))
-        last = int(np.searchsorted(idle["start_ns"].to_numpy(), end))
-        cut = idle[first : max(last, first)].with_columns(
-            pl.col("start_ns", "end_ns").clip(start, end), pl.col("cause").cast(pl.String)
-        )
-        return cut.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("length")).filter(pl.col("length") > 0)
+        first = max(int(np.searchsorted(idle.start_ns, start, side="right")) - 1, 0)
+        held = slice(first, int(np.searchsorted(idle.start_ns, end)))
+        begin = np.maximum(idle.start_ns[held], start)
+        length = np.minimum(idle.start_ns[held] + idle.length_ns[held], end) - begin
+        kept = length > 0
+        return _Idle(idle.row[held][kept], begin[kept], length[kept], idle.cause[held][kept])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -383,14 +415,19 @@ def _pairs(first: Int64Array, second: Int64Array) -> Int64Array:
         c      1
         d      2
     """
-    if np.array_equal(first, second):
-        return np.arange(first.size, dtype=np.int64)
+    shared = min(first.size, second.size)
+    differs = first[:shared] != second[:shared]
+    begin = int(np.argmax(differs)) if differs.any() else shared
+    differs = first[first.size - shared + begin :] != second[second.size - shared + begin :]
+    alike = int(np.argmax(differs[::-1])) if differs.any() else shared - begin
     pair = np.full(first.size, -1, np.int64)
+    pair[:begin] = np.arange(begin)
+    pair[first.size - alike :] = np.arange(second.size - alike, second.size)
+    first, second = first[begin : first.size - alike], second[begin : second.size - alike]
     if max(first.size, second.size) > _LONGEST:
-        shared = min(first.size, second.size)
-        same = np.flatnonzero(first[:shared] == second[:shared])
+        same = begin + np.flatnonzero(first[: second.size] == second[: first.size])
         pair[same] = same
-        return pair
-    for block in SequenceMatcher(None, first.tolist(), second.tolist(), autojunk=False).get_matching_blocks():
-        pair[block.a : block.a + block.size] = np.arange(block.b, block.b + block.size)
+    elif first.size and second.size:
+        for block in SequenceMatcher(None, first.tolist(), second.tolist(), autojunk=False).get_matching_blocks():
+            pair[begin + block.a : begin + block.a + block.size] = np.arange(block.size) + begin + block.b
     return pair

@@ -92,6 +92,7 @@ def range_nesting(trace: Trace) -> Nesting:
     return Nesting.of(push_pop_ranges(trace))
 
 
+@remembered
 def push_pop_ranges(trace: Trace) -> pl.DataFrame:
     """The ranges that nest on their thread."""
     ranges = trace.get(RANGES)

@@ -87,7 +87,7 @@ def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFra
         return pl.DataFrame(schema=_PROJECTED)
     ops = trace.get(DEVICE_OPS).select("device", "start_ns", "end_ns")[op_row]
     pairs_of = ops.with_columns(pl.Series("range", range_row), pl.Series("call", launch_links(trace).call[op_row]))
-    pairs_of = pairs_of.with_columns(pl.struct("range", "device").rank("dense").sub(1).cast(pl.Int64).alias("group"))
+    pairs_of = pairs_of.with_columns(_range_and_device().rank("dense").sub(1).cast(pl.Int64).alias("group"))
     projected = (
         pairs_of.group_by("group")
         .agg(
@@ -105,6 +105,12 @@ def _projected(trace: Trace, pairs: tuple[Int64Array, Int64Array]) -> pl.DataFra
     return projected.hstack(named.select("rank", "thread", "name", "depth", "host_start_ns", "host_end_ns")).select(
         _PROJECTED.names()
     )
+
+
+def _range_and_device() -> pl.Expr:
+    """Both as one number, in order of both, which is ranked many times quicker than a pair."""
+    device = pl.col("device").cast(pl.Int64)
+    return pl.col("range") * (device.max() - device.min() + 1) + device - device.min()
 
 
 def _launched_inside(trace: Trace, *innermost: IntArray) -> tuple[Int64Array, Int64Array]:

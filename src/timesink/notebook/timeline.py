@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from timesink.model.record import dataclass
 from timesink.units import time_text
 from timesink.views import figures
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
-from tests.browser.pages import KERNELS, SNAPSHOT, unpacked, violations
+import pytest
+from tests.browser.pages import KERNELS, SNAPSHOT, demo_report, unpacked, violations
 
 from timesink.measures.counters.sheet import kernel_sheets
 from timesink.render.formats import Style
@@ -16,6 +18,47 @@ from timesink.views.kernel_sheet import sheets_page
 from timesink.views.memory import memory_page
 
 Open = Callable[..., Any]
+
+
+def test_areas_are_as_large_as_the_operators_and_kernels_of_the_tables(opened: Open) -> None:
+    shown = opened(demo_report())
+    page, canvas = shown.page, shown.page.locator("#areas figure.flame canvas")
+    told = page.locator("#areas figure.flame output.picked")
+    page.wait_for_function("document.querySelector('#areas figure.flame canvas')?.boxes.length > 10")
+    boxes = canvas.evaluate("canvas => canvas.boxes")
+    whole = canvas.evaluate("canvas => canvas.clientWidth * canvas.clientHeight")
+    cells = (
+        "table => [...table.tBodies[0].rows].map(row => [row.cells[0].innerText, Number(row.cells[1].dataset.value)])"
+    )
+    times = dict(page.locator("#operators table").evaluate(cells))
+    outer = [box for box in boxes if not any(_holds(other, box) for other in boxes)]
+    assert len(outer) > 10
+    seen = []
+    for box in outer[:4]:
+        canvas.hover(position={"x": box["left"] + box["wide"] / 2, "y": box["top"] + 5})
+        seen.append((told.inner_text().partition(": ")[0], box["wide"] * box["tall"] / whole))
+        inside = sum(other["wide"] * other["tall"] for other in boxes if _holds(box, other))
+        assert 0 < inside <= box["wide"] * box["tall"]
+    for (name, share), (other, less) in pairwise(seen):
+        assert times[name] / times[other] == pytest.approx(share / less, rel=1e-3)
+    canvas.click(position={"x": outer[0]["left"] + 20, "y": outer[0]["top"] + 5})
+    assert canvas.get_attribute("data-root") == seen[0][0]
+    zoomed = canvas.evaluate("canvas => canvas.boxes")
+    assert zoomed[0]["wide"] * zoomed[0]["tall"] == pytest.approx(whole, rel=0.01)
+    canvas.focus()
+    page.keyboard.press("0")
+    assert len(canvas.evaluate("canvas => canvas.boxes")) == len(boxes)
+    assert page.locator("#kernels details.shape").count() == 40
+
+
+def _holds(one: dict[str, float], other: dict[str, float]) -> bool:
+    return (
+        one["node"] != other["node"]
+        and one["left"] <= other["left"]
+        and one["top"] <= other["top"]
+        and other["left"] + other["wide"] <= one["left"] + one["wide"] + 1e-6
+        and other["top"] + other["tall"] <= one["top"] + one["tall"] + 1e-6
+    )
 
 
 def test_a_point_below_the_roofs_says_what_its_sheet_says(opened: Open) -> None:

@@ -99,7 +99,7 @@ def test_the_pictures_are_drawn(opened: Open, demo: str) -> None:
     for canvas in shown.page.locator("canvas").all():
         assert canvas.evaluate(colours) > 3
     assert shown.page.locator("svg.bar rect").count() >= 3
-    assert shown.page.locator("#memory svg").count() == 1
+    assert shown.page.locator("#memory figure.picture svg").count() == 1
 
 
 def test_tables_sort_by_value_both_ways(opened: Open, demo: str) -> None:
@@ -124,6 +124,6 @@ def test_every_figure_has_a_table_twin(demo: str, opened: Open) -> None:
     figures = shown.page.locator("figure.timeline").count()
     assert figures == 1 + shown.page.locator("#findings article").count() >= 4
     flames = shown.page.locator("figure.flame").count()
-    assert flames == 3
+    assert flames == 4
     assert figures + flames == shown.page.locator("details.twin table").count()
     assert shown.page.locator("#steps details table tbody tr").count() == 11

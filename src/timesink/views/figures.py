@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from timesink.diagnosis.verdicts import Diagnosis, StepBudget
 from timesink.measures.timeline.call_trees import CallTree
+from timesink.measures.timeline.tree_changes import TreeChange
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, field
 from timesink.views.page import Page, Sheet
@@ -115,12 +116,24 @@ class MarkedWindow:
 @dataclass(frozen=True, slots=True, eq=False)
 class Flame:
     """Time by call path. `tree` holds the paths that can be seen; `costliest` are those with most time by themselves:
-    the path from the outside in, its own time, and its share of the whole."""
+    the path from the outside in, its own time, and its share of the whole. `kinds` are those of kernels, by name."""
 
     key: str
     title: str
     tree: CallTree
     costliest: tuple[tuple[str, int, float], ...]
+    kinds: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlameChange:
+    """What changed by call path, per step. `largest` are the paths that changed most by themselves: the path, its own
+    time before and after, and the change."""
+
+    key: str
+    title: str
+    tree: TreeChange
+    largest: tuple[tuple[str, float, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +174,8 @@ class GanttChart:
 @dataclass(frozen=True, slots=True)
 class KernelTime:
     """All launches of one kernel on one device. `time_ratio` is its share of the device's summed kernel durations;
-    `work` is what its name says it does, empty where that is not known."""
+    `work` is what its name says it does, empty where not known. `counts` are its launches by how long they took,
+    between the ends of `reach_ns` in steps of equal ratio."""
 
     rank: int
     device: int
@@ -172,6 +186,10 @@ class KernelTime:
     max_ns: int
     time_ratio: float
     work: str = ""
+    p50_ns: float | None = None
+    p90_ns: float | None = None
+    reach_ns: tuple[float, float] = (0.0, 0.0)
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +318,8 @@ class Report:
     """Everything that the page of `timesink report` shows.
 
     `timeline` is None where nothing ran on a device. `windows` holds the place in it of a finding by its position in
-    `diagnosis.findings`; not every finding has one.
-    Kernels and operators are the costliest; `kernel_count` and `operator_count` say of how many. `sections` follow the
-    operators.
+    `diagnosis.findings`; not every finding has one. `areas` is GPU time by module, operator and kernel. Kernels and
+    operators are the costliest; `kernel_count` and `operator_count` say of how many. `sections` follow the operators.
     """
 
     diagnosis: Diagnosis
@@ -311,6 +328,7 @@ class Report:
     timeline: Timeline | None = None
     windows: Mapping[int, MarkedWindow] = field(default_factory=dict)
     flames: tuple[Flame, ...] = ()
+    areas: Flame | None = None
     kernels: tuple[KernelTime, ...] = ()
     kernel_count: int = 0
     operators: tuple[OperatorTime, ...] = ()

@@ -32,7 +32,8 @@ class Field:
     No unit: text; `1`: a plain number. `is_name` marks text that names something (a kernel, a code): never wrapped, and
     code in Markdown. `has_bar` draws each figure in HTML also as a bar, to the scale of the column's largest;
     `is_change` writes a sign before gains too; `is_kernel` names kernels, which text shows by their short names;
-    `is_command` is to be copied, so text keeps it whole; `words` are what people read in place of the codes in cells.
+    `is_command` is to be copied, so text keeps it whole; `is_shape` is a histogram, which HTML draws: the least and the
+    most in ns, then counts from one to the other; `words` are what people read in place of the codes in cells.
     """
 
     key: str
@@ -43,6 +44,7 @@ class Field:
     is_change: bool = False
     is_kernel: bool = False
     is_command: bool = False
+    is_shape: bool = False
     words: Mapping[str, str] | None = None
 
 

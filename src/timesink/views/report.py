@@ -9,14 +9,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.measures.kernels.kernels import kernels
+from timesink.measures.kernels.kernels import kernel_lengths, kernels
 from timesink.measures.memory.ledger import memory_ledger
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
@@ -37,7 +38,7 @@ from timesink.views.memory import memory_page
 from timesink.views.ranks import page_of_trace
 from timesink.views.roofline import roofline_chart
 from timesink.views.timeline.finding_window import marked, window_of
-from timesink.views.timeline.flames import flames_of
+from timesink.views.timeline.flames import areas_of, flames_of
 from timesink.views.timeline.lanes import MOST_RUNS, Claims, timeline_of
 
 SHOWN_RANKS = 8  # one node; a row of pictures each
@@ -102,7 +103,8 @@ def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Repo
         timeline=timeline,
         windows=windows,
         flames=flames_of(trace) if timeline is not None else (),
-        kernels=tuple(costliest[:SHOWN_NAMES]),
+        areas=areas_of(trace) if timeline is not None else None,
+        kernels=tuple(_spread(trace, costliest[:SHOWN_NAMES])),
         kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
@@ -156,6 +158,21 @@ def kernel_times(trace: Trace) -> tuple[KernelTime, ...]:
     wanted = ("rank", "device", "name", "count", "total_ns", "mean_ns", "max_ns", "time_ratio")
     frame = kernels(trace).frame.select(wanted).with_columns(pl.col("name").cast(pl.String))
     return tuple(KernelTime(**row, work=_work(row["name"])) for row in frame.iter_rows(named=True))
+
+
+_BARS = 24  # of a histogram the size of a word
+
+
+def _spread(trace: Trace, shown: Sequence[KernelTime]) -> Iterator[KernelTime]:
+    """The kernels with how their launches spread."""
+    lengths = kernel_lengths(trace, [kernel.name for kernel in shown])
+    for kernel in shown:
+        own = lengths[kernel.rank, kernel.device, kernel.name]
+        times, middle = step_times(own), max(float(np.median(own)), 1.0)
+        reach = min(float(own.min()), middle / 2), max(float(own.max()), middle * 2)  # what is alike looks alike
+        ends = np.log(np.maximum(reach, 1.0))
+        counts = np.histogram(np.log(np.maximum(own, 1)), _BARS, (ends[0], ends[1]))[0].tolist()
+        yield replace(kernel, p50_ns=times.p50_ns, p90_ns=times.p90_ns, reach_ns=reach, counts=tuple(counts))
 
 
 def _work(name: str) -> str:

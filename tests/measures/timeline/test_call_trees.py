@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.timeline.attribution import host_nesting
-from timesink.measures.timeline.call_trees import NOWHERE, CallTree, device_tree, host_tree, idle_tree
+from timesink.measures.timeline.attribution import attribution, host_nesting
+from timesink.measures.timeline.call_trees import (
+    NO_OPERATOR,
+    NOWHERE,
+    CallTree,
+    device_tree,
+    host_tree,
+    idle_tree,
+    module_tree,
+    step_count,
+    step_device_tree,
+    step_idle_tree,
+)
+from timesink.measures.timeline.tree_changes import tree_change
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.views.timeline.flames import own_ns, path, seen
@@ -45,6 +58,45 @@ def holds(tree: CallTree, whole_ns: int) -> None:
     assert (tree.parent < np.arange(len(tree))).all()
     assert (own_ns(tree) >= 0).all()
     assert len({(int(above), name) for above, name in zip(tree.parent, tree.names, strict=True)}) == len(tree)
+
+
+@given(traces())
+def test_the_map_of_areas_has_what_operators_launched_themselves(trace: Trace) -> None:
+    tree, found = module_tree(trace), attribution(trace)
+    holds(tree, found.total_ns)
+    leaves = np.setdiff1d(np.arange(len(tree)), tree.parent)
+    sums: dict[str, int] = {}
+    for above, ns in zip(tree.parent[leaves].tolist(), tree.total_ns[leaves].tolist(), strict=True):
+        sums[tree.names[above]] = sums.get(tree.names[above], 0) + ns
+    known = found.operators.group_by("name").agg(pl.col("self_device_ns").sum()).filter(pl.col("self_device_ns") > 0)
+    assert sums.pop(NO_OPERATOR, 0) == found.unattributed_ns
+    assert sums == dict(known.rows())
+
+
+@given(traces(), traces())
+def test_a_change_holds_both_trees_and_its_roots_differ_by_as_much(one: Trace, other: Trace) -> None:
+    for measure in (step_device_tree, step_idle_tree):
+        before, after, counts = measure(one), measure(other), (step_count(one), step_count(other))
+        both = tree_change(before, after, counts)
+        roots = both.parent < 0
+        for tree, count, side in ((before, counts[0], both.before_ns), (after, counts[1], both.after_ns)):
+            assert side[roots].sum() == pytest.approx(tree.total_ns[tree.parent < 0].sum() / max(count, 1))
+            below = np.zeros(len(both) + 1)
+            np.add.at(below, both.parent, side)
+            assert (side - below[:-1] > -1e-6).all()
+        assert len({(int(above), name) for above, name in zip(both.parent, both.names, strict=True)}) == len(both)
+        assert (both.parent < np.arange(len(both))).all()
+
+
+def test_a_change_by_hand() -> None:
+    before, after = (
+        device_tree(trace_of(text)) for text in (BY_HAND, BY_HAND.replace("relu | 7      | 65", "gelu | 7      | 65"))
+    )
+    both = tree_change(before, after, (1, 2))
+    found = {
+        name: (both.before_ns[at], both.after_ns[at]) for at, name in enumerate(both.names) if both.parent[at] == 0
+    }
+    assert found == {"aten::mm": (25_000, 12_500), "relu": (5_000, 0), "gelu": (0, 2_500)}
 
 
 def test_device_time_by_hand() -> None:

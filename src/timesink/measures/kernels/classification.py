@@ -66,7 +66,7 @@ def classification(trace: Trace, gpu: GpuPeaks | None = None) -> Classification 
     kernels = _inside(facts.on(device), start, end)
     calls = operator_calls(trace, kernels)
     rows = calls["host_op"].to_numpy()
-    calls = calls.with_columns(_modules(trace)[rows], _passes(trace)[rows])
+    calls = calls.with_columns(modules(trace)[rows], _passes(trace)[rows])
     operators = with_bounds(trace, grouped_calls(calls, _BY), gpu).sort(
         ["device_ns", "name", "input_shapes", "math", *_BY], descending=[True, False, False, False, False, False]
     )
@@ -93,7 +93,7 @@ def _passes(trace: Trace) -> pl.Series:
 
 
 @remembered
-def _modules(trace: Trace) -> pl.Series:
+def modules(trace: Trace) -> pl.Series:
     """For each row of `host_ops` the classes of modules around it, outermost first; else the named range; else null."""
     forward = forward_operators(trace)
     maker = np.where(forward >= 0, forward, np.arange(forward.size))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from timesink.knowledge.kernels import function_name
 from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
@@ -76,6 +78,13 @@ def kernels(trace: Trace) -> Kernels:
         .collect()
     )
     return Kernels(frame)
+
+
+def kernel_lengths(trace: Trace, names: Sequence[str]) -> Mapping[tuple[int, int, str], Int64Array]:
+    """How long each launch of these kernels took in ns, by rank, device and name."""
+    rows = _kernel_rows(trace).with_columns(pl.col("name").cast(pl.String)).filter(pl.col("name").is_in(names))
+    parts = rows.partition_by("rank", "device", "name", as_dict=True)
+    return {key: (part["end_ns"] - part["start_ns"]).to_numpy() for key, part in parts.items()}
 
 
 def small_kernels(trace: Trace, limit_ns: int) -> tuple[SmallKernels, ...]:

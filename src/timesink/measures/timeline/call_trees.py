@@ -22,8 +22,12 @@ from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.ranges import NUMBERED_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_blame
-from timesink.measures.timeline.attribution import launch_links, push_pop_ranges
+from timesink.measures.kernels.classification import modules
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.timeline.attribution import attribution, launch_links, push_pop_ranges
+from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
+from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import Nesting, thread_slices
 from timesink.model.record import dataclass, field
@@ -31,6 +35,8 @@ from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
 NOWHERE: Final = "no range, no operator"
+NO_MODULE: Final = "no module, no range"
+NO_OPERATOR: Final = "no operator"
 _ROOT: Final = -1
 
 
@@ -127,6 +133,32 @@ def _grown(host: _Host, growing: _Growing, root: Int64Array) -> Int64Array:
 @remembered
 def device_tree(trace: Trace) -> CallTree:
     """Time of kernels and copies by the ranges and operators that launched them: what ran at once counts in full."""
+    ops = trace.get(DEVICE_OPS)
+    return _device_tree(trace, (ops["end_ns"] - ops["start_ns"]).to_numpy())
+
+
+@remembered
+def step_device_tree(trace: Trace) -> CallTree:
+    """The same of what lies in steady steps, of all of them together."""
+    return _device_tree(trace, _in_steps(trace, trace.get(DEVICE_OPS)))
+
+
+def _in_steps(trace: Trace, rows: pl.DataFrame) -> Int64Array:
+    """How much of each of these stretches of devices lies in steady steps."""
+    found = np.zeros(rows.height, np.int64)
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    for device in device_timeline(trace).by_device:
+        own = np.flatnonzero(((rows["rank"] == device[0]) & (rows["device"] == device[1])).to_numpy())
+        found[own] = Intervals.union_of(*step_windows(trace, device)).covered_ns(start[own], end[own])
+    return found
+
+
+def step_count(trace: Trace) -> int:
+    """How many steady steps the devices have together: what `step_device_tree` and `step_idle_tree` are sums over."""
+    return sum(len(step_windows(trace, device)[0]) for device in device_timeline(trace).by_device)
+
+
+def _device_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
     growing, host, ops = _Growing(), _host(trace), trace.get(DEVICE_OPS)
     node = _grown(host, growing, np.full(host.name.size, _ROOT, np.int64))
     call = launch_links(trace).call
@@ -134,14 +166,51 @@ def device_tree(trace: Trace) -> CallTree:
     around = np.where(call >= 0, row[np.maximum(call, 0)] if row.size else _ROOT, _ROOT)
     nowhere = growing.node(_ROOT, NOWHERE) if (around < 0).any() else _ROOT
     above = np.where(around >= 0, node[np.maximum(around, 0)] if node.size else nowhere, nowhere)
-    texts = ops["name"].cast(pl.String)
+    leaf = growing.nodes(above.astype(np.int64), *_numbered(_short(ops["name"])))
+    growing.add(leaf, time_ns)
+    return _pruned(growing.tree())
+
+
+def _short(names: pl.Series) -> pl.Series:
+    texts = names.cast(pl.String)
     short = short_names(texts.unique().to_list())
-    names = sorted(set(short.values()))
-    place = {name: at for at, name in enumerate(names)}
-    name = mapped(texts, lambda some: pl.Series([place[short[text]] for text in some], dtype=pl.Int64), pl.Int64)
-    leaf = growing.nodes(above.astype(np.int64), names, name.to_numpy())
+    return mapped(texts, lambda some: pl.Series([short[text] for text in some], dtype=pl.String), pl.String)
+
+
+def _numbered(texts: pl.Series) -> tuple[list[str], Int64Array]:
+    """The different texts, and the place of each in them."""
+    names = texts.unique().sort()
+    if not len(names):
+        return [], np.zeros(0, np.int64)
+    places = texts.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64)
+    return names.to_list(), places.to_numpy()
+
+
+@remembered
+def module_tree(trace: Trace) -> CallTree:
+    """Time of kernels and copies by module, operator and name. Modules are those of PyTorch's stacks, nested, else
+    ranges that a person named; an operator has what it launched itself. What ran at once counts in full."""
+    growing, ops, row = _Growing(), trace.get(DEVICE_OPS), attribution(trace).host_op.astype(np.int64)
+    host = trace.get(HOST_OPS)
+    paths, at = _numbered(modules(trace).fill_null(NO_MODULE))
+    nowhere = [] if set(paths) <= {NO_MODULE} else [NO_MODULE]  # a level that holds everything says nothing
+    homes = [_path(growing, nowhere if path == NO_MODULE else path.split("/")) for path in [*paths, NO_MODULE]]
+    home = np.array(homes, np.int64)
+    names, name = _numbered(host["name"].cast(pl.String))
+    known = row >= 0
+    above = home[np.where(known, at[np.maximum(row, 0)], -1) if host.height else np.full(row.size, -1)]
+    called = np.where(known, name[np.maximum(row, 0)], len(names)) if host.height else np.zeros(row.size, np.int64)
+    operator = growing.nodes(above, [*names, NO_OPERATOR], called)
+    leaf = growing.nodes(operator, *_numbered(_short(ops["name"])))
     growing.add(leaf, (ops["end_ns"] - ops["start_ns"]).to_numpy())
     return _pruned(growing.tree())
+
+
+def _path(growing: _Growing, names: Sequence[str]) -> int:
+    node = _ROOT
+    for name in names:
+        node = growing.node(node, name)
+    return node
 
 
 @remembered
@@ -160,10 +229,21 @@ def host_tree(trace: Trace) -> CallTree:
 @remembered
 def idle_tree(trace: Trace) -> CallTree:
     """Idle time of devices by cause, then by the ranges and operators of the thread that kept them waiting."""
+    blame = idle_blame(trace).frame
+    return _idle_tree(trace, (blame["end_ns"] - blame["start_ns"]).to_numpy())
+
+
+@remembered
+def step_idle_tree(trace: Trace) -> CallTree:
+    """The same of what lies in steady steps, of all of them together."""
+    return _idle_tree(trace, _in_steps(trace, idle_blame(trace).frame))
+
+
+def _idle_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
     growing, host, blame = _Growing(), _host(trace), idle_blame(trace).frame
-    rows = blame.with_columns(pl.col("cause").cast(pl.String).replace(dict(IDLE_WORDS))).with_columns(
-        pl.col("rank", "process", "thread").fill_null(-1)
-    )
+    rows = blame.with_columns(
+        pl.Series("time_ns", time_ns), pl.col("cause").cast(pl.String).replace(dict(IDLE_WORDS))
+    ).with_columns(pl.col("rank", "process", "thread").fill_null(-1))
     for cause, part in sorted(rows.partition_by("cause", as_dict=True).items()):
         root = growing.node(_ROOT, str(cause[0]))
         of_thread = part.sort("rank", "process", "thread", "start_ns")
@@ -173,7 +253,7 @@ def idle_tree(trace: Trace) -> CallTree:
         node = np.full(of_thread.height, root, np.int64)
         inside = np.flatnonzero(innermost >= 0)
         node[inside] = _below(host, growing, root, innermost[inside])
-        growing.add(node, (of_thread["end_ns"] - of_thread["start_ns"]).to_numpy())
+        growing.add(node, of_thread["time_ns"].to_numpy())
     return _pruned(growing.tree())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from timesink.knowledge.step_parts import part_words
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
-from timesink.views.figures import Flame, Report, Runs, StepSeries, Timeline
+from timesink.views.figures import Flame, FlameChange, Report, Runs, StepSeries, Timeline
 from timesink.views.page import Sheet
 
 WIDTH = 1000
@@ -103,6 +103,27 @@ def heat_rows(budgets: Sequence[StepBudget]) -> Heat | None:
     return Heat(tuple(part_words(kind) for kind in kinds), rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A histogram: the outline of its bars in a picture of 100 by 24, and what it reaches from and to, in ns."""
+
+    path: str
+    low_ns: float
+    high_ns: float
+
+
+def shape(cell: str) -> Shape:
+    """The histogram of a cell: shortest and longest in ns, then counts, with spaces between."""
+    low, high, *counts = map(float, cell.split())
+    wide, most = 100 / len(counts), max(counts)
+    bars = (
+        f"M{wide * at:.1f} 24v-{max(24 * count / most, 1):.1f}h{wide * 0.9:.1f}V24z"
+        for at, count in enumerate(counts)
+        if count
+    )
+    return Shape("".join(bars), low, high)
+
+
 def scales(sheet: Sheet) -> tuple[float, ...]:
     """Per column the size that fills a bar, the largest; 0 where the column has no bars."""
     return tuple(
@@ -163,18 +184,21 @@ def packed(timeline: Timeline) -> str:
     return _deflated(whole)
 
 
-def packed_flames(flames: Sequence[Flame]) -> str:
+def packed_flames(flames: Iterable[Flame | FlameChange]) -> str:
     """Flame graphs by their key, packed as a timeline is: names, parents (-1 for none) and total times of nodes."""
-    return _deflated(
-        {
-            flame.key: {
-                "names": [scrub(name) for name in flame.tree.names],
-                "parent": flame.tree.parent.tolist(),
-                "total": flame.tree.total_ns.tolist(),
-            }
-            for flame in flames
+    return _deflated({flame.key: _tree(flame) for flame in flames})
+
+
+def _tree(flame: Flame | FlameChange) -> dict[str, Any]:
+    tree = flame.tree
+    nodes: dict[str, Any] = {"names": [scrub(name) for name in tree.names], "parent": tree.parent.tolist()}
+    if isinstance(flame, FlameChange):
+        return nodes | {
+            "before": flame.tree.before_ns.round(1).tolist(),
+            "after": flame.tree.after_ns.round(1).tolist(),
         }
-    )
+    kinds = {scrub(name): kind for name, kind in flame.kinds.items()}
+    return nodes | {"total": flame.tree.total_ns.tolist(), "kinds": kinds}
 
 
 def _deflated(plain: Mapping[str, Any]) -> str:

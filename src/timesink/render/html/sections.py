@@ -83,8 +83,10 @@ _KERNELS = (
     Field("time_ratio", "share", unit="ratio", has_bar=True),
     Field("total_ns", "total", unit="ns"),
     Field("count", "launches", unit="1"),
-    Field("mean_ns", "mean", unit="ns"),
+    Field("p50_ns", "p50", unit="ns"),
+    Field("p90_ns", "p90", unit="ns"),
     Field("max_ns", "longest", unit="ns"),
+    Field("shape", "how long", is_shape=True),
 )
 _OPERATORS = (
     _RANK,
@@ -108,12 +110,15 @@ def kernel_sheet(report: Report) -> Sheet | None:
     if not report.kernels:
         return None
     rows = tuple(
-        (k.rank, k.device, k.name, k.work or None, k.time_ratio, k.total_ns, k.count, k.mean_ns, k.max_ns)
+        (
+            *(k.rank, k.device, k.name, k.work or None, k.time_ratio, k.total_ns, k.count),
+            *(k.p50_ns, k.p90_ns, k.max_ns, " ".join(map(str, (*k.reach_ns, *k.counts))) if k.counts else None),
+        )
         for k in report.kernels
     )
     note = (
         "share: of the kernel durations of the device, summed; kernels that ran at once count in full; "
-        "work: as far as the name tells"
+        "work: as far as the name tells; how long: its launches, from half the median to twice it, or further"
     )
     return _needed_columns(Sheet("kernels", "Kernels", _KERNELS, rows, note + _left(report.kernel_count, len(rows))))
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from timesink.diagnosis.saving import saving_text
 from timesink.diagnosis.verdicts import Diagnosis
 from timesink.model.record import dataclass
-from timesink.render.html.figures import scales
+from timesink.render.html.figures import scales, shape
 from timesink.render.html.sections import prose
 from timesink.render.parts import (
     device_sheet,
@@ -135,6 +135,7 @@ def _environment() -> Environment:
         quantity=quantity_text,
         saving=saving_text,
         scales=scales,
+        shape=shape,
         share=share_text,
         short=lambda text, limit=120: shortened(str(text), limit),
         svg=lambda chart: Markup(chart_svg(chart)),  # of our own making, every name in it escaped

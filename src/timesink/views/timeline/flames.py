@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
+import polars as pl
 
-from timesink.measures.timeline.call_trees import CallTree, device_tree, host_tree, idle_tree
+from timesink.knowledge.kernel_names import short_names
+from timesink.measures.kernels.classification import modules
+from timesink.measures.timeline.call_trees import CallTree, device_tree, host_tree, idle_tree, module_tree
 from timesink.model.arrays import Int64Array
-from timesink.model.trace import Trace
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace, remembered
 from timesink.views.figures import Flame
+from timesink.views.timeline.lanes import family
 
 LEAST_SHARE: Final = 1 / 2000  # half a pixel of a wide screen
 SHOWN_PATHS: Final = 15  # a screenful
@@ -23,11 +28,33 @@ _TREES: Final = (
 
 def flames_of(trace: Trace) -> tuple[Flame, ...]:
     """The flame graphs of what took any time."""
-    return tuple(
-        Flame(key, title, seen(tree), tuple(_costliest(tree)))
-        for key, title, tree in ((key, title, measure(trace)) for key, title, measure in _TREES)
-        if len(tree)
+    found = (_flame(trace, key, title, measure(trace)) for key, title, measure in _TREES)
+    return tuple(flame for flame in found if flame is not None)
+
+
+def areas_of(trace: Trace) -> Flame | None:
+    """GPU time by module, operator and kernel; None where nothing ran on a device."""
+    named = trace.get(HOST_OPS).height > modules(trace).null_count()
+    title = f"GPU time by {'module, ' if named else ''}operator and kernel"
+    return _flame(trace, "areas", title, module_tree(trace))
+
+
+def _flame(trace: Trace, key: str, title: str, tree: CallTree) -> Flame | None:
+    if not len(tree):
+        return None
+    shown = seen(tree)
+    kinds = _kinds(trace)
+    return Flame(
+        key, title, shown, tuple(_costliest(tree)), {name: kinds[name] for name in shown.names if name in kinds}
     )
+
+
+@remembered
+def _kinds(trace: Trace) -> Mapping[str, str]:
+    """The colour of kernels and copies by their short names, as the timeline has it."""
+    rows = trace.get(DEVICE_OPS).select(pl.col("name", "kind").cast(pl.String)).unique(maintain_order=True).rows()
+    short = short_names(name for name, _ in rows)
+    return {short[name]: family(name) if kind == "kernel" else "copy" for name, kind in rows}
 
 
 def seen(tree: CallTree) -> CallTree:

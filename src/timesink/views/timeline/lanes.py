@@ -213,7 +213,7 @@ class _Lanes:
 
     def _coloured(self, ops: pl.DataFrame) -> Int64Array:
         """The number of the kind that each op is coloured by: kernels go by the family of their name."""
-        families = mapped(ops["name"], lambda names: names.map_elements(_family, pl.String), pl.String)
+        families = mapped(ops["name"], lambda names: names.map_elements(family, pl.String), pl.String)
         classes = op_class(ops).cast(pl.String)
         told = pl.select(
             pl.when(classes != "compute")
@@ -367,5 +367,6 @@ def _line_text(line: Line) -> str:
 
 
 @cache
-def _family(name: str) -> str:
+def family(name: str) -> str:
+    """What the boxes of a kernel are coloured by."""
     return _COLOURED.get(decode(name).family, _OTHERWISE)

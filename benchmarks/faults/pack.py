@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import statistics
 import tarfile
@@ -50,7 +51,7 @@ def fault_archive(scratch: Path, tool: str, name: str) -> Path | None:
     target = scratch / "packed" / f"{name}.{tool}.tar.xz"
     if not raw:
         return None
-    with tarfile.open(target, "w:xz", preset=6 if suite.find(name).gpus == 1 else 9) as archive:
+    with tarfile.open(target, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
         for path in raw:
             small = path
             if tool == "torch":

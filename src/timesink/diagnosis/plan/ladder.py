@@ -6,15 +6,17 @@ between two such replays. So the gains of rungs add up to that of all, which is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.plan.candidates import Candidate, Chosen, candidates
 from timesink.diagnosis.plan.catalogue import PlannedChange
-from timesink.diagnosis.pricing import at_most, claimed_ms_per_step, in_order, price, price_change, scaled
+from timesink.diagnosis.pricing import TO_P90, at_most, claimed_ms_per_step, in_order, price, price_change, scaled
 from timesink.diagnosis.verdicts import Claim, Diagnosis, Finding, Limit, Quantity
+from timesink.knowledge.assumptions import replay
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass, field
@@ -30,6 +32,12 @@ WORTH: Final = Limit(
     unit="ratio",
     why="a change that wins less of the step is no rung of a plan",
     source="run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
+)
+NEARLY: Final = Limit(
+    default=0.75,
+    unit="ratio",
+    why="a change that a cause asks for comes first where it wins this much of one that nothing or a symptom asks for",
+    source="benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
 )
 _NONE: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
@@ -133,8 +141,16 @@ class Joint:
         if worth is None:
             return None
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
-        worth = _sum(worth, self._stated(unreplayed))
-        return at_most(in_order(worth), self.least_ms, self.step_ms)
+        others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
+        apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
+        worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
+        claimed_ms = [candidate.claimed_ms(self.trace, self.rank) for candidate in own]
+        if len(own) == 1 and claimed_ms[0] is not None:
+            worth = at_most(worth, claimed_ms[0], self.step_ms)
+        elif any(claimed is not None for claimed in claimed_ms):
+            alone_ms = sum(gain.value for candidate in own if (gain := self.gain({candidate.id})))
+            worth = at_most(worth, alone_ms, self.step_ms)
+        return at_most(worth, self.least_ms, self.step_ms)
 
     def _of_changes(self, changes: Sequence[Change]) -> Quantity | None:
         """One replay of all; at least the kernel time that goes, where some of them only make kernels shorter."""
@@ -152,9 +168,12 @@ class Joint:
             return gain
         return best
 
-    def _stated(self, findings: Iterable[Finding]) -> Quantity:
-        """What rules state or claims bound, each time once."""
+    def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
+        """What rules state or claims bound, each time once, and none that findings `beside` them claim."""
         taken: dict[tuple[int, int], Intervals] = {}
+        for finding in beside:
+            for device, part in finding.claim.intervals.items():
+                taken[device] = taken.get(device, Intervals.none()) | part
         total = _NONE
         for finding in findings:
             claimed = finding.claim.intervals
@@ -200,6 +219,7 @@ def _climbed(joint: Joint, worth: float) -> Plan:
     won = _NONE
     while True:
         rest = [name for name in singles if name not in chosen and _allowed(joint, name, chosen)]
+        rest = [name for name in rest if not _waits_first(joint, name, chosen, least_ms)]
         gains = {name: gain for name in rest if (gain := joint.gain({*chosen, name})) is not None}
         best = _best(joint, gains, won, least_ms)
         if best is None:
@@ -231,12 +251,30 @@ def _allowed(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
     return not made and not set(change.excludes) & set(chosen) and set(change.needs) <= set(chosen)
 
 
-def _best(joint: Joint, gains: dict[str, Quantity], won: Quantity, least_ms: float) -> str | None:
-    """The change that wins most; the lesser of two that make the same where the greater adds too little."""
-    worthy = {name: gain.value for name, gain in gains.items() if gain.value - won.value >= least_ms}
+def _waits_first(joint: Joint, name: str, chosen: Sequence[str], least_ms: float) -> bool:
+    """Whether it takes a graph of a step that still waits for the device, which no graph can hold."""
+    if name not in ("cuda_graph", "compile_graph") or "remove_sync" in chosen:
+        return False
+    waits = joint.gain({"remove_sync"})
+    return waits is not None and waits.value >= least_ms
+
+
+def _best(joint: Joint, gains: Mapping[str, Quantity], won: Quantity, least_ms: float) -> str | None:
+    """The change that wins most; the lesser of two that make the same where the greater adds too little.
+
+    What no finding asks for must win so much even where it wins least. Before it, and before what only mends a
+    symptom, comes a change for a cause that wins nearly as much.
+    """
+    worthy = {name: gain.value - won.value for name, gain in gains.items() if gain.value - won.value >= least_ms}
+    for name in list(worthy):
+        if not joint.offered[name].findings and (_marginal(gains[name], won, joint.step_ms).low or 0.0) < least_ms:
+            del worthy[name]
     if not worthy:
         return None
     best = min(worthy, key=lambda name: (-worthy[name], name))
+    if not joint.offered[best].mends_a_cause:
+        causes = [name for name in worthy if joint.offered[name].mends_a_cause]
+        best = max([best, *causes], key=lambda name: worthy[name] * (1.0 if name == best else 1.0 / NEARLY.default))
     for lesser in joint.offered[best].change.subsumes:
         if lesser in worthy and worthy[best] - worthy[lesser] < least_ms:
             return lesser
@@ -253,10 +291,12 @@ def _rung(joint: Joint, name: str, won: Quantity, now: Quantity, chosen: Sequenc
 
 
 def _marginal(now: Quantity, won: Quantity, before_ms: float) -> Quantity:
-    """What is won beyond what was: expected, and where all of both win least and most."""
-    ends = [(now.low or 0.0) - (won.low or 0.0), _high(now) - _high(won), now.value - won.value]
-    low, high = (min(max(end, 0.0), before_ms) for end in (min(ends), max(ends)))
-    return Quantity(min(max(now.value - won.value, 0.0), before_ms), "ms", low, high)
+    """What is won beyond what was: expected, where all of both win least and most, and as far off as replays are."""
+    value = min(max(now.value - won.value, 0.0), before_ms)
+    ends = [(now.low or 0.0) - (won.low or 0.0), _high(now) - _high(won)]
+    error_ms = TO_P90 * math.hypot(replay.MODEL_ERROR.value * value, replay.STEP_ERROR.value * before_ms)
+    low, high = min(*ends, value - error_ms), max(*ends, value + error_ms)
+    return Quantity(value, "ms", max(low, 0.0), min(high, before_ms))
 
 
 def _high(gain: Quantity) -> float:

@@ -25,23 +25,25 @@ Chosen = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a change is made beside: the others that are `chosen`, itself among them; `rules` are those that found
-    something in the trace."""
+    """What a change is made beside: the others that are `chosen`, itself among them, whether they leave the device less
+    to do (`eased`), and the `rules` that found something in the trace."""
 
     chosen: Chosen
+    eased: bool
     rules: frozenset[str]
 
     @property
     def launches_count(self) -> bool:
         """Whether launches hold the device up: a rule says so, or other changes have left it less to do."""
-        return bool(self.rules & _LAUNCHES or self.chosen - _OF_LAUNCHES)
+        return self.eased or bool(self.rules & _LAUNCHES)
 
 
 Build = Callable[[Trace, Beside], Iterable[Change]]
 Named = tuple[Card, Finding]
 _COMPILES: Final = frozenset({"compile", "compile_graph"})
 _DOES_MORE: Final = _COMPILES | {"bf16", "foreach"}  # than a finding that it repairs asks for
-_OF_LAUNCHES: Final = _COMPILES | {"cuda_graph"}
+OF_LAUNCHES: Final = _COMPILES | {"cuda_graph"}
+"""Changes of launches themselves."""
 _LAUNCHES: Final = frozenset({"launch_bound", "tiny_kernels", "host_python"})
 _NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
 
@@ -65,12 +67,12 @@ class Candidate:
         """Whether a finding asks for it that is no symptom of another."""
         return any(not card.symptom for card, _ in self.findings)
 
-    def parts(self, trace: Trace, rank: int, chosen: Chosen) -> tuple[Change, ...]:
-        """What it changes on a rank beside the others that are `chosen`; empty where its gain is stated or a bound."""
+    def parts(self, trace: Trace, rank: int, chosen: Chosen, eased: bool) -> tuple[Change, ...]:
+        """What it changes on a rank beside the others (`Beside`); empty where its gain is stated or a bound."""
         if self.build is not None:
             return tuple(
                 part
-                for part in self.build(trace, Beside(chosen, self.rules))
+                for part in self.build(trace, Beside(chosen, eased, self.rules))
                 if _rank_of(part, rank) == rank and _works(part)
             )
         proposed = [cast("Change | None", finding.change) for _, finding in self.findings if _on(finding, rank)]
@@ -191,8 +193,9 @@ def _graph(_: Trace, beside: Beside) -> Iterable[Change]:
 
 
 def _compile_graph(trace: Trace, beside: Beside) -> Iterable[Change]:
-    yield from _compile(trace, beside)
-    yield from _graph(trace, beside)
+    if beside.launches_count:
+        yield from _compile(trace, beside)
+        yield CaptureGraph()
 
 
 _BUILT: Final[Mapping[str, Build]] = {

@@ -12,7 +12,9 @@ from typing import Any
 SEED = "ladders:"
 ASIDE = 4
 STEPS = 5
-"""Steps a capture holds, without any mark between them."""
+"""Steps recorded, without any mark between them."""
+KEPT = 3
+"""How many of them are kept, for the sake of size."""
 
 
 @dataclass(frozen=True, slots=True)

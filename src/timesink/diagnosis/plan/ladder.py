@@ -289,9 +289,7 @@ def _notes(joint: Joint, rungs: Sequence[Rung]) -> tuple[str, ...]:
         notes.append("a change without findings rests on the replay alone: no rule asks for it in the program of today")
     hungry = [rung.id for rung in rungs if "memory of" in rung.costs or "memory for" in rung.costs]
     if hungry:
-        notes.append(
-            f"whether the memory that {', '.join(hungry)} take is free, this capture does not say: not checked"
-        )
+        notes.append(f"this capture does not say how much memory is free: not checked for {', '.join(hungry)}")
     return tuple(notes)
 
 

@@ -22,7 +22,7 @@ from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.measures.timeline.attribution import attribution, host_places, launch_links, range_nesting
+from timesink.measures.timeline.attribution import asked_at, attribution, host_places, range_nesting
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.names import mapped, matches
@@ -96,13 +96,12 @@ def casts(name: str) -> bool:
 
 
 def in_ranges(trace: Trace, pattern: str) -> BoolArray:
-    """For each row of `device_ops`: whether it was launched inside a range whose name matches."""
-    links, places, nesting = launch_links(trace), host_places(trace), range_nesting(trace)
-    names = places.range_names_
+    """For each row of `device_ops`: whether the program asked for it inside a range whose name matches."""
+    names, nesting = host_places(trace).range_names_, range_nesting(trace)
     if not len(names):
-        return np.zeros(links.call.size, bool)
+        return np.zeros(trace.get(DEVICE_OPS).height, bool)
     inside = within(matches(names, pattern).to_numpy(), nesting)
-    holder = np.where(links.linked, places.range_[links.call] if places.range_.size else -1, -1)
+    holder = asked_at(trace, nesting)
     return np.asarray((holder >= 0) & inside[np.maximum(holder, 0)], np.bool_)
 
 

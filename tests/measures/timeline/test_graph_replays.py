@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.readers.nsys_exports import CALL, KERNEL, START, STRINGS, write_sqlit
 
 from timesink.diagnosis.engine import diagnose
 from timesink.errors import UsageError
+from timesink.measures.kernels.attainable import far_operators
 from timesink.measures.kernels.classification import classification
 from timesink.measures.timeline.attribution import attribution
 from timesink.measures.timeline.graph_replays import OTHER_KERNELS, OTHER_SHAPE, SEVERAL, graph_replays
@@ -24,6 +26,7 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.recorded import with_capture
 
+PAIR = Path(__file__).parents[3] / "benchmarks/serving/pair_h200.tar.xz"
 Kernel = tuple[str, int]  # its name and its blocks
 LAYER: list[Kernel] = [("norm", 8), ("gemm", 64), ("gelu", 32), ("gemm", 96)]
 STEP: list[Kernel] = [("embed", 4), *(LAYER * 3), ("logits", 128)]
@@ -236,3 +239,36 @@ start end globalTid eventType text
     trace = read(file)
     assert operators(trace) == ["aten::mm", "aten::add"]
     assert graph_replays(trace).by_node == 2
+
+
+@pytest.fixture(scope="module")
+def h200(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A step of a decoder: eager.json and graph.json of torch.profiler, node.sqlite of nsys (benchmarks/serving)."""
+    folder = tmp_path_factory.mktemp("h200")
+    with tarfile.open(PAIR) as packed:
+        packed.extractall(folder, filter="data")
+    return folder
+
+
+def gpu_us(trace: Trace, steps: int) -> dict[str, float]:
+    """GPU time of the model's operators in a step."""
+    rows = attribution(trace).operators.filter(pl.col("self_device_ns") > 0).select("name", "self_device_ns").rows()
+    around = {"aten::copy_", "aten::roll", "aten::fill_"}  # launched outside of the graph, or for it
+    return {name: ns / steps / 1000 for name, ns in rows if name not in around}
+
+
+def test_operators_of_a_graph_take_what_they_take_eagerly(h200: Path) -> None:
+    eager_run, replay, nodes = (read(h200 / name) for name in ("eager.json", "graph.json", "node.sqlite"))
+    joined = with_capture(replay, eager_run)
+    assert answer(joined) == (440, {})
+    assert answer(nodes) == (550, {})
+    assert graph_replays(nodes).by_node == 550
+    expected = gpu_us(eager_run, 4)
+    for found in (gpu_us(joined, 8), gpu_us(nodes, 10)):
+        assert found.keys() == expected.keys()
+        differing = sum(abs(found[name] - expected[name]) for name in expected)
+        assert differing < 0.02 * sum(expected.values())  # of the time of the model's kernels
+    bounds = [
+        {far.name: far.attained_ratio for far in far_operators(trace)}["aten::cat"] for trace in (eager_run, joined)
+    ]
+    assert bounds[1] == pytest.approx(bounds[0], rel=0.02)  # each replay is a call of its own

@@ -17,16 +17,15 @@ import timesink.notebook as functions
 from timesink.diagnosis.verdicts import Diagnosis, Finding
 from timesink.model.presentable import Presentable
 from timesink.model.trace import Trace as PlainTrace
-from timesink.notebook.timeline import Timeline
+from timesink.notebook.timeline import TimelinePicture
 from timesink.notebook.trace import Trace
 from timesink.render.markdown import code
 from timesink.verify.outcomes import GateResult
 from timesink.views.page import Page
 
-OBJECTS: tuple[type, ...] = (Trace, Diagnosis, Finding, Page, GateResult, Timeline)
+OBJECTS: tuple[type, ...] = (Trace, Diagnosis, Finding, Page, GateResult, TimelinePicture)
 FUNCTIONS = [
-    getattr(functions, name)
-    for name in ("read", "diagnose", "summary", "idle", "kernels", "plan", "what_if", "compare")
+    getattr(functions, name) for name in ("read", "diagnose", "summary", "idle", "kernels", "what_if", "compare")
 ]
 OF_A_PLAIN_TRACE = ("rank_numbers", "damage", "extent_ns", "between")
 EXAMPLES: tuple[Any, ...] = (*FUNCTIONS, Presentable, *OBJECTS)
@@ -45,8 +44,8 @@ trace.diagnose()  # <Diagnosis input_pipeline: 3 findings, 59 rules>
 
 In a notebook each shows itself as tables, a timeline as the picture that it is in the report. `timesink.step()`,
 `annotate()` and `profile()` go into the program that is measured: [Capture](../how-to/capture.md); `timesink.stages()`
-logs what a program works on each item: [many ranks](../how-to/many-ranks.md). `timesink.handler()` and `recorder()` go into a trainer:
-[one line in the trainer](../how-to/trainer.md).
+logs what a program works on each item: [many ranks](../how-to/many-ranks.md). `timesink.handler()` and `recorder()` go
+into a trainer: [one line in the trainer](../how-to/trainer.md).
 
 ## What is stable
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Iterator
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -14,15 +16,18 @@ import pytest
 from tests.browser.pages import demo_report
 from tests.tables import trace_of
 
+from timesink.cli.serve.server import Server
 from timesink.diagnosis.engine import diagnose
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.model.window import Span, Window
 from timesink.readers import read
-from timesink.render.html import render
-from timesink.views.figures import Report
+from timesink.render.html import render, timeline_page
+from timesink.views.figures import Report, Timeline
+from timesink.views.timeline.fitted import fitted
 from timesink.views.timeline.lanes import timeline_of
+from timesink.views.timeline.tiles import Tiles
 
 Open = Callable[..., Any]
 WHOLE = "#timeline figure"
@@ -118,7 +123,7 @@ def test_what_is_drawn_is_what_ran(opened: Open, seed: int, most_runs: int) -> N
 
 
 @pytest.fixture(scope="module")
-def planted() -> str:
+def planted() -> Trace:
     """A hundred thousand kernels end to end, one gap of 3 us before a kernel called late."""
     one = trace_of("| device_ops | name | stream | start_us | end_us |\n| k | filler | 7 | 0 | 1 |")
     times = [at * 1000 for at in range(100_000) if not GAP_AT <= at * 1000 < GAP_AT + GAP_LENGTH]
@@ -126,12 +131,11 @@ def planted() -> str:
     names = pl.Series("name", ["late" if start == GAP_AT + GAP_LENGTH else "filler" for start in times])
     columns = starts, (starts + 1000).alias("end_ns"), names.cast(pl.Categorical())
     ops = one[DEVICE_OPS][np.zeros(len(times), np.int64)].with_columns(*columns)
-    trace = Trace("planted", {**one.tables, DEVICE_OPS: DEVICE_OPS.check(ops)}, ())
-    return page_of(trace, most_runs=1_000_000)
+    return Trace("planted", {**one.tables, DEVICE_OPS: DEVICE_OPS.check(ops)}, ())
 
 
-def test_a_planted_gap_is_found_by_search_and_zoom_at_every_level(opened: Open, planted: str) -> None:
-    page = shown(opened, planted).page
+def test_a_planted_gap_is_found_by_search_and_zoom_at_every_level(opened: Open, planted: Trace) -> None:
+    page = shown(opened, page_of(planted, most_runs=1_000_000)).page
     figure = page.locator(WHOLE)
     figure.locator("input").fill("late")
     assert figure.locator(".found").text_content() == "1 of 1"
@@ -150,6 +154,67 @@ def test_a_planted_gap_is_found_by_search_and_zoom_at_every_level(opened: Open, 
         page.keyboard.press("w")
     assert seen >= 5
     assert any(drawn(page, int(stream) - 1))  # the idle lane holds what the stream does not
+
+
+@pytest.fixture
+def served(context: Any, planted: Trace) -> Iterator[tuple[Any, list[str], Timeline]]:
+    """A page of twenty boxes that asks for the others, what went wrong with it, and the timeline."""
+    timeline = timeline_of(planted, most_runs=1_000_000)
+    assert timeline is not None
+    with Server(0, "token", timeline_page(fitted(timeline, 20), live=True), Tiles(timeline)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        context.set_offline(False)
+        page, wrong = context.new_page(), []
+        page.set_default_timeout(20_000)
+        page.on("request", lambda asked: None if asked.url.startswith(server.address) else wrong.append(asked.url))
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        try:
+            page.goto(server.address)
+            yield page, wrong, timeline
+        finally:
+            page.close()
+            context.set_offline(True)
+            server.shutdown()
+            thread.join()
+
+
+def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, list[str], Timeline]) -> None:
+    page, wrong, timeline = served
+    page.wait_for_selector(f"{CANVAS}[data-tile]")
+    figure = page.locator(WHOLE)
+    figure.locator("input").fill("late")
+    figure.locator(".found").filter(has_text="1 of 1").wait_for()
+    for _ in range(13):
+        figure.get_by_role("button", name="zoom in").click()
+    start, end = view(figure)
+    fine = f"size => Number(document.querySelector('{CANVAS}').dataset.tile) < size"
+    page.wait_for_function(fine, arg=(end - start) / 500)
+    settle(page)
+    pixels = drawn(page, next(at for at, lane in enumerate(timeline.lanes) if lane.kind == "stream"))
+    scale = (end - start) / len(pixels)
+    first, last = int((GAP_AT - start) / scale), int((GAP_AT + GAP_LENGTH - start) / scale)
+    assert last - first > 100
+    assert not any(pixels[max(first, 0) + 2 : last - 1])
+    assert pixels[last + 3 :].count(True) > 20
+    figure.get_by_role("button", name="where the time").click()
+    row = figure.locator(".budget tr").filter(has_text="idle").first
+    assert 0 < float(row.get_attribute("data-ns")) <= GAP_LENGTH
+    assert wrong == []
+
+
+def test_joined_boxes_are_searched_and_say_what_they_hold(opened: Open) -> None:
+    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
+        trace = read(path, cache=False)
+    page = shown(opened, page_of(trace, 3000)).page
+    figure = page.locator(WHOLE)
+    figure.locator("input").fill("nvjet")
+    told = figure.locator(".found").text_content()
+    count = trace[DEVICE_OPS]["name"].cast(pl.String).str.contains("nvjet").sum()
+    assert told.startswith("1 of ")
+    assert told.endswith(f", {count} events")
+    figure.get_by_role("button", name="next match").click()
+    assert re.search(r"short events, .*: \d+ × .*gemm bf16", figure.locator(".picked").text_content())
 
 
 def test_a_kernel_leads_to_its_launch_and_its_operator(opened: Open) -> None:
@@ -203,7 +268,8 @@ def test_a_budget_is_that_of_the_window_that_it_names(opened: Open) -> None:
     figure.get_by_role("button", name="where the time").click()
     rows = {row.locator("th").text_content(): row for row in figure.locator(".budget tr").all()}
     told = {name: float(row.get_attribute("data-ns")) for name, row in rows.items()}
-    window = figure.locator(".budget code").text_content().split()[-1]
+    window, again = (code.text_content().split()[-1] for code in figure.locator(".budget code").all())
+    assert window == again  # of `summary --window` and of `open --at`
     with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
         trace = read(path, cache=False)
     assert trace.extent_ns is not None

@@ -42,7 +42,7 @@ def test_every_cell_of_the_tutorial_runs(outputs: list[tuple[str, str]]) -> None
 
 
 def test_a_timeline_shows_itself_in_a_frame_that_reaches_nothing(outputs: list[tuple[str, str]]) -> None:
-    frame = lxml.html.fragment_fromstring(dict(outputs)["Timeline"])
+    frame = lxml.html.fragment_fromstring(dict(outputs)["TimelinePicture"])
     assert frame.tag == "iframe"
     assert frame.get("sandbox") == "allow-scripts"  # neither the notebook's origin nor its forms
     page = frame.get("srcdoc")

@@ -8,7 +8,6 @@ import zlib
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import traces
@@ -162,11 +161,3 @@ def test_what_is_packed_is_what_was_given(trace: Trace, most: int) -> None:
             assert (ends - length).tolist() == runs.start_ns.tolist()
             assert (length - idle).tolist() == runs.busy_ns.tolist()
             assert np.broadcast_to(row["name"], n).tolist() == runs.name.tolist()
-
-
-def test_ranks_beyond_a_screen_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timesink.views.timeline.lanes.SHOWN_RANKS", 1)
-    table = "| device_ops | rank | name | start_us | end_us |\n| a | 0 | k | 0 | 1 |\n| b | 1 | k | 0 | 1 |"
-    timeline = timeline_of(trace_of(table))
-    assert timeline is not None
-    assert timeline.notes == ("the first 1 of 2 ranks are drawn",)

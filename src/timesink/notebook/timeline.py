@@ -13,13 +13,14 @@ _TALLEST: Final = 640  # pixels: a screen of a notebook; longer timelines scroll
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Timeline:
+class TimelinePicture:
     """The timeline of the report as an object: a notebook shows it, with zoom, search, links and budgets of stretches.
 
     It stands in a frame that may run nothing but the page's own script, and reaches neither the notebook nor a network.
 
+    >>> trace = timesink.read("run.json.gz")
     >>> trace.timeline()
-    <Timeline of 148 ms: 1 rank, 8 lanes, 36,095 events>
+    <TimelinePicture of 148 ms: 1 rank, 8 lanes, 36,095 events>
     """
 
     timeline: figures.Timeline
@@ -27,7 +28,7 @@ class Timeline:
     def to_html(self) -> str:
         """One whole page that loads nothing.
 
-        >>> trace.timeline().to_html()[:15]
+        >>> timesink.read("run.json.gz").timeline().to_html()[:15]
         '<!doctype html>'
         """
         from timesink.render.html import timeline_page
@@ -46,6 +47,6 @@ class Timeline:
         events = sum(int(row.count.sum()) for lane in shown.lanes for row in lane.rows)
         length = time_text(shown.end_ns - shown.start_ns)
         return (
-            f"<Timeline of {length}: {len(ranks)} rank{'s' if len(ranks) != 1 else ''}, "
+            f"<TimelinePicture of {length}: {len(ranks)} rank{'s' if len(ranks) != 1 else ''}, "
             f"{len(shown.lanes)} lanes, {events:,} events>"
         )

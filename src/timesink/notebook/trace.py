@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from timesink.diagnosis.verdicts import Diagnosis
-    from timesink.notebook.timeline import Timeline
+    from timesink.notebook.timeline import TimelinePicture
     from timesink.verify.outcomes import GateResult
     from timesink.views.page import Page
 
@@ -122,42 +122,27 @@ class AnsweringTrace(model.Trace):
         check_device_work(self, "time of each rank")
         return replace(page_of_trace(self, top), origin=origin_of("ranks", self))
 
-    def timeline(self, diagnosis: Diagnosis | None = None, *, full: bool = False) -> Timeline:
+    def timeline(self, diagnosis: Diagnosis | None = None, *, full: bool = False) -> TimelinePicture:
         """The timeline of `timesink report`, which a notebook shows. With a diagnosis its findings are marked.
 
         Where there are more events than a page of 2 MB holds, short ones that follow one another closely share a box;
         `full` keeps each by itself.
 
         >>> trace.timeline(trace.diagnose())
-        <Timeline of 148 ms: 1 rank, 9 lanes, 37,101 events>
+        <TimelinePicture of 148 ms: 1 rank, 9 lanes, 37,101 events>
         """
         from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.notebook.timeline import Timeline
+        from timesink.notebook.timeline import TimelinePicture
         from timesink.views.report import claims_of
-        from timesink.views.timeline.lanes import MOST_RUNS, timeline_of
+        from timesink.views.timeline.fitted import MOST_RUNS
+        from timesink.views.timeline.lanes import timeline_of
 
         check_device_work(self, "timeline")
         claims = () if diagnosis is None else claims_of(diagnosis)
         drawn = timeline_of(self, claims, sys.maxsize if full else MOST_RUNS)
         if drawn is None:
             raise UsageError("nothing ran on a GPU, so there is no timeline", remedy="record a run that uses one")
-        return Timeline(drawn)
-
-    def plan(self, *, unprofiled_step_ms: float | None = None) -> Page:
-        """What to change, in which order, and where it ends: `timesink plan`.
-
-        Each change is replayed in the program that those before it leave, and together they win what the last row says.
-
-        >>> trace.plan().table("ladder").select("change", "effort").row(0)
-        ('loader_workers', 'a flag')
-        """
-        from timesink.diagnosis.undiagnosable import check_device_work
-        from timesink.units import NS_PER_MS
-        from timesink.views.plan import plan_page
-
-        check_device_work(self, "step to plan for")
-        trace = self if unprofiled_step_ms is None else self.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
-        return replace(plan_page(trace), origin=origin_of("plan", self))
+        return TimelinePicture(drawn)
 
     def what_if(self, *changes: str, unprofiled_step_ms: float | None = None) -> Page:
         """The price of changes before they are made, written as for `timesink what-if --change`.

@@ -15,7 +15,7 @@ from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass, field
 from timesink.views.page import Page, Sheet
 
-LaneKind = Literal["finding", "step", "idle", "stream", "range", "op", "call"]
+LaneKind = Literal["ranks", "finding", "step", "idle", "stream", "range", "op", "call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Runs:
     """One row of a lane as columns of equal length, in order of time; runs of one row do not overlap.
 
     A run is one event (`count` 1), or short ones that follow one another closely, of which `busy_ns` of the run's
-    length is event. `kind`, `name` and `detail` are places in the timeline's `kinds` and `texts`, -1 for none, and for
-    a name that not all events of a run share. `from_lane` and `from_ns` say where an event was caused, -1 where that is
-    not known: the lane of the thread and the start of the call that launched it, or of the operator whose backward it
-    is.
+    length is event. `kind`, `name` and `detail` are places in the timeline's `kinds` and `texts`, -1 for none. A name
+    of -2 or less is that of several: place -2 - name of the timeline's `mixes`. `from_lane` and `from_ns` say where an
+    event was caused, -1 where that is not known: the lane of the thread and the start of the call that launched it, or
+    of the operator whose backward it is.
     """
 
     start_ns: Int64Array
@@ -57,7 +57,8 @@ class Runs:
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
     """One thread, stream or device in the timeline: `rows` of boxes, the outermost first. `device` is None for lanes of
-    the host. `label` is untrusted text."""
+    the host. A lane of kind "ranks" has a row for each rank, or for a few of them, and is of rank -1. `label` is
+    untrusted text."""
 
     kind: LaneKind
     label: str
@@ -71,7 +72,8 @@ class Timeline:
     """The whole capture: nothing that it holds is left out of a lane, but events shorter than `merged_below_ns` may
     share a run. `short` holds the short names of kernels by their place in `texts`, which are untrusted. `notes` say
     which lanes are not here. Times that people read count from `origin_ns`, as those of `--window` do. `marks` says
-    which lane and row hold what a finding claims on a device, by rank, device and the finding's number."""
+    which lane and row hold what a finding claims on a device, by rank, device and the finding's number. `mixes` are
+    names that share a run, as places in `texts` (-1 for one that is not known), and how often each is there."""
 
     origin_ns: int
     start_ns: int
@@ -83,6 +85,7 @@ class Timeline:
     merged_below_ns: int
     notes: tuple[str, ...]
     marks: Mapping[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
+    mixes: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,28 +300,7 @@ class HeatChart:
     values_ns: tuple[tuple[float | None, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LadderRung:
-    """One change of a plan: the step before and after it, and how long it may be after it, in ns."""
-
-    name: str
-    before_ns: float
-    after_ns: float
-    low_ns: float
-    high_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class LadderChart:
-    """The step as changes shorten it, one below the other; `note` says why it ends."""
-
-    title: str
-    step_ns: float
-    rungs: tuple[LadderRung, ...]
-    note: str
-
-
-Chart: TypeAlias = LadderChart | RooflineChart | MemoryChart | MapChart | HeatChart | StageChart | GanttChart
+Chart: TypeAlias = RooflineChart | MemoryChart | MapChart | HeatChart | StageChart | GanttChart
 
 
 @dataclass(frozen=True, slots=True)

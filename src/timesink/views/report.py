@@ -31,16 +31,17 @@ from timesink.views.figures import (
     Report,
     Section,
     StepSeries,
+    Timeline,
 )
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_page
-from timesink.views.plan import page_of, plan
 from timesink.views.ranks import page_of_trace
 from timesink.views.roofline import roofline_chart
 from timesink.views.timeline.finding_window import marked, window_of
+from timesink.views.timeline.fitted import LIVE_RUNS, MOST_RUNS, fitted
 from timesink.views.timeline.flames import areas_of, flames_of
-from timesink.views.timeline.lanes import MOST_RUNS, Claims, timeline_of
+from timesink.views.timeline.lanes import Claims, timeline_of
 
 SHOWN_RANKS = 8  # one node; a row of pictures each
 
@@ -88,11 +89,19 @@ SHOWN_RANGES = 15  # a screen of them: the rest is in timesink summary
 def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Report:
     """Everything the report shows; `full` keeps every event in the timeline, which marks the costliest finding of each
     rule, eight at most."""
-    first = _first_of_each(diagnosis)
-    timeline = timeline_of(trace, claims_of(diagnosis), sys.maxsize if full else MOST_RUNS)
+    return _report(trace, diagnosis, timeline_of(trace, claims_of(diagnosis), sys.maxsize if full else MOST_RUNS))
+
+
+def live_report(trace: Trace, diagnosis: Diagnosis) -> tuple[Report, Timeline | None]:
+    """What a page shows of itself, and the timeline of every event, which it asks for what it shows at close sight."""
+    whole = timeline_of(trace, claims_of(diagnosis), sys.maxsize)
+    return _report(trace, diagnosis, None if whole is None else fitted(whole, LIVE_RUNS)), whole
+
+
+def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Report:
     windows = {
         position: marked(timeline, number, window)
-        for position, number, _, finding in first
+        for position, number, _, finding in _first_of_each(diagnosis)
         if timeline is not None and (window := window_of(trace, finding)) is not None
     }
     times, operator_rows = kernel_times(trace), _operators(trace)
@@ -109,13 +118,7 @@ def report_of(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> Repo
         kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
-        sections=(
-            *_plan(trace, diagnosis),
-            *_ranks(trace),
-            *_ranges(trace),
-            *_memory(trace),
-            *_profiled_kernels(trace),
-        ),
+        sections=(*_ranks(trace), *_ranges(trace), *_memory(trace), *_profiled_kernels(trace)),
     )
 
 
@@ -130,13 +133,6 @@ def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]
     for position, (card, finding) in enumerate(diagnosis.findings):
         first.setdefault((card.code, finding.advice), (position, len(first) + 1, card, finding))
     return list(first.values())[:SHOWN_WINDOWS]
-
-
-def _plan(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
-    """What to change in which order, where there is a change to make."""
-    made = plan(trace, diagnosis)
-    if made.rungs:
-        yield Section("plan", "Plan", page_of(made, trace.source))
 
 
 def _ranks(trace: Trace) -> Iterator[Section]:

@@ -40,12 +40,12 @@ def html_report(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> st
     return render(report_of(trace, diagnosis, full=full))
 
 
-def render(report: Report) -> str:
-    """A report as one HTML document."""
+def render(report: Report, *, live: bool = False) -> str:
+    """A report as one HTML document; a live one asks the server that it comes from for the boxes of its timeline."""
     diagnosis = report.diagnosis
     return document(
         "report.html.j2",
-        Assets(any(len(line.numbers) > 1 for line in report.series), True, report.timeline is not None),
+        Assets(any(len(line.numbers) > 1 for line in report.series), True, report.timeline is not None, live),
         {
             "title": f"timesink: {diagnosis.bottleneck.value}",
             "version": __version__,
@@ -74,11 +74,11 @@ def render(report: Report) -> str:
     )
 
 
-def timeline_page(timeline: Timeline) -> str:
-    """A timeline alone, as one HTML document."""
+def timeline_page(timeline: Timeline, *, live: bool = False) -> str:
+    """A timeline alone, as one HTML document; `live` as of `render`."""
     return document(
         "timeline.html.j2",
-        Assets(plot=False, script=True, timeline=True),
+        Assets(plot=False, script=True, timeline=True, live=live),
         {
             "title": "timesink: timeline",
             "timeline": timeline,

@@ -172,16 +172,25 @@ def packed(timeline: Timeline) -> str:
         }
         for lane in timeline.lanes
     ]
+    used = _used(timeline)
     whole = {
         "offset": timeline.start_ns - timeline.origin_ns,
         "length": timeline.end_ns - timeline.start_ns,
-        "texts": [scrub(text) for text in timeline.texts],
-        "short": {str(at): scrub(text) for at, text in timeline.short.items()},
+        "texts": [scrub(text) if at in used else "" for at, text in enumerate(timeline.texts)],
+        "short": {str(at): scrub(text) for at, text in timeline.short.items() if at in used},
+        "mixes": [[number for pair in mix for number in pair] for mix in timeline.mixes],
         "kinds": [scrub(kind) for kind in timeline.kinds],
         "lanes": lanes,
         "merged": timeline.merged_below_ns,
     }
     return _deflated(whole)
+
+
+def _used(timeline: Timeline) -> frozenset[int]:
+    """The places of the texts that a box shows: what is joined has no details."""
+    seen = [np.array([name for mix in timeline.mixes for name, _ in mix], np.int64)]
+    seen += [np.unique(part) for lane in timeline.lanes for runs in lane.rows for part in (runs.name, runs.detail)]
+    return frozenset(np.unique(np.concatenate(seen)).tolist())
 
 
 def packed_flames(flames: Iterable[Flame | FlameChange]) -> str:

@@ -162,6 +162,7 @@ def lane_sheet(timeline: Timeline) -> Sheet:
     rows = tuple(
         (lane.rank, lane.label, sum(int(row.count.sum()) for row in lane.rows), int(lane.rows[0].busy_ns.sum()))
         for lane in timeline.lanes
+        if lane.kind != "ranks"
     )
     return _needed_columns(Sheet("lanes", "Lanes of the timeline", _LANES, rows))
 

@@ -42,11 +42,12 @@ from timesink.views.page import Page
 @dataclass(frozen=True, slots=True)
 class Assets:
     """What a page brings along: the plotting library and the timeline's script are most of a small page, so only where
-    they draw."""
+    they draw. A `live` page may ask the server that it comes from."""
 
     plot: bool
     script: bool
     timeline: bool = False
+    live: bool = False
 
 
 def document(template: str, assets: Assets, values: Mapping[str, Any], data: Mapping[str, Any] | None) -> str:
@@ -58,7 +59,8 @@ def document(template: str, assets: Assets, values: Mapping[str, Any], data: Map
         **values,
         style=Markup(style),
         script=Markup(script),
-        policy=_policy(style, script),
+        policy=_policy(style, script, assets.live),
+        live=assets.live,
         data=None if data is None else Markup(_embedded(data)),
     )
     return defuse_lines(text.rstrip("\n") + "\n")
@@ -69,11 +71,13 @@ def fragment(template: str, values: Mapping[str, Any]) -> str:
     return defuse_lines(_environment().get_template(template).render(**values).strip() + "\n")
 
 
-def _policy(style: str, script: str) -> str:
-    """Nothing may be fetched, framed or sent; only this style and this script count."""
+def _policy(style: str, script: str, live: bool) -> str:
+    """Nothing may be fetched, framed or sent, but from the server of a live page; only this style and script count."""
     scripts = f"script-src {_digest(script)}" if script else "script-src 'none'"
+    asks = "; connect-src 'self'" if live else ""
     return (
         f"default-src 'none'; {scripts}; style-src {_digest(style)}; img-src data:; base-uri 'none'; form-action 'none'"
+        f"{asks}"
     )
 
 

@@ -1,7 +1,7 @@
 """The timeline of a capture: ranks, threads, streams and ranges, why devices were idle, steps, and what findings claim.
 
 Lanes hold the whole capture. Where it has more events than a page can hold, the shortest that follow one another
-closely share a run, which is drawn as dense as it is busy: never as a gap, and never as one event.
+closely share a run (`fitted`), which is drawn as dense as it is busy: never as a gap, and never as one event.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import thread_slices
-from timesink.model.record import dataclass, field, replace
+from timesink.model.record import dataclass, field
 from timesink.model.schema import Table
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES, THREADS
 from timesink.model.trace import Trace, remembered
 from timesink.untrusted.scrub import shortened
 from timesink.views.figures import Lane, LaneKind, Runs, Timeline
 from timesink.views.lines import place_text
-from timesink.views.timeline.runs import joined, joined_below_ns, laid_out, single
+from timesink.views.timeline.fitted import MOST_RUNS, fitted
+from timesink.views.timeline.runs import laid_out, single
+from timesink.views.timeline.strips import all_ranks
 
-MOST_RUNS: Final = 120_000  # of a page of at most 2 MB
 SHOWN_RANKS: Final = 16  # two nodes of eight: lanes of more fill no screen
 SHOWN_THREADS: Final = 12  # of a rank
 SHOWN_STREAMS: Final = 24  # of a device
@@ -103,28 +104,34 @@ def timeline_of(trace: Trace, claims: Claims = (), most_runs: int = MOST_RUNS) -
         return None
     texts = _Texts()
     ranks = sorted({rank for rank, _ in devices})
-    shown = ranks[:SHOWN_RANKS]
     builder = _Lanes(trace, texts, claims)
+    shown = _told_ranks(ranks, claims)
+    if len(ranks) > len(shown):
+        builder.add_all_ranks(ranks)
     for rank in shown:
         builder.add_rank(rank, [device for device in devices if device[0] == rank])
-    below_ns = joined_below_ns([runs for lane in builder.lanes for runs in lane.rows], most_runs)
-    lanes = tuple(replace(lane, rows=tuple(joined(runs, below_ns) for runs in lane.rows)) for lane in builder.lanes)
-    filled = [runs for lane in lanes for runs in lane.rows if runs.start_ns.size]
-    if len(ranks) > len(shown):
-        builder.notes.append(f"the first {len(shown)} of {len(ranks)} ranks are drawn")
+    filled = [runs for lane in builder.lanes for runs in lane.rows if runs.start_ns.size]
     start_ns = min(int(runs.start_ns[0]) for runs in filled)
-    return Timeline(
+    whole = Timeline(
         origin_ns=(trace.extent_ns or (start_ns, 0))[0],
         start_ns=start_ns,
         end_ns=max(int(runs.end_ns[-1]) for runs in filled),
         texts=tuple(texts.numbers),
         short=texts.short,
         kinds=tuple(texts.kinds),
-        lanes=lanes,
-        merged_below_ns=below_ns,
+        lanes=tuple(builder.lanes),
+        merged_below_ns=0,
         notes=tuple(builder.notes),
         marks=builder.marks,
     )
+    return fitted(whole, most_runs)
+
+
+def _told_ranks(ranks: Sequence[int], claims: Claims) -> list[int]:
+    """The ranks that are drawn in full: those that a finding claims time of, and the first ones."""
+    claimed = dict.fromkeys(device[0] for *_, finding in claims for device in finding.claim.intervals)
+    order = [*(rank for rank in claimed if rank in ranks), *(rank for rank in ranks if rank not in claimed)]
+    return sorted(order[:SHOWN_RANKS])
 
 
 @remembered
@@ -143,6 +150,15 @@ class _Lanes:
     lanes: list[Lane] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     marks: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
+
+    def add_all_ranks(self, ranks: Sequence[int]) -> None:
+        """A strip for every rank, or for a few of them."""
+        lane, each = all_ranks(self.trace, ranks, self.texts.of, self.texts.kind)
+        self.lanes.append(lane)
+        self.notes.append(
+            f"of {len(ranks):,} ranks {SHOWN_RANKS} are drawn in full, those with findings first; the strips hold all"
+            f"{'' if each == 1 else f', the mean of {each} in each'}"
+        )
 
     def add_rank(self, rank: int, devices: Sequence[Device]) -> None:
         """The lanes of one rank. Threads come last, but streams point to them: their places are known beforehand."""

@@ -93,6 +93,18 @@ def joined(runs: Runs, below_ns: int) -> Runs:
     return _grouped(runs, first)
 
 
+def binned(runs: Runs, width_ns: int, origin_ns: int) -> Runs:
+    """The runs, neighbours joined where both are shorter than a bin and begin in the same one: what a drawing shows in
+    which a pixel is as long as a bin. Bins count from `origin_ns`."""
+    if runs.start_ns.size < 2 or width_ns < 2:
+        return runs
+    long = runs.end_ns - runs.start_ns >= width_ns
+    place = (runs.start_ns - origin_ns) // width_ns
+    first = np.ones(runs.start_ns.size, np.bool_)
+    first[1:] = long[1:] | long[:-1] | (place[1:] != place[:-1])
+    return _grouped(runs, first)
+
+
 def _grouped(runs: Runs, first: BoolArray) -> Runs:
     """One run for each stretch that begins where `first` is true. It is of the kind of its longest event."""
     if first.all():
@@ -121,7 +133,12 @@ def _shared(values: Int64Array, begin: Int64Array) -> Int64Array:
     return np.where(least == most, least, _NONE)
 
 
+def touching(runs: Runs, start_ns: int, end_ns: int) -> slice:
+    """The runs of a row that touch the window."""
+    return slice(int(np.searchsorted(runs.end_ns, start_ns, "right")), int(np.searchsorted(runs.start_ns, end_ns)))
+
+
 def within(runs: Runs, start_ns: int, end_ns: int) -> Iterator[int]:
     """The places of the single events that touch the window."""
-    first, last = np.searchsorted(runs.end_ns, start_ns, side="right"), np.searchsorted(runs.start_ns, end_ns)
-    yield from (at for at in range(int(first), int(last)) if runs.count[at] == 1)
+    some = touching(runs, start_ns, end_ns)
+    yield from (at for at in range(some.start, some.stop) if runs.count[at] == 1)

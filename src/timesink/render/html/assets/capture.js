@@ -42,14 +42,24 @@ const Capture = (() => {
     const at = after(row, time);
     return at < row.n && row.start[at] <= time ? at : -1;
   };
+  // One event, or joined ones, of a row: `name` below -1 is that of several.
+  const eventOf = (row, lane, depth, at) => ({
+    lane, depth, start: row.start[at], end: row.end[at], count: row.count[at], busy: row.busy[at], name: row.name[at],
+    kind: row.kind[at], detail: row.detail[at], fromLane: row.lane[at], from: row.from[at],
+  });
+  // What a drawing asks: of a page that holds every box, or of the server that it came from (`Served`).
   class Model {
     constructor(plain) {
       Object.assign(this, plain);
       this.lanes = plain.lanes.map((lane) => ({ ...lane, rows: lane.rows.map(columns) }));
+      this.firstRank = Math.min(...this.lanes.filter((lane) => lane.rank >= 0).map((lane) => lane.rank));
     }
-    name(row, at) {
-      const id = row.name[at];
-      return id < 0 ? "several short ones" : this.short[id] || this.texts[id];
+    name(event) { return event.name < 0 ? "several short ones" : this.short[event.name] || this.texts[event.name]; }
+    // What joined events of several names are, the most frequent first, as [name, count].
+    mix(event) {
+      const flat = event.name < -1 && this.mixes[-2 - event.name], found = [];
+      for (let at = 0; flat && at < flat.length; at += 2) found.push([flat[at] < 0 ? "others" : this.short[flat[at]] || this.texts[flat[at]], flat[at + 1]]);
+      return found.sort((a, b) => b[1] - a[1]);
     }
     // The lane of another kind of the same thread: labels end in what a lane shows.
     beside(number, kind) {
@@ -57,51 +67,60 @@ const Capture = (() => {
       const own = this.lanes[number];
       return this.lanes.findIndex((lane) => lane.kind === kind && lane.rank === own.rank && thread(lane) === thread(own));
     }
-    // Everything of a lane that holds an instant, the outermost first, as [lane, row, run].
+    // Everything of a lane that holds an instant, the outermost first.
     stack(number, time) {
       if (number < 0) return [];
-      return this.lanes[number].rows.flatMap((row, depth) => { const at = holding(row, time); return at < 0 ? [] : [[number, depth, at]]; });
+      return this.lanes[number].rows.flatMap((row, depth) => { const at = holding(row, time); return at < 0 ? [] : [eventOf(row, number, depth, at)]; });
     }
-    // What caused a run: the call that launched it, or the operator whose backward it is.
-    cause([lane, depth, at]) {
-      const row = this.lanes[lane].rows[depth];
-      const stack = this.stack(row.lane[at], row.from[at]);
-      return stack.find((run) => this.run(run).start === row.from[at]) || stack.pop() || null;
+    // What caused an event (the call that launched it, the operator whose backward it is), what it caused, and what it is in.
+    async around(event) {
+      const { kind } = this.lanes[event.lane], stack = this.stack(event.fromLane, event.from);
+      const cause = stack.find((other) => other.start === event.from) || stack.pop() || null;
+      const host = kind === "stream" && cause ? { lane: event.fromLane, start: event.from } : kind === "call" ? event : null;
+      const inside = host ? ["op", "range"].map((other) => this.stack(this.beside(host.lane, other), host.start).pop()).filter(Boolean) : [];
+      return { cause, effects: kind === "call" || kind === "op" ? this.effects(event) : [], inside };
     }
     // What a call launched, and what the backward of an operator is.
-    effects([lane, depth, at], most = 64) {
-      const begin = this.lanes[lane].rows[depth].start[at], found = [];
-      this.lanes.forEach((other, number) => other.rows.forEach((row, d) => {
-        for (let a = 0; a < row.n && found.length < most; a += 1) if (row.lane[a] === lane && row.from[a] === begin) found.push([number, d, a]);
+    effects(event, most = 64) {
+      const found = [];
+      this.lanes.forEach((other, number) => other.rows.forEach((row, depth) => {
+        for (let at = 0; at < row.n && found.length < most; at += 1) if (row.lane[at] === event.lane && row.from[at] === event.start) found.push(eventOf(row, number, depth, at));
       }));
       return found;
     }
-    // Runs whose name holds a text, in order of time.
-    search(text) {
-      const wanted = text.trim().toLowerCase();
-      if (!wanted) return [];
-      const ids = new Set();
-      this.texts.forEach((name, id) => { if (name.toLowerCase().includes(wanted) || (this.short[id] || "").toLowerCase().includes(wanted)) ids.add(id); });
-      const found = [];
-      this.lanes.forEach((lane, number) => lane.rows.forEach((row, depth) => {
-        for (let at = 0; at < row.n; at += 1) if (ids.has(row.name[at])) found.push([number, depth, at]);
+    // Boxes whose names hold a text, in order of time, and how many events they and joined boxes hold of it.
+    async search(text) {
+      const wanted = text.trim().toLowerCase(), counts = new Map(), hits = [];
+      let events = 0, unseen = 0;
+      if (!wanted) return { hits, events, unseen };
+      const has = this.texts.map((name, id) => name.toLowerCase().includes(wanted) || (this.short[id] || "").toLowerCase().includes(wanted));
+      this.mixes.forEach((flat, mix) => {
+        let sum = 0;
+        for (let at = 0; at < flat.length; at += 2) if (has[flat[at]]) sum += flat[at + 1];
+        if (sum) counts.set(-2 - mix, sum);
+      });
+      this.lanes.forEach((lane, number) => lane.kind !== "ranks" && lane.rows.forEach((row, depth) => {
+        for (let at = 0; at < row.n; at += 1) {
+          const held = has[row.name[at]] ? row.count[at] : counts.get(row.name[at]) || 0;
+          if (row.name[at] === -1) unseen += row.count[at];
+          if (!held) continue;
+          events += held;
+          hits.push(eventOf(row, number, depth, at));
+        }
       }));
-      return found.sort((a, b) => this.run(a).start - this.run(b).start || a[0] - b[0] || a[1] - b[1]);
-    }
-    run([lane, depth, at]) {
-      const row = this.lanes[lane].rows[depth];
-      return { start: row.start[at], end: row.end[at], count: row.count[at], busy: row.busy[at], name: row.name[at], kind: row.kind[at], detail: row.detail[at] };
+      hits.sort((a, b) => a.start - b.start || a.lane - b.lane || a.depth - b.depth);
+      return { hits, events, unseen };
     }
     // Where the time of one device goes between two instants: compute hides communication, and both hide copies.
-    budget(rank, device, from, to) {
+    async budget(rank, device, from, to) {
       const times = { compute: 0, communication: 0, copy: 0, idle: 0 }, causes = new Map(), kernels = new Map(), edges = [];
       let joined = 0;
-      for (const lane of this.lanes) {
+      for (const [number, lane] of this.lanes.entries()) {
         if (lane.rank !== rank || lane.device !== device || (lane.kind !== "stream" && lane.kind !== "idle")) continue;
-        for (const row of lane.rows) for (let at = after(row, from); at < row.n && row.start[at] < to; at += 1) {
+        for (const [depth, row] of lane.rows.entries()) for (let at = after(row, from); at < row.n && row.start[at] < to; at += 1) {
           const inside = Math.min(row.end[at], to) - Math.max(row.start[at], from);
           const share = (row.busy[at] / Math.max(row.end[at] - row.start[at], 1)) * inside;
-          const kind = this.kinds[row.kind[at]], name = this.name(row, at);
+          const kind = this.kinds[row.kind[at]], name = this.name(eventOf(row, number, depth, at));
           if (row.count[at] > 1) joined += row.count[at];
           if (lane.kind === "idle") { causes.set(name, (causes.get(name) || 0) + share); continue; }
           const what = kind === "communication" || kind === "copy" ? kind : "compute";
@@ -119,9 +138,52 @@ const Capture = (() => {
         last = time;
         if (what) open[what] += by;
       }
-      const order = (map) => [...map].sort((a, b) => (b[1][0] || b[1]) - (a[1][0] || a[1]));
-      return { times, causes: order(causes), kernels: order(kernels).slice(0, 6), joined };
+      const order = (list) => list.sort((a, b) => b[1] - a[1]);
+      return { times, causes: order([...causes]), kernels: order([...kernels].map(([name, [ns, count]]) => [name, ns, count])).slice(0, 6), joined };
     }
   }
-  return { open: async (text) => new Model(await unpacked(text)), unpacked, after, timeText, made };
+  // The same questions put to the server. The page holds joined boxes of the whole capture, which are shown until finer ones come.
+  class Served extends Model {
+    get served() { return this.merged > 0 || this.lanes.some((lane) => lane.kind === "ranks"); }
+    async ask(what, given) {
+      const answer = await fetch(`${what}?${new URLSearchParams(given)}`, { cache: "no-store" });
+      if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+      return answer;
+    }
+    know({ texts, short }) { for (const [id, text] of Object.entries(texts)) this.texts[id] = text; Object.assign(this.short, short); }
+    async told(what, given) {
+      const answer = await (await this.ask(what, given)).json();
+      this.know(answer);
+      return answer;
+    }
+    // The first rows of lanes, given as [lane, rows], between two instants, in which a pixel is so long.
+    async tile(wanted, from, to, pixel) {
+      const answer = await this.ask("tile", { rows: wanted.map((some) => some.join(".")).join(","), from, to, pixel });
+      const bytes = await answer.arrayBuffer(), size = new DataView(bytes).getUint32(0, true), head = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, size)));
+      this.know(head);
+      const all = head.rows.reduce((sum, [, , n]) => sum + n, 0), rows = new Map();
+      let place = 4 + size;
+      const [start, end, busy, back, count, kind, name, detail, lane] = [...Array(4).fill(Float64Array), ...Array(5).fill(Int32Array)].map((type) => {
+        const column = new type(bytes, place, all);
+        place += all * type.BYTES_PER_ELEMENT;
+        return column;
+      });
+      let first = 0;
+      for (const [number, depth, n] of head.rows) {
+        const cut = (column) => column.subarray(first, first + n);
+        rows.set(`${number}.${depth}`, { n, start: cut(start), end: cut(end), busy: cut(busy), from: cut(back), count: cut(count), kind: cut(kind), name: cut(name), detail: cut(detail), lane: cut(lane) });
+        first += n;
+      }
+      return { from, to, pixel, rows, whole: head.whole };
+    }
+    around({ lane, depth, start, count }) { return count > 1 ? { cause: null, effects: [], inside: [] } : this.told("around", { lane, depth, start }); }
+    search(text) { return text.trim() ? this.told("search", { text }) : super.search(text); }
+    async budget(rank, device, from, to) {
+      const { times, causes, kernels } = await this.told("budget", { rank, device, from: Math.round(from), to: Math.round(to) });
+      const named = (list) => list.map(([name, ...more]) => [this.name({ name }), ...more]);
+      return { times, causes: named(causes), kernels: named(kernels), joined: 0 };
+    }
+  }
+  const open = async (text, isServed) => new (isServed ? Served : Model)(await unpacked(text));
+  return { open, eventOf, unpacked, after, timeText, made };
 })();

@@ -20,7 +20,9 @@
   const { timeText, made } = Capture;
   const style = () => { const all = getComputedStyle(document.documentElement); return (name) => all.getPropertyValue(name).trim(); };
   const colours = (model, colour) => model.kinds.map((kind) => colour(`--k-${FAMILY[kind] || kind}`) || colour("--k-gpu"));
-  const same = (a, b) => a && b && a[0] === b[0] && a[1] === b[1] && a[2] === b[2];
+  const same = (a, b) => a && b && a.lane === b.lane && a.depth === b.depth && a.start === b.start && a.end === b.end;
+  const tall = (lane) => (lane.kind === "ranks" ? Math.min(ROW, Math.max(3, Math.floor(512 / lane.rows.length))) : ROW);
+  const plain = (folded, lane) => (folded ? 1 : Math.max(lane.rows.length, 1));
 
   // One row of boxes between two instants. What is narrower than a pixel or two is summed per pixel, and drawn as dense
   // as it is busy there; `each` is told of every box that is wide enough to be seen by itself.
@@ -29,12 +31,12 @@
     for (let at = Capture.after(row, from); at < row.n && row.start[at] < to; at += 1) {
       const left = (row.start[at] - from) * scale, right = (row.end[at] - from) * scale;
       if (right - left >= SOLID) {
-        const share = row.count[at] > 1 ? row.busy[at] / (row.end[at] - row.start[at]) : 1;
+        const share = row.busy[at] / (row.end[at] - row.start[at]);
         const x = Math.max(left, 0), wide = Math.min(right, width) - x;
-        pen.globalAlpha = row.count[at] > 1 ? Math.max(FAINT, Math.min(0.85, share)) : 1;
+        pen.globalAlpha = row.count[at] > 1 || share < 1 ? Math.max(FAINT, Math.min(0.85, share)) : 1;
         pen.fillStyle = kinds[row.kind[at]];
         pen.fillRect(x, top, wide, height);
-        if (wide > 3) { // an edge, so that neighbours of one colour are two boxes
+        if (wide > 3 && height > 6 && row.n > 1) { // an edge, so that neighbours of one colour are two boxes
           pen.globalAlpha = 0.4;
           pen.fillStyle = paper;
           pen.fillRect(x + wide - 0.7, top, 0.7, height);
@@ -60,7 +62,7 @@
 
   class Timeline {
     constructor(figure, model, place) {
-      Object.assign(this, { figure, model, place, home: [place.from, place.to], from: place.from, to: place.to, lane: 0, pick: null, interval: null, hits: [], hit: -1 });
+      Object.assign(this, { figure, model, place, home: [place.from, place.to], from: place.from, to: place.to, lane: 0, pick: null, linkedTo: null, interval: null, hits: [], hit: -1, fine: null });
       this.lanes = model.lanes.map((lane, number) => ({ number, lane, folded: place.folded(lane, number) })).filter(({ number }) => place.shows(number));
       this.build();
       this.listen();
@@ -196,7 +198,7 @@
     zoom(factor, about) {
       let at = about === undefined ? 0.5 : about;
       if (about === undefined && this.pick) {
-        const { start, end } = this.model.run(this.pick), share = ((start + end) / 2 - this.from) / (this.to - this.from);
+        const { start, end } = this.pick, share = ((start + end) / 2 - this.from) / (this.to - this.from);
         if (share > 0 && share < 1) at = share;
       }
       const span = Math.min(Math.max((this.to - this.from) * factor, SHORTEST), this.model.length);
@@ -218,6 +220,32 @@
       this.draw();
     }
 
+    // The boxes of a row: finer ones where they are here and hold the view, else those of the page.
+    row(number, depth) {
+      const { fine } = this;
+      return (fine && fine.from <= this.from && fine.to >= this.to && fine.rows.get(`${number}.${depth}`)) || this.model.lanes[number].rows[depth];
+    }
+
+    // Ask for finer boxes where those that are here are coarser than a pixel; one question at a time, for the latest view.
+    async refine(width) {
+      if (!this.model.served || this.asking) return;
+      const { fine } = this, pixel = (this.to - this.from) / width, half = (this.to - this.from) / 2;
+      const wanted = this.lanes.filter(({ lane }) => !this.away(lane)).map(({ lane, number, folded }) => [number, plain(folded, lane)]);
+      const holds = fine && fine.from <= this.from && fine.to >= this.to && wanted.every(([number, rows]) => fine.rows.has(`${number}.${rows - 1}`));
+      if (holds && (fine.whole || fine.pixel <= pixel)) return;
+      this.asking = true;
+      const from = Math.max(Math.floor(this.from - half), 0), to = Math.min(Math.ceil(this.to + half), this.model.length);
+      try {
+        this.fine = await this.model.tile(wanted, from, to, pixel);
+        this.asking = false;
+        this.canvas.dataset.tile = String(this.fine.whole ? 0 : pixel);
+        this.draw();
+      } catch (error) {
+        this.say(`This is coarse, as finer boxes did not come: ${error.message}.`);
+        setTimeout(() => { this.asking = false; }, 2000);
+      }
+    }
+
     choose(by) {
       do this.lane = (this.lane + by + this.lanes.length) % this.lanes.length; while (this.away(this.lanes[this.lane].lane));
       const { lane } = this.lanes[this.lane];
@@ -226,7 +254,7 @@
       this.draw();
     }
 
-    away(lane) { return this.place.ranks && !this.threads && lane.device === null && lane.rank !== this.model.lanes[0].rank; }
+    away(lane) { return this.place.ranks && !this.threads && lane.device === null && lane.rank !== this.model.firstRank && lane.kind !== "ranks"; }
 
     fold(place) {
       this.lanes[place].folded = !this.lanes[place].folded;
@@ -235,52 +263,66 @@
 
     // The next event of the lane in order of time, whatever row it is in.
     step(by) {
-      const { number, lane } = this.lanes[this.lane];
-      const now = this.pick && this.pick[0] === number ? this.model.run(this.pick).start : null;
+      const { number, lane } = this.lanes[this.lane], { pick } = this, now = pick && pick.lane === number ? pick.start : null;
       let best = null;
-      lane.rows.forEach((row, depth) => {
+      lane.rows.forEach((_, depth) => {
+        const row = this.row(number, depth);
         let at = by > 0 ? 0 : row.n - 1;
         if (now !== null) {
           at = Capture.after(row, now) + (by > 0 ? 0 : -1);
-          while (at >= 0 && at < row.n && (by > 0 ? row.start[at] < now || (row.start[at] === now && depth <= this.pick[1]) : row.start[at] > now || (row.start[at] === now && depth >= this.pick[1]))) at += by;
+          while (at >= 0 && at < row.n && (by > 0 ? row.start[at] < now || (row.start[at] === now && depth <= pick.depth) : row.start[at] > now || (row.start[at] === now && depth >= pick.depth))) at += by;
           if (by < 0 && at + 1 < row.n && row.start[at + 1] < now) at += 1;
         }
         if (at < 0 || at >= row.n) return;
-        const better = best === null || (row.start[at] - this.model.run(best).start || depth - best[1]) * by < 0;
-        if (better) best = [number, depth, at];
+        const better = best === null || (row.start[at] - best.start || depth - best.depth) * by < 0;
+        if (better) best = Capture.eventOf(row, number, depth, at);
       });
       if (best) this.select(best);
     }
 
-    select(run) {
-      this.pick = run;
-      this.linkedTo = this.around(run);
-      const { start, end } = this.model.run(run);
+    async select(event) {
+      this.pick = event;
+      this.linkedTo = null;
+      const { start, end } = event;
       if (start < this.from || end > this.to) {
         const span = Math.min(Math.max(this.to - this.from, (end - start) * 1.2), this.model.length);
         this.show((start + end - span) / 2, (start + end + span) / 2);
       }
-      const place = this.lanes.findIndex(({ number }) => number === run[0]);
+      const place = this.lanes.findIndex(({ number }) => number === event.lane);
       if (place >= 0) {
         this.lane = place;
-        if (run[1] > 0) this.lanes[place].folded = false;
+        if (event.depth > 0) this.lanes[place].folded = false;
         if (this.away(this.lanes[place].lane)) this.threads = true;
       }
-      this.say(this.words(run), this.linked(run));
+      this.say(this.words(event));
+      this.draw();
+      const linked = await this.model.around(event);
+      if (this.pick !== event) return;
+      this.linkedTo = linked;
+      this.say(this.words(event), this.linked(event));
       this.draw();
     }
 
-    find() {
-      this.hits = this.model.search(this.query.value);
+    async find() {
+      const asked = this.query.value, found = await this.model.search(asked);
+      if (asked !== this.query.value) return;
+      this.hits = found.hits;
+      this.matches = found;
       this.hit = -1;
-      this.found.textContent = this.query.value.trim() ? `${this.hits.length} found${this.model.merged ? " (joined ones are not searched)" : ""}` : "";
+      this.found.textContent = asked.trim() ? this.counted() : "";
       if (this.hits.length) this.next(1);
+    }
+
+    // How many events have the name, and in how many boxes they are.
+    counted() {
+      const { events, hits, unseen } = this.matches, boxes = hits.length === events ? "" : `, ${events.toLocaleString("en")} events`;
+      return `${this.hit < 0 ? `${hits.length} found` : `${this.hit + 1} of ${hits.length}`}${boxes}${unseen ? ` (${unseen.toLocaleString("en")} in deep rows are not searched)` : ""}`;
     }
 
     next(by) {
       if (!this.hits.length) return;
       this.hit = (this.hit + by + this.hits.length) % this.hits.length;
-      this.found.textContent = `${this.hit + 1} of ${this.hits.length}${this.model.merged ? " (joined ones are not searched)" : ""}`;
+      this.found.textContent = this.counted();
       this.select(this.hits[this.hit]);
     }
 
@@ -290,52 +332,42 @@
       this.picked.replaceChildren(text, ...links);
     }
 
-    words(run) {
-      const { start, end, count, busy, name, detail } = this.model.run(run);
-      const row = this.model.lanes[run[0]].rows[run[1]];
+    words(event) {
+      const { start, end, count, busy, name, detail } = event, { model } = this, lasting = timeText(end - start);
       const from = `from ${this.when(start)}`;
-      if (count > 1) return `${name < 0 ? "" : `${this.model.texts[name]}: `}${count} short events, busy for ${timeText(busy)} of ${timeText(end - start)}, ${from}`;
-      const full = name >= 0 && this.model.short[name] ? ` (${this.model.texts[name]})` : "";
-      const more = detail < 0 ? "" : `, ${this.model.texts[detail]}`;
-      return `${this.model.name(row, run[2])}${full}${more}: ${timeText(end - start)}, ${from}`;
+      if (model.lanes[event.lane].kind === "ranks") return `${model.texts[name]}: GPUs busy for ${Number(((100 * busy) / (end - start)).toPrecision(3))} % of ${lasting}, ${from}`;
+      const mixed = model.mix(event), most = mixed.slice(0, 4).map(([one, times]) => `${times} × ${one}`).join(", ") + (mixed.length > 4 ? `, ${mixed.length - 4} more names` : "");
+      if (count > 1) return `${name < 0 ? "" : `${model.name(event)}: `}${count} short events, busy for ${timeText(busy)} of ${lasting}, ${from}${most ? `: ${most}` : ""}`;
+      const full = name >= 0 && model.short[name] ? ` (${model.texts[name]})` : "";
+      const more = detail < 0 ? "" : `, ${model.texts[detail]}`;
+      return `${model.name(event)}${full}${more}: ${lasting}, ${from}`;
     }
 
-    // What caused a run, or null, and what it caused: looked for once, for every picture draws them.
-    around(run) {
-      const { kind } = this.model.lanes[run[0]];
-      return { cause: this.model.cause(run), effects: kind === "call" || kind === "op" ? this.model.effects(run) : [] };
-    }
-
-    // What caused the selected run and what it caused, as buttons that go there.
-    linked(run) {
-      const [lane] = run, { model } = this, { kind } = model.lanes[lane], { cause, effects } = this.linkedTo, found = [];
-      const named = (other) => model.name(model.lanes[other[0]].rows[other[1]], other[2]);
+    // What caused the selected event, what it caused and what it is in, as buttons that go there.
+    linked(event) {
+      const { model } = this, { kind } = model.lanes[event.lane], { cause, effects, inside } = this.linkedTo, found = [];
       const add = (text, other) => {
-        const node = made("button", "link", `${text} ${named(other)}`);
+        const node = made("button", "link", `${text} ${model.name(other)}`);
         node.type = "button";
         node.addEventListener("click", () => this.select(other));
         found.push(node);
       };
       if (kind === "finding") {
-        const link = made("a", "", "to the finding"), place = `finding-${parseInt(model.texts[model.run(run).name].slice(8), 10)}`;
+        const link = made("a", "", "to the finding"), place = `finding-${parseInt(model.texts[event.name].slice(8), 10)}`;
         link.href = `#${place}`;
         return document.getElementById(place) ? [link] : [];
       }
       if (cause) add(kind === "stream" ? "launched by" : "backward of", cause);
-      const host = kind === "stream" && cause ? cause : kind === "call" ? run : null;
-      if (host) for (const inside of ["op", "range"]) {
-        const around = model.stack(model.beside(host[0], inside), model.run(host).start);
-        if (around.length) add("in", around.pop());
-      }
-      effects.slice(0, 3).forEach((effect) => add(model.lanes[effect[0]].kind === "stream" ? "launched" : "backward", effect));
+      inside.forEach((other) => add("in", other));
+      effects.slice(0, 3).forEach((effect) => add(model.lanes[effect.lane].kind === "stream" ? "launched" : "backward", effect));
       return found;
     }
 
-    account(from, to) {
+    async account(from, to) {
       this.interval = [from, to];
       const { model } = this, device = this.place.device || model.lanes.filter((lane) => lane.kind === "stream").map((lane) => [lane.rank, lane.device])[0];
       if (!device) return;
-      const { times, causes, kernels, joined } = model.budget(...device, from, to), span = to - from;
+      const { times, causes, kernels, joined } = await model.budget(...device, from, to), span = to - from;
       const share = (ns) => `${Number(((100 * ns) / span).toPrecision(3))} %`;
       const rows = [["compute", times.compute], ["exposed communication", times.communication], ["exposed copies", times.copy], ["idle", times.idle], ...causes.map(([cause, ns]) => [`idle: ${cause}`, ns])];
       const table = made("table", "legend");
@@ -348,7 +380,7 @@
         row.dataset.ns = String(ns);
       };
       rows.filter(([, ns]) => ns > 0).forEach(([name, ns]) => line(name, ns, share(ns)));
-      kernels.forEach(([name, [ns, count]]) => line(name, ns, `${count} times`));
+      kernels.forEach(([name, ns, count]) => line(name, ns, `${count} times`));
       const cut = (time) => `${((time + model.offset) / 1e6).toFixed(6)}ms`;
       const more = made("p", "quiet", "the same, and more: ");
       more.append(made("code", "", `timesink summary TRACE --window ${cut(from)}:${cut(to)}`), made("br"), "in Perfetto: ", made("code", "", `timesink open TRACE --at ${cut(from)}:${cut(to)}`));
@@ -359,7 +391,7 @@
     // The tops of the lanes that are shown, and the height of all. A lane that is put away has no height.
     laid() {
       let y = AXIS;
-      const tops = this.lanes.map(({ lane, folded }) => { if (this.away(lane)) return -1e6; const top = y; y += LABEL + (folded ? 1 : Math.max(lane.rows.length, 1)) * ROW + GAP; return top; });
+      const tops = this.lanes.map(({ lane, folded }) => { if (this.away(lane)) return -1e6; const top = y; y += LABEL + plain(folded, lane) * tall(lane) + GAP; return top; });
       return { tops, height: y + 2 };
     }
 
@@ -368,17 +400,17 @@
       const time = this.from + (x / this.canvas.clientWidth) * (this.to - this.from);
       const reach = (1.5 / this.canvas.clientWidth) * (this.to - this.from);
       for (const [place, top] of tops.entries()) {
-        const { lane, number, folded } = this.lanes[place], depth = Math.floor((y - top - LABEL) / ROW);
+        const { lane, number, folded } = this.lanes[place], depth = Math.floor((y - top - LABEL) / tall(lane));
         if (depth < 0 || depth >= (folded ? 1 : lane.rows.length)) continue;
-        const row = lane.rows[depth], at = Capture.after(row, time - reach);
-        if (at < row.n && row.start[at] <= time + reach) return [number, depth, at];
+        const row = this.row(number, depth), at = Capture.after(row, time - reach);
+        if (at < row.n && row.start[at] <= time + reach) return Capture.eventOf(row, number, depth, at);
       }
       return null;
     }
 
     click(x, y) {
-      const { tops } = this.laid(), label = tops.findIndex((top) => y >= top && y < top + LABEL), run = this.at(x, y);
-      if (label >= 0) { this.lane = label; this.fold(label); } else if (run) this.select(run); else { this.pick = null; this.say(""); this.draw(); }
+      const { tops } = this.laid(), label = tops.findIndex((top) => y >= top && y < top + LABEL), event = this.at(x, y);
+      if (label >= 0) { this.lane = label; this.fold(label); } else if (event) this.select(event); else { this.pick = null; this.say(""); this.draw(); }
     }
 
     hover(x, y) {
@@ -412,19 +444,34 @@
       const boxes = new Map();
       this.lanes.forEach(({ lane, number, folded }, place) => {
         if (tops[place] < 0) return;
-        lane.rows.slice(0, folded ? 1 : lane.rows.length).forEach((row, depth) => {
-          const top = tops[place] + LABEL + depth * ROW;
+        const high = tall(lane);
+        lane.rows.slice(0, folded ? 1 : lane.rows.length).forEach((_, depth) => {
+          const row = this.row(number, depth), top = tops[place] + LABEL + depth * high;
           const texts = [];
-          drawRow(pen, row, { from: this.from, to: this.to, width, top, height: ROW - 2, kinds, paper: colour("--bg") }, (at, left, wide) => { if (wide > 34) texts.push([at, left, wide]); });
-          for (const [at, left, wide] of texts) this.label(pen, this.model.name(row, at), left + 3, top + ROW / 2 - 1, wide - 6, colour);
+          drawRow(pen, row, { from: this.from, to: this.to, width, top, height: high > 6 ? high - 2 : high, kinds, paper: colour("--bg") }, (at, left, wide) => { if (wide > 34 && lane.kind !== "ranks") texts.push([at, left, wide]); });
+          for (const [at, left, wide] of texts) this.label(pen, this.model.name({ name: row.name[at] }), left + 3, top + ROW / 2 - 1, wide - 6, colour);
         });
+        if (lane.kind === "ranks" && !folded) this.numbered(pen, lane, tops[place] + LABEL, colour);
         boxes.set(number, tops[place] + LABEL);
         pen.fillStyle = colour(place === this.lane && document.activeElement === canvas ? "--accent" : "--quiet");
         const deep = lane.rows.length > 1 ? (folded ? `▸ ${lane.rows.length} rows: ` : "▾ ") : "";
-        pen.fillText(`${this.place.ranks ? `rank ${lane.rank}, ` : ""}${deep}${lane.label}`, 4, tops[place] + LABEL / 2);
+        pen.fillText(`${this.place.ranks && lane.rank >= 0 ? `rank ${lane.rank}, ` : ""}${deep}${lane.label}`, 4, tops[place] + LABEL / 2);
       });
       this.mark(pen, x, boxes, colour, width);
+      if (!paper) this.refine(width);
       if (this.mini && !paper) this.overview(colour, kinds);
+    }
+
+    // Which rank a strip is of, on every strip that is some lines below the last such number.
+    numbered(pen, lane, top, colour) {
+      const every = Math.ceil(60 / tall(lane));
+      for (let depth = 0; depth < lane.rows.length; depth += every) {
+        const row = lane.rows[depth], text = row.n ? this.model.texts[row.name[0]] : "";
+        pen.fillStyle = colour("--bg");
+        pen.fillRect(2, top + depth * tall(lane), pen.measureText(text).width + 6, 13);
+        pen.fillStyle = colour("--ink");
+        pen.fillText(text, 5, top + depth * tall(lane) + 7);
+      }
     }
 
     sized(canvas, width, height) {
@@ -444,23 +491,23 @@
       if (!this.pick) return;
       pen.strokeStyle = colour("--ink");
       pen.lineWidth = 2;
-      const box = (run) => {
-        const { start, end } = this.model.run(run), top = boxes.get(run[0]);
-        return top === undefined ? null : { left: x(start), right: Math.max(x(end), x(start) + 3), top: top + run[1] * ROW };
+      const box = (event) => {
+        const top = boxes.get(event.lane), high = tall(this.model.lanes[event.lane]);
+        return top === undefined ? null : { left: x(event.start), right: Math.max(x(event.end), x(event.start) + 3), top: top + event.depth * high, high };
       };
       const own = box(this.pick);
       if (!own) return;
-      pen.strokeRect(Math.max(own.left, 0), own.top, Math.min(own.right, width) - Math.max(own.left, 0), ROW - 2);
+      pen.strokeRect(Math.max(own.left, 0), own.top, Math.min(own.right, width) - Math.max(own.left, 0), own.high - 2);
       pen.lineWidth = 1;
-      const { cause, effects } = this.linkedTo;
+      const { cause, effects } = this.linkedTo || { cause: null, effects: [] };
       for (const other of cause ? [cause, ...effects] : effects) {
         const end = box(other);
         if (!end) continue;
         pen.beginPath();
-        pen.moveTo(own.left, own.top + ROW / 2);
-        pen.lineTo(end.left, end.top + ROW / 2);
+        pen.moveTo(own.left, own.top + own.high / 2);
+        pen.lineTo(end.left, end.top + end.high / 2);
         pen.stroke();
-        if (!same(other, this.pick)) pen.strokeRect(end.left, end.top, end.right - end.left, ROW - 2);
+        if (!same(other, this.pick)) pen.strokeRect(end.left, end.top, end.right - end.left, end.high - 2);
       }
     }
 
@@ -530,21 +577,20 @@
     figure.append(list);
   };
 
-  Capture.open(capture.content.textContent).then((model) => {
-    const ranks = new Set(model.lanes.map((lane) => lane.rank)).size > 1;
+  Capture.open(capture.content.textContent, capture.hasAttribute("data-live")).then((model) => {
+    const ranks = new Set(model.lanes.filter((lane) => lane.rank >= 0).map((lane) => lane.rank)).size > 1;
     let whole = null;
     for (const figure of figures) {
       const window_ = data.windows[figure.dataset.window];
       if (window_) {
-        const mine = (number) => { const lane = model.lanes[number]; return lane.rank === window_.rank && (lane.device === null || lane.device === window_.device) && lane.kind !== "finding"; };
+        const mine = (number) => { const lane = model.lanes[number]; return lane.rank === window_.rank && (lane.device === null || lane.device === window_.device) && lane.kind !== "finding" && lane.kind !== "ranks"; };
         new Timeline(figure, model, {
           ...window_, ranks: false, device: [window_.rank, window_.device], band: window_.lane < 0 ? null : [window_.lane, window_.row], shows: mine, searches: false,
           folded: (lane) => lane.rows.length > 4, elsewhere: (from, to) => { whole.show(from, to); whole.figure.scrollIntoView({ block: "nearest" }); whole.canvas.focus({ preventScroll: true }); },
         });
       } else {
-        const first = model.lanes.length ? model.lanes[0].rank : 0;
         legend(figure, model);
-        whole = new Timeline(figure, model, { from: 0, to: model.length, ranks, shows: () => true, searches: true, folded: (lane) => lane.rows.length > 1 && (lane.kind === "op" || lane.rank !== first) });
+        whole = new Timeline(figure, model, { from: 0, to: model.length, ranks, shows: () => true, searches: true, folded: (lane) => lane.rows.length > 1 && lane.kind !== "ranks" && (lane.kind === "op" || lane.rank !== model.firstRank) });
       }
     }
     document.addEventListener("timesink-step", ({ detail }) => {

@@ -1,0 +1,1 @@
+"""`timesink serve`: a report on this machine, of a trace too large for one file."""

@@ -1,0 +1,79 @@
+"""`timesink serve`: the report of a trace on this machine, with a timeline of every event however many there are."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timesink.cli.options import Paths, PricedReading
+from timesink.cli.output import working
+from timesink.errors import UsageError
+
+if TYPE_CHECKING:
+    from timesink.views.figures import Timeline
+
+
+def command(
+    paths: Paths,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The port on 127.0.0.1; 0 for any.")
+    ] = 0,
+    no_findings: Annotated[
+        bool, typer.Option("--no-findings", help="Leave the diagnosis out of the timeline.")
+    ] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link; start no browser.")] = False,
+    *,
+    reading: PricedReading,
+) -> int:
+    """Show a report whose timeline holds every event.
+
+    For traces too large for one file. The page asks this machine for what it shows. Only 127.0.0.1 is listened on, only
+    the printed link is answered, and nothing can be changed. Ctrl-C ends it.
+    """
+    import webbrowser
+
+    from timesink.cli.serve.server import HOST, Server
+    from timesink.diagnosis.undiagnosable import check_device_work
+    from timesink.views.timeline.tiles import Tiles
+
+    trace = reading.trace(paths)
+    check_device_work(trace, "timeline")
+    with working("making the report"):
+        if no_findings:
+            from timesink.render.html import timeline_page
+            from timesink.views.timeline.fitted import LIVE_RUNS, fitted
+            from timesink.views.timeline.lanes import whole_timeline
+
+            whole = _drawn(whole_timeline(trace))
+            page = timeline_page(fitted(whole, LIVE_RUNS), live=True)
+        else:
+            from timesink.diagnosis.engine import diagnose
+            from timesink.render.html import render
+            from timesink.views.report import live_report
+
+            report, made = live_report(trace, diagnose(trace))
+            whole, page = _drawn(made), render(report, live=True)
+        tiles = Tiles(whole)
+    try:
+        server = Server(port, secrets.token_urlsafe(32), page, tiles)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {HOST}:{port}: {error.strerror}", remedy="choose another --port") from error
+    with server:
+        sys.stdout.write(f"{server.address}\nCtrl-C ends it\n")
+        sys.stdout.flush()
+        if not no_browser:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+    return 0
+
+
+def _drawn(timeline: Timeline | None) -> Timeline:
+    if timeline is None:
+        raise UsageError("nothing ran on a GPU, so there is no timeline", remedy="record a run that uses one")
+    return timeline

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-all sweep floors lint types contracts pages check site bench nightly scoreboard faults dist sbom audit lowest smoke clean
+.PHONY: demo test test-all sweep floors lint types contracts mutants pages check site bench nightly scoreboard faults dist sbom audit lowest smoke clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -39,6 +39,10 @@ types: $(VENV)/.dev
 contracts: $(VENV)/.dev
 	$(BIN)/lint-imports
 
+# Whether tests notice a changed sign, comparison or constant: some of each day's in CI, every one in `make nightly`.
+mutants: $(VENV)/.dev
+	$(BIN)/python tools/mutate.py --sample 15
+
 pages: $(VENV)/.dev
 	$(BIN)/python tools/write_pages.py --check
 	$(BIN)/python tools/ratchet.py --check
@@ -64,6 +68,7 @@ nightly: $(VENV)/.dev
 	build/fuzz/replay -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ \
 		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/replay
 	$(BIN)/python -m fuzz --minutes $(MINUTES)
+	$(BIN)/python tools/mutate.py
 
 # What is published: the source archive and this Python's wheel. The same commit gives the same bytes.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)

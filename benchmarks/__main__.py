@@ -17,7 +17,7 @@ from itertools import chain
 from benchmarks.inputs import traces
 from benchmarks.runs import Row, show
 
-from benchmarks import decode, end_to_end, pages, sqlite, startup, window
+from benchmarks import counts, decode, end_to_end, pages, sqlite, startup, window
 
 SIZES = (125, 500, 2000)
 QUICK_SIZES = (15, 30, 60)
@@ -27,6 +27,7 @@ def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callabl
     """The benchmarks by name, in the order of the table."""
     if quick:
         return {
+            counts.NAME: counts.rows,
             startup.NAME: lambda: startup.rows(1),
             decode.NAME: lambda: decode.rows(1, QUICK_SIZES[0]),
             end_to_end.NAME: lambda: end_to_end.rows(1, QUICK_SIZES),
@@ -37,6 +38,7 @@ def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callabl
             pages.NAME: lambda: pages.rows(1, QUICK_SIZES[0]),
         }
     return {
+        counts.NAME: counts.rows,
         startup.NAME: lambda: startup.rows(2 * runs + 1),
         decode.NAME: lambda: decode.rows(runs),
         end_to_end.NAME: lambda: end_to_end.rows(runs, SIZES, hta, tracelens),

@@ -46,7 +46,7 @@ const Words ARG_KEYS{
     {"dtype", number_of(Str::dtype)}, {"Process Group Name", number_of(Str::group_name)},
     {"Process Group Description", number_of(Str::group_description)},
     {"Process Group Ranks", number_of(Str::group_ranks)}, {"cuda_sync_kind", number_of(Str::sync_kind)},
-    {"kind", number_of(Str::copy_kind)}, {"name", number_of(Str::own_name)},
+    {"kind", number_of(Str::copy_kind)}, {"name", number_of(Str::own_name)}, {"kernel", number_of(Str::kernel)},
 };
 
 constexpr uint8_t number_of(Category c) { return static_cast<uint8_t>(c); }

@@ -22,7 +22,7 @@ enum class Int : uint8_t {
 };
 enum class Str : uint8_t {
     name, category, tid, dims, types, strides, concrete, stack, collective, dtype, group_name, group_description,
-    group_ranks, sync_kind, copy_kind, own_name, count
+    group_ranks, sync_kind, copy_kind, own_name, kernel, count
 };
 
 constexpr size_t INTS = static_cast<size_t>(Int::count), STRS = static_cast<size_t>(Str::count);

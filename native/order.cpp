@@ -102,6 +102,7 @@ void sort_table(HostTable& table) {
 void Rows::sort() {
     sort_table(host_ops);
     sort_table(api_calls);
+    sort_table(named_launches);
     sort_table(ranges);
     sort_table(frames);
     std::vector<int64_t> device(device_ops.device.data(), device_ops.device.data() + device_ops.rows());
@@ -111,7 +112,7 @@ void Rows::sort() {
 }
 
 std::vector<Table*> Rows::all() {
-    return {&host_ops, &api_calls, &device_ops, &ranges,  &frames, &overheads,
+    return {&host_ops, &api_calls, &named_launches, &device_ops, &ranges,  &frames, &overheads,
             &syncs,    &memory_events, &threads, &comms, &spans};
 }
 

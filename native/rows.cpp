@@ -22,6 +22,16 @@ void push32(Column<int32_t>& column, bool there, int64_t value) {
     column.push_if(fits, fits ? static_cast<int32_t>(value) : 0);
 }
 
+template <class OpTable>
+void push_shape(OpTable& t, const Event& event) {
+    push32(t.grid_x, event.has_grid, event.grid[0]);
+    push32(t.grid_y, event.has_grid, event.grid[1]);
+    push32(t.grid_z, event.has_grid, event.grid[2]);
+    push32(t.block_x, event.has_block, event.block[0]);
+    push32(t.block_y, event.has_block, event.block[1]);
+    push32(t.block_z, event.has_block, event.block[2]);
+}
+
 // The number behind "stream " in a thread id such as "stream 7".
 bool stream_in_thread(const Event& event, int64_t& stream) {
     constexpr std::string_view HEAD = "stream ";
@@ -173,7 +183,8 @@ void Rows::add_complete(const Event& event) {
         case Category::api:
             if (!wants(api_calls, at, cut.host)) return;
             add_host(api_calls, event, at);
-            return push(api_calls.correlation, event, Int::correlation);
+            push(api_calls.correlation, event, Int::correlation);
+            return event.has(Str::kernel) ? add_named_launch(event, at) : void();
         case Category::range: return wants(ranges, at, cut.host) ? add_host(ranges, event, at) : void();
         case Category::frame:
             if (!wants(frames, at, cut.host)) return;
@@ -221,6 +232,17 @@ void Rows::add_host_op(const Event& event, Interval at) {
     if (event.has(Str::collective)) add_comm(event, at, false);
 }
 
+void Rows::add_named_launch(const Event& event, Interval at) {
+    NamedLaunches& t = named_launches;
+    t.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
+    t.thread.push(thread_of(event));
+    text(t.name, event, Str::kernel);
+    t.start.push(at.start);
+    t.end.push(at.end);
+    push(t.correlation, event, Int::correlation);
+    push_shape(t, event);
+}
+
 void Rows::add_device_op(const Event& event, Interval at, Category category) {
     DeviceOps& t = device_ops;
     counts.no_device += !event.has(Int::device) || !fits_device(stated_device(event));
@@ -242,12 +264,7 @@ void Rows::add_device_op(const Event& event, Interval at, Category category) {
     t.graph_node.push_if(graph && event.has(Int::graph_node), event[Int::graph_node]);
     push(t.bytes, event, Int::bytes);
     text(t.copy_kind, event, Str::copy_kind);
-    push32(t.grid_x, event.has_grid, event.grid[0]);
-    push32(t.grid_y, event.has_grid, event.grid[1]);
-    push32(t.grid_z, event.has_grid, event.grid[2]);
-    push32(t.block_x, event.has_block, event.block[0]);
-    push32(t.block_y, event.has_block, event.block[1]);
-    push32(t.block_z, event.has_block, event.block[2]);
+    push_shape(t, event);
     push32(t.registers, event.has(Int::registers), event[Int::registers]);
     push(t.shared_memory, event, Int::shared_memory);
     if (event.has(Str::collective)) add_comm(event, at, true);

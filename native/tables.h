@@ -31,6 +31,16 @@ struct ApiCalls : Table {
     Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
 };
 
+// The kernel that a launch names itself, as ROCm's do: what a captured launch recorded into its graph.
+struct NamedLaunches : Table {
+    NamedLaunches() : Table("named_launches") {}
+    Column<int64_t> process{*this, "process"}, thread{*this, "thread"};
+    Column<uint32_t> name{*this, "name"};
+    Column<int64_t> start{*this, "start_ns"}, end{*this, "end_ns"}, correlation{*this, "correlation"};
+    Column<int32_t> grid_x{*this, "grid_x"}, grid_y{*this, "grid_y"}, grid_z{*this, "grid_z"},
+        block_x{*this, "block_x"}, block_y{*this, "block_y"}, block_z{*this, "block_z"};
+};
+
 struct DeviceOps : Table {
     DeviceOps() : Table("device_ops") {}
     Column<int32_t> device{*this, "device"};
@@ -177,6 +187,7 @@ public:
     Strings strings;
     HostOps host_ops;
     ApiCalls api_calls;
+    NamedLaunches named_launches;
     DeviceOps device_ops;
     Ranges ranges;
     Frames frames;
@@ -205,6 +216,7 @@ private:
     template <class HostTable>
     void add_host(HostTable& table, const Event& event, Interval at);
     void add_host_op(const Event& event, Interval at);
+    void add_named_launch(const Event& event, Interval at);
     void add_device_op(const Event& event, Interval at, Category category);
     void add_comm(const Event& event, Interval at, bool on_device);
     void add_sync(const Event& event, Interval at);

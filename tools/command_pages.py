@@ -35,6 +35,7 @@ EXAMPLES = {
     "idle": "timesink idle run.json.gz --top 5",
     "lines": "timesink lines run.json.gz --top 5",
     "compile": "timesink compile run.json.gz logs/",
+    "plan": "timesink plan run.json.gz",
     "what-if": "timesink what-if run.json.gz --change 'scale kernel:nvjet 0.5'",
     "ranks": "timesink ranks traces/",
     "pipeline": "timesink pipeline rank0.jsonl rank1.jsonl",

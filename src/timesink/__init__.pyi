@@ -10,6 +10,7 @@ from timesink.notebook import compare as compare
 from timesink.notebook import diagnose as diagnose
 from timesink.notebook import idle as idle
 from timesink.notebook import kernels as kernels
+from timesink.notebook import plan as plan
 from timesink.notebook import read as read
 from timesink.notebook import summary as summary
 from timesink.notebook import what_if as what_if
@@ -25,6 +26,7 @@ __all__ = [
     "handler",
     "idle",
     "kernels",
+    "plan",
     "profile",
     "read",
     "recorder",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,32 @@ print(run.capture.manifest["files"][0]["counts"]["steps"], len(run.capture.missi
     steps, missing, file = done.stdout.split()[-3:]
     assert (steps, missing) == ("3", "0")
     assert names(Path(file)).count("mine") == 3
+
+
+def test_a_second_rank_records_its_file_and_has_no_capture(torch_python: str, tmp_path: Path) -> None:
+    import subprocess
+
+    text = f"""
+import sys; sys.path.insert(0, {str(Path(capture.__file__).parents[2])!r})
+import timesink, torch
+from pathlib import Path
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with timesink.profile(steps=2, out=Path({str(tmp_path / "run")!r})) as run:
+    for _ in range(30):
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+try:
+    run.read()
+except Exception as error:
+    print(run.capture, type(error).__name__, error)
+"""
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    script = written(tmp_path, text)
+    done = subprocess.run([torch_python, script], capture_output=True, text=True, check=True, env=os.environ | ranks)
+    assert done.stdout.splitlines()[-1].startswith("None CaptureError there is no capture")
+    assert "on rank 0" in done.stdout
+    assert [path.name for path in tmp_path.rglob("rank*.json*")] == ["rank1.json.gz"]
 
 
 def test_a_full_collection_is_a_range_of_the_step_it_stopped(torch_python: str, tmp_path: Path) -> None:

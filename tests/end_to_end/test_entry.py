@@ -18,7 +18,18 @@ from timesink.errors import UsageError, did_you_mean, unknown
 Captured = pytest.CaptureFixture[str]
 # One word, two meanings: `timesink open` counts findings, the ledger names them; nsys, ncu and gates have metrics; an
 # expression names kernels, and a check's name its limit; a log has columns, and a table.
-TWO_MEANINGS = {"--change", "--finding", "--metrics", "--against", "--svg", "--steps", "--name", "--limit", "--columns"}
+TWO_MEANINGS = {
+    "--change",
+    "--finding",
+    "--metrics",
+    "--against",
+    "--svg",
+    "--steps",
+    "--name",
+    "--limit",
+    "--columns",
+    "--capture",
+}
 
 
 def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -76,6 +76,7 @@ CASES = {
     "open": Case("open no-such-file", "open before.json.gz --origin nowhere", code=2),
     "serve": Case("serve no-such-file", "serve before.json.gz --port 65536", code=2),
     "export": Case("export before.json.gz --table device_ops -o ops.csv", "export before.json.gz -o trace.xyz"),
+    "plan": Case("plan before.json.gz", "plan kernels.ncu-rep"),
     "what-if": Case("what-if before.json.gz --change remove-sync", "what-if before.json.gz --change nothing"),
     "compare": Case("compare before.json.gz after.json.gz --exit-zero", "compare before.json.gz broken.json"),
     "verify": Case("verify --pairs 2 --warm-up-pairs 0 --exit-zero --toggle A=1/2 -- PYTHON t.py", "verify --pairs x"),

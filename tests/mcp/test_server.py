@@ -98,7 +98,7 @@ def test_a_whole_exchange(root: Path) -> None:  # noqa: PLR0915  # one session
 
     async def talk(client: Any, call: Call) -> None:  # one session
         tools = (await client.list_tools()).tools
-        assert len(tools) <= 17
+        assert len(tools) <= 18
         assert all(tool.description and tool.annotations for tool in tools)
         assert [tool.name for tool in tools if not tool.annotations.read_only_hint] == ["export"]
         before = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
@@ -122,6 +122,9 @@ def test_a_whole_exchange(root: Path) -> None:  # noqa: PLR0915  # one session
         assert any("--stacks" in note for note in by_line["notes" + MARK])
         said = await call("statement", handle=after, before=before)
         assert any("before (" in row["statement" + MARK] for row in said["statements"])
+        ladder = await call("plan", handle=before)
+        assert ladder["rungs"][0]["change"] == "loader_workers"
+        assert ladder["rungs"][0]["then_ms"]["value"] == ladder["rungs"][1]["step_ms"]
         (price,) = (await call("what_if", handle=before, change="remove-sync"))["prices"]
         assert price["low_ns"] <= price["gain_ns"] <= price["high_ns"]
         assert "no counters" in (await call("kernel_limits", handle=before))["error"]

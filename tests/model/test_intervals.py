@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timesink.model import intervals
-from timesink.model.intervals import Intervals
+from timesink.model.intervals import Intervals, union_ns
 
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
 
@@ -94,3 +94,36 @@ def test_an_empty_window_has_no_gaps() -> None:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_union_of_no_parts_is_nothing(count: int) -> None:
     assert Intervals.union_all([Intervals.none()] * count).total_ns == 0
+
+
+GROUPED = (
+    # group, start, end, and what the group's intervals cover together
+    ([1, 0, 1, 1, 0, 3, 3], [10, 100, 12, 30, 150, 5, 5], [20, 140, 25, 33, 160, 9, 4], [50, 18, 0, 4, 0]),
+    (
+        [0, 1, 2, 2],
+        [0, 0, 0, 10],
+        [50, 50, 20, 15],
+        [50, 50, 20],
+    ),  # touching the groups before and after; one in another
+    ([2, 2], [7, 9], [12, 10], [0, 0, 5]),
+    ([0, 2, 1, 0], [0, 1, 4 * 10**18, 3], [5, 2, 4 * 10**18 + 9, 10], [10, 9, 1]),  # three such strides leave int64
+    ([0, 0], [0, 4 * 10**18], [10, 8 * 10**18], [10 + 4 * 10**18]),
+    ([], [], [], [0, 0]),
+)
+
+
+@pytest.mark.parametrize(("group", "start", "end", "covered"), GROUPED)
+def test_the_union_of_each_group_by_hand(
+    group: list[int], start: list[int], end: list[int], covered: list[int]
+) -> None:
+    for origin in (0, 1_000) if max([0, *end]) < 10**18 else (0,):
+        at = (np.array(times, np.int64) + origin for times in (start, end))
+        assert union_ns(np.array(group, np.int64), *at, len(covered)).tolist() == covered
+
+
+def test_what_is_empty_or_outside_covers_nothing() -> None:
+    assert len(Intervals.one(5, 5)) == 0
+    union = Intervals.union_of([3, 10, 2, 7], [3, 20, 4, 6])
+    assert (union.start_ns.tolist(), union.end_ns.tolist()) == ([2, 10], [4, 20])
+    assert union.covered_ns([0, 0, 3, 30, 12], [2, 11, 4, 40, 12]).tolist() == [0, 3, 1, 0, 0]
+    assert (union & Intervals.one(4, 10)).total_ns == 0

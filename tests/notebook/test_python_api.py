@@ -78,6 +78,7 @@ def test_every_answer_says_which_command_gives_it_and_of_which_file(trace: Trace
         "idle": trace.idle(),
         "kernels": trace.kernels(),
         "ranks": trace.ranks(),
+        "plan": trace.plan(),
         "what-if": trace.what_if("remove-sync"),
         "tables": trace,
     }

@@ -7,12 +7,14 @@ The format is described for its readers in docs/how-to/write-a-rule.md; the tabl
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 from tests.rules.case_tables import UNITS, BadCase, Repeat, TextTable, frames, parse_table
 
 from timesink.diagnosis.verdicts import (
@@ -26,6 +28,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.model.schema import Table
 from timesink.model.trace import Trace
 
 VERDICTS: Mapping[str, type[Verdict]] = {
@@ -49,6 +52,32 @@ class Expected:
     says: tuple[tuple[str, str], ...]
 
 
+class Watched(Mapping[Table, pl.DataFrame]):
+    """A trace's tables, remembering which were asked for."""
+
+    def __init__(self, tables: Mapping[Table, pl.DataFrame]) -> None:
+        self._tables = tables
+        self.asked: set[str] = set()
+
+    def __getitem__(self, table: Table) -> pl.DataFrame:
+        self.asked.add(table.name)
+        return self._tables[table]
+
+    def __contains__(self, table: object) -> bool:
+        self.asked.add(str(table))
+        return table in self._tables
+
+    def get(self, table: Table, default: Any = None) -> Any:
+        self.asked.add(table.name)
+        return self._tables.get(table, default)
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
 @dataclass(frozen=True)
 class Case:
     """One case: its tables, its limits where they differ from the defaults, and the verdict expected."""
@@ -63,6 +92,11 @@ class Case:
     def trace(self) -> Trace:
         """One for all who ask, so that what was measured of it is remembered."""
         return Trace(self.title, frames(self.tables))
+
+    @cached_property
+    def watched(self) -> Trace:
+        """The same for the rule's own laws, which share what was measured: its tables know that they were asked for."""
+        return replace(self.trace, tables=Watched(self.trace.tables))
 
 
 @dataclass(frozen=True, slots=True)

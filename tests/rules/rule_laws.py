@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-import polars as pl
-from tests.rules.cases import VERDICTS, Case, differences
+from tests.rules.cases import VERDICTS, Case, Watched, differences
 
 from timesink.diagnosis.rule import Rule
 from timesink.diagnosis.verdicts import Card, Found, Limit, Undecided, Verdict
-from timesink.model.schema import Table
 
 HEADINGS = ("What it detects", "Why it matters", "How it is measured", "What to do", "When it misleads")
 MAX_LINES = 150
@@ -23,32 +19,6 @@ NEAR = 1.25
 COUNTED = ("", "1", "steps", "calls", "kernels", "copies", "launches", "gaps", "devices", "ranks", "events", "samples")
 WORDS = ("very", "significant", "huge", "massive", "extreme", "excessive", "dramatic", "severe", "poor")
 DEGREE = re.compile(rf"\b(?:{'|'.join(WORDS)})\w*", re.IGNORECASE)
-
-
-class Watched(Mapping[Table, pl.DataFrame]):
-    """A trace's tables, remembering which were asked for."""
-
-    def __init__(self, tables: Mapping[Table, pl.DataFrame]) -> None:
-        self._tables = tables
-        self.asked: set[str] = set()
-
-    def __getitem__(self, table: Table) -> pl.DataFrame:
-        self.asked.add(table.name)
-        return self._tables[table]
-
-    def __contains__(self, table: object) -> bool:
-        self.asked.add(str(table))
-        return table in self._tables
-
-    def get(self, table: Table, default: Any = None) -> Any:
-        self.asked.add(table.name)
-        return self._tables.get(table, default)
-
-    def __iter__(self) -> Iterator[Table]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
 
 
 def module_of(rule: Rule) -> ModuleType:
@@ -110,7 +80,7 @@ def case_faults(rule: Rule, case: Case) -> list[str]:
     unknown = sorted(set(case.limits) - set(rule.limits))
     if unknown:
         return [f"the case sets limits the rule has not: {', '.join(unknown)}"]
-    verdict = rule.verdict(case.trace, case.limits)
+    verdict = rule.verdict(case.watched, case.limits)
     return differences(case, verdict) + style_faults(verdict)
 
 
@@ -133,17 +103,16 @@ def style_faults(verdict: Verdict) -> list[str]:
 
 def undeclared_tables(rule: Rule, case: Case) -> list[str]:
     """Tables that were asked for and are in neither `needs` nor `reads`."""
-    trace = case.trace
-    watched = Watched(trace.tables)
-    rule.verdict(replace(trace, tables=watched), case.limits)
-    return sorted(watched.asked - {table.name for table in (*rule.needs, *rule.reads)})
+    rule.verdict(case.watched, case.limits)
+    assert isinstance(case.watched.tables, Watched)
+    return sorted(case.watched.tables.asked - {table.name for table in (*rule.needs, *rule.reads)})
 
 
 def near_miss_faults(rule: Rule, cases: tuple[Case, ...]) -> list[str]:
     """Each limit has a case on each side of it: one whose verdict changes when the limit is raised by a quarter, and
     one whose verdict changes when it is lowered by as much (counted things: by a quarter or by one)."""
     faults = []
-    traces = [case.trace for case in cases]
+    traces = [case.watched for case in cases]
     usual = [_gist(rule.verdict(trace, case.limits)) for case, trace in zip(cases, traces, strict=True)]
     known = list(zip(cases, traces, usual, strict=True))
     for name, limit in rule.limits.items():

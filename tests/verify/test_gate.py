@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from timesink.verify import baseline as baselines
 from timesink.verify.baseline import Baseline, BaselineRun, Unusable
 from timesink.verify.counters import Counter, compare_counter, gate_counters
 from timesink.verify.environment import Environment
-from timesink.verify.gate import against_baseline, gate_step_time
+from timesink.verify.gate import StoredGate, against_baseline, gate_step_time
 from timesink.verify.outcomes import Better, GateResult, How, Outcome, Reason, RunRow
 
 TODAY = date(2026, 11, 20)
@@ -203,3 +205,102 @@ def test_numbers_are_stored_with_six_digits_and_sorted_keys(tmp_path: Path) -> N
     text = path.read_text()
     assert '"mean": 0.333333,' in text
     assert text.index('"counters"') < text.index('"environment"') < text.index('"runs"')
+
+
+def test_a_prediction_with_unequal_counts_by_hand() -> None:
+    """Logs of +-0.01 around log 2, eight times; new runs of 2.2, 2.2, 2.3 and 2.5 on a machine 1.1 times as slow.
+
+    s = 0.0106904, error = s sqrt(1/4 + 1/8) = 0.00654651, t(.995, 7) = 3.499483; their mean log is
+    (2 log 2.2 + log 2.3 + log 2.5) / 4 - log 1.1, less log 2: 0.0430802.
+    """
+    stored = [2 * np.exp(0.01), 2 * np.exp(-0.01)] * 4
+    verdict = against_baseline(stored, [2.2, 2.2, 2.3, 2.5], 0.01, canary_ratio=1.1)
+    assert verdict.effect is not None
+    logs = np.log([verdict.effect.low, verdict.effect.ratio, verdict.effect.high])
+    middle = (2 * np.log(2.2) + np.log(2.3) + np.log(2.5)) / 4 - np.log(1.1) - np.log(2)
+    half = 3.499483 * 0.01 * np.sqrt(8 / 7) * np.sqrt(3 / 8)
+    assert logs.tolist() == pytest.approx([middle - half, middle, middle + half], rel=1e-5)
+    assert (verdict.outcome, verdict.to_resolve) == (Outcome.SLOWER, "")
+    assert verdict.explanation == "4 new runs against 8 stored"
+    assert verdict.run_sd_ratio == pytest.approx(0.01 * np.sqrt(8 / 7))
+
+
+def test_an_undecided_prediction_says_what_to_do() -> None:
+    verdict = against_baseline([0.990050, 1.010050] * 4, [1.02, 1.02, 1.02], 0.02)
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.TOO_NOISY)
+    assert "crosses a threshold" in verdict.explanation
+    assert "timesink verify" in verdict.to_resolve
+
+
+@pytest.mark.parametrize(("canary", "value"), [(0.0, 1.0), (-1.0, 1.0), (float("inf"), 1.0), (1.0, -1.0), (1.0, 0.0)])
+def test_no_mean_and_no_canary_may_be_nothing(canary: float, value: float) -> None:
+    assert against_baseline(STORED, [1.0, 1.0, value], 0.02, canary_ratio=canary).reason is Reason.BAD_VALUES
+
+
+@pytest.mark.parametrize(("days", "reason"), [(14, None), (15, Reason.STALE_BASELINE)])
+def test_a_baseline_may_be_as_old_as_its_limit(days: int, reason: Reason | None) -> None:
+    gate_row, rows = gate_step_time(stored(age_days=days), iter(sets((1.0,) * 3)).__next__, TODAY)
+    assert (gate_row.verdict.reason, len(rows)) == (reason, 0 if reason else 3)
+    assert gate_row.before == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_canary_counts_in_both_sets_of_runs() -> None:
+    """Runs of 1.1 and then of 1.3 on a machine 1.1 times as slow: no difference; of 1.3 twice: slower by 1.18."""
+    once, _ = gate_step_time(stored(), iter(sets((1.1,) * 3)).__next__, TODAY, 0.02, canary_ratio=1.1)
+    assert once.verdict.outcome is Outcome.NO_DIFFERENCE
+    twice, rows = gate_step_time(stored(), iter(sets((1.3,) * 3, (1.1,) * 3)).__next__, TODAY, 0.02, canary_ratio=1.1)
+    assert (twice.verdict.reason, len(rows)) == (Reason.UNCONFIRMED, 6)
+    assert "first 3 runs" in twice.verdict.explanation
+    assert "next 3" in twice.verdict.explanation
+    assert twice.after == pytest.approx((1.3 * 1.1) ** 0.5)
+
+
+@pytest.mark.parametrize(("unsettled", "reason"), [(2, None), (3, Reason.NOT_STEADY)])
+def test_half_of_the_runs_must_settle(unsettled: int, reason: Reason | None) -> None:
+    rows = [row(1.0, "after", number, settled=number >= unsettled) for number in range(4)]
+    assert gate_step_time(stored(), lambda: rows, TODAY)[0].verdict.reason is reason
+
+
+class Launched:
+    """A launcher whose runs take as long as is said, in turn."""
+
+    watch = SimpleNamespace(remark="the GPU was shared")
+
+    def __init__(self, *means: float) -> None:
+        self.means, self.numbers = iter(means), list[int]()
+
+    def launch(self, side: str, number: int) -> RunRow:
+        self.numbers.append(number)
+        return row(next(self.means), side, number)
+
+
+@pytest.mark.parametrize(
+    ("kept", "measured", "names"),
+    [({"launches": Counter(3)}, {"launches": Counter(4)}, ["step time (mean)", "launches"]),
+     ({}, {}, ["step time (mean)"]),
+     ({}, {"new": Counter(1)}, ["step time (mean)", "new"]), ({"old": Counter(1)}, {}, ["step time (mean)", "old"])],
+)  # fmt: skip
+def test_a_stored_gate_warms_up_once_and_holds_runs_and_counters_against_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: dict, measured: dict, names: list[str]
+) -> None:
+    monkeypatch.setattr("timesink.verify.gate.environment", lambda _: HERE)
+    day = datetime.now(UTC).isoformat()
+    saved(tmp_path, stored(counters=kept, runs=tuple(BaselineRun(mean, mean, 190, day, "abc") for mean in STORED)))
+    launcher = Launched(9.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2)
+    said: list[str] = []
+    gate = StoredGate(tmp_path, "suite", 0.02, 0.02, None)
+    command: Any = ["program"]
+    result = gate.run(command, "w0", launcher, measured, allowed=[], progress=said.append)  # type: ignore[arg-type]
+    assert launcher.numbers == [1, 2, 3, 4, 5, 6, 7]
+    assert said[0] == "run 2: 1200 ms per step"
+    assert [one.name for one in result.rows] == names
+    assert (result.rows[0].verdict.outcome, result.notes) == (Outcome.SLOWER, ("the GPU was shared",))
+
+
+def test_a_gate_without_a_baseline_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timesink.verify.gate.environment", lambda _: HERE)
+    launcher, command = Launched(), ["program"]
+    result = StoredGate(tmp_path, "suite", 0.02, 0.02, None).run(
+        command, "w0", launcher, {}, allowed=[], progress=print  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert (launcher.numbers, result.rows[0].verdict.reason) == ([], Reason.MISSING_BASELINE)

@@ -6,8 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from timesink.verify.outcomes import Outcome, Reason
 from timesink.verify.runs import pair_order
-from timesink.verify.statistics import classify, detectable, false_alarm, paired_interval, pairs_to_decide
+from timesink.verify.statistics import (
+    classify,
+    detectable,
+    false_alarm,
+    geometric_mean,
+    interval_verdict,
+    lag1_correlation,
+    look_level,
+    paired_interval,
+    pairs_to_decide,
+    sequential_codes,
+    t_interval,
+)
 
 RATIOS = st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=20)
 
@@ -104,3 +117,70 @@ def test_linear_drift_cancels_over_the_plan(pairs: int) -> None:
         at = {side: 2 * pair + place for place, side in enumerate(pair_order(pair))}
         ratios.append(at["after"] - at["before"])
     assert sum(ratios) == 0
+
+
+def test_a_bound_at_the_threshold_decides_nothing() -> None:
+    edge = float(np.log1p(0.05))
+    lows, highs = [-edge, 0.0, edge, -1.0, -edge + 1e-9], [0.0, edge, 1.0, -edge, edge - 1e-9]
+    assert classify(lows, highs, 0.05).tolist() == [2, 2, 2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("mean", "se", "outcome", "reason"),
+    [(0.2, 0.01, Outcome.SLOWER, None), (-0.2, 0.01, Outcome.FASTER, None),
+     (0.001, 0.001, Outcome.NO_DIFFERENCE, None), (0.05, 0.03, Outcome.INCONCLUSIVE, Reason.TOO_NOISY)],
+)  # fmt: skip
+def test_what_an_interval_says_of_a_change(mean: float, se: float, outcome: Outcome, reason: Reason | None) -> None:
+    """Two degrees of freedom, whose t has a closed form: t(.975) = 4.302653, tail(t) = 1/2 - t / (2 sqrt(2 + t^2))."""
+    verdict = interval_verdict(t_interval(mean, se, 2, 0.95), 0.03, 0.9)
+    assert (verdict.outcome, verdict.reason, verdict.threshold_ratio) == (outcome, reason, 0.03)
+    assert verdict.effect is not None
+    assert verdict.effect.ratio == pytest.approx(np.exp(mean))
+    assert (verdict.effect.low, verdict.effect.high) == pytest.approx(
+        (np.exp(mean - 4.302653 * se), np.exp(mean + 4.302653 * se)), rel=1e-6
+    )
+    assert verdict.effect.level == 0.9
+    beyond = 4.302653 + np.log1p(0.03) / se
+    tail = 0.5 - beyond / (2 * np.sqrt(2 + beyond**2)) if outcome in (Outcome.SLOWER, Outcome.FASTER) else None
+    assert verdict.false_alarm_ratio == (tail if tail is None else pytest.approx(tail, rel=1e-5))
+
+
+def test_every_look_takes_its_part_of_alpha() -> None:
+    assert look_level(0.06, 3) == pytest.approx(0.98)
+
+
+def test_the_first_look_that_decides_wins() -> None:
+    """At two looks of alpha 0.1 each interval covers 0.95; t(.975, 1) = 12.706 and t(.975, 3) = 3.182.
+
+    Pairs of 0.1 and 0.102: 0.101 -+ 12.706 x 0.001 lies beyond log(1.05) = 0.0488, whatever follows. Pairs of 0.1 and
+    0.13: 0.115 -+ 0.19 decides nothing; with two more, mean 0.115, deviation 0.0173, -+ 0.0276, it is slower.
+    """
+    rows = [[0.1, 0.102, -0.3, -0.3], [0.1, 0.13, 0.1, 0.13], [0.1, 0.13, -0.1, -0.13], [-0.1, -0.102, 0.3, 0.3]]
+    assert sequential_codes(rows, (2, 4), 0.1, 0.05).tolist() == [1, 1, 2, -1]
+
+
+def test_what_is_detectable_by_hand() -> None:
+    """Four pairs of deviation 0.02: t(.975, 3) = 3.182446, half-width 3.182446 x 0.02 / 2, after log(1.05)."""
+    assert detectable(0.02, 4, 0.95, 0.05) == pytest.approx(1.05 * np.exp(0.03182446) - 1, rel=1e-6)
+
+
+def test_a_chance_of_false_alarm_by_hand() -> None:
+    beyond = 4.302653 + np.log1p(0.02) / 0.04
+    assert false_alarm(0.04, 2, 0.95, 0.02) == pytest.approx(0.5 - beyond / (2 * np.sqrt(2 + beyond**2)), rel=1e-5)
+
+
+def test_pairs_are_counted_to_the_nearest_of_both_thresholds() -> None:
+    needed = pairs_to_decide(0.02, 0.01, 0.95, 0.01, 200)
+    assert needed is not None
+    assert pairs_to_decide(-0.02, 0.01, 0.95, 0.01, 200) == needed
+    assert pairs_to_decide(0.02, 0.01, 0.95, 0.01, needed) == needed
+    assert pairs_to_decide(0.02, 0.01, 0.95, 0.01, needed - 1) is None
+    assert pairs_to_decide(0.02, 1e-6, 0.95, 0.01, 200) == 2
+    assert pairs_to_decide(float(np.log1p(0.01)), 0.0, 0.95, 0.01, 5) is None
+
+
+def test_small_means_by_hand() -> None:
+    assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+    assert geometric_mean([]) is None
+    assert lag1_correlation(np.array([1.0, -2.0, 3.0])) == pytest.approx(-8 / 14)
+    assert lag1_correlation(np.zeros(3)) == 0.0

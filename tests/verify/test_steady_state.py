@@ -71,3 +71,31 @@ def test_noise_has_a_trend_in_about_one_percent_of_series() -> None:
     rng = np.random.default_rng(2)
     seen = [trend(1 + 0.01 * rng.standard_normal(100)) != 0 for _ in range(1000)]
     assert np.mean(seen) <= 0.01 + 3 * np.sqrt(0.01 * 0.99 / 1000)
+
+
+@pytest.mark.parametrize(
+    ("slow", "count", "dropped", "settled"),
+    [(20, 60, 20, True), (25, 60, 25, True), (30, 60, 30, False), (20, 59, 6, True), (0, 25, 3, True), (0, 2, 1, True),
+     (0, 1, 0, True)],
+)  # fmt: skip
+def test_where_warm_up_ends_by_hand(slow: int, count: int, dropped: int, settled: bool) -> None:
+    """Sixty steps are the least that MSER-5 is asked of, and half of them the most it may drop; else a tenth goes."""
+    steady = steady_part(([2.0] * slow + [1.0, 1.02] * count)[:count])
+    assert (steady.dropped, steady.settled, len(steady.kept)) == (dropped, settled, count - dropped)
+
+
+def test_a_level_far_from_zero_changes_no_cut() -> None:
+    series = np.array([1.5] * 20 + [1.0, 1.01] * 50)
+    assert int(mser_cut(series + 1e9)) == int(mser_cut(series)) == 20
+
+
+def test_a_trend_by_hand() -> None:
+    """Batches of five around 2.00, 2.01 ... 2.07: 7 steps of 0.01 from a line that begins at 2."""
+    batches = [2 + 0.01 * number + wobble for number in range(8) for wobble in (-0.2, 0.1, 0.0, 0.3, -0.2)]
+    assert trend(np.array([*batches, 9.0])) == pytest.approx(0.035)
+    assert trend(np.array(batches[::-1])) == pytest.approx(-0.07 / 2.07)
+    assert trend(np.array([batches[at] for at in (0, 30, 5, 35, 10, 20, 15, 25)]).repeat(5)) == 0.0  # no order
+    assert trend(np.arange(8.0).repeat(5)) == 0.0  # a line through nothing has no relative slope
+    assert trend(np.arange(-30.0, -22.0).repeat(5)) == 0.0
+    assert trend(np.array(batches[:15])) == 0.0  # too few to tell
+    assert trend(np.ones(40)) == 0.0

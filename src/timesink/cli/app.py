@@ -52,6 +52,7 @@ GROUPS = {
         "export": "Write a trace for Perfetto, speedscope or flame graphs, or one of its tables.",
     },
     "Change": {
+        "plan": "Say what to change, in which order, and where it ends.",
         "what-if": "Price changes to a program before they are made.",
         "compare": "Say what moved between two captures, and why.",
         "verify": "Say whether one change made the steps slower or faster.",
@@ -82,6 +83,7 @@ PLACES = {
     "tables": ("summary", "tables"),
     "roofline": ("kernels", "roofline"),
     "classify": ("kernels", "classify"),
+    "plan": ("what_if", "plan"),
     "pipeline": ("ranks", "pipeline"),
     "next": ("kernels", "next_command"),
     "open": ("export", "open_command"),

@@ -31,6 +31,7 @@ from timesink.untrusted.whole_file import write_whole
 if TYPE_CHECKING:
     from timesink.diagnosis.verdicts import Diagnosis
     from timesink.model.trace import Trace
+    from timesink.views.page import Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,10 @@ def command(
     out: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of all stages.")] = Path("loop"),
     form: Annotated[Format | None, format_option("Diagnosis")] = None,
     no_color: NoColor = False,
+    with_plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Show what to change in which order too, and keep it as plan.md and plan.json."),
+    ] = False,
     *,
     chosen: LoopOptions,
 ) -> int:
@@ -166,7 +171,20 @@ def command(
         diagnosis = made.run()
     _write(out, diagnosis, stages, target.origin)
     target.show(diagnosis)
+    if with_plan:
+        target.show(_planned(out, made, diagnosis, target.origin))
     return 0
+
+
+def _planned(out: Path, made: Loop, diagnosis: Diagnosis, origin: Origin) -> Page:
+    """The ladder of the first stage's capture, kept beside the diagnosis."""
+    from timesink.render import written
+    from timesink.views.plan import plan_page
+
+    page = plan_page(made.timeline(), diagnosis)
+    for name, form in (("plan.md", Format.MD), ("plan.json", Format.JSON)):
+        write_whole(out / name, written(page, form, Style(origin=origin)))
+    return page
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +214,11 @@ class Loop:
             return main
         beside = of_run(read_traces(second.files), known, [second.folder], facts)
         return joined(main, diagnose(beside))
+
+    def timeline(self) -> Trace:
+        """The capture of the first stage, with what is known of the run."""
+        folder = self.stages.folder / "torch"
+        return of_run(read_traces([folder]), self.chosen.unprofiled, [folder], self.shared["facts"])
 
     def _profiled(self, stage: Capture) -> Trace:
         """The kernels that ncu profiled; a note where that was in another program, by what the stage says of itself."""

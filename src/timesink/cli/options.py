@@ -116,6 +116,16 @@ Window = Annotated[
         show_default=False,
     ),
 ]
+GraphsFrom = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--capture",
+        metavar="TRACE",
+        help="The trace of the capture of the CUDA graphs, or of an eager run of the same step: its operators, shapes, "
+        "modules and lines are those of replayed kernels; may be repeated.",
+        show_default=False,
+    ),
+]
 LinkedOnly = Annotated[
     bool,
     typer.Option("--linked-only", help="Leave out GPU work whose launch is not in the trace (TraceLens' convention)."),
@@ -196,12 +206,15 @@ class Reading:
 
     ranks: Ranks = None
     window: Window = None
+    graphs_from: GraphsFrom = None
     no_cache: NoCache = False
 
     def trace(self, paths: Sequence[Path], *, linked_only: bool = False) -> Trace:
-        """The files as one trace, cut down to the window and the ranks asked for."""
-        cache = not self.no_cache
-        return read_traces(paths, ranks=self.ranks, cache=cache, linked_only=linked_only, window=self.window)
+        """The files as one trace, cut down to the window and the ranks asked for, with what its graphs were made of."""
+        cache, graphs_from = not self.no_cache, self.graphs_from or ()
+        return read_traces(
+            paths, ranks=self.ranks, cache=cache, linked_only=linked_only, window=self.window, graphs_from=graphs_from
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from timesink.model.trace import Trace
 
 
-def read_traces(
+def read_traces(  # what of files is read: the options of every command that reads any
     paths: Sequence[Path],
     *,
     ranks: Sequence[int] | None = None,
     cache: bool = True,
     linked_only: bool = False,
     window: str | None = None,
+    graphs_from: Sequence[Path] = (),
 ) -> Trace:
-    """The files as one trace, cut down to the window, the ranks and the GPU work asked for.
+    """The files as one trace, cut down to the window, the ranks and the GPU work asked for, with what the files of
+    `graphs_from` say of the kernels that its graphs replay.
 
     Of a damaged file what could be read is returned, and the command's answer is marked as partial.
     """
@@ -38,6 +40,10 @@ def read_traces(
             paths, ranks=ranks, linked_only=linked_only, cache=cache, window=span,
             watch=lambda done, of: show(f"{done} of {of} files read"),
         )  # fmt: skip
+        if graphs_from:
+            from timesink.readers.recorded import with_capture
+
+            trace = with_capture(trace, read(graphs_from, ranks=ranks, cache=cache))
     for damage in trace.damage:
         answer_is_partial(UnreadableTrace(trace.source, damage, remedy="record or copy the file again"))
     return trace

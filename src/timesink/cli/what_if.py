@@ -1,4 +1,4 @@
-"""`timesink what-if`: price changes before they are made."""
+"""`timesink what-if` and `timesink plan`: price changes before they are made, one and several after another."""
 
 from __future__ import annotations
 
@@ -63,5 +63,29 @@ def command(
 
         check_device_work(trace, "step to replay")
         page = what_if_page(trace, parsed, None, explain_cost)
+    target.show(page)
+    return 0
+
+
+def plan(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help=TRACES, show_default=False)],
+    *,
+    writing: PageOutput,
+    reading: PricedReading,
+    stepping: Stepping,
+) -> int:
+    """Say what to change, in which order, and where it ends.
+
+    Changes that people make, one after another, each replayed in the program that those before it leave: the step
+    before and after, low and high, and what the step is bound by then.
+    """
+    target = writing.sink(paths)
+    trace = stepping.applied(reading.trace(paths))
+    with working("planning"):
+        from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.views.plan import plan_page
+
+        check_device_work(trace, "step to plan for")
+        page = plan_page(trace)
     target.show(page)
     return 0

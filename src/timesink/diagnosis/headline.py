@@ -25,6 +25,7 @@ from timesink.measures.steps.steps import StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.graph_capture import graph_capture
+from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.measures.timeline.ranges import range_projection, serving_phases
 from timesink.measures.timeline.replay import estimated_step_ns, likely_step_ns
 from timesink.model.names import matches
@@ -104,6 +105,7 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
     if steps(trace).times.count == 0 and len(device_timeline(trace)):
         collected.append(Note("no steps found: figures per step are for the whole window"))
+    collected += [Note(text) for text in _graph_notes(trace)]
     if choosable := _other_steps(trace):
         collected.append(Note(choosable))
     if step_ns and profiled_ns:
@@ -112,6 +114,20 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     elif estimate := _estimated_step(trace):
         collected.append(Note(estimate))
     return tuple(collected)
+
+
+def _graph_notes(trace: Trace) -> tuple[str, ...]:
+    """How many kernels of graph replays are known by the operators that were captured, and why others are not."""
+    found = graph_replays(trace)
+    if not found.replayed:
+        return ()
+    how = "node id" if found.by_node == found.joined else "name, launch shape and order"
+    joined = f"{found.joined:,} of {found.replayed:,} kernels that graphs replay are joined to what was captured"
+    refused = sorted(found.refused.items(), key=lambda reason: (-reason[1], reason[0]))
+    return (
+        f"{joined}, by {how}" if found.joined else joined,
+        *(f"{number(count, 'kernel')} that graphs replay are joined to nothing: {why}" for why, count in refused),
+    )
 
 
 def _other_steps(trace: Trace) -> str:

@@ -31,7 +31,9 @@ from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes.kernels import ShortenKernels
 from timesink.whatif.pricing import Pricer
 
-_TO_P90: Final = 1.28  # standard deviations
+TO_P90: Final = 1.28
+"""Standard deviations from the middle of normal errors to their ninetieth percentile."""
+
 _SHARED: Final = 0.01  # claims that share less than this are apart
 _NOTHING: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
@@ -50,7 +52,7 @@ def price(finding: Finding, trace: Trace) -> Priced:
     """
     if finding.stated is not None:
         return Priced(finding.stated, "stated")
-    bound = _bound(finding, trace)
+    bound = claim_bound(finding, trace)
     change = cast("Change | None", finding.change)
     priced = None if change is None else price_change(change, finding.where.rank or 0, trace, bound)
     return priced or Priced(bound, "bound")
@@ -83,7 +85,7 @@ def _price_by_kernels(change: ShortenKernels, trace: Trace) -> Quantity:
     step_ns = trace.unprofiled_step_ns or period_ns(trace, change.device)
     ratio = min(max(step_ns / max(period_ns(trace, change.device), 1.0), 1.0), assumed.SLOWEST_CLOCK.value)
     low_ns, gain_ns, high_ns = (saved_per_step_ns(trace, change, case) * ratio for case in Case)
-    error_ns = _TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain_ns, assumed.STEP_ERROR.value * step_ns)
+    error_ns = TO_P90 * math.hypot(assumed.MODEL_ERROR.value * gain_ns, assumed.STEP_ERROR.value * step_ns)
     high_ns = gain_ns + math.hypot(high_ns - gain_ns, error_ns)
     return _quantity(gain_ns, gain_ns - math.hypot(gain_ns - low_ns, error_ns), min(high_ns, max(step_ns, gain_ns)))
 
@@ -96,13 +98,13 @@ def within_claim(priced: Priced, finding: Finding, trace: Trace) -> Quantity:
     """
     if priced.by != "replay" or not finding.claim.total_ns:
         return priced.gain
-    bound = _bound(finding, trace)
+    bound = claim_bound(finding, trace)
     most = bound.high if bound.high is not None else bound.value
     return replace(priced.gain, value=min(priced.gain.value, most), low=min(priced.gain.low or 0.0, most))
 
 
-def _bound(finding: Finding, trace: Trace) -> Quantity:
-    """The bound of the claim, as a part of the step without a profiler where that is known."""
+def claim_bound(finding: Finding, trace: Trace) -> Quantity:
+    """The bound of a finding's claim, as a part of the step without a profiler where that is known."""
     rank, bound = finding.where.rank or 0, bound_price(finding, trace)
     pricer = pricers(trace).get(rank)
     return bound if pricer is None else scaled(bound, _unprofiled_ratio(pricer, step_without_profiler_ns(trace, rank)))

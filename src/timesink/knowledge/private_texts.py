@@ -219,6 +219,7 @@ NSYS_COLUMNS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType({
     "CUPTI_ACTIVITY_KIND_MEMCPY": (f"{_WORK} bytes copyKind srcKind dstKind graphNodeId", "", ""),
     "CUPTI_ACTIVITY_KIND_MEMSET": (f"{_WORK} bytes memKind graphNodeId", "", ""),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (f"{_WORK} graphId graphExecId", "", ""),
+    "CUDA_GRAPH_NODE_EVENTS": ("start end eventClass globalTid graphNodeId originalGraphNodeId", "", ""),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (f"{_WORK} syncType deprecatedSyncType eventId eventSyncId", "", ""),
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": ("contextId streamId correlationId globalPid deviceId eventId eventSyncId", "", ""),
     "CUPTI_ACTIVITY_KIND_RUNTIME": (f"{_CALL} correlationId eventClass callchainId", "", ""),

@@ -44,6 +44,15 @@ ENGINE_STEP: Final = Pattern(
     "one step of a serving engine", ("execute_context_2(512)_generation_7(7)", "step[DECODE bs=32]"), "step 12",
     "vLLM, SGLang",
 )  # fmt: skip
+STATED_SIZE: Final = Pattern(
+    r"^(?:execute_|step\[\w+ bs=)(\d+)[_ \]]", "an engine step that says of how many tokens, or requests, it is",
+    ("execute_32_context_0(0)_generation_32(32)", "step[DECODE bs=32]"), "execute_context_2(512)_generation_7(7)",
+    "vLLM, SGLang",
+)  # fmt: skip
+CAPTURED_SIZE: Final = Pattern(
+    r"^capture_(\d+)_", "an engine captures the graph of that many tokens, or requests",
+    ("capture_32_FULL", "capture_32_DECODE"), "capture_model", "vLLM, SGLang",
+)  # fmt: skip
 EXCHANGE: Final = Pattern(
     r"(?i)(^|[^a-z])(ep_?)?(dispatch|combine|all_?(to_?all|2_?all|gather|reduce)|reduce_?scatter)([^a-z]|$)",
     "tokens or gradients are exchanged with other GPUs", ("dispatch(B)", "combine(F)", "moe_all2all"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timesink.mcp.answers import MARK, fitted, named, sentence
+from timesink.mcp.answers import MARK, fitted, named, quantity, rounded, sentence
 from timesink.mcp.captures import OpenCapture, words_of
 from timesink.mcp.figures import page_document
 
@@ -16,6 +16,47 @@ def priced_change(capture: OpenCapture, change: str) -> dict[str, Any]:
 
     page = what_if_page(capture.trace, (parse_change(change),), None, False)
     return page_document(capture, page, "prices")
+
+
+def plan_document(capture: OpenCapture) -> dict[str, Any]:
+    """The ladder of changes: each with the step before and after it, and why it ends."""
+    from timesink.diagnosis.undiagnosable import check_device_work
+    from timesink.views.plan import WORTH, headline, plan
+
+    check_device_work(capture.trace, "step to plan for")
+    made = plan(capture.trace, capture.diagnosis)
+    rungs = [
+        {
+            "change": rung.id,
+            "do": rung.change.words,
+            "where" + MARK: named(rung.where) or None,
+            "step_ms": rounded(rung.before_ms),
+            "then_ms": quantity(rung.after),
+            "effort": rung.change.effort.value,
+            "findings": list(rung.findings),
+            "needs": list(rung.needs),
+            "excludes": list(rung.change.excludes),
+            "costs": rung.costs or None,
+            "then_bound_by": rung.bound_by,
+        }
+        for rung in made.rungs
+    ]
+    least_ms = WORTH.default * (made.step_ms or 0.0)
+    alone = {name: rounded(gain.value) for name, gain in made.singles.items() if gain.value >= least_ms}
+    return fitted(
+        {
+            "handle": capture.handle,
+            "says": headline(made),
+            "step_ms": rounded(made.step_ms),
+            "rungs": rungs,
+            "ends": made.refused or made.floor,
+            "alone_ms": alone,
+            "notes": list(made.notes),
+            "next": "make the first change, capture again, and plan anew",
+        },
+        "rungs",
+        spare=("alone_ms", "notes"),
+    )
 
 
 def compare_captures_of(before: OpenCapture, after: OpenCapture) -> dict[str, Any]:

@@ -148,6 +148,10 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
         """What one change would win per step, such as 'remove-sync' or 'scale kernel:.*gemm.* 0.5'. Changes nothing."""
         return changes.priced_change(captures.get(handle), change)
 
+    def plan(handle: str) -> dict[str, Any]:
+        """What to change, in which order: the step before and after each change, and why it ends. Changes nothing."""
+        return changes.plan_document(captures.get(handle))
+
     def capture_plan(question: str, program: str) -> dict[str, Any]:
         """Which profiler answers a question, what it costs, and the exact command. Runs nothing."""
         return opened.capture_command(question, program)
@@ -160,7 +164,7 @@ def _add_planning(server: MCPServer[Any], captures: Captures) -> None:
         """Write a new file for people: kind html (report) or perfetto (timeline)."""
         return opened.export_file(captures, captures.get(handle), kind, path)
 
-    for tool in (compare, what_if, capture_plan, verify_plan):
+    for tool in (compare, plan, what_if, capture_plan, verify_plan):
         server.tool(annotations=_READS)(answering(tool))
     server.tool(annotations=_WRITES)(answering(export))
 

@@ -26,6 +26,7 @@ from timesink.model.tables import (
     EVENT_WAITS,
     FRAMES,
     GPU_METRICS,
+    GRAPH_NODES,
     HOST_OPS,
     OS_CALLS,
     RANGES,
@@ -119,10 +120,12 @@ _ON_DEVICE = frozenset((DEVICE_OPS, GPU_METRICS))
 
 def extent_ns(tables: Frames) -> tuple[int, int] | None:
     """First start and last end of operators, frames, calls and GPU work, or of ranges where none of these was recorded;
-    None where nothing was recorded that has a time.
+    None where nothing was recorded that has a time. What another recording joined (a process below 0) does not count.
     """
     for group in _FIRST_OF:
         frames = [tables[table] for table in group if table in tables and tables[table].height]
+        if GRAPH_NODES in tables:
+            frames = [own for frame in frames if (own := frame.filter(pl.col("process") >= 0)).height]
         if frames:
             bounds = [frame.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0) for frame in frames]
             return min(start for start, _ in bounds), max(end for _, end in bounds)

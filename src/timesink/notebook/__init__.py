@@ -122,6 +122,11 @@ def kernels(capture: Capture, *, top: int = 10) -> Page:
     return _trace(capture).kernels(top=top)
 
 
+def plan(capture: Capture, *, unprofiled_step_ms: float | None = None) -> Page:
+    """What to change, in which order, and where it ends: `Trace.plan`."""
+    return _trace(capture).plan(unprofiled_step_ms=unprofiled_step_ms)
+
+
 def what_if(capture: Capture, *changes: str, unprofiled_step_ms: float | None = None) -> Page:
     """The price of changes before they are made: `Trace.what_if`."""
     return _trace(capture).what_if(*changes, unprofiled_step_ms=unprofiled_step_ms)

@@ -144,6 +144,22 @@ class AnsweringTrace(model.Trace):
             raise UsageError("nothing ran on a GPU, so there is no timeline", remedy="record a run that uses one")
         return TimelinePicture(drawn)
 
+    def plan(self, *, unprofiled_step_ms: float | None = None) -> Page:
+        """What to change, in which order, and where it ends: `timesink plan`.
+
+        Each change is replayed in the program that those before it leave, and together they win what the last row says.
+
+        >>> trace.plan().table("ladder").select("change", "effort").row(0)
+        ('loader_workers', 'a flag')
+        """
+        from timesink.diagnosis.undiagnosable import check_device_work
+        from timesink.units import NS_PER_MS
+        from timesink.views.plan import plan_page
+
+        check_device_work(self, "step to plan for")
+        trace = self if unprofiled_step_ms is None else self.with_unprofiled_step(unprofiled_step_ms * NS_PER_MS)
+        return replace(plan_page(trace), origin=origin_of("plan", self))
+
     def what_if(self, *changes: str, unprofiled_step_ms: float | None = None) -> Page:
         """The price of changes before they are made, written as for `timesink what-if --change`.
 

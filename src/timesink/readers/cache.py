@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from timesink.untrusted.unpack import ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
-LAYOUT = 3
+LAYOUT = 4
 # A smaller file is read anew in less time than its entry would be worth.
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30

@@ -21,6 +21,7 @@ from timesink.model.schema import Table
 from timesink.model.tables import ALL, DEVICES, MEMORY_EVENTS, MEMORY_SEGMENTS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import readers
+from timesink.readers.recorded import is_recording, with_capture
 
 _RANK_IN_NAME = re.compile(profiler_texts.RANK_IN_FILE_NAME)
 _LISTED = 12
@@ -53,7 +54,9 @@ def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     timelines = [pair for pair in pairs if not is_companion(pair[0])]
     if not timelines:
         companions, timelines = [], companions
+    captures, timelines = _captures_apart(timelines)
     parts, notes = _under_distinct_ranks(timelines)
+    parts = [_with_own_captures(part, captures) for part in parts]
     added = _under_their_ranks(companions, parts)
     described = {rank for companion in added if MEMORY_SEGMENTS in companion for rank in companion.rank_numbers}
     parts = [_without_memory_events(part, described) for part in parts] if described else parts
@@ -64,6 +67,21 @@ def join_traces(traces: Sequence[Trace], files: Sequence[Path]) -> Trace:
     own = [note for trace in every for note in trace.notes]
     source = ", ".join([*(str(file) for _, file in timelines), *(trace.source for trace in added)])
     return Trace(source, tables, (*own, *notes))
+
+
+def _captures_apart(pairs: Sequence[_RankFile]) -> tuple[list[Trace], list[_RankFile]]:
+    """The recordings of graph captures, of ranks that other files record too, and all the others."""
+    others = {rank for trace, _ in pairs if not is_recording(trace) for rank in trace.rank_numbers}
+    of_others = [is_recording(trace) and set(trace.rank_numbers) <= others for trace, _ in pairs]
+    captures = [trace for (trace, _), apart in zip(pairs, of_others, strict=True) if apart]
+    return captures, [pair for pair, apart in zip(pairs, of_others, strict=True) if not apart]
+
+
+def _with_own_captures(part: Trace, captures: Sequence[Trace]) -> Trace:
+    for capture in captures:
+        if set(capture.rank_numbers) & set(part.rank_numbers):
+            part = with_capture(part, capture)
+    return part
 
 
 def _joined_rows(table: Table, traces: Sequence[Trace]) -> pl.DataFrame:

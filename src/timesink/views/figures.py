@@ -300,7 +300,28 @@ class HeatChart:
     values_ns: tuple[tuple[float | None, ...], ...]
 
 
-Chart: TypeAlias = RooflineChart | MemoryChart | MapChart | HeatChart | StageChart | GanttChart
+@dataclass(frozen=True, slots=True)
+class LadderRung:
+    """One change of a plan: the step before and after it, and how long it may be after it, in ns."""
+
+    name: str
+    before_ns: float
+    after_ns: float
+    low_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class LadderChart:
+    """The step as changes shorten it, one below the other; `note` says why it ends."""
+
+    title: str
+    step_ns: float
+    rungs: tuple[LadderRung, ...]
+    note: str
+
+
+Chart: TypeAlias = LadderChart | RooflineChart | MemoryChart | MapChart | HeatChart | StageChart | GanttChart
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from timesink.views.figures import (
 from timesink.views.host import ranges_page
 from timesink.views.kernels import kernel_details, kernels_page
 from timesink.views.memory import memory_page
+from timesink.views.plan import page_of, plan
 from timesink.views.ranks import page_of_trace
 from timesink.views.roofline import roofline_chart
 from timesink.views.timeline.finding_window import marked, window_of
@@ -118,7 +119,13 @@ def _report(trace: Trace, diagnosis: Diagnosis, timeline: Timeline | None) -> Re
         kernel_count=len(times),
         operators=tuple(OperatorTime(**row) for row in operator_rows.head(SHOWN_NAMES).iter_rows(named=True)),
         operator_count=operator_rows.height,
-        sections=(*_ranks(trace), *_ranges(trace), *_memory(trace), *_profiled_kernels(trace)),
+        sections=(
+            *_plan(trace, diagnosis),
+            *_ranks(trace),
+            *_ranges(trace),
+            *_memory(trace),
+            *_profiled_kernels(trace),
+        ),
     )
 
 
@@ -133,6 +140,13 @@ def _first_of_each(diagnosis: Diagnosis) -> list[tuple[int, int, Card, Finding]]
     for position, (card, finding) in enumerate(diagnosis.findings):
         first.setdefault((card.code, finding.advice), (position, len(first) + 1, card, finding))
     return list(first.values())[:SHOWN_WINDOWS]
+
+
+def _plan(trace: Trace, diagnosis: Diagnosis) -> Iterator[Section]:
+    """What to change in which order, where there is a change to make."""
+    made = plan(trace, diagnosis)
+    if made.rungs:
+        yield Section("plan", "Plan", page_of(made, trace.source))
 
 
 def _ranks(trace: Trace) -> Iterator[Section]:

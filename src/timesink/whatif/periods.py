@@ -252,7 +252,8 @@ def deflate(graph: Graph, several_ranks: bool = False) -> tuple[Graph, ...]:
 def recording_us(table: Callable[[Table], pl.DataFrame], rank: int, case: Case) -> float:
     """What it cost a rank's host to record what is in its tables: by torch.profiler, if there are operators."""
     calls, operators, ranges, frames = (
-        int((table(of)["rank"] == rank).sum()) for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
+        int(table(of).select(((pl.col("rank") == rank) & (pl.col("process") >= 0)).sum()).item())
+        for of in (API_CALLS, HOST_OPS, RANGES, FRAMES)
     )
     if not table(HOST_OPS).height:
         return (calls + frames + ranges) * replay.CALL_COST_US.at(case)

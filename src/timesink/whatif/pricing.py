@@ -240,7 +240,8 @@ class Bounds:
     def limit_ns(self, touches: Touches, step_ns: float) -> tuple[float, str]:
         """The most the expected case can win, and what holds it there."""
         busy = self.before.busy_ns if touches is Touches.HOST else self.after.busy_ns
-        host = self.before.host_ns if touches is Touches.DEVICE else self.after.host_ns
+        of_device = touches in (Touches.DEVICE, Touches.COMMUNICATION)
+        host = self.before.host_ns if of_device else self.after.host_ns
         why = "the device is busy for the rest of the step" if busy >= host else "the host needs the rest of the step"
         return max(step_ns - max(busy, host), 0.0), why
 

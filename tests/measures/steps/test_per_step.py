@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.tables import trace_of
 
+from timesink.measures.steps import per_step
 from timesink.measures.steps.per_step import largest_per_step_ns, per_step_ns, period_name, period_ns, share_of_step
 from timesink.measures.timeline.copies import exposed_copies
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -49,6 +51,34 @@ def test_a_trace_without_steps_counts_as_one_window() -> None:
     assert period_name(trace) == "window"
     assert period_ns(trace, DEVICE) == 40 * US
     assert per_step_ns(trace, DEVICE, Intervals.one(10 * US, 30 * US)) == 20 * US
+
+
+def test_the_largest_share_counts_slow_steps_as_often_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim of 50 of 100 us in each step; with weights that leave the third of the kept steps alone, its own."""
+    trace = trace_of(STEPS)
+    busy = device_timeline(trace)[DEVICE].busy
+    assert largest_per_step_ns(trace, {DEVICE: busy}) == 50 * US
+    asked: list[object] = []
+
+    def weights(rate: object, lengths: np.ndarray) -> np.ndarray:
+        asked.extend((rate, *lengths.tolist()))
+        return np.arange(lengths.size, dtype=float)
+
+    monkeypatch.setattr(per_step, "slow_rates", lambda _: {0: 0.25})
+    monkeypatch.setattr(per_step, "weights", weights)
+    start = int(per_step.step_windows(trace, DEVICE)[0][1])
+    claimed = {DEVICE: Intervals.one(start, start + 30 * US), (0, 0): Intervals.one(start, start + 30 * US)}
+    kept = per_step.step_windows(trace, DEVICE)[0].size
+    assert largest_per_step_ns(trace, claimed) == pytest.approx(30 * US / sum(range(kept)))
+    assert asked == [0.25] + [100 * US] * kept
+
+
+def test_a_step_without_length_has_no_share() -> None:
+    trace = trace_of("""
+| device_ops | name | start_us | end_us |
+| a          | a    |        5 |      5 |
+""")
+    assert share_of_step(trace, DEVICE, Intervals.none()) == 0.0
 
 
 def test_copies_are_grouped_by_direction_and_memory_and_exposed_where_no_kernel_runs() -> None:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import polars as pl
+import pytest
 from hypothesis import given
 from tests.strategies import traces
 from tests.tables import trace_of
 
+from timesink.diagnosis import budgets as diagnosis_budgets
 from timesink.knowledge.op_class import op_class
 from timesink.measures.steps.per_step import step_budgets
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline import device_timeline as lines_of
+from timesink.measures.timeline.device_timeline import device_gaps, device_timeline
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 
@@ -89,3 +94,88 @@ def test_the_parts_of_every_step_make_its_period(trace: Trace) -> None:
     parts = pl.sum_horizontal("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
     assert rows.height == steps(trace).windows.height
     assert rows.select((parts == pl.col("period_ns")).all()).item()
+
+
+# Rank 0: a gap before op 1, whose launch came 15 late, and before op 2, queued in time, of three that begin together;
+# an op of no length ends the span. Rank 1 has one gap, ended by an op whose launch was not recorded.
+GAPS = """
+| device_ops | rank | name | stream | start_ns | end_ns | correlation |
+| first      |    0 | a    |      7 |       10 |     20 |           1 |
+| late       |    0 | a    |      7 |       50 |     60 |           2 |
+| unknown    |    0 | a    |      8 |       90 |     92 |          99 |
+| second     |    0 | a    |      9 |       90 |     95 |           4 |
+| sooner     |    0 | a    |     10 |       90 |     99 |           3 |
+| empty      |    0 | a    |      7 |      130 |    130 |           5 |
+| other      |    1 | b    |      7 |        0 |      5 |           1 |
+| unlinked   |    1 | b    |      7 |        8 |     11 |          98 |
+
+| api_calls | rank | name             | start_ns | end_ns | correlation |
+| first     |    0 | cudaLaunchKernel |        1 |      2 |           1 |
+| late      |    0 | cudaLaunchKernel |       35 |     36 |           2 |
+| sooner    |    0 | cudaLaunchKernel |       41 |     42 |           3 |
+| second    |    0 | cudaLaunchKernel |       43 |     44 |           4 |
+| empty     |    0 | cudaLaunchKernel |      125 |    140 |           5 |
+| other     |    1 | cudaLaunchKernel |        0 |      1 |           1 |
+"""
+GAPS_BY_HAND = [  # rank, start, end, op, launch, how late the host was
+    (0, 20, 50, 1, 35, 15),
+    (0, 60, 90, 4, 41, 0),
+    (0, 99, 130, 5, 125, 26),
+    (1, 5, 8, 7, None, None),
+]
+
+
+def test_gaps_and_who_ended_them_by_hand() -> None:
+    columns = ("rank", "start_ns", "end_ns", "op", "launch_start_ns", "host_late_ns")
+    gaps = device_gaps(trace_of(GAPS))
+    assert gaps.frame.select(columns).rows() == GAPS_BY_HAND
+    assert gaps.frame["call"].to_list() == [1, 2, 4, None]
+    for rank in (0, 1):
+        own = pl.concat(gaps.slices(rank))
+        assert own.select(columns).rows() == [row for row in GAPS_BY_HAND if row[0] == rank]
+    with mock.patch.object(lines_of, "GAPS_AT_ONCE", 2):
+        assert device_gaps(trace_of(GAPS)).frame.select(columns).rows() == GAPS_BY_HAND
+
+
+def test_gaps_without_any_call_have_no_launch() -> None:
+    gaps = device_gaps(trace_of(GAPS.partition("| api_calls")[0])).frame
+    assert gaps.select("op", "launch_start_ns", "host_late_ns").rows()[0] == (1, None, None)
+    assert gaps.height == 4
+
+
+def test_gaps_are_numbered_by_the_stretch_that_ends_them() -> None:
+    line = device_timeline(trace_of(GAPS))[0, 0]
+    gaps = {(first, last): line.idle_between(first, last) for first in range(4) for last in range(first + 1, 5)}
+    assert {key: list(zip(part.start_ns, part.end_ns, strict=True)) for key, part in gaps.items()} == {
+        (0, 1): [], (0, 2): [(20, 50)], (0, 3): [(20, 50), (60, 90)], (0, 4): [(20, 50), (60, 90), (99, 130)],
+        (1, 2): [(20, 50)], (1, 3): [(20, 50), (60, 90)], (1, 4): [(20, 50), (60, 90), (99, 130)],
+        (2, 3): [(60, 90)], (2, 4): [(60, 90), (99, 130)], (3, 4): [(99, 130)],
+    }  # fmt: skip
+
+
+def test_ratios_of_a_span_that_does_not_begin_at_zero() -> None:
+    line = device_timeline(trace_of(GAPS))[0, 0]
+    assert (line.span_ns, line.busy_ns, line.idle_ns, line.idle.total_ns) == (120, 29, 91, 91)
+    assert (line.busy_ratio, line.idle_ratio) == (29 / 120, 91 / 120)
+    empty = device_timeline(
+        trace_of("""
+        | device_ops | name | start_ns | end_ns |
+        | a          | a    |       10 |     10 |
+        """)
+    )[0, 0]
+    assert (empty.span_ns, empty.busy_ratio, empty.idle_ratio) == (0, 0.0, 0.0)
+
+
+def test_the_budget_of_each_device_by_hand() -> None:
+    """Of two steps of 50: kernels take 20 of each, a copy 10 more of the second, a collective 10 more of the first."""
+    (budget,) = diagnosis_budgets.step_budgets(trace_of(LOOP))
+    assert (budget.rank, budget.device, budget.steps) == (0, 0, 2)
+    assert budget.period_ns == 50
+    parts = {part.kind: part.time_ns for part in budget.parts}
+    assert {kind: parts.get(kind) for kind in ("compute", "copy", "communication")} == {
+        "compute": 20, "copy": 5, "communication": 5,
+    }  # fmt: skip
+    assert sum(parts.values()) == pytest.approx(50)
+    idle = [part.time_ns for part in budget.parts if part.kind not in ("compute", "communication", "copy")]
+    assert idle == sorted(idle, reverse=True)
+    assert len(idle) > 1

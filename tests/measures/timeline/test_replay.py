@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from tests.strategies import frame
 from tests.tables import trace_of
 from tests.whatif.programs import Host, Launch, Step, Wait, simulate
 
+from timesink.knowledge.assumptions import replay as assumed
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline import replay
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -23,6 +26,7 @@ from timesink.readers import read
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Target
 from timesink.whatif.changes import FeedLoader, PinCopies, RemoveSyncs, ScaleHost, Together
+from timesink.whatif.periods import StepWindows
 
 HOST = {"rank": 0, "process": 1, "thread": 1}
 
@@ -105,3 +109,94 @@ def test_pricers_are_calibrated_once_and_only_to_a_known_step() -> None:
     told = trace.with_unprofiled_step(8.5 * NS_PER_MS)
     assert calibrated_pricers(told) is calibrated_pricers(told)
     assert calibrated_pricers(told)[0].step_ns < pricers(told)[0].step_ns
+
+
+def stepped(*periods_ms: float, weight: list[float] | None = None, **more: object) -> Any:
+    """A pricer whose steps take so long."""
+    start = np.arange(len(periods_ms), dtype=np.int64)
+    windows = StepWindows(start, start + 1, np.array(weight or [1.0] * len(periods_ms)))
+    periods = np.array(periods_ms) * NS_PER_MS
+    named: dict[str, Any] = {"anchors": SimpleNamespace(windows=windows), "periods_ns": periods, **more}
+    return SimpleNamespace(step_ns=windows.mean(periods), **named)
+
+
+@pytest.mark.parametrize(
+    ("known_ms", "rate"), [(19.8, 17.3 / 50.5), (12.6, 0.2), (5.0, None), (53.0, None), (40.0, None), (6.0, 3.5 / 50.5)]
+)
+def test_how_often_slow_steps_come_by_the_known_mean_step(known_ms: float, rate: float | None) -> None:
+    """Four steps of 2.5 ms and one of 53 ms: a known mean of 19.8 makes the slow one (19.8 - 2.5) / (53 - 2.5) of all.
+
+    That is within three times of the fifth that is seen; rates below a fifteenth or above three fifths are not.
+    """
+    windows = replay._as_often(stepped(2.5, 2.5, 53.0, 2.5, 2.5), known_ms * NS_PER_MS)
+    if rate is None:
+        assert windows is None
+    else:
+        assert windows is not None
+        assert windows.weight.tolist() == pytest.approx([5 * (rate if at == 2 else (1 - rate) / 4) for at in range(5)])
+        assert windows.mean(np.array([2.5, 2.5, 53.0, 2.5, 2.5])) == pytest.approx(known_ms)
+    assert replay._as_often(stepped(2.5, 2.5, 2.6), known_ms * NS_PER_MS) is None
+
+
+def test_slow_steps_seen_too_often_are_weighed_before_they_are_compared() -> None:
+    """The slow step counts for 2 of 6: a third is seen, so that a ninth is the least."""
+    pricer = stepped(2.5, 2.5, 53.0, 2.5, 2.5, weight=[1, 1, 2, 1, 1])
+    assert replay._as_often(pricer, (2.5 + 50.5 / 8.9) * NS_PER_MS) is not None
+    assert replay._as_often(pricer, (2.5 + 50.5 / 9.1) * NS_PER_MS) is None
+
+
+def test_a_job_takes_as_long_as_its_shortest_rank_or_the_slowest_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps for little, expected and much cost of recording; in a collective rank 0 waits 3 ms and rank 1 waits 7."""
+    cases = {0: (stepped(12.0), stepped(10.0), stepped(8.0)), 1: (stepped(11.0), stepped(10.5), stepped(6.0))}
+    monkeypatch.setattr(replay, "deflated_pricers", lambda _: cases)
+    monkeypatch.setattr(replay, "exposed_waits", lambda _: {(0, 0): 3, (1, 0): 7, (1, 1): 7})
+    monkeypatch.setattr(replay, "largest_per_step_ns", lambda _, waits: sum(waits.values()) / len(waits) * NS_PER_MS)
+    trace = Trace("made", {})
+    paces = {
+        rank: [(step / NS_PER_MS, alone / NS_PER_MS) for step, alone in of]
+        for rank, of in replay.rank_paces_ns(trace).items()
+    }
+    assert paces == {0: [(12, 9), (10, 7), (8, 5)], 1: [(11, 4), (10.5, 3.5), (6, 0)]}
+    assert replay.estimated_step_ns(trace) == (6 * NS_PER_MS, 10 * NS_PER_MS, 11 * NS_PER_MS)
+    other = assumed.ANOTHER_RUN
+    likely = (6 * NS_PER_MS * other.low, 10 * NS_PER_MS * other.value, 11 * NS_PER_MS * other.high)
+    assert replay.likely_step_ns(trace) == likely
+    assert replay.least_step_ns(trace) == likely[0]
+    assert replay.step_without_profiler_ns(trace, 1) == 10.5 * NS_PER_MS
+    told = Trace("made", {}).with_unprofiled_step(5.0 * NS_PER_MS)
+    assert (replay.least_step_ns(told), replay.step_without_profiler_ns(told, 1)) == (5 * NS_PER_MS, 5 * NS_PER_MS)
+    monkeypatch.setattr(replay, "deflated_pricers", lambda _: {})
+    empty = Trace("made", {})
+    assert (replay.estimated_step_ns(empty), replay.likely_step_ns(empty), replay.least_step_ns(empty)) == (
+        None,
+        None,
+        None,
+    )
+
+
+def test_an_excerpt_is_stretches_of_steps_with_the_step_before_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 steps of 5 ops, with 100 replayed, 20 steps: runs of 5 from 1, 32, 63 and 94; the lead before each."""
+    simulated = simulate(
+        [part for _ in range(100) for part in (Step(), *(Launch(2_000) for _ in range(5)), Wait())] + [Step()]
+    )
+    windows, trace = simulated.windows(), simulated.trace()
+    seen: list[tuple[int, int]] = []
+
+    def excerpt(trace: Trace, rank: int, within: Intervals) -> Any:
+        seen.extend(zip(within.start_ns.tolist(), within.end_ns.tolist(), strict=True))
+        return real(trace, rank, within)
+
+    real = replay._excerpt
+    monkeypatch.setattr(replay, "_excerpt", excerpt)
+    monkeypatch.setattr(replay, "_OPS_REPLAYED", 100)
+    graph, replayed = replay._replayed(trace, 0, windows)
+    first = [1, 32, 63, 95]
+    chosen = [number + more for number in first for more in range(5)]
+    assert replayed.start_ns.tolist() == windows.start_ns[chosen].tolist()
+    assert replayed.end_ns.tolist() == windows.end_ns[chosen].tolist()
+    assert seen == [(windows.start_ns[number - 1], windows.end_ns[number + 4]) for number in first]
+    assert len(graph.program.ops) == 4 * 6 * 5
+    monkeypatch.setattr(replay, "_OPS_REPLAYED", 500)
+    assert len(replay._replayed(trace, 0, windows)[0].program.ops) == 500  # that is all there is
+    monkeypatch.setattr(replay, "_OPS_REPLAYED", 10)
+    assert len(replay._replayed(trace, 0, windows)[1]) == 12  # three steps a stretch are the least

@@ -8,21 +8,44 @@ from typing import Final, cast
 import numpy as np
 
 from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
-from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.diagnosis.pricing import claim_bound
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Quantity
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
-from timesink.whatif.change import Change, Selection
-from timesink.whatif.changes import CaptureGraph, FuseOptimizer, RemoveSyncs
+from timesink.whatif.change import Change, Selection, Touches
+from timesink.whatif.changes import CaptureGraph, FuseOptimizer, RemoveSyncs, ShortenKernels
 from timesink.whatif.changes import kernels as fixes
 
 Chosen = frozenset[str]
-Build = Callable[[Trace, Chosen], Iterable[Change]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a change is made beside: the others that are `chosen`, itself among them, whether they leave the device less
+    to do (`eased`), and the `rules` that found something in the trace."""
+
+    chosen: Chosen
+    eased: bool
+    rules: frozenset[str]
+
+    @property
+    def launches_count(self) -> bool:
+        """Whether launches hold the device up: a rule says so, or other changes have left it less to do."""
+        return self.eased or bool(self.rules & _LAUNCHES)
+
+
+Build = Callable[[Trace, Beside], Iterable[Change]]
 Named = tuple[Card, Finding]
 _COMPILES: Final = frozenset({"compile", "compile_graph"})
+_DOES_MORE: Final = _COMPILES | {"bf16", "foreach"}  # than a finding that it repairs asks for
+OF_LAUNCHES: Final = _COMPILES | {"cuda_graph"}
+"""Changes of launches themselves."""
+_LAUNCHES: Final = frozenset({"launch_bound", "tiny_kernels", "host_python"})
+_NO_CHANGE: Final = frozenset({"slow_steps", "profiler_overhead"})  # the cause, and its change, has another rule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,18 +55,38 @@ class Candidate:
     change: PlannedChange
     findings: tuple[Named, ...]
     build: Build | None
+    rules: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
         """The id of the change."""
         return self.change.id
 
-    def parts(self, trace: Trace, rank: int, chosen: Chosen) -> tuple[Change, ...]:
-        """What it changes on a rank beside the others that are `chosen`; empty where its gain is stated or a bound."""
+    @property
+    def mends_a_cause(self) -> bool:
+        """Whether a finding asks for it that is no symptom of another."""
+        return any(not card.symptom for card, _ in self.findings)
+
+    def parts(self, trace: Trace, rank: int, chosen: Chosen, eased: bool) -> tuple[Change, ...]:
+        """What it changes on a rank beside the others (`Beside`); empty where its gain is stated or a bound."""
         if self.build is not None:
-            return tuple(part for part in self.build(trace, chosen) if _rank_of(part, rank) == rank and _works(part))
+            return tuple(
+                part
+                for part in self.build(trace, Beside(chosen, eased, self.rules))
+                if _rank_of(part, rank) == rank and _works(part)
+            )
         proposed = [cast("Change | None", finding.change) for _, finding in self.findings if _on(finding, rank)]
         return tuple(part for part in proposed if part is not None)
+
+    def claimed_ms(self, trace: Trace, rank: int) -> float | None:
+        """The most that its findings claim, where it does what they propose, by a replay, and nothing else; else None:
+        a diagnosis counts no more of such a change as the finding's."""
+        if self.id in _DOES_MORE or not self.findings:
+            return None
+        own = [finding for _, finding in self.findings if _on(finding, rank)]
+        if not own or any(not _is_replayed(finding) or not finding.claim.total_ns for finding in own):
+            return None
+        return sum(_most(claim_bound(finding, trace)) for finding in own)
 
     def unreplayed(self, rank: int) -> tuple[Finding, ...]:
         """Findings of a rank whose gain no replay says."""
@@ -54,20 +97,21 @@ class Candidate:
 
 def candidates(trace: Trace, diagnosis: Diagnosis) -> tuple[Candidate, ...]:
     """Every change of the catalogue that repairs a finding or that a replay can price, then findings without one."""
-    left = list(diagnosis.findings)
+    left = [named for named in diagnosis.findings if _rule_name(named[0]) not in _NO_CHANGE]
+    rules = frozenset(_rule_name(card) for card, _ in diagnosis.findings)
     found = []
     for change in CHANGES:
         own = tuple(named for named in diagnosis.findings if _repairs(change, named))
         left = [named for named in left if named not in own]
         build = _BUILT.get(change.id)
         if own or build is not None:
-            found.append(Candidate(change, own, build))
+            found.append(Candidate(change, own, build, rules))
     by_rule: dict[str, list[Named]] = {}
     for named in left:
         by_rule.setdefault(_rule_name(named[0]), []).append(named)
     for name, own_findings in by_rule.items():
         words = own_findings[0][1].advice.partition(". ")[0].rstrip(".")
-        found.append(Candidate(PlannedChange(name, words, Effort.UNKNOWN, (name,)), tuple(own_findings), None))
+        found.append(Candidate(PlannedChange(name, words, Effort.UNKNOWN, (name,)), tuple(own_findings), None, rules))
     return tuple(found)
 
 
@@ -80,6 +124,16 @@ def _repairs(change: PlannedChange, named: Named) -> bool:
 
 def _rule_name(card: Card) -> str:
     return card.name.replace("-", "_")
+
+
+def _is_replayed(finding: Finding) -> bool:
+    """Whether a replay prices what it proposes; kernels that only get shorter are priced by their time."""
+    change = cast("Change | None", finding.change)
+    return change is not None and not (isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE)
+
+
+def _most(worth: Quantity) -> float:
+    return worth.value if worth.high is None else worth.high
 
 
 def _on(finding: Finding, rank: int) -> bool:
@@ -97,15 +151,15 @@ def _works(change: Change) -> bool:
     return rows is None or bool(rows.size)
 
 
-def _tf32(trace: Trace, _: Chosen) -> Iterable[Change]:
+def _tf32(trace: Trace, _: Beside) -> Iterable[Change]:
     return map(fixes.to_tf32, wide_kernels(trace).get("fp32", ()))
 
 
-def _bf16(trace: Trace, chosen: Chosen) -> Iterable[Change]:
+def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
     """A compiler fuses the casts; padded products are fast in 16 bits, others are not."""
-    compiled = bool(chosen & _COMPILES)
+    compiled = bool(beside.chosen & _COMPILES)
     for kernels in four_byte_kernels(trace):
-        part = _aligned(kernels) if compiled or "padding" in chosen else kernels
+        part = _aligned(kernels) if compiled or "padding" in beside.chosen else kernels
         yield fixes.to_bf16(part, compiled)
 
 
@@ -115,9 +169,9 @@ def _aligned(kernels: Selection) -> Selection:
     return replace(kernels, groups=groups)
 
 
-def _attention(trace: Trace, chosen: Chosen) -> Iterable[Change]:
+def _attention(trace: Trace, beside: Beside) -> Iterable[Change]:
     """In 16 bits a fused kernel is fast, whatever the type was before."""
-    narrow = "bf16" in chosen
+    narrow = "bf16" in beside.chosen
     return (fixes.fuse_attention(_narrowed(part) if narrow else part) for part in unfused_attention(trace))
 
 
@@ -126,16 +180,22 @@ def _narrowed(kernels: Selection) -> Selection:
     return Selection(kernels.device, groups)
 
 
-def _compile(trace: Trace, _: Chosen) -> Iterable[Change]:
-    """Eager runs become one kernel each, and the compiler pads products."""
+def _compile(trace: Trace, beside: Beside) -> Iterable[Change]:
+    """Eager runs become one kernel each, and the compiler pads products. Launches count where they hold the device up:
+    elsewhere a replay of a host that the profiler slows would promise too much."""
     for runs in eager_runs(trace):
-        yield from fixes.compiled(runs)
+        yield from fixes.compiled(runs, beside.launches_count)
     yield from map(fixes.align_products, misaligned_products(trace))
 
 
-def _compile_graph(trace: Trace, chosen: Chosen) -> Iterable[Change]:
-    yield from _compile(trace, chosen)
-    yield CaptureGraph()
+def _graph(_: Trace, beside: Beside) -> Iterable[Change]:
+    return (CaptureGraph(),) if beside.launches_count else ()
+
+
+def _compile_graph(trace: Trace, beside: Beside) -> Iterable[Change]:
+    if beside.launches_count:
+        yield from _compile(trace, beside)
+        yield CaptureGraph()
 
 
 _BUILT: Final[Mapping[str, Build]] = {
@@ -143,7 +203,7 @@ _BUILT: Final[Mapping[str, Build]] = {
     "bf16": _bf16,
     "compile": _compile,
     "compile_graph": _compile_graph,
-    "cuda_graph": lambda *_: (CaptureGraph(),),
+    "cuda_graph": _graph,
     "fused_attention": _attention,
     "fused_optimizer": lambda trace, _: (FuseOptimizer.of(found.unfused) for found in optimizer_kernels(trace)),
     "foreach": lambda trace, _: (

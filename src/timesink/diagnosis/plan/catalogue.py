@@ -54,7 +54,7 @@ CHANGES: Final = (
     ),
     PlannedChange(
         "compile", "torch.compile the model", Effort.LINES,
-        ("pointwise_unfused", "dtype_conversion", "tiny_kernels", "launch_bound", "eager_islands"),
+        ("pointwise_unfused", "tiny_kernels", "launch_bound", "eager_islands"),
         "eager kernels between products, and their launches", subsumes=("padding",),
         costs="seconds to minutes at the first step and at each new shape: not in its price",
     ),

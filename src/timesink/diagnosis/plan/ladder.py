@@ -6,20 +6,23 @@ between two such replays. So the gains of rungs add up to that of all, which is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan.candidates import Candidate, Chosen, candidates
+from timesink.diagnosis.plan.candidates import OF_LAUNCHES, Candidate, Chosen, candidates
 from timesink.diagnosis.plan.catalogue import PlannedChange
-from timesink.diagnosis.pricing import at_most, claimed_ms_per_step, in_order, price, price_change, scaled
+from timesink.diagnosis.pricing import TO_P90, at_most, claimed_ms_per_step, in_order, price, price_change, scaled
 from timesink.diagnosis.verdicts import Claim, Diagnosis, Finding, Limit, Quantity
+from timesink.knowledge.assumptions import replay
+from timesink.measures.kernels.attainable import attainable
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns, pricers
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass, field
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_MS
+from timesink.units import NS_PER_MS, share_text
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.changes import Together
 from timesink.whatif.changes.kernels import ShortenKernels, together
@@ -31,21 +34,45 @@ WORTH: Final = Limit(
     why="a change that wins less of the step is no rung of a plan",
     source="run-to-run deviation of step time is about 1 % on one GPU (docs/explanation/accuracy.md)",
 )
+NEARLY: Final = Limit(
+    default=0.75,
+    unit="ratio",
+    why="a change that a cause asks for comes first where it wins this much of one that nothing or a symptom asks for",
+    source="benchmarks/faults: broken_in_pieces, whose graph breaks win 0.76 of what a CUDA graph of the pieces does",
+)
+MOSTLY: Final = Limit(
+    default=0.5,
+    unit="ratio",
+    why="what kernels attain is said where more than half of their time has a known bound",
+    source="docs/rules/KRN109.md",
+)
+_SAME_KERNELS: Final = frozenset({
+    "cuda_graph", "remove_sync", "loader_workers", "pin_memory", "prefetch", "no_sync", "buckets", "drop_debugging",
+})  # fmt: skip
+_GRAPHS: Final = ("cuda_graph", "compile_graph")
 _NONE: Final = Quantity(0.0, "ms", low=0.0, high=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One change of a plan: the step before it and after it, in ms, and what it wins of the step before it."""
+    """One change of a plan: the step before and after it, and what it wins of the step before it, in ms.
+
+    `of_ms` is the step today, `cumulative_ms` what this change and those before it win of it. `findings` are the codes
+    of the rules that ask for it: none where only the replay says that it wins. `where` is the place of the first:
+    untrusted text. `bound_by` is what most of the critical path consists of then.
+    """
 
     change: PlannedChange
+    of_ms: float
     before_ms: float
     after: Quantity
     gain: Quantity
     cumulative_ms: float
-    findings: tuple[str, ...]
+    findings: tuple[str, ...] = ()
     where: str = ""
     bound_by: str = ""
+    needs: tuple[str, ...] = ()
+    costs: str = ""
 
     @property
     def id(self) -> str:
@@ -62,18 +89,20 @@ class Rung:
 class Plan:
     """The rungs in order; the price of every candidate alone; and where it ends.
 
-    `floor_ms` is the step when everything that any candidate may win is won. `refused` says why there is no ladder, if
-    so; `unpriced` which changes have no price, and why.
+    `floor_ms` is the step when all is won that any candidate may win, and `floor` says why the ladder ends. `left` is
+    what the changes that are no rungs would still win. `refused` says why there is no ladder, if so; `unpriced` which
+    changes have no price, and why.
     """
 
     step_ms: float | None
     rungs: tuple[Rung, ...] = ()
-    singles: dict[str, Quantity] = field(default_factory=dict)
-    left: dict[str, Quantity] = field(default_factory=dict)
+    singles: Mapping[str, Quantity] = field(default_factory=dict)
+    left: Mapping[str, Quantity] = field(default_factory=dict)
     floor_ms: float = 0.0
     floor: str = ""
     refused: str = ""
     unpriced: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def plan(trace: Trace, diagnosis: Diagnosis | None = None, worth: float = WORTH.default) -> Plan:
@@ -128,33 +157,42 @@ class Joint:
 
     def _replayed(self, chosen: Chosen) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
-        changes = [part for candidate in own for part in candidate.parts(self.trace, self.rank, chosen)]
+        changes = self.parts(chosen)
         worth = self._of_changes(changes) if changes else _NONE
         if worth is None:
             return None
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
-        worth = _sum(worth, self._stated(unreplayed))
-        return at_most(in_order(worth), self.least_ms, self.step_ms)
+        others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
+        apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
+        worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
+        claimed_ms = [candidate.claimed_ms(self.trace, self.rank) for candidate in own]
+        if len(own) == 1 and claimed_ms[0] is not None:
+            worth = at_most(worth, claimed_ms[0], self.step_ms)
+        elif any(claimed is not None for claimed in claimed_ms):
+            alone_ms = sum(gain.value for candidate in own if (gain := self.gain({candidate.id})))
+            worth = at_most(worth, alone_ms, self.step_ms)
+        return at_most(worth, self.least_ms, self.step_ms)
 
     def _of_changes(self, changes: Sequence[Change]) -> Quantity | None:
         """One replay of all; at least the kernel time that goes, where some of them only make kernels shorter."""
-        shorter = [c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE]
-        by_time = [price_change(part, self.rank, self.trace) for part in _by_device(shorter)]
+        shorter = _by_device([c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE])
+        by_time = [price_change(part, self.rank, self.trace) for part in shorter]
         best = max((worth.gain for worth in by_time if worth), key=lambda gain: gain.value, default=_NONE)
-        if len(shorter) == len(changes):
+        others = [c for c in changes if not isinstance(c, ShortenKernels) or c.touches is not Touches.DEVICE]
+        if not others:
             return best
-        every = changes[0] if len(changes) == 1 else Together(tuple(changes))
-        replayed = price_change(every, self.rank, self.trace)
+        every = (*shorter, *others)
+        replayed = price_change(every[0] if len(every) == 1 else Together(every), self.rank, self.trace)
         if replayed is None:
             return None
-        gain = replayed.gain
-        if not shorter or gain.value >= best.value:
-            return gain
-        return best
+        return max(replayed.gain, best, key=lambda gain: gain.value)
 
-    def _stated(self, findings: Iterable[Finding]) -> Quantity:
-        """What rules state or claims bound, each time once."""
+    def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
+        """What rules state or claims bound, each time once, and none that findings `beside` them claim."""
         taken: dict[tuple[int, int], Intervals] = {}
+        for finding in beside:
+            for device, part in finding.claim.intervals.items():
+                taken[device] = taken.get(device, Intervals.none()) | part
         total = _NONE
         for finding in findings:
             claimed = finding.claim.intervals
@@ -173,16 +211,30 @@ class Joint:
             return calibrated_pricers(self.trace)[self.rank]
         return deflated_pricers(self.trace)[self.rank][Case.EXPECTED.value]
 
+    def parts(self, chosen: Iterable[str]) -> list[Change]:
+        """What these changes change, in one order whatever theirs is."""
+        effective = self.effective(chosen)
+        eased = any(
+            (gain := self.gain({name})) is not None and gain.value >= WORTH.default * self.step_ms
+            for name in (effective - OF_LAUNCHES if len(effective) > 1 else ())
+        )
+        own = [candidate for name, candidate in self.offered.items() if name in effective]
+        return [part for one in own for part in one.parts(self.trace, self.rank, effective, eased)]
+
     def bound_by(self, chosen: Iterable[str]) -> str:
         """What most of the critical path consists of once these changes are made."""
-        effective = self.effective(chosen)
-        own = [candidate for name, candidate in self.offered.items() if name in effective]
-        parts = tuple(part for candidate in own for part in candidate.parts(self.trace, self.rank, effective))
-        shares = self.pricer.next_path(Together(parts))
         totals: dict[str, float] = {}
-        for share in shares:
+        for share in self.pricer.next_path(Together(tuple(self.parts(chosen)))):
             totals[share.kind] = totals.get(share.kind, 0.0) + share.ns
         return max(totals, key=lambda kind: totals[kind], default="")
+
+    def attained(self, chosen: Iterable[str]) -> float | None:
+        """The share of the attainable bound that kernels reach: None where most of them have no known bound, or where
+        changes make other kernels."""
+        known = attainable(self.trace)
+        if (known.covered_ratio or 0.0) < MOSTLY.default or not self.effective(chosen) <= _SAME_KERNELS:
+            return None
+        return known.attained_ratio
 
 
 def _by_device(changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:
@@ -200,6 +252,7 @@ def _climbed(joint: Joint, worth: float) -> Plan:
     won = _NONE
     while True:
         rest = [name for name in singles if name not in chosen and _allowed(joint, name, chosen)]
+        rest = [name for name in rest if not _waits_first(joint, name, chosen, least_ms)]
         gains = {name: gain for name in rest if (gain := joint.gain({*chosen, name})) is not None}
         best = _best(joint, gains, won, least_ms)
         if best is None:
@@ -211,8 +264,33 @@ def _climbed(joint: Joint, worth: float) -> Plan:
     every = joint.gain(_compatible(joint, [*chosen, *rest]))
     after_ms = rungs[-1].after.low if rungs and rungs[-1].after.low is not None else joint.step_ms
     floor_ms = min(after_ms, max(joint.step_ms - ((every and every.high) or 0.0), 0.0))
-    said = f"nothing above {worth:.0%} of the step is left".replace("%", " %")
-    return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, unpriced=unpriced)
+    said = _why_it_ends(joint, chosen, worth)
+    return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, _notes(joint, rungs))
+
+
+_MORE: Final = {
+    "device": "the device bounds the step then{attained}: more takes another algorithm, better kernels or another GPU",
+    "host": "the host bounds the step then: more takes less work on the host, or more work for the device per step",
+}
+
+
+def _why_it_ends(joint: Joint, chosen: Sequence[str], worth: float) -> str:
+    attained = joint.attained(chosen)
+    words = "" if attained is None else f", with kernels at {share_text(attained)} of what it can attain"
+    more = _MORE.get(joint.bound_by(chosen), "").format(attained=words)
+    end = f"nothing above {100 * worth:g} % of the step is left among what this capture shows"
+    return f"{end}; {more}" if more else end
+
+
+def _notes(joint: Joint, rungs: Sequence[Rung]) -> tuple[str, ...]:
+    """What the prices leave out."""
+    notes = []
+    if any(not rung.findings for rung in rungs):
+        notes.append("a change without findings rests on the replay alone: no rule asks for it in the program of today")
+    hungry = [rung.id for rung in rungs if "memory of" in rung.costs or "memory for" in rung.costs]
+    if hungry:
+        notes.append(f"this capture does not say how much memory is free: not checked for {', '.join(hungry)}")
+    return tuple(notes)
 
 
 def _compatible(joint: Joint, names: Sequence[str]) -> list[str]:
@@ -231,12 +309,30 @@ def _allowed(joint: Joint, name: str, chosen: Sequence[str]) -> bool:
     return not made and not set(change.excludes) & set(chosen) and set(change.needs) <= set(chosen)
 
 
-def _best(joint: Joint, gains: dict[str, Quantity], won: Quantity, least_ms: float) -> str | None:
-    """The change that wins most; the lesser of two that make the same where the greater adds too little."""
-    worthy = {name: gain.value for name, gain in gains.items() if gain.value - won.value >= least_ms}
+def _waits_first(joint: Joint, name: str, chosen: Sequence[str], least_ms: float) -> bool:
+    """Whether it takes a graph of a step that still waits for the device, which no graph can hold."""
+    if name not in _GRAPHS or "remove_sync" in chosen:
+        return False
+    waits = joint.gain({"remove_sync"})
+    return waits is not None and waits.value >= least_ms
+
+
+def _best(joint: Joint, gains: Mapping[str, Quantity], won: Quantity, least_ms: float) -> str | None:
+    """The change that wins most; the lesser of two that make the same where the greater adds too little.
+
+    What no finding asks for must win so much even where it wins least. Before it, and before what only mends a
+    symptom, comes a change for a cause that wins nearly as much.
+    """
+    worthy = {name: gain.value - won.value for name, gain in gains.items() if gain.value - won.value >= least_ms}
+    for name in list(worthy):
+        if not joint.offered[name].findings and (_marginal(gains[name], won, joint.step_ms).low or 0.0) < least_ms:
+            del worthy[name]
     if not worthy:
         return None
     best = min(worthy, key=lambda name: (-worthy[name], name))
+    if not joint.offered[best].mends_a_cause:
+        causes = [name for name in worthy if joint.offered[name].mends_a_cause]
+        best = max([best, *causes], key=lambda name: worthy[name] * (1.0 if name == best else 1.0 / NEARLY.default))
     for lesser in joint.offered[best].change.subsumes:
         if lesser in worthy and worthy[best] - worthy[lesser] < least_ms:
             return lesser
@@ -249,14 +345,28 @@ def _rung(joint: Joint, name: str, won: Quantity, now: Quantity, chosen: Sequenc
     after = Quantity(before_ms - gain.value, "ms", before_ms - _high(gain), before_ms - (gain.low or 0.0))
     candidate = joint.offered[name]
     codes = tuple(sorted({card.code for card, _ in candidate.findings}))
-    return Rung(candidate.change, before_ms, after, gain, now.value, codes, bound_by=joint.bound_by(chosen))
+    place = next((_place(finding) for _, finding in candidate.findings), "")
+    waits = tuple(one for one in ("remove_sync",) if one in chosen and name in _GRAPHS)
+    return Rung(
+        candidate.change, joint.step_ms, before_ms, after, gain, now.value, codes, place, joint.bound_by(chosen),
+        (*candidate.change.needs, *waits), candidate.change.costs,
+    )  # fmt: skip
+
+
+def _place(finding: Finding) -> str:
+    """The line, else the operator or range, that a finding names."""
+    where = finding.where
+    line = f"{where.file}:{where.line}" if where.file and where.line else ""
+    return line or where.op or where.range or ""
 
 
 def _marginal(now: Quantity, won: Quantity, before_ms: float) -> Quantity:
-    """What is won beyond what was: expected, and where all of both win least and most."""
-    ends = [(now.low or 0.0) - (won.low or 0.0), _high(now) - _high(won), now.value - won.value]
-    low, high = (min(max(end, 0.0), before_ms) for end in (min(ends), max(ends)))
-    return Quantity(min(max(now.value - won.value, 0.0), before_ms), "ms", low, high)
+    """What is won beyond what was: expected, where all of both win least and most, and as far off as replays are."""
+    value = min(max(now.value - won.value, 0.0), before_ms)
+    ends = [(now.low or 0.0) - (won.low or 0.0), _high(now) - _high(won)]
+    error_ms = TO_P90 * math.hypot(replay.MODEL_ERROR.value * value, replay.STEP_ERROR.value * before_ms)
+    low, high = min(*ends, value - error_ms), max(*ends, value + error_ms)
+    return Quantity(value, "ms", max(low, 0.0), min(high, before_ms))
 
 
 def _high(gain: Quantity) -> float:

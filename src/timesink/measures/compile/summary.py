@@ -260,7 +260,7 @@ def _steady(trace: Trace) -> int | None:
         return None
     columns = ["rank", "process", "start_ns"]
     parts = [
-        frame.filter(matches(frame["name"], COMPILED_ONCE)).select(columns)
+        frame.filter(matches(frame["name"], COMPILED_ONCE) & (frame["process"] >= 0)).select(columns)
         for frame in (trace.get(RANGES), trace.get(HOST_OPS))
     ]
     marks = kept.select("rank", "process", "host_start_ns", "host_end_ns").sort("host_start_ns")

@@ -102,12 +102,14 @@ def with_bounds(trace: Trace, groups: pl.DataFrame, gpu: GpuPeaks | None = None)
 
 
 def operator_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Calls of operators that launched these kernels (rows of `KernelFacts.frame`): rank, device, host_op, signature,
-    kernels, device_ns, and of the longest kernel its arithmetic and its row in `device_ops`."""
+    """Calls of operators that launched these kernels (rows of `KernelFacts.frame`), one for each time a graph replays
+    what it recorded: rank, device, host_op, turn, signature, kernels, device_ns, and of the longest kernel its
+    arithmetic and its row in `device_ops`.
+    """
     host = trace.get(HOST_OPS)
     kernels = kernels.filter(pl.col("host_op") >= 0)
     longest = pl.col("length").arg_max()
-    per_call = kernels.group_by("rank", "device", "host_op").agg(
+    per_call = kernels.group_by("rank", "device", "host_op", "turn").agg(
         pl.col("length").sum().alias("device_ns"),
         pl.len().cast(pl.Int64).alias("kernels"),
         pl.col("math").cast(pl.String).fill_null("").get(longest),
@@ -115,7 +117,7 @@ def operator_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     )
     signature = host.select(pl.col(name).cast(pl.String) for name in SIGNATURE).with_row_index("host_op")
     signature = signature.with_columns(pl.col("host_op").cast(pl.Int64))
-    return per_call.join(signature, on="host_op", how="inner").sort("host_op")
+    return per_call.join(signature, on="host_op", how="inner").sort("host_op", "turn")
 
 
 def grouped_calls(calls: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
@@ -225,7 +227,8 @@ def far_operators(trace: Trace) -> tuple[FarOperator, ...]:
 
 def _operator(key: tuple[object, ...], kernels: pl.DataFrame) -> FarOperator:
     rank, device, name, shapes, _ = key
-    reached = float(kernels["bound_ns"][0]) * kernels["host_op"].n_unique() / max(int(kernels["length"].sum()), 1)
+    calls = kernels.select("host_op", "turn").n_unique()
+    reached = float(kernels["bound_ns"][0]) * calls / max(int(kernels["length"].sum()), 1)
     best = np.full(kernels.height, reached)
     selection = Selection((int(str(rank)), int(str(device))), {"kernel": kernels["row"].to_numpy()}, best=best)
     return FarOperator(str(name), str(shapes), str(kernels["limiter"][0]), reached, selection)

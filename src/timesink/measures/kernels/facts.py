@@ -1,8 +1,8 @@
 """Every kernel of a trace with what its name, its grid and the operator around its launch say of it.
 
 Names alone decide the family and the arithmetic; a profile without operators (Nsight Systems) therefore has every
-column but `host_op` and `op`. Kernels of a graph replay have no operator; kernels inside a graph that was traced as a
-whole are not here, since nothing is known of them.
+column but `host_op` and `op`. Kernels of a graph replay have an operator only where `graph_replays` joins them; kernels
+inside a graph that was traced as a whole are not here, since nothing is known of them.
 
 Most measures of wasted kernel time find a `Selection` of them: what a fix saves is said in `whatif.changes.kernels`.
 """
@@ -22,8 +22,15 @@ from timesink.knowledge.gpus import GpuPeaks, peaks
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.measures.steps.per_step import per_step_ns
-from timesink.measures.timeline.attribution import attribution, host_places, launch_links, range_nesting
+from timesink.measures.timeline.attribution import (
+    asked_at,
+    attribution,
+    host_places,
+    launch_links,
+    range_nesting,
+)
 from timesink.measures.timeline.device_timeline import Device
+from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.names import mapped, matches
 from timesink.model.nesting import Nesting, key_slices, slice_of
@@ -45,7 +52,8 @@ class KernelFacts:
 
     Columns: row (of `device_ops`), rank, device, stream, start_ns, end_ns, length (ns), name (category code of the
     table), family, math, fused (tool that generated it), casts (a copy between types, by its name), blocks (of the
-    grid, null where not recorded), host_op (row of `host_ops`, -1), op (its name), optimizer (launched inside a range
+    grid, null where not recorded), host_op (row of `host_ops`, -1), turn (the graph launch that replays what the
+    operator recorded; -1), op (its name), optimizer (launched inside a range
     of an optimizer's step).
     """
 
@@ -82,6 +90,7 @@ def kernel_facts(trace: Trace) -> KernelFacts:
         mapped(ops["name"], _each(casts, pl.Boolean), pl.Boolean).alias("casts"),
         pl.when(blocks > 0).then(blocks).alias("blocks"),  # a grid of no blocks is one that was not recorded
         pl.Series("host_op", host_op, pl.Int64),
+        pl.Series("turn", np.where(graph_replays(trace).node >= 0, launch_links(trace).call, -1), pl.Int64),
         _gathered(host_names, host_op).alias("op"),
         pl.Series("optimizer", in_ranges(trace, OPTIMIZER_STEP), pl.Boolean),
     )
@@ -96,13 +105,12 @@ def casts(name: str) -> bool:
 
 
 def in_ranges(trace: Trace, pattern: str) -> BoolArray:
-    """For each row of `device_ops`: whether it was launched inside a range whose name matches."""
-    links, places, nesting = launch_links(trace), host_places(trace), range_nesting(trace)
-    names = places.range_names_
+    """For each row of `device_ops`: whether the program asked for it inside a range whose name matches."""
+    names, nesting = host_places(trace).range_names_, range_nesting(trace)
     if not len(names):
-        return np.zeros(links.call.size, bool)
+        return np.zeros(trace.get(DEVICE_OPS).height, bool)
     inside = within(matches(names, pattern).to_numpy(), nesting)
-    holder = np.where(links.linked, places.range_[links.call] if places.range_.size else -1, -1)
+    holder = asked_at(trace, nesting)
     return np.asarray((holder >= 0) & inside[np.maximum(holder, 0)], np.bool_)
 
 

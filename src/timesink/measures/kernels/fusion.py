@@ -186,7 +186,8 @@ def shorter_members(kernels: pl.DataFrame, any_run: bool = False) -> Int64Array:
 
 
 # What a compiler writes into one kernel between two products; scatters with sorts, scans and libraries stay.
-_COMPILED: Final = (*_MEMBERS, _JOINS, "copy", "index", "softmax", "norm", "loss", "layout", "random")
+_COMPILED: Final = (*_MEMBERS, _JOINS, "copy", "index", "softmax", "norm", "loss", "random")
+_AT_ONCE: Final = 12  # a compiler makes one kernel of fewer than so many; in GPT-2 a run between products has five
 
 
 @remembered
@@ -194,16 +195,26 @@ def eager_runs(trace: Trace) -> tuple[Selection, ...]:
     """Per device with eager kernels, those outside an optimizer: of each run that a compiler makes one kernel of, the
     `longest` and every `other`; what is `alone` between them stays, as a product does."""
     facts = kernel_facts(trace)
+    doubles = pl.Series(all_rows(wide_kernels(trace)["fp64"])).implode()
     eager = pl.col("fused").is_null() & ~pl.col("optimizer")
-    member = (eager & pl.col("family").is_in(_COMPILED)).alias("member")
+    member = (eager & pl.col("family").is_in(_COMPILED) & ~pl.col("row").is_in(doubles)).alias("member")
     devices = []
     for device in facts.devices:
-        kernels = facts.on(device).with_columns(member, copies=pl.lit(None)).sort("stream", "start_ns", "row")
-        members, other = rows_of(kernels.filter("member")), shorter_members(kernels, any_run=True)
-        alone = rows_of(kernels.filter(eager & ~pl.col("member")))
-        if members.size:
-            groups = {"longest": np.setdiff1d(members, other), "other": other, "alone": np.sort(alone)}
-            devices.append(Selection(device, groups))
+        kernels = facts.on(device).with_columns(member).sort("stream", "start_ns", "row")
+        breaks = ~pl.col("member") | (pl.col("stream") != pl.col("stream").shift(1)).fill_null(True)
+        runs = kernels.with_columns(breaks.cum_sum().alias("run")).filter("member")
+        place = pl.int_range(pl.len()).over("run") // _AT_ONCE
+        runs = runs.with_columns(place.alias("piece"))
+        first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run", "piece")
+        long = pl.col("length") * assumed.CHAIN_SIZES.whole >= pl.col("length").max().over("run", "piece")
+        kinds = pl.when(long).then(pl.col("name")).n_unique().over("run", "piece") - (~long).any().over("run", "piece")
+        alike = kinds == 1  # one operation over and over, on tensors that need not belong together
+        runs = runs.filter(~alike & (pl.len().over("run", "piece") > 1))
+        if runs.height:
+            longest = pl.col("row") == first_longest
+            parts = {"longest": runs.filter(longest), "other": runs.filter(~longest)}
+            parts["alone"] = kernels.filter(eager).join(runs, on="row", how="anti")
+            devices.append(Selection(device, {role: np.sort(rows_of(part)) for role, part in parts.items()}))
     return tuple(devices)
 
 

@@ -27,11 +27,12 @@ from timesink.measures.timeline.attribution import (
     range_nesting,
 )
 from timesink.measures.timeline.autograd import by_tool, forward_operators, forward_ranges, waiting_ranges
+from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass, field
-from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, HOST_STACKS
+from timesink.model.tables import API_CALLS, FRAMES, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 
 Known = Literal["line", "function", "range"]
@@ -82,10 +83,13 @@ def stack_book(trace: Trace) -> StackBook:
 @remembered
 def op_stacks(trace: Trace) -> Int64Array:
     """For each row of `device_ops`, the number of its stack in the book, or -1."""
-    links, host_op = launch_links(trace), attribution(trace).host_op.astype(np.int64)
+    call, host_op = launch_links(trace).call, attribution(trace).host_op.astype(np.int64)
+    node = graph_replays(trace).node
+    call = np.where(node >= 0, -1, call)
     calls, ops = trace.get(API_CALLS), trace.get(HOST_OPS)
+    nodes = trace.get(GRAPH_NODES).rename({"recorded_ns": "start_ns"})
     number = _forward_stacks(trace, host_op)
-    for wanted, table, rows in ((links.linked, calls, links.call), (host_op >= 0, ops, host_op)):
+    for wanted, table, rows in ((node >= 0, nodes, node), (call >= 0, calls, call), (host_op >= 0, ops, host_op)):
         todo = np.flatnonzero((number < 0) & wanted)
         if todo.size:
             at, place = np.unique(rows[todo], return_inverse=True)
@@ -93,9 +97,9 @@ def op_stacks(trace: Trace) -> Int64Array:
     if _operators_have_stacks(trace):
         todo = np.flatnonzero((number < 0) & (host_op >= 0))
         number[todo] = of_texts(trace, ops["call_stack"].gather(host_op[todo]))
-    todo = np.flatnonzero((number < 0) & links.linked)
+    todo = np.flatnonzero((number < 0) & (call >= 0))
     if todo.size:
-        at, place = np.unique(links.call[todo], return_inverse=True)
+        at, place = np.unique(call[todo], return_inverse=True)
         around, forward, waiting = (
             range_nesting(trace).innermost_of(calls),
             forward_ranges(trace),

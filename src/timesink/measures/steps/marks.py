@@ -231,6 +231,7 @@ def _marks_of(steps: pl.DataFrame, process: tuple[int, int], marker: StepMarker,
 
 
 def _by_process(rows: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
+    rows = rows.filter(pl.col("process") >= 0)  # steps of another recording are none of this one
     for (rank, process), part in sorted(rows.partition_by(_PROCESS, as_dict=True, maintain_order=True).items()):
         yield (int(rank), int(process)), part
 

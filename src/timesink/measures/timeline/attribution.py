@@ -3,8 +3,8 @@
 The operator is the innermost one that encloses the launch call on its thread. Where the launch or its place is not
 recorded, the profiler's external id decides. External ids can name an unrelated operator in compiled or asynchronous
 programs, so where both are known and differ, the place of the launch wins and the difference is counted. The kernels of
-a graph replay were captured elsewhere: they go to the operator around the graph launch, or to nobody, never to one of
-the operators that were captured.
+a graph replay go to the operators that were captured where `graph_replays` joins them, else to the operator around the
+graph launch, or to nobody.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from timesink.measures.timeline.graph_replays import graph_replays
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array
 from timesink.model.correlation import launching_calls
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, GRAPH_NODES, HOST_OPS, RANGES
 from timesink.model.trace import Trace, remembered
 
 
@@ -54,6 +55,15 @@ def launch_links(trace: Trace) -> LaunchLinks:
     call = launching_calls(trace.get(DEVICE_OPS), calls)
     ops_of_call = np.bincount(call[call >= 0], minlength=max(calls.height, 1))
     return LaunchLinks(call=call, shared=(call >= 0) & (ops_of_call[np.maximum(call, 0)] > 1))
+
+
+def asked_at(trace: Trace, nesting: Nesting) -> Int64Array:
+    """For each row of `device_ops` the innermost row of a host table, nested, in which the program asked for it, or -1:
+    around what recorded it into its graph where that is known, else around the call that launched it."""
+    node, call = graph_replays(trace).node, launch_links(trace).call
+    around = np.append(nesting.innermost_of(trace.get(API_CALLS)), -1)[call]
+    moments = trace.get(GRAPH_NODES).rename({"recorded_ns": "start_ns"})
+    return np.where(node >= 0, np.append(nesting.innermost_of(moments), -1)[node], around).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +138,7 @@ class Attribution:
     call counts once), self_host_ns, total_host_ns. Device times are sums of durations, work that ran at once counts in
     full: the sum of self_device_ns + unattributed_ns = total_ns. `disagreements` counts device ops whose external id
     names another operator than the one around the launch; `graph_ns` is the part of total_ns that graph replays
-    launched.
+    launched and nothing says which operators recorded.
     """
 
     host_op: Int32Array
@@ -146,6 +156,9 @@ def attribution(trace: Trace) -> Attribution:
     ops, links = trace.get(DEVICE_OPS), launch_links(trace)
     host_op = np.full(ops.height, -1, np.int32)
     host_op[links.linked] = host_places(trace).host_op[links.call[links.linked]]
+    recorded = graph_replays(trace).node >= 0
+    if recorded.any():
+        host_op[recorded] = asked_at(trace, host_nesting(trace))[recorded]
     disagreements = _disagreements(trace, host_op)
     without_place = np.flatnonzero((host_op < 0) & ~links.shared)
     host_op[without_place] = _by_external_id(trace, without_place)
@@ -158,7 +171,7 @@ def attribution(trace: Trace) -> Attribution:
         total_ns=int(length.sum()),
         unattributed_ns=int(length[unattributed].sum()),
         unattributed_count=int(np.count_nonzero(unattributed)),
-        graph_ns=int(length[links.shared | (ops["kind"] == "graph").to_numpy()].sum()),
+        graph_ns=int(length[links.shared & ~recorded | (ops["kind"] == "graph").to_numpy()].sum()),
         disagreements=disagreements,
     )
 
@@ -206,12 +219,13 @@ def _operators(trace: Trace, host_op: Int32Array, length: Int64Array, is_kernel:
     np.add.at(self_device, host_op[attributed], length[attributed])
     kernels = np.bincount(host_op[attributed & is_kernel], minlength=host.height).astype(np.int64)
     outermost = nesting.outermost_of_name(host["name"].to_physical().cast(pl.Int64).to_numpy())
-    total_host = (host["end_ns"] - host["start_ns"]).to_numpy()
+    now = (host["process"] >= 0).to_numpy()  # what another recording joined took no time of this run
+    total_host = (host["end_ns"] - host["start_ns"]).to_numpy() * now
     rows = host.select("rank", "name").with_columns(
         pl.Series("kernels", kernels),
         pl.Series("self_device_ns", self_device),
         pl.Series("total_device_ns", np.where(outermost, nesting.inclusive(self_device), 0)),
-        pl.Series("self_host_ns", nesting.self_ns),
+        pl.Series("self_host_ns", nesting.self_ns * now),
         pl.Series("total_host_ns", np.where(outermost, total_host, 0)),
     )
     return (

@@ -24,14 +24,14 @@ from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
-from timesink.measures.timeline.attribution import attribution, launch_links, push_pop_ranges
+from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
 from timesink.model.nesting import Nesting, thread_slices
 from timesink.model.record import dataclass, field
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
 NOWHERE: Final = "no range, no operator"
@@ -161,9 +161,7 @@ def step_count(trace: Trace) -> int:
 def _device_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
     growing, host, ops = _Growing(), _host(trace), trace.get(DEVICE_OPS)
     node = _grown(host, growing, np.full(host.name.size, _ROOT, np.int64))
-    call = launch_links(trace).call
-    row = host.nesting.innermost_of(trace.get(API_CALLS))
-    around = np.where(call >= 0, row[np.maximum(call, 0)] if row.size else _ROOT, _ROOT)
+    around = asked_at(trace, host.nesting)
     nowhere = growing.node(_ROOT, NOWHERE) if (around < 0).any() else _ROOT
     above = np.where(around >= 0, node[np.maximum(around, 0)] if node.size else nowhere, nowhere)
     leaf = growing.nodes(above.astype(np.int64), *_numbered(_short(ops["name"])))

@@ -63,6 +63,7 @@ def range_times(trace: Trace, *, by_path: bool = False) -> pl.DataFrame:
     frame = ranges.select(
         "rank", "kind", "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
     ).with_columns(labels.alias("name"), pl.int_range(ranges.height, dtype=pl.Int64).alias("range"))
+    frame = frame.filter(ranges["process"] >= 0)
     gpu: list[pl.Expr] = []
     for projection, kept in (
         (range_projection(trace), {"op_count": "op_count", "device_ns": "device_ns", "projected_ns": "projected_ns"}),

@@ -132,9 +132,8 @@ def profiler_cost(trace: Trace) -> tuple[ProfilerCost, ...]:
     costs = []
     for rank in trace.get(HOST_OPS)["rank"].unique().sort().to_list():
         step_count = max(steps(trace).frame.filter(pl.col("rank") == rank).height, 1)
-        frames, operators = (
-            trace.get(table).filter(pl.col("rank") == rank).height / step_count for table in (FRAMES, HOST_OPS)
-        )
+        here = (pl.col("rank") == rank) & (pl.col("process") >= 0)
+        frames, operators = (trace.get(table).filter(here).height / step_count for table in (FRAMES, HOST_OPS))
         cost_ns = recording_us(trace.get, rank, Case.EXPECTED) * NS_PER_US / step_count
         costs.append(ProfilerCost(rank, frames, operators, cost_ns, heavy=frames > 0))
     return tuple(costs)

@@ -214,7 +214,7 @@ class PhaseTime:
 def serving_phases(trace: Trace) -> tuple[PhaseTime, ...]:
     """Per rank and phase; nothing where no step of a serving engine is annotated. Where two annotations of one step
     nest, the outer one counts."""
-    ranges = trace.get(RANGES).with_row_index("row")
+    ranges = trace.get(RANGES).with_row_index("row").filter(pl.col("process") >= 0)
     names = [name for name in ranges["name"].unique().cast(pl.String) if name]
     phase_by_name = {name: step for name in names if (step := phase_of(name))}
     if not phase_by_name:

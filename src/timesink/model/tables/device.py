@@ -106,6 +106,27 @@ DEVICE_OPS = Table(
     sorted_by=("rank", "device", "start_ns", "end_ns"),
 )
 
+GRAPH_NODES = Table(
+    "graph_nodes",
+    "One row per operation that was recorded into a CUDA graph, which runs when the graph is launched.",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "thread": Column(pl.Int64, "thread that recorded it"),
+        "recorded_ns": Column(pl.Int64, "when the call that recorded it ran, on the trace's clock", unit="ns"),
+        "capture": optional(pl.Int32, "number of the capture that recorded it, where the file shows captures"),
+        "name": optional(pl.Categorical(), "kernel, where its launch names it; untrusted text"),
+        "graph_node_id": optional(pl.Int64, "node that replays it, as in device_ops"),
+        "grid_x": optional(pl.Int32, "blocks along x"),
+        "grid_y": optional(pl.Int32, "blocks along y"),
+        "grid_z": optional(pl.Int32, "blocks along z"),
+        "block_x": optional(pl.Int32, "threads of a block along x"),
+        "block_y": optional(pl.Int32, "threads of a block along y"),
+        "block_z": optional(pl.Int32, "threads of a block along z"),
+    },
+    sorted_by=("rank", "process", "thread", "recorded_ns"),
+)
+
 SYNCS = Table(
     "syncs",
     "One row per synchronisation that the profiler recorded beside the API call that asked for it.",

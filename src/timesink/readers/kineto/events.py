@@ -13,7 +13,9 @@ import polars as pl
 
 from timesink import _native
 from timesink.knowledge import profiler_texts
+from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
 from timesink.knowledge.frames import CALL_LINES, PLACE
+from timesink.model.names import matches
 from timesink.model.record import dataclass
 from timesink.model.schema import ColumnValues
 from timesink.model.tables import CopyKind, MemoryKind, OpKind, SyncKind
@@ -33,6 +35,26 @@ def host_ops(decoded: DecodedTrace) -> ColumnValues | None:
 def api_calls(decoded: DecodedTrace) -> ColumnValues | None:
     """CUDA and HIP calls; None where none was recorded."""
     return _taken(decoded, "api_calls", ("process", "thread", "start_ns", "end_ns", "correlation"), ("name",))
+
+
+def graph_nodes(decoded: DecodedTrace, calls: pl.DataFrame | None) -> ColumnValues | None:
+    """Launches that name their kernel, between the begin and the end of a capture. None where no launch names any."""
+    rows = decoded.tables.get("named_launches")
+    if rows is None or not rows.height or calls is None:
+        return None
+    names = decoded.named(rows.take("name"))
+    columns = {name: rows.take(name) for name in ("process", "thread", "start_ns", *_SHAPE)}
+    frame = pl.DataFrame({name: column for name, column in columns.items() if column is not None} | {"name": names})
+    begun = calls.filter(matches(calls["name"], CAPTURE_BEGIN))["end_ns"].sort().to_numpy()
+    ended = calls.filter(matches(calls["name"], CAPTURE_END))["start_ns"].sort().to_numpy()
+    recorded = frame["start_ns"].to_numpy()
+    number = np.searchsorted(begun, recorded, side="right") - 1
+    inside = np.searchsorted(ended, recorded, side="right") <= number  # one more has begun than ended
+    frame = frame.with_columns(pl.Series("capture", number, pl.Int32)).filter(pl.Series(inside))
+    return {column.name: column for column in frame.rename({"start_ns": "recorded_ns"})}
+
+
+_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def overheads(decoded: DecodedTrace) -> ColumnValues | None:

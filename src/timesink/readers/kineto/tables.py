@@ -23,6 +23,7 @@ from timesink.model.tables import (
     DEVICES,
     EVENT_WAITS,
     FRAMES,
+    GRAPH_NODES,
     HOST_OPS,
     MEMORY_EVENTS,
     PROFILER_OVERHEAD,
@@ -188,6 +189,7 @@ def to_trace(decoded: DecodedTrace, reader_format: str, whole: KinetoSurvey | No
     draft.add(PROFILER_OVERHEAD, events.overheads(decoded))
     draft.add(MEMORY_EVENTS, events.memory_events(decoded))
     draft.add(DEVICE_OPS, events.device_ops(decoded, draft.process))
+    draft.add(GRAPH_NODES, events.graph_nodes(decoded, draft.tables.get(API_CALLS)))
     draft.add(DEVICES, events.devices(decoded, _worked(draft)))
     waits, disowned = events.syncs(decoded, draft.process, draft.tables.get(API_CALLS))
     draft.add(SYNCS, waits.syncs if waits else None)

@@ -22,6 +22,7 @@ from timesink.model.tables import (
     DEVICES,
     EVENT_WAITS,
     GPU_METRICS,
+    GRAPH_NODES,
     HOST_OPS,
     HOST_STACKS,
     MEMORY_EVENTS,
@@ -46,6 +47,7 @@ from timesink.readers.nsys.export import (
     CUDNN,
     DEVICE_WORK,
     EVENT_SOURCES,
+    GRAPH_NODE_EVENTS,
     MEMORY_USAGE,
     METRICS,
     MPI,
@@ -216,6 +218,7 @@ def _others(session: ExportReading, tables: Tables) -> None:
     makers: dict[Table, tuple[Callable[[ExportReading], pl.DataFrame], bool]] = {
         OS_CALLS: (host.os_calls, session.has(OS_RUNTIME)),
         PROFILER_OVERHEAD: (host.profiler_overhead, session.has(OVERHEAD) or session.has(CUDA_OVERHEAD)),
+        GRAPH_NODES: (device.graph_nodes, session.has(GRAPH_NODE_EVENTS)),
         HOST_STACKS: (stacks.host_stacks, stacks.recorded(session)),
         GPU_METRICS: (device.gpu_metrics, session.has(METRICS)),
         MEMORY_EVENTS: (device.memory_events, session.has(MEMORY_USAGE)),

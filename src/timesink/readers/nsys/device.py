@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from timesink.model.tables import DEVICE_OPS, DEVICES, GPU_METRICS, MEMORY_EVENTS
+from timesink.model.tables import DEVICE_OPS, DEVICES, GPU_METRICS, GRAPH_NODES, MEMORY_EVENTS
 from timesink.model.trace import ImportNote, NoteKind
 from timesink.readers.nsys import identifiers
 from timesink.readers.nsys.export import (
@@ -17,6 +17,7 @@ from timesink.readers.nsys.export import (
     CUDA_DEVICES,
     DEVICE_WORK,
     GPUS,
+    GRAPH_NODE_EVENTS,
     GRAPHS,
     KERNELS,
     MEMORY_USAGE,
@@ -30,6 +31,7 @@ from timesink.readers.nsys.identifiers import process_of
 from timesink.readers.nsys.session import ExportReading, combined, part_of
 
 _COPY_NAME = {"h2d": "HtoD", "d2h": "DtoH", "d2d": "DtoD", "h2h": "HtoH", "p2p": "PtoP", "unknown": "unknown"}
+_CLONES_OF_CLONES = 8  # a graph within a graph is cloned once more
 _GRID = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 
 FrameByTable = dict[str, pl.DataFrame]
@@ -156,6 +158,33 @@ def _graphs(session: ExportReading, frame: pl.DataFrame) -> Mapping[str, Any]:
     names = pl.DataFrame({"graph": distinct, "name": texts.cast(pl.Categorical())})
     named = pl.DataFrame({"graph": graph}).join(names, on="graph", how="left", nulls_equal=True, maintain_order="left")
     return {"kind": "graph", "name": named["name"], "graph_id": graph}
+
+
+def graph_nodes(session: ExportReading) -> pl.DataFrame:
+    """`graph_nodes`: each node with the moment at which the node that it is a clone of, of a clone and so on, was made.
+
+    A graph is captured into nodes, and each executable graph made of it has clones of these, which its kernels name.
+    """
+    nodes = session.rows(GRAPH_NODE_EVENTS).sort("originalGraphNodeId", nulls_last=False)
+    nodes = nodes.unique("graphNodeId", keep="last", maintain_order=True)
+    made = nodes.select("graphNodeId", pl.col("start"), "globalTid", pl.col("originalGraphNodeId"))
+    for _ in range(_CLONES_OF_CLONES):
+        parents = nodes.select("start", "globalTid", pl.col("originalGraphNodeId").alias("above"), made="graphNodeId")
+        joined = made.join(parents, left_on="originalGraphNodeId", right_on="made", how="left", maintain_order="left")
+        if not joined["start_right"].count():
+            break
+        made = joined.select(
+            "graphNodeId",
+            pl.coalesce("start_right", "start").alias("start"),
+            pl.coalesce("globalTid_right", "globalTid").alias("globalTid"),
+            pl.when(pl.col("start_right").is_not_null()).then("above").alias("originalGraphNodeId"),
+        )
+    columns = {
+        **session.whose(made["globalTid"].fill_null(0)),
+        "recorded_ns": made["start"],
+        "graph_node_id": made["graphNodeId"],
+    }
+    return combined(GRAPH_NODES, [part_of(GRAPH_NODES, columns)])
 
 
 def _nonzero(ids: pl.Series) -> pl.Series:

@@ -113,6 +113,11 @@ CALLS = _source(
     required=_SPAN,
 )
 OS_RUNTIME = _source("OSRT_API", int64="start end globalTid nameId", int32="eventClass", required=_SPAN)
+GRAPH_NODE_EVENTS = _source(
+    "CUDA_GRAPH_NODE_EVENTS",
+    int64="start globalTid graphNodeId originalGraphNodeId",
+    required="start graphNodeId",
+)
 CUBLAS = _source("CUBLAS_EVENTS", int64="start end globalTid nameId", required=_SPAN)
 CUDNN = _source("CUDNN_EVENTS", int64="start end globalTid nameId", required=_SPAN)
 OVERHEAD = _source("PROFILER_OVERHEAD", int64="start end globalTid nameId", required=_SPAN)
@@ -206,6 +211,7 @@ EVENT_SOURCES = (
     METRICS,
 )
 OTHER_SOURCES = (
+    GRAPH_NODE_EVENTS,
     STRINGS,
     MPI_RANKS,
     SAMPLE_CHAINS,

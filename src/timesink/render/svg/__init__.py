@@ -6,15 +6,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from timesink.render.svg.heat import heat_svg
+from timesink.render.svg.ladder import ladder_svg
 from timesink.render.svg.memory import map_svg, memory_svg
 from timesink.render.svg.pen import standing_alone
 from timesink.render.svg.roofline import roofline_svg
 from timesink.render.svg.stages import gantt_svg, stage_svg
-from timesink.views.figures import Chart, GanttChart, HeatChart, MapChart, MemoryChart, RooflineChart, StageChart
+from timesink.views.figures import (
+    Chart,
+    GanttChart,
+    HeatChart,
+    LadderChart,
+    MapChart,
+    MemoryChart,
+    RooflineChart,
+    StageChart,
+)
 
 __all__ = ["chart_file", "chart_svg"]
 
 _DRAWN: Final[Mapping[type, Callable[[Any], str]]] = {
+    LadderChart: ladder_svg,
     RooflineChart: roofline_svg,
     MemoryChart: memory_svg,
     MapChart: map_svg,

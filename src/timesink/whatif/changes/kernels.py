@@ -308,14 +308,17 @@ def join_graphs(kernels: Selection, entries: Int64Array, beyond: float) -> Short
     return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value * beyond, beyond, beyond), entries=entries)
 
 
-def compiled(kernels: Selection) -> tuple[ShortenKernels, ShortenKernels]:
+def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels, ...]:
     """Eager runs compiled: all but the `longest` kernel of each go with their launches; the others, and what is
-    `alone`, are launched without dispatch."""
+    `alone`, are launched without dispatch. Without `launches` only the kernels' own time goes."""
     other = Selection(kernels.device, {"other": kernels.groups["other"]})
     kept = Selection(kernels.device, {role: kernels.groups[role] for role in ("longest", "alone")})
-    gone = replace(shorten("compile", other, other=fixes.COMPILED_OTHERS), launches_saved=Range.exact(1.0))
+    gone = shorten("compile", other, other=fixes.COMPILED_OTHERS)
+    shorter = shorten("compile", kept, longest=fixes.COMPILED_LONGEST)
+    if not launches:
+        return gone, shorter
     saved = Range(*(fixes.COMPILED_LAUNCHES.at(case) for case in Case))
-    return gone, replace(shorten("compile", kept, longest=fixes.COMPILED_LONGEST), launches_saved=saved)
+    return replace(gone, launches_saved=Range.exact(1.0)), replace(shorter, launches_saved=saved)
 
 
 def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:

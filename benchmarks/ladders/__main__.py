@@ -1,0 +1,12 @@
+"""`python -m benchmarks.ladders score` and `python -m benchmarks.ladders adopt OUT`."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+PARTS = ("score", "adopt", "run", "measure")
+
+if len(sys.argv) < 2 or sys.argv[1] not in PARTS:
+    raise SystemExit(f"python -m benchmarks.ladders {{{','.join(PARTS)}}} …")
+runpy.run_module(f"benchmarks.ladders.{sys.argv.pop(1)}", run_name="__main__")

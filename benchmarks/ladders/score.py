@@ -1,0 +1,156 @@
+"""Hold what a plan foretells of single changes, of every rung of a ladder and of their order against what was measured.
+
+python -m benchmarks.ladders score [--split tune] [--tool torch] [--blind] [--details] [--only a,b]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ladders import suite
+from benchmarks.ladders.adopt import unpacked
+from benchmarks.ladders.truth import Order, Truth
+
+TOOLS = {"torch": "json", "nsys": "sqlite"}
+
+
+class Foretold:
+    """What sets of changes win by timesink, as shares of the step; nothing where it proposes none of them."""
+
+    def __init__(self, capture: Path, step_ms: float | None, names: Sequence[str]) -> None:
+        import timesink
+        from timesink.diagnosis import headline
+        from timesink.diagnosis.plan.candidates import candidates
+        from timesink.diagnosis.plan.ladder import Joint
+
+        trace = timesink.read(capture)
+        if step_ms is not None:
+            trace = trace.with_unprofiled_step(step_ms * 1e6)
+        self.step_ms = headline.step_ms(trace) or 0.0
+        self.names = names
+        offered = candidates(trace, timesink.diagnose(trace))
+        self.joint = Joint(trace, 0, self.step_ms, offered)
+
+    def gain(self, changes: Iterable[str]) -> float:
+        chosen = set(changes)
+        if {"compile", "cuda_graph"} <= chosen:
+            chosen = chosen - {"compile", "cuda_graph"} | {"compile_graph"}
+        worth = self.joint.gain(chosen & self.joint.offered.keys())
+        return worth.value / self.step_ms if worth and self.step_ms else 0.0
+
+    def order(self) -> Order:
+        """All changes, each time the one that adds most; of equals the one that comes first in the program's list."""
+        taken: list[str] = []
+        while len(taken) < len(self.names):
+            rest = [name for name in self.names if name not in taken]
+            taken.append(max(rest, key=lambda name: self.gain([*taken, name])))
+        return tuple(taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One program by one tool: pairs of foretold and measured gains, and what the order costs above the best."""
+
+    name: str
+    tool: str
+    singles: dict[str, tuple[float, float]]
+    rungs: dict[Order, tuple[float, float]]
+    first: str
+    best: Order
+    order: Order
+    order_cost: float
+
+    @property
+    def right(self) -> bool:
+        return self.first in self.best
+
+
+def scored(name: str, tool: str, capture: Path, blind: bool) -> Scored:
+    truth = Truth(name)
+    told = Foretold(capture, None if blind else truth.base_ms, truth.ladder.changes)
+    order, best = told.order(), truth.best_order()
+    prefixes = [best[: count + 1] for count in range(len(best))]
+    return Scored(
+        name,
+        tool,
+        {one: (told.gain([one]), gain) for one in truth.ladder.changes if (gain := truth.gain([one])) is not None},
+        {rung: (told.gain(rung), gain) for rung in prefixes if (gain := truth.gain(rung)) is not None},
+        order[0],
+        truth.best(),
+        order,
+        truth.spent_ms(order) / truth.spent_ms(best) - 1,
+    )
+
+
+def points(pairs: Iterable[tuple[float, float]]) -> float:
+    """Mean distance in points of the step."""
+    return statistics.fmean(100 * abs(told - measured) for told, measured in pairs)
+
+
+def row(split: str, tool: str, found: Sequence[Scored]) -> list[str]:
+    rungs = [points(one.rungs.values()) for one in found]
+    return [
+        split, tool, str(len(found)), f"{statistics.fmean(one.right for one in found):.0%}",
+        f"{points(pair for one in found for pair in one.singles.values()):.1f}", f"{statistics.fmean(rungs):.1f}",
+        f"{sum(100 * abs(a - b) <= 8 for one in found for a, b in one.rungs.values())} of "
+        f"{sum(len(one.rungs) for one in found)}",
+        f"{100 * statistics.fmean(one.order_cost for one in found):.1f}%",
+    ]  # fmt: skip
+
+
+HEADINGS = ["split", "tool", "programs", "best first", "single", "rungs", "within 8", "order"]
+
+
+def table(found: Sequence[Scored]) -> str:
+    """A Markdown table: a line a split and tool."""
+    rows = [HEADINGS, ["---"] * len(HEADINGS)]
+    for split in suite.SPLITS:
+        for tool in TOOLS:
+            part = [one for one in found if one.tool == tool and suite.split(one.name) == split]
+            if part:
+                rows.append(row(split, tool, part))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def detailed(one: Scored) -> str:
+    singles = ", ".join(f"{name} {told:.0%} for {real:.0%}" for name, (told, real) in one.singles.items())
+    rungs = ", ".join(f"{rung[-1]} {told:.0%} for {real:.0%}" for rung, (told, real) in one.rungs.items())
+    return (
+        f"{one.name} {one.tool}: first {one.first} ({'right' if one.right else 'best ' + ' or '.join(one.best)}), "
+        f"order {' '.join(one.order)} costs {one.order_cost:.1%}\n   alone: {singles}\n   rungs: {rungs}"
+    )
+
+
+def selected(given: argparse.Namespace) -> list[Scored]:
+    names = [one.name for one in suite.LADDERS if given.split in ("", suite.split(one.name))]
+    names = [name for name in names if not given.only or name in given.only.split(",")]
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for tool in [given.tool] if given.tool else TOOLS:
+            unpacked(tool, Path(folder))
+            for name in names:
+                found.append(scored(name, tool, Path(folder) / f"{name}.{TOOLS[tool]}", given.blind))
+                if given.details:
+                    print(detailed(found[-1]), flush=True)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> Any:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--split", choices=suite.SPLITS, default="")
+    parser.add_argument("--tool", choices=list(TOOLS), default="")
+    parser.add_argument("--only", default="", help="names of programs, separated by commas")
+    parser.add_argument("--blind", action="store_true", help="withhold the step without a profiler")
+    parser.add_argument("--details", action="store_true")
+    found = selected(parser.parse_args(arguments))
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The registry: which programs, which changes, and which of them are set aside."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+SEED = "ladders:"
+ASIDE = 4
+STEPS = 5
+"""Steps recorded, without any mark between them."""
+KEPT = 3
+"""How many of them are kept, for the sake of size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """One program and its changes. Losses of the first steps agree with the base within the relative `tolerance`."""
+
+    module: str
+    name: str
+    kind: str
+    changes: tuple[str, ...]
+    tolerance: float
+
+    def builder(self) -> Callable[[Any], Callable[[], Any]]:
+        return getattr(importlib.import_module(f"benchmarks.ladders.{self.module}"), self.name)
+
+    def variants(self) -> list[tuple[str, ...]]:
+        """Every set of changes, the base first: so every rung of every order is measured."""
+        counts = range(len(self.changes) + 1)
+        return [chosen for count in counts for chosen in itertools.combinations(self.changes, count)]
+
+
+_WAV2VEC = ("drop_debugging", "no_recomputation", "bf16", "fused_attention")
+_RECOMMENDER = ("loader_workers", "pin_memory", "batch_small_calls", "fused_optimizer")
+_CONVNEXT = ("loader_workers", "bf16", "channels_last", "fused_optimizer")
+LADDERS = (
+    Ladder("images", "convnext_training", "training", _CONVNEXT, 2e-2),
+    Ladder("images", "mixer_training", "training", ("bf16", "compile", "fused_optimizer", "foreach"), 2e-2),
+    Ladder("images", "dcgan_training", "training", ("remove_sync", "channels_last", "bf16", "fused_optimizer"), 5e-2),
+    Ladder("speech", "speech_serving", "serving", ("bf16", "fused_attention", "compile", "pin_memory"), 2e-2),
+    Ladder("speech", "wav2vec_finetuning", "fine-tuning", _WAV2VEC, 2e-2),
+    Ladder("speech", "transducer_decoding", "decoding", ("remove_sync", "cuda_graph", "compile", "bf16"), 5e-2),
+    Ladder("others", "t5_finetuning", "fine-tuning", ("bf16", "compile", "fused_attention", "fused_optimizer"), 2e-2),
+    Ladder("others", "recommender_training", "training", _RECOMMENDER, 2e-2),
+    Ladder("others", "graph_training", "training", ("compile", "tf32", "remove_sync", "pin_memory"), 2e-2),
+    Ladder("others", "dit_sampling", "sampling", ("batch_small_calls", "bf16", "compile", "cuda_graph"), 2e-2),
+)
+
+
+def rank(name: str) -> str:
+    return hashlib.sha256((SEED + name).encode()).hexdigest()
+
+
+SET_ASIDE = frozenset(sorted((ladder.name for ladder in LADDERS), key=rank)[:ASIDE])
+SPLITS = ("tune", "aside")
+
+
+def split(name: str) -> str:
+    return "aside" if name in SET_ASIDE else "tune"
+
+
+def find(name: str) -> Ladder:
+    return next(ladder for ladder in LADDERS if ladder.name == name)
+
+
+def slug(changes: tuple[str, ...]) -> str:
+    """A set of changes as the measurements call it."""
+    return "+".join(changes) or "base"

@@ -1,0 +1,215 @@
+"""The waste of a kernel, worked by hand with every coefficient other than zero."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.measures.counters.kernel_counter_strategies import kernel
+
+from timesink.measures.counters.counters import ELAPSED, KernelCounters, Resource
+from timesink.measures.counters.waste import Cause, access_of, active_lanes, least_passes, waste_of
+
+# 100 global sectors of which 40 would do, 20 requests; 10 atomics with 24 sectors; shared, local and all passes.
+WHOLE = {
+    "memory_l2_theoretical_sectors_global": 100,
+    "memory_l2_theoretical_sectors_global_ideal": 40,
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 12,
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": 8,
+    "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum": 3,
+    "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum": 2,
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum": 20,
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum": 12,
+    "memory_l1_wavefronts_shared": 60,
+    "memory_l1_wavefronts_shared_ideal": 20,
+    "smsp__inst_executed_op_shared_atom.sum": 3,
+    "smsp__sass_inst_executed_op_shared.sum": 12,
+    "l1tex__t_output_wavefronts_pipe_lsu_mem_local_op_ld.sum": 10,
+    "l1tex__t_output_wavefronts_pipe_lsu_mem_local_op_st.sum": 6,
+    "l1tex__data_pipe_lsu_wavefronts": 40,  # per cent of cycles
+    "sm__inst_executed_pipe_lsu": 5,
+    "sm__inst_executed": 25,
+    "l1tex__cycles_elapsed.avg": 100,
+    "launch__sm_count": 5,
+    "smsp__inst_executed.sum": 50,
+    "smsp__sass_inst_executed_op_local_ld.sum": 3,
+    "smsp__sass_inst_executed_op_local_st.sum": 2,
+    "smsp__thread_inst_executed_per_inst_executed.ratio": 24,
+    "l1tex__m_xbar2l1tex_read_bytes.sum": 50 * 32,
+    "l1tex__m_l1tex2xbar_write_bytes.sum": 30 * 32,
+    "dram__bytes_read.sum": 40 * 32,
+    "dram__bytes_write.sum": 10 * 32,
+    "lts__t_sectors_srcunit_tex_op_atom.sum": 14,
+    "lts__t_sectors_srcunit_tex_op_red.sum": 6,
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_ld_lookup_miss.sum": 5,
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": 3,
+    "memory_l2_theoretical_sectors_local": 70,
+    "smsp__inst_executed_op_ldgsts.sum": 4,
+    "smsp__sass_inst_executed_op_tma_ld.sum": 3,
+    "smsp__sass_inst_executed_op_global_ld.sum": 6,
+}
+
+
+def made(without: tuple[str, ...] = (), **changed: float) -> KernelCounters:
+    """`WHOLE` with some counters changed, by the end of their names, and some left out."""
+    values = {key: changed.get(key.replace(".", "_"), value) for key, value in WHOLE.items()}
+    return kernel({key: value for key, value in values.items() if not key.startswith(without)} if without else values)
+
+
+def test_every_share_by_hand() -> None:
+    """Passes are 0.4 x 100 cycles x 5 SMs = 200, and 0.4 / (0.05 x 1) = 8 a request.
+
+    Atomics touch (32 - 5 x 4) / (100 - 40) = 0.2 of the excess sectors, so that 0.8 of it is of loads and stores; of
+    the passes (200 - 60 - 16 - max(40 / 4, 12 + 8)) / 200 = 0.52 are in excess. L2 moved 80 sectors, DRAM 50.
+    """
+    waste = waste_of(made())
+    assert waste.access.wavefronts == pytest.approx(200)
+    assert waste.access.wavefronts_per_request == pytest.approx(8)
+    assert waste.access.excess_ratio == pytest.approx(0.6)
+    assert waste.access.other_wavefronts == 76
+    assert waste.of(Cause.UNCOALESCED, Resource.L1) == pytest.approx(0.8 * 0.52)
+    assert waste.of(Cause.UNCOALESCED, Resource.L2) == pytest.approx(0.8 * (1 - 40 / 80))
+    assert waste.of(Cause.UNCOALESCED, Resource.DRAM) == pytest.approx(0.8 * (1 - 40 / 50))
+    assert waste.of(Cause.BANK_CONFLICTS, Resource.L1) == pytest.approx(40 / 200 * 0.75)
+    assert waste.of(Cause.ATOMICS, Resource.L1) == pytest.approx(40 / 200 * 0.25)
+    assert waste.of(Cause.ATOMICS, Resource.L2) == pytest.approx(20 / 80)
+    assert waste.of(Cause.REGISTER_SPILLS, Resource.L1) == pytest.approx(16 / 200)
+    assert waste.of(Cause.REGISTER_SPILLS, Resource.L2) == pytest.approx(8 / 80)
+    assert waste.of(Cause.REGISTER_SPILLS, Resource.DRAM) == pytest.approx(8 / 80)
+    assert waste.of(Cause.REGISTER_SPILLS, Resource.ISSUE) == pytest.approx(5 / 50)
+    assert waste.of(Cause.DIVERGENCE, Resource.ISSUE) == pytest.approx(1 - 24 / 32)
+    assert waste.of(Cause.DIVERGENCE, Resource.L1) == pytest.approx(0.25 / 8)
+    assert waste.of(Cause.DIVERGENCE, Resource.TENSOR) == 0
+    assert waste.atomic_requests == pytest.approx(5 / 25)
+    assert waste.memory_instructions == pytest.approx(0.05 / (0.25 * 4))
+    assert waste.local_instructions == pytest.approx(5 / 50)
+    assert waste.active_lanes == 24
+    assert waste.copies_ahead
+    assert least_passes(waste.access) == pytest.approx((76 + 40 / 4) / 200)
+
+
+def test_chips_with_half_of_the_load_store_lanes() -> None:
+    waste = waste_of(replace(made(), compute_capability=(8, 6)))
+    assert waste.access.wavefronts_per_request == pytest.approx(16)
+    assert waste.memory_instructions == pytest.approx(0.025)
+    unknown = waste_of(replace(made(), compute_capability=None))
+    assert unknown.memory_instructions == pytest.approx(0.025)
+
+
+def test_sectors_by_the_bytes_that_are_used_where_they_were_not_counted() -> None:
+    """20 sectors loaded of which 8 of 32 bytes are used, 10 stored whole: 5 + 10 of 30 would do."""
+    used = {
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 20.0, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 10.0,
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 8.0,
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio": 40.0,
+    }  # fmt: skip
+    access = access_of(kernel(used))
+    assert (access.sectors, access.ideal_sectors) == (30, 15)
+    assert (access.used_of_loads, access.used_of_stores) == (0.25, 1.0)
+    assert access.excess_ratio == 0.5
+    for missing in used:
+        assert access_of(kernel({key: value for key, value in used.items() if key != missing})).sectors is None
+
+
+def test_atomics_are_split_by_requests_where_their_sectors_were_not_counted() -> None:
+    waste = waste_of(made(("l1tex__t_sectors_pipe_lsu_mem_global_op",)))
+    assert waste.of(Cause.UNCOALESCED, Resource.L1) == pytest.approx((1 - 5 / 25) * 0.52)
+
+
+@pytest.mark.parametrize(
+    ("changed", "without", "l1", "l2", "dram"),
+    [
+        # the coalesced kernel's own requests take more passes than its sectors: (200 - 76 - 20) / 200; none measured
+        ({"memory_l2_theoretical_sectors_global": 400}, (), 0.52, 0.5, 0.2),
+        ({"memory_l2_theoretical_sectors_global_ideal": 100}, (), 0.0, 0.0, 0.0),
+        ({"memory_l2_theoretical_sectors_global_ideal": 88}, (), (200 - 76 - 22) / 200, 0.0, 0.0),
+        ({"dram__bytes_read_sum": 1e6}, (), 0.52, 0.5, 1 - 0.4 / 2),
+        ({"dram__bytes_read_sum": 1e6, "l1tex__m_xbar2l1tex_read_bytes_sum": 1e6}, (), 0.52, 0.6, 0.8),
+        ({}, ("l1tex__m_",), 0.52, 0.6, 0.2),
+        ({}, ("l1tex__m_", "dram"), 0.52, 0.6, 0.0),
+        ({}, ("l1tex__cycles",), 0.6, 0.5, 0.2),
+    ],
+)
+def test_excess_of_each_level_by_hand(
+    changed: dict[str, float], without: tuple[str, ...], l1: float, l2: float, dram: float
+) -> None:
+    """Without atomics; of DRAM's pairs of sectors half is excess for a lone one: at most 1 - (1 - 0.6) / 2."""
+    atomics = tuple(
+        f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}" for what in ("requests", "sectors") for op in ("a", "r")
+    )
+    shares = waste_of(made((*atomics, *without), **changed)).shares[Cause.UNCOALESCED]
+    assert [shares[level] for level in (Resource.L1, Resource.L2, Resource.DRAM)] == pytest.approx([l1, l2, dram])
+
+
+@pytest.mark.parametrize(("each", "shared", "waste"), [(16, 0, 0.75), (16, 1, None), (4, 0, None), (5, 0, 0.2)])
+def test_passes_per_request_where_sectors_were_not_counted(each: float, shared: float, waste: float | None) -> None:
+    """No coalesced request takes more than four passes; with shared memory a kernel's passes say nothing."""
+    found = waste_of(
+        kernel({
+            "l1tex__data_pipe_lsu_wavefronts": 5 * each, "sm__inst_executed_pipe_lsu": 5,
+            "launch__shared_mem_per_block_static": 0, "launch__shared_mem_per_block_dynamic": shared,
+        })
+    )  # fmt: skip
+    assert found.shares[Cause.UNCOALESCED].get(Resource.L1) == (waste if waste is None else pytest.approx(waste))
+
+
+def test_passes_without_conflicts_are_those_counted_less_the_conflicts() -> None:
+    counted = {
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 50, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 30,
+    }  # fmt: skip
+    assert access_of(kernel(counted)).ideal_shared_wavefronts == 20
+    assert access_of(kernel(counted | {"memory_l1_wavefronts_shared": 10})).ideal_shared_wavefronts == 0
+    assert access_of(kernel({"memory_l1_wavefronts_shared": 10})).ideal_shared_wavefronts is None
+
+
+def test_what_was_not_collected_is_no_waste() -> None:
+    waste = waste_of(kernel({}))
+    assert all(share == 0 for parts in waste.shares.values() for share in parts.values())
+    assert (waste.access.excess_ratio, waste.access.wavefronts, waste.access.uses_shared) == (None, None, False)
+    assert (waste.active_lanes, waste.memory_instructions, waste.copies_ahead) == (None, 0.0, False)
+    assert least_passes(waste.access) == 0
+
+
+def test_lanes_are_counted_where_no_ratio_says_them() -> None:
+    assert active_lanes(kernel({"thread_inst_executed": 120, "inst_executed": 5})) == 24
+    assert active_lanes(kernel({"thread_inst_executed": 120, "inst_executed": 0})) is None
+    older = {"thread_inst_executed": 120, "inst_executed": 5, "sass__inst_executed_local_loads": 1}
+    waste = waste_of(kernel({**older, "sass__inst_executed_local_stores": 1}))
+    assert waste.of(Cause.REGISTER_SPILLS, Resource.ISSUE) == pytest.approx(2 / 5)
+    assert waste.access.local_wavefronts == 2
+
+
+def test_atomic_sectors_by_their_parts_and_theoretical_spills() -> None:
+    parts = {f"lts__t_sectors_srcunit_tex_op_{part}.sum": count for part, count in
+             (("atom_dot_alu", 5), ("atom_dot_cas", 7), ("red", 0))}  # fmt: skip
+    waste = waste_of(made(("lts__t_sectors", "l1tex__t_sectors_pipe_lsu_mem_local")))
+    assert waste.of(Cause.REGISTER_SPILLS, Resource.L2) == pytest.approx(70 / 80)
+    moved = {"l1tex__m_xbar2l1tex_read_bytes.sum": 48 * 32}
+    assert waste_of(kernel(parts | moved)).of(Cause.ATOMICS, Resource.L2) == pytest.approx(12 / 48)
+
+
+STALLED = {
+    "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": 8.0,
+    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio": 1.0,
+    "smsp__thread_inst_executed_per_inst_executed.ratio": 32,
+    "smsp__inst_executed.sum": 100,
+    "sm__inst_executed" + ELAPSED: 25.0,
+    "sm__inst_executed_pipe_lsu" + ELAPSED: 60.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("executing", "seen", "l1", "issue"),
+    [(16, 6, 0.5 / 0.6, 0.5), (16, 18, 0.7, 0.5), (24, 12, 0.25 / 0.6, 0.25), (16, 60, 0.0, 0.5), (32, 12, 0.0, 0.0)],
+)
+def test_instructions_that_no_lane_executes_by_hand(executing: float, seen: int, l1: float, issue: float) -> None:
+    """0.6 of 100 instructions are load-store: 60, of which `seen` access memory; lanes off are 1 - executing / 32."""
+    accesses = {f"smsp__sass_inst_executed_op_{kind}.sum": seen / 6 * share for kind, share in
+                (("shared", 1), ("global_ld", 2), ("global_st", 1), ("local_ld", 2))}  # fmt: skip
+    predicated = {"smsp__thread_inst_executed_pred_on_per_inst_executed.ratio": executing}
+    waste = waste_of(kernel(STALLED | accesses | predicated))
+    assert waste.of(Cause.LATENCY, Resource.L1) == pytest.approx(l1)
+    assert waste.of(Cause.LATENCY, Resource.ISSUE) == pytest.approx(issue)
+    other = {"smsp__average_warps_issue_stalled_wait_per_issue_active.ratio": 9.0}
+    assert not waste_of(kernel(STALLED | accesses | predicated | other)).shares[Cause.LATENCY]
+    assert not waste_of(kernel(STALLED | accesses)).shares[Cause.LATENCY]

@@ -1,0 +1,224 @@
+"""Gaps cut into stretches, worked by hand with every part other than empty."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from timesink.knowledge.assumptions import idle as assumed
+from timesink.measures.idle import pieces
+from timesink.measures.idle.causes import CAUSE_CODE
+from timesink.model.tables import API_CALLS
+
+US = 1_000
+NAMES = {code: name for name, code in CAUSE_CODE.items()}
+
+
+def array(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def us(*values: int) -> np.ndarray:
+    return array(*values) * US
+
+
+class Rows:
+    """A table whose row at a time is the time's tenth, and at thread 2 none."""
+
+    def row_at(self, timeline: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+        return np.where(timeline == 0, time_ns // (10 * US), -1)
+
+
+ACTIVITY: Any = SimpleNamespace(
+    timeline_of=array(0, 1),
+    all=SimpleNamespace(
+        timeline=array(0, 0, 0), start_ns=us(110, 130, 260), end_ns=us(120, 150, 290),
+        cause=array(CAUSE_CODE["sync"], CAUSE_CODE["cuda_call"], CAUSE_CODE["sync"]), thread=array(5, 6, 7),
+    ),
+    by_table={API_CALLS: Rows()},
+)  # fmt: skip
+
+
+def work(op_class: tuple[int, ...] = (0, 0, 0, 1), **changed: Any) -> Any:
+    """Ops 0 and 3 were there before; op 1 ends the gap [100, 190) and op 2 the gap [250, 400).
+
+    Op 1 is launched at 160 by a call that returns at 170; op 2, launched at 300 with a return at 330, waits for op 3,
+    which ends at 350. A call from 40 on waited for op 0 and returned at 105.
+    """
+    found: dict[str, Any] = {
+        "ops": SimpleNamespace(
+            call=array(0, 1, 2, 0), block=array(0, 1, 2, 3), device=array(0, 0, 0, 1), op_class=np.array(op_class),
+            places_of=lambda rows: rows - 10,
+        ),
+        "calls": SimpleNamespace(
+            start_ns=us(10, 160, 300, 40), end_ns=us(20, 170, 330, 105), thread=array(0, 0, 0, 0),
+            row=array(20, 21, 22, 23),
+        ),
+        "blocks": SimpleNamespace(start_ns=us(30, 190, 400, 250), end_ns=us(100, 250, 500, 350), op=array(0, 1, 2, 3)),
+        "releases": SimpleNamespace(call=array(3), block=array(0)),
+        "events": SimpleNamespace(source=array(0, 3), sink=array(2, 2)),
+        "costs": SimpleNamespace(latency_late_ns=lambda op: np.full(op.size, 4 * US), gap_late_ns=7 * US),
+    }  # fmt: skip
+    for key, value in changed.items():
+        part, _, name = key.partition("__")
+        found[part] = SimpleNamespace(**{**vars(found[part]), name: value})
+    return SimpleNamespace(**found)
+
+
+FRAME = pl.DataFrame({"start_ns": us(100, 250), "end_ns": us(190, 400), "op": array(11, 12)})
+
+
+def cut(of: Any = None, frame: pl.DataFrame = FRAME) -> list[tuple[int, str, int, int]]:
+    found = pieces.cut_gaps(frame, of or work(), ACTIVITY)
+    rows = [
+        (int(gap), NAMES[int(cause)], int(start) // US, int(end) // US)
+        for gap, cause, start, end in zip(found.gap, found.cause, found.start_ns, found.end_ns, strict=True)
+    ]
+    return sorted(rows, key=lambda row: (row[0], row[2]))
+
+
+WHOLE = [
+    # the host lost 60 us to the wait, which returned at 105: all of the time up to the launch at 160 is its doing
+    (0, "sync", 100, 160), (0, "launch_latency", 160, 164), (0, "cuda_call", 164, 170), (0, "unexplained", 170, 190),
+    (1, "untraced", 250, 260), (1, "sync", 260, 290), (1, "untraced", 290, 300), (1, "launch_latency", 300, 304),
+    (1, "cuda_call", 304, 330), (1, "dependency_communication", 330, 350), (1, "unexplained", 350, 400),
+]  # fmt: skip
+
+
+def test_every_stretch_by_hand() -> None:
+    assert cut() == WHOLE
+    total = {gap: sum(end - start for number, _, start, end in WHOLE if number == gap) for gap in (0, 1)}
+    assert total == {0: 90, 1: 150}
+
+
+def test_what_each_stretch_is_blamed_on() -> None:
+    found = pieces.cut_gaps(FRAME, work(), ACTIVITY)
+    rows = {
+        (int(gap), NAMES[int(cause)], int(start) // US): (*map(int, blamed), int(asked) // US)
+        for gap, cause, start, *blamed, asked in zip(
+            found.gap, found.cause, found.start_ns, found.timeline, found.thread, found.call_row, found.sync_row,
+            found.asked_ns, strict=True,
+        )
+    }  # fmt: skip
+    assert rows[0, "sync", 100] == (0, 0, 23, 23, 40)
+    assert rows[0, "launch_latency", 160] == (0, 0, 21, 23, 160)
+    assert rows[0, "unexplained", 170] == (0, -1, -1, 23, 170)
+    assert rows[1, "untraced", 250] == (0, 0, -1, -1, 250)
+    assert rows[1, "sync", 260] == (0, 7, 26, -1, 260)
+    assert rows[1, "cuda_call", 304] == (0, 0, 22, -1, 300)
+    assert rows[1, "dependency_communication", 330] == (0, -1, -1, -1, 330)
+
+
+@pytest.mark.parametrize(
+    ("begins", "returns", "until"),
+    [(40, 105, 160), (90, 105, 115), (60, 112, 152), (10, 105, 160), (110, 120, None), (40, 165, None), (40, 160, 160)],
+)
+def test_until_when_a_gap_is_charged_to_a_wait(begins: int, returns: int, until: int | None) -> None:
+    """The wait for op 0, over at 100: what the host lost by it counts from the call's return, up to the launch."""
+    of = work(calls__start_ns=us(10, 160, 300, begins), calls__end_ns=us(20, 170, 330, returns))
+    found = [row for row in cut(of) if row[:2] == (0, "sync") and row[2] == 100]
+    assert found == ([] if until is None else [(0, "sync", 100, until)])
+
+
+@pytest.mark.parametrize(("ended", "drains"), [(100, True), (80, True), (79, False), (101, False)])
+def test_a_wait_drains_a_gap_that_begins_up_to_20_us_later(ended: int, drains: bool) -> None:
+    of = work(blocks__end_ns=us(ended, 250, 500, 350))
+    assert ((0, "sync") in [row[:2] for row in cut(of) if row[2] == 100]) is drains
+
+
+def test_of_several_waits_the_last_one_on_the_same_device_and_timeline_counts() -> None:
+    more = {"releases__call": array(3, 0), "releases__block": array(0, 3)}
+    assert cut(work(**more)) == WHOLE  # the other was for another device
+    of = work(releases__call=array(3, 3), releases__block=array(0, 3), ops__device=array(0, 0, 0, 0),
+              blocks__end_ns=us(90, 250, 500, 100), calls__start_ns=us(10, 160, 300, 95))  # fmt: skip
+    assert cut(of)[0] == (0, "sync", 100, 110)  # 5 us lost, from 105 on
+    other = work(calls__thread=array(0, 0, 0, 1))
+    assert cut(other)[0] == (0, "untraced", 100, 110)
+
+
+def test_ops_of_a_graph_or_without_a_launch_have_no_host_part() -> None:
+    graph = work(blocks__start_ns=us(30, 150, 400, 250))
+    assert [row for row in cut(graph) if row[0] == 0] == [(0, "graph_gap", 100, 190)]
+    unlaunched = work(ops__call=array(0, -1, 2, 0))
+    assert [row for row in cut(unlaunched) if row[0] == 0] == [(0, "unexplained", 100, 190)]
+
+
+@pytest.mark.parametrize(("end", "cause"), [(177, "kernel_gap"), (178, "unexplained")])
+def test_what_is_left_is_ordinary_up_to_a_late_gap(end: int, cause: str) -> None:
+    frame = FRAME.with_columns(end_ns=pl.Series(us(end, 400)))
+    of = work(blocks__start_ns=us(30, end, 400, 250))
+    assert cut(of, frame)[3] == (0, cause, 170, end)
+
+
+def test_the_longest_ordinary_gap_stays_within_what_is_known_of_gpus() -> None:
+    least, most = assumed.GAP_LEAST_US.ns, assumed.GAP_MOST_US.ns
+    assert [pieces.ordinary_gap_ns(late) for late in (0, least + 1, most - 1, most + 9)] == [
+        least,
+        least + 1,
+        most - 1,
+        most,
+    ]
+
+
+@pytest.mark.parametrize(("op_class", "cause"), [(0, "compute"), (1, "communication"), (2, "copy")])
+def test_a_dependency_is_named_by_what_was_waited_for(op_class: int, cause: str) -> None:
+    assert (1, f"dependency_{cause}", 330, 350) in cut(work((0, 0, 0, op_class)))
+    nothing = work(events__source=array(), events__sink=array())
+    assert (1, "unexplained", 330, 400) in cut(nothing)
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2, 3), (3, 0, 1, 2)])
+def test_the_first_call_of_all_counts_as_any_other(order: tuple[int, ...]) -> None:
+    """The launch of op 1, or the wait, is call number 0."""
+    plain = work()
+    number = np.argsort(order)
+    calls = {f"calls__{name}": values[list(order)] for name, values in vars(plain.calls).items()}
+    assert cut(work(**calls, ops__call=number[plain.ops.call], releases__call=number[plain.releases.call])) == WHOLE
+
+
+def test_an_op_after_all_that_waited_has_no_dependency() -> None:
+    of = work(events__source=array(3), events__sink=array(1))
+    assert cut(of)[3:4] == [(0, "dependency_communication", 170, 190)]
+    assert cut(of)[-1] == (1, "unexplained", 330, 400)
+
+
+@pytest.mark.parametrize(
+    ("segments", "windows", "first"),
+    [
+        (([0, 1], [1000, 900], [1100, 1200]), ([0, 1, 0, 1], [1050, 950, 100, 100], [5000, 1000, 5001, 5001]),
+         [0, 1, 0, 1]),
+        (([0, 1], [10, 5], [9000, 9001]), ([0, 1], [20, 6], [30, 7]), [0, 1]),
+        (([0, 1], [10, 5], [9000, 9001]), ([1, 0], [6, 8999], [7, 20_000]), [1, 0]),
+    ],
+)  # fmt: skip
+def test_windows_and_segments_may_reach_past_each_other(segments: Any, windows: Any, first: list[int]) -> None:
+    found, count = pieces._overlapping(*(tuple(array(*column) for column in part) for part in (segments, windows)))
+    assert (found.tolist(), count.tolist()) == (first, [1] * len(first))
+
+
+def test_the_source_that_ended_last_counts() -> None:
+    of = work(events__source=array(1, 2, 2, 5), events__sink=array(4, 4, 7, 7), blocks__end_ns=us(0, 20, 30, 0, 0, 65))
+    source, sink = pieces._last_sources(of, 4, 7)
+    assert (source.tolist(), sink.tolist()) == ([2, 5], [4, 7])
+    for low, high, sinks in ((5, 7, [7]), (4, 6, [4]), (5, 6, [])):
+        assert pieces._last_sources(of, low, high)[1].tolist() == sinks
+
+
+def test_segments_that_overlap_windows_by_hand() -> None:
+    segments = (array(0, 0, 1, 1), array(10, 50, 0, 30), array(20, 80, 10, 40))
+    windows = (array(0, 1, 0, 0, 1, 0), array(15, 15, 20, 80, 35, 0), array(60, 20, 50, 90, 100, 10))
+    first, count = pieces._overlapping(segments, windows)
+    assert (first.tolist(), count.tolist()) == ([0, 3, 1, 2, 3, 0], [2, 0, 0, 0, 1, 0])
+    later = tuple(part if n == 0 else part + 10**12 for n, part in enumerate(segments))
+    moved = tuple(part if n == 0 else part + 10**12 for n, part in enumerate(windows))
+    assert pieces._overlapping(later, moved)[1].tolist() == count.tolist()  # type: ignore[arg-type]
+    assert pieces._overlapping((array(), array(), array()), windows)[1].tolist() == [0] * 6
+
+
+def test_values_at_places_that_may_be_none() -> None:
+    assert pieces._value_at(array(5, 6), array(1, -1, 0)).tolist() == [6, -1, 5]
+    assert pieces._value_at(array(), array(-1, -1)).tolist() == [-1, -1]

@@ -1,0 +1,208 @@
+"""Lateness of ranks, worked by hand with every coefficient other than zero."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
+from timesink.measures.ranks import lateness as of
+from timesink.measures.ranks.lateness import Lateness, Rebalanced, evened_out, lateness_of, latest_rank, rebalanced
+from timesink.model.intervals import Intervals
+
+COLUMNS = {
+    "instance": pl.Int64, "rank": pl.Int32, "device": pl.Int32, "stream": pl.Int64, "start_ns": pl.Int64,
+    "arrival_ns": pl.Int64, "end_ns": pl.Int64, "offset_ns": pl.Int64, "error_ns": pl.Int64, "work_before_ns": pl.Int64,
+    "wait_ns": pl.Int64, "exposed_wait_ns": pl.Int64, "exposed_transfer_ns": pl.Int64, "holds": pl.Boolean,
+    "complete": pl.Boolean, "rigorous": pl.Boolean,
+}  # fmt: skip
+KEYS = (
+    "instance",
+    "rank",
+    "arrival_ns",
+    "end_ns",
+    "work_before_ns",
+    "wait_ns",
+    "exposed_wait_ns",
+    "exposed_transfer_ns",
+)
+OFFSET = {0: 0, 1: 1_000_000, 2: 0}
+# Collectives 3, 5 and 8 hold everybody; 4 is of ranks 1 and 2 only and holds nobody. Rank 0 computes 900 us
+# from 3 to 5, of which its peers do 500; rank 1 has a network of its own between 5 and 8, where rank 2's host is late.
+US = 1_000
+CALLS = [
+    (3, 0, 100, 200, 40, 0, 0, 50), (3, 1, 90, 200, 30, 10, 10, 60), (3, 2, 80, 200, 20, 20, 20, 70),
+    (4, 1, 400, 450, 150, 5, 5, 30), (4, 2, 405, 450, 155, 0, 0, 30),
+    (5, 0, 1100, 1200, 900, 0, 0, 60), (5, 1, 700, 1200, 500, 400, 400, 70), (5, 2, 710, 1200, 510, 390, 390, 80),
+    (8, 0, 1600, 2000, 400, 300, 300, 90), (8, 1, 1650, 2000, 400, 250, 250, 90), (8, 2, 1900, 2000, 410, 0, 0, 90),
+]  # fmt: skip
+
+
+def waits_of(rows: list[tuple[int, ...]] = CALLS, **changed: Any) -> Any:
+    def one(row: tuple[int, ...]) -> dict[str, object]:
+        found: dict[str, Any] = {
+            key: value if key in ("instance", "rank") else value * US for key, value in zip(KEYS, row, strict=True)
+        }
+        offset = OFFSET[found["rank"]]
+        return found | {
+            "device": 0, "stream": 7, "start_ns": found["arrival_ns"] + offset, "end_ns": found["end_ns"] + offset,
+            "offset_ns": offset, "error_ns": 10 * US, "holds": found["instance"] != 4, "complete": True,
+            "rigorous": True,
+        } | {key: value for key, value in changed.items() if key in COLUMNS}  # fmt: skip
+
+    calls = pl.DataFrame([one(row) for row in rows], schema=COLUMNS)
+    steps = pl.DataFrame(
+        {"rank": [0, 1, 1, 2], "device": [0] * 4, "step": [0, 0, 1, 0], "start_ns": [0, 0, 1_000, 0],
+         "end_ns": [1_000, 1_000, 2_000, 1_000], "host_busy_ns": [700, 200, 400, None],
+         "compute_ns": [600, 100, 300, 400]},
+        schema_overrides={"rank": pl.Int32, "device": pl.Int32},
+    )  # fmt: skip
+    everything = {(rank, 0): Intervals.one(-(10**9), 10**9) for rank in range(3)}
+    return SimpleNamespace(
+        calls=calls,
+        pairs=calls.clear(),
+        instances=pl.DataFrame(
+            {"instance": [3, 4, 5, 8], "last_rank": [0, 2, 0, 2]}, schema_overrides={"last_rank": pl.Int32}
+        ),
+        job=SimpleNamespace(exposed=changed.get("exposed", everything), steps=steps),
+    )
+
+
+@pytest.fixture(autouse=True)
+def exposed_by_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of, "by_device", lambda exposed: exposed)
+
+
+def test_own_lateness_and_its_causes_by_hand() -> None:
+    """From 3's end at 200: rank 0 comes to 5 after 900, its peers after 500 and 510, so that it is 390 late.
+
+    It computed 900, the others, with what 4 had before it, 650 and 665: 235 of the 390 are its GPU's. From 5's end
+    at 1200 the ranks need 400, 450 and 700: rank 2 is 250 late, of which it computes 10 more than the median of 400.
+    """
+    late = lateness_of(waits_of())
+    assert late.anchors.tolist() == [3, 5, 8]
+    calls = {(row["instance"], row["rank"]): row for row in late.calls.to_dicts()}
+    assert [calls[5, rank]["own_ns"] for rank in range(3)] == [390 * US, 0, 0]
+    assert (calls[5, 0]["device_ns"], calls[5, 0]["network_ns"], calls[5, 0]["host_ns"]) == (235 * US, 0, 155 * US)
+    assert [calls[8, rank]["own_ns"] for rank in range(3)] == [0, 0, 250 * US]
+    assert (calls[8, 2]["device_ns"], calls[8, 2]["network_ns"], calls[8, 2]["host_ns"]) == (10 * US, 0, 240 * US)
+    assert [calls[5, rank]["behind_ns"] for rank in range(3)] == [390 * US, 0, 0]
+    assert [calls[3, rank]["anchor"] for rank in range(3)] == [-1, -1, -1]
+    assert [calls[5, rank]["since_anchor_ns"] for rank in range(3)] == [900 * US, 500 * US, 510 * US]
+    assert [calls[5, rank]["work_since_ns"] for rank in range(3)] == [900 * US, 650 * US, 665 * US]
+    assert calls[5, 1]["waited_since_ns"] == 5 * US
+    assert calls[5, 1]["moved_since_ns"] == 45 * US
+    assert late.span_ns == 1_800 * US
+    assert late.epochs.rows() == [
+        (0, 3, 390 * US, 0), (1, 3, 0, (5 + 30 + 400) * US), (2, 3, 0, (30 + 390) * US),
+        (0, 5, 0, 300 * US), (1, 5, 0, 250 * US), (2, 5, 250 * US, 0),
+    ]  # fmt: skip
+    assert late.host_busy.rows() == [(0, 0.7), (1, 0.3)]
+    ranks = late.ranks.to_dicts()
+    assert [row["own_ns"] for row in ranks] == [390 * US, 0, 250 * US]
+    assert [row["late_count"] for row in ranks] == [1, 0, 1]
+    assert [row["last_count"] for row in ranks] == [2, 0, 2]
+    assert [row["since_ns"] for row in ranks] == [200 * US, None, 1_200 * US]
+    assert {row["anchors"] for row in ranks} == {2}
+
+
+@pytest.mark.parametrize(
+    ("changed", "own"),
+    [({"error_ns": 389 * US}, 390), ({"error_ns": 390 * US}, 0), ({"error_ns": None}, 0), ({"rigorous": False}, 0),
+     ({"complete": False}, 0), ({"holds": False}, 0)],
+)  # fmt: skip
+def test_lateness_that_is_not_sure_is_none(changed: dict[str, Any], own: int) -> None:
+    late = lateness_of(waits_of(**changed)).calls
+    assert late.filter((pl.col("instance") == 5) & (pl.col("rank") == 0))["own_ns"].item() == own * US
+
+
+def test_half_of_the_ranks_make_an_anchor() -> None:
+    held = pl.DataFrame({"instance": [1, 1, 2, 2, 3, 3], "holds": [True, False, False, False, True, True],
+                         "complete": [True, True, True, True, True, False]})  # fmt: skip
+    assert of._anchors(held).tolist() == [1]
+
+
+def test_what_held_a_call_on_its_stream_by_hand() -> None:
+    def array(*values: int) -> np.ndarray:
+        return np.array(values, np.int64)
+
+    held = of._held_by(
+        array(0, 60_000, 60_000, 95_000), array(50_000, 90_000, 70_000, 99_000), array(7, 7, 8, 7), array(1, 2, 3, 4)
+    )
+    assert held.tolist() == [-1, 1, -1, 2]
+    slack = CLOCK_SLACK_US.ns
+    for gap, holder in ((0, 1), (slack, 1), (slack + 1, -1), (-1, -1)):
+        assert of._held_by(array(0, 100 + gap), array(100, 900), array(7, 7), array(1, 2)).tolist() == [-1, holder]
+
+
+def test_standing_is_where_a_call_waits_or_moves_with_nothing_beside_it() -> None:
+    waits = waits_of(
+        [(1, 0, 100, 200, 0, 30, 0, 0), (2, 0, 300, 400, 0, 50, 0, 0)],
+        exposed={(0, 0): Intervals.one(110 * US, 370 * US)},
+    )
+    waiting, moving = of._standing(waits)[0, 0]
+    assert list(zip(waiting.start_ns // US, waiting.end_ns // US, strict=True)) == [(110, 130), (300, 350)]
+    assert list(zip(moving.start_ns // US, moving.end_ns // US, strict=True)) == [(130, 200), (350, 370)]
+
+
+def late_by(rows: list[tuple[int, int, int, int]], span: int = 1_000, busy: dict[int, float] | None = None) -> Lateness:
+    """From (rank, anchor, own, stood)."""
+    epochs = pl.DataFrame(rows, schema=["rank", "anchor", "own_ns", "stood_ns"], orient="row")
+    ranks = epochs.group_by("rank").agg(pl.col("own_ns").sum()).sort("rank")
+    host = pl.DataFrame({"rank": list(busy or {}), "busy_ratio": list((busy or {}).values())},
+                        schema={"rank": pl.Int64, "busy_ratio": pl.Float64})  # fmt: skip
+    return Lateness(epochs, ranks, np.array([1, 2]), epochs, span, host)
+
+
+EPOCHS = [(0, 1, 90, 5), (1, 1, 20, 60), (2, 1, 0, 80), (0, 2, 40, 5), (1, 2, 10, 70), (2, 2, 15, 50)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gain"),
+    [([0], min(70, 60) + min(25, 50)), ([0, 1], 80 + 25), ([1], 0), ([], 0), ([0, 1, 2], 80 + 40), ([0, 0], 85)],
+)
+def test_what_a_job_gains_without_own_lateness_by_hand(ranks: list[int], gain: int) -> None:
+    found = rebalanced(late_by(EPOCHS), ranks)
+    assert (found.gain_ns, found.span_ns, found.ranks) == (gain, 1_000, tuple(sorted(set(ranks))))
+    assert found.gain_ratio == gain / 1_000
+
+
+@pytest.mark.parametrize(
+    ("busy", "gain"), [({1: 0.5, 0: 0.99}, 85), ({1: 0.95, 2: 0.3}, 50), ({0: 0.98}, 20), ({1: 1.5}, 0)]
+)
+def test_hosts_of_the_others_must_keep_the_pace(busy: dict[int, float], gain: int) -> None:
+    assert rebalanced(late_by(EPOCHS, busy=busy), [0]).gain_ns == pytest.approx(gain, abs=1)
+
+
+def test_one_anchor_or_no_span_gains_nothing() -> None:
+    alone = late_by(EPOCHS)
+    alone = Lateness(alone.calls, alone.ranks, np.array([1]), alone.epochs, 1_000, alone.host_busy)
+    assert rebalanced(alone, [0]) == Rebalanced((0,), 0, 0)
+    assert Rebalanced((0,), 5, 0).gain_ratio == 0.0
+    assert rebalanced(late_by([]), [0]).gain_ns == 0
+
+
+def test_the_latest_rank_and_whether_it_has_most() -> None:
+    worst = latest_rank(late_by(EPOCHS), [0, 1, 2])
+    assert (worst.rank, worst.gain_ratio, worst.has_most) == (0, 0.085, True)
+    even = latest_rank(late_by([(0, 1, 50, 90), (1, 2, 50, 90), (0, 2, 0, 90), (1, 1, 0, 90)]), [1, 0])
+    assert (even.rank, even.gain_ratio, even.has_most) == (0, 0.05, False)
+
+
+def test_work_that_is_spread_and_work_that_goes_by_hand() -> None:
+    """Rank 0 computes 600 of a step of 1,000, of which 50 are lost beside communication; its peers 200 and 400.
+
+    Beyond the mean of 550, 200 and 400 there are 166.7, beyond the median of the others 250, of 1,000 a step;
+    the others stood for 60 and then 50.
+    """
+    late, waits = late_by(EPOCHS, span=10_000), waits_of()
+    spread, gone = evened_out(waits, late_by([(r, a, o, 50 * s) for r, a, o, s in EPOCHS], span=10_000), 0, {0: 50.0})
+    assert (spread.gain_ns, gone.gain_ns) == (1_666, 2_500)
+    spread, gone = evened_out(waits, late, 0, {0: 50.0})
+    assert (spread.gain_ns, gone.gain_ns, gone.span_ns) == (110, 110, 10_000)
+    assert [one.gain_ns for one in evened_out(waits, late, 1, {})] == [0, 0]
+    assert [one.gain_ns for one in evened_out(waits, late, 7, {})] == [0, 0]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.browser.pages import KERNELS, SNAPSHOT, demo_report, unpacked, violations
+from tests.browser.pages import KERNELS, SNAPSHOT, compare_report, demo_report, unpacked, violations
 
 from timesink.measures.counters.sheet import kernel_sheets
 from timesink.render.formats import Style
@@ -59,6 +59,33 @@ def _holds(one: dict[str, float], other: dict[str, float]) -> bool:
         and other["left"] + other["wide"] <= one["left"] + one["wide"] + 1e-6
         and other["top"] + other["tall"] <= one["top"] + one["tall"] + 1e-6
     )
+
+
+def test_the_figures_of_a_comparison_hold_the_change_of_the_tables(opened: Open) -> None:
+    page = opened(compare_report()).page
+    page.wait_for_function("document.querySelectorAll('figure.flame canvas').length === 2")
+    page.wait_for_function("document.querySelectorAll('figure.timeline canvas[data-to]').length === 2")
+    trees = page.evaluate("Capture.unpacked(document.getElementById('flames').content.textContent)")
+    kinds = "table => [...table.tBodies[0].rows].map(row => [row.cells[0].innerText, +row.cells[3].dataset.value])"
+    change = dict(page.get_by_role("table", name="Where the change is").evaluate(kinds))
+    idle = sum(_roots(trees["idle"], "after")) - sum(_roots(trees["idle"], "before"))
+    assert idle == pytest.approx(change["idle"], abs=20) != 0  # nanoseconds, of tenths each
+    gpu = sum(_roots(trees["device"], "after")) - sum(_roots(trees["device"], "before"))
+    assert gpu == pytest.approx(change["compute"] + change["exposed copy"], abs=0.02 * abs(change["idle"]))
+    canvas, told = page.locator("figure.flame canvas").last, page.locator("figure.flame output.picked").last
+    box = canvas.evaluate("canvas => canvas.boxes[0]")
+    canvas.hover(position={"x": box["left"] + box["wide"] / 2, "y": box["top"] + 5})
+    assert told.inner_text().startswith("input pipeline: 1.8") and "0 ns after: -1.8" in told.inner_text()
+    first, second = page.locator("figure.timeline canvas[data-to]").all()
+    assert first.get_attribute("data-to") == second.get_attribute("data-to")
+    first.focus()
+    page.keyboard.press("+")
+    assert 0 < float(first.get_attribute("data-from")) == float(second.get_attribute("data-from"))
+    assert page.locator("svg.bar").count() == 2
+
+
+def _roots(tree: dict[str, list[Any]], side: str) -> list[float]:
+    return [time for above, time in zip(tree["parent"], tree[side], strict=True) if above < 0]
 
 
 def test_a_point_below_the_roofs_says_what_its_sheet_says(opened: Open) -> None:

@@ -83,10 +83,10 @@ def test_a_slow_step_is_marked_and_its_cause_named(opened: Open, pages: dict[str
 def test_the_parts_of_a_comparison_sum_to_the_change(opened: Open, pages: dict[str, str]) -> None:
     page = opened(pages["compare"]).page
     deltas = "table => [...table.tBodies[0].rows].map(row => Number(row.cells[3].dataset.value))"
-    tables = page.locator("table")
-    kinds, parts = tables.nth(1).evaluate(deltas), tables.nth(2).evaluate(deltas)
+    tables = [page.get_by_role("table", name=name) for name in ("Where the change is", "What the change is made of")]
+    kinds, parts = (table.evaluate(deltas) for table in tables)
     assert sum(kinds) == sum(parts) < -3_000_000
-    assert tables.nth(2).locator("rect.less").count() >= 6
+    assert tables[1].locator("rect.less").count() >= 6
 
 
 def test_long_tables_are_folded_until_asked_for_and_whole_on_paper(opened: Open) -> None:

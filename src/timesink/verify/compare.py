@@ -84,6 +84,7 @@ def compare_captures(
             *_notes(parts, moved, differing),
             *([] if invalid else single_changes(times_ns[0], times_ns[1], threshold_ratio)),
         ),
+        sides=None if invalid else sides,
     )
 
 

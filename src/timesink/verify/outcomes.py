@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from timesink.model.presentable import UNASKED, Origin, Presentable
 from timesink.model.record import dataclass, field
+
+if TYPE_CHECKING:
+    from timesink.model.trace import Trace
 
 
 class Outcome(StrEnum):
@@ -256,7 +260,8 @@ class GateResult(Presentable):
 
     `procedure` is one of "same-job A/B", "stored baseline", "trunk history", "two captures", "table limits".
     `differences` maps an
-    environment or manifest key to its two values. `budget` is `contributions` summed by kind.
+    environment or manifest key to its two values. `budget` is `contributions` summed by kind. `sides` are the captures
+    that were compared, where a page can show what changed in them.
 
     >>> result = timesink.compare("before.json.gz", "after.json.gz")
     >>> result
@@ -279,6 +284,7 @@ class GateResult(Presentable):
     notes: tuple[str, ...] = ()
     artefact: str = ""
     origin: Origin = field(default=UNASKED, compare=False)
+    sides: tuple[Trace, Trace] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"<GateResult {self.suite or self.procedure}: {self.outcome.value}, {len(self.rows)} rows>"

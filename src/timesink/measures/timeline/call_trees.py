@@ -21,7 +21,7 @@ import polars as pl
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.ranges import NUMBERED_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.shares import idle_places
 from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
@@ -227,21 +227,23 @@ def host_tree(trace: Trace) -> CallTree:
 @remembered
 def idle_tree(trace: Trace) -> CallTree:
     """Idle time of devices by cause, then by the ranges and operators of the thread that kept them waiting."""
-    blame = idle_blame(trace).frame
-    return _idle_tree(trace, (blame["end_ns"] - blame["start_ns"]).to_numpy())
+    return _idle_tree(trace, idle_places(trace))
 
 
 @remembered
 def step_idle_tree(trace: Trace) -> CallTree:
-    """The same of what lies in steady steps, of all of them together."""
-    return _idle_tree(trace, _in_steps(trace, idle_blame(trace).frame))
+    """The same of what lies in steady steps, of all of them together. Of a stretch that only begins or ends in one, the
+    preparation of input has the same share as of the whole."""
+    places = idle_places(trace)
+    share = _in_steps(trace, places) / np.maximum((places["end_ns"] - places["start_ns"]).to_numpy(), 1)
+    inside = np.rint(places["idle_ns"].to_numpy() * share).astype(np.int64)
+    return _idle_tree(trace, places.with_columns(pl.Series("idle_ns", inside)))
 
 
-def _idle_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
-    growing, host, blame = _Growing(), _host(trace), idle_blame(trace).frame
-    rows = blame.with_columns(
-        pl.Series("time_ns", time_ns), pl.col("cause").cast(pl.String).replace(dict(IDLE_WORDS))
-    ).with_columns(pl.col("rank", "process", "thread").fill_null(-1))
+def _idle_tree(trace: Trace, places: pl.DataFrame) -> CallTree:
+    growing, host = _Growing(), _host(trace)
+    words, threads = pl.col("cause").replace(dict(IDLE_WORDS)), pl.col("rank", "process", "thread").fill_null(-1)
+    rows = places.with_columns(words, threads)
     for cause, part in sorted(rows.partition_by("cause", as_dict=True).items()):
         root = growing.node(_ROOT, str(cause[0]))
         of_thread = part.sort("rank", "process", "thread", "start_ns")
@@ -251,7 +253,7 @@ def _idle_tree(trace: Trace, time_ns: Int64Array) -> CallTree:
         node = np.full(of_thread.height, root, np.int64)
         inside = np.flatnonzero(innermost >= 0)
         node[inside] = _below(host, growing, root, innermost[inside])
-        growing.add(node, of_thread["time_ns"].to_numpy())
+        growing.add(node, of_thread["idle_ns"].to_numpy())
     return _pruned(growing.tree())
 
 

@@ -51,9 +51,13 @@ def render_text(result: GateResult, style: Style) -> str:
 
 def render_html(result: GateResult, style: Style) -> str:
     """The page for a browser."""
-    from timesink.render.html import render_page
+    from timesink.render.html import render_comparison, render_page
 
-    return render_page(page(result), style)
+    if result.sides is None:
+        return render_page(page(result), style)
+    from timesink.views.timeline.comparison import compared  # which needs many measures; other gates need none
+
+    return render_comparison(page(result), compared(*result.sides))
 
 
 def page(result: GateResult) -> Page:

@@ -11,6 +11,7 @@ from timesink.diagnosis.verdicts import Diagnosis
 from timesink.render.formats import Style
 from timesink.render.html.figures import bars, heat_rows, island, packed, packed_flames
 from timesink.render.html.sections import (
+    change_sheet,
     flame_sheet,
     kernel_sheet,
     lane_sheet,
@@ -26,8 +27,17 @@ from timesink.views.page import Page
 
 if TYPE_CHECKING:
     from timesink.model.trace import Trace
+    from timesink.views.timeline.comparison import Compared
 
-__all__ = ["html_report", "render", "render_diagnosis", "render_page", "render_prose", "timeline_page"]
+__all__ = [
+    "html_report",
+    "render",
+    "render_comparison",
+    "render_diagnosis",
+    "render_page",
+    "render_prose",
+    "timeline_page",
+]
 
 
 def html_report(trace: Trace, diagnosis: Diagnosis, *, full: bool = False) -> str:
@@ -97,6 +107,23 @@ def render_diagnosis(diagnosis: Diagnosis, _style: Style) -> str:
 def render_page(page: Page, _style: Style) -> str:
     """A page of tables, sortable."""
     return document("page.html.j2", Assets(plot=False, script=True), {"title": page.title, "page": page}, None)
+
+
+def render_comparison(page: Page, figures: Compared) -> str:
+    """Two captures: their steps side by side, what changed by call path, a usual step of each, and the tables."""
+    return document(
+        "compare.html.j2",
+        Assets(plot=False, script=True, timeline=True),
+        {
+            "title": page.title,
+            "page": page,
+            "bars": bars(figures.budgets, to_scale=True),
+            "changes": [(change, change_sheet(change)) for change in figures.changes],
+            "packed_flames": Markup(packed_flames(figures.changes)),
+            "steps": [(step, Markup(packed(step.timeline)), lane_sheet(step.timeline)) for step in figures.steps],
+        },
+        {"windows": {}, "series": []},
+    )
 
 
 def render_prose(title: str, markdown: str) -> str:

@@ -62,22 +62,26 @@ class Heat:
     rows: tuple[tuple[int, int, float, tuple[HeatCell, ...]], ...]
 
 
-def bars(budgets: Sequence[StepBudget]) -> tuple[Bar, ...]:
-    """The first devices' bars, each filling the width."""
+def bars(budgets: Sequence[StepBudget], *, to_scale: bool = False) -> tuple[Bar, ...]:
+    """The first devices' bars, each filling the width, or to the scale of the longest."""
+    longest_ns = max((budget.period_ns for budget in budgets), default=0.0)
     return tuple(
-        Bar(budget.rank, budget.device, budget.steps, budget.period_ns, tuple(_boxes(budget)))
+        Bar(
+            *(budget.rank, budget.device, budget.steps, budget.period_ns),
+            tuple(_boxes(budget, WIDTH * budget.period_ns / longest_ns if to_scale else WIDTH)),
+        )
         for budget in budgets[:SHOWN_BARS]
         if budget.period_ns > 0
     )
 
 
-def _boxes(budget: StepBudget) -> list[Box]:
+def _boxes(budget: StepBudget, whole: float) -> list[Box]:
     boxes: list[Box] = []
     x = 0.0
     for part in budget.parts:
         ratio = part.time_ns / budget.period_ns
-        boxes.append(Box(round(x, 2), round(WIDTH * ratio, 2), part.kind, part_words(part.kind), part.time_ns, ratio))
-        x += WIDTH * ratio
+        boxes.append(Box(round(x, 2), round(whole * ratio, 2), part.kind, part_words(part.kind), part.time_ns, ratio))
+        x += whole * ratio
     return boxes
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from timesink.model.record import dataclass, replace
 from timesink.render.parts import Group, grouped
-from timesink.views.figures import Flame, MarkedWindow, Report, StepSeries, Timeline, TimelineWindow
+from timesink.views.figures import Flame, FlameChange, MarkedWindow, Report, StepSeries, Timeline, TimelineWindow
 from timesink.views.page import Field, Sheet
 
 
@@ -147,6 +147,19 @@ _PATHS = (
 def flame_sheet(flame: Flame) -> Sheet:
     """The call paths of a flame graph with most time by themselves."""
     return Sheet(flame.key, flame.title, _PATHS, flame.costliest)
+
+
+_CHANGES = (
+    Field("path", "call path", is_name=True),
+    Field("before_ns", "before", unit="ns"),
+    Field("after_ns", "after", unit="ns"),
+    Field("delta_ns", "change", unit="ns", has_bar=True, is_change=True),
+)
+
+
+def change_sheet(change: FlameChange) -> Sheet:
+    """The call paths that changed most by themselves."""
+    return Sheet(change.key, change.title, _CHANGES, change.largest)
 
 
 _LANES = (

@@ -11,6 +11,7 @@ import polars as pl
 from timesink.knowledge.kernel_names import short_names
 from timesink.measures.kernels.classification import modules
 from timesink.measures.timeline.call_trees import CallTree, device_tree, host_tree, idle_tree, module_tree
+from timesink.measures.timeline.tree_changes import TreeChange
 from timesink.model.arrays import Int64Array
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
@@ -81,7 +82,7 @@ def _costliest(tree: CallTree) -> Iterator[tuple[str, int, float]]:
             yield " › ".join(path(tree, at)), int(own[at]), float(own[at] / whole)
 
 
-def path(tree: CallTree, node: int) -> list[str]:
+def path(tree: CallTree | TreeChange, node: int) -> list[str]:
     """The names from the outside in."""
     names = []
     while node >= 0:

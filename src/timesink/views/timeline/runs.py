@@ -46,7 +46,7 @@ def laid_out(events: Runs) -> tuple[Runs, ...]:
     while left.size and len(rows) < DEEPEST:
         over = _overlapping(events, left)
         last = len(rows) == DEEPEST - 1
-        rows.append(_grouped(_taken(events, left), ~over) if last else _taken(events, left[~over]))
+        rows.append(_grouped(chosen(events, left), ~over) if last else chosen(events, left[~over]))
         left = left[over]
     return tuple(rows)
 
@@ -58,7 +58,8 @@ def _overlapping(events: Runs, rows: Int64Array) -> BoolArray:
     return over
 
 
-def _taken(runs: Runs, rows: Int64Array) -> Runs:
+def chosen(runs: Runs, rows: Int64Array) -> Runs:
+    """These rows of the columns."""
     return Runs(*(getattr(runs, column.name)[rows] for column in fields(Runs)))
 
 

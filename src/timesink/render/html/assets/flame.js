@@ -223,7 +223,6 @@
       const { tree } = this, own = (side, node) => Math.max(side[node] - this.children[node].reduce((sum, child) => sum + side[child], 0), 0);
       tree.total = tree.names.map((_, node) => Math.max(own(tree.before, node), own(tree.after, node)));
       for (let node = tree.names.length - 1; node >= 0; node -= 1) if (tree.parent[node] >= 0) tree.total[tree.parent[node]] += tree.total[node];
-      this.most = tree.names.reduce((most, _, node) => Math.max(most, Math.abs(tree.after[node] - tree.before[node])), 1);
     }
 
     words(node) {
@@ -232,13 +231,17 @@
     }
 
     paint(node) {
-      const by = (this.tree.after[node] - this.tree.before[node]) / this.most;
+      const by = (this.tree.after[node] - this.tree.before[node]) / this.tree.most;
       return [by > 0 ? "--slower" : "--faster", Math.abs(by) < SLIGHT ? 0 : Math.min(FAINTEST + (1 - FAINTEST) * Math.abs(by), 0.999)];
     }
   }
 
   const KINDS = { areas: Areas, change: Change };
   Capture.unpacked(store.content.textContent).then((trees) => {
+    // The same strength is the same change in every graph of the page.
+    const changed = Object.values(trees).filter((tree) => tree.before), change = (tree) => tree.names.reduce((most, _, node) => Math.max(most, Math.abs(tree.after[node] - tree.before[node])), 1);
+    const most = Math.max(...changed.map(change), 1);
+    for (const tree of changed) tree.most = most;
     for (const figure of document.querySelectorAll("figure.flame")) new (KINDS[figure.dataset.kind] || Flame)(figure, trees[figure.dataset.flame]);
   }).catch((error) => { for (const figure of document.querySelectorAll("figure.flame")) figure.append(made("p", "quiet", `This browser cannot unpack the graph (${error.message}): the table below holds its costliest paths.`)); });
 })();

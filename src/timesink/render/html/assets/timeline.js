@@ -2,9 +2,9 @@
 // The timeline: lanes of boxes on a canvas, over the whole capture. Boxes narrower than a pixel are drawn as density, so
 // that what is too short to see is never a gap. One capture is shared by the overview and the picture of each finding.
 (() => {
-  const capture = document.getElementById("capture");
   const figures = [...document.querySelectorAll("figure.timeline")];
-  if (!capture || !figures.length) return;
+  const captureOf = (figure) => document.getElementById(figure.dataset.capture || "capture");
+  if (!figures.length || !captureOf(figures[0])) return;
   const data = JSON.parse(document.getElementById("data").textContent);
   const ROW = 15, LABEL = 17, AXIS = 20, GAP = 5, PAPER = 760, MINI = 36, SOLID = 1.5, FAINT = 0.3, SHORTEST = 20;
   const FAMILY = {
@@ -218,6 +218,8 @@
       this.canvas.dataset.from = String(this.from);
       this.canvas.dataset.to = String(this.to);
       this.draw();
+      const { twin } = this; // a timeline that is looked at beside this one
+      if (twin && (twin.from !== this.from || twin.to !== this.to)) twin.show(this.from, this.to);
     }
 
     // The boxes of a row: finer ones where they are here and hold the view, else those of the page.
@@ -577,7 +579,7 @@
     figure.append(list);
   };
 
-  Capture.open(capture.content.textContent, capture.hasAttribute("data-live")).then((model) => {
+  const begin = (capture, figures) => Capture.open(capture.content.textContent, capture.hasAttribute("data-live")).then((model) => {
     const ranks = new Set(model.lanes.filter((lane) => lane.rank >= 0).map((lane) => lane.rank)).size > 1;
     let whole = null;
     for (const figure of figures) {
@@ -600,5 +602,10 @@
         whole.figure.scrollIntoView({ block: "nearest" });
       }
     });
+    return whole;
+  });
+  const captures = [...new Set(figures.map(captureOf))];
+  Promise.all(captures.map((capture) => begin(capture, figures.filter((figure) => captureOf(figure) === capture)))).then((shown) => {
+    if (shown.length === 2) [shown[0].twin, shown[1].twin] = [shown[1], shown[0]];
   }).catch((error) => { for (const figure of figures) figure.append(made("p", "quiet", `This browser cannot unpack the timeline (${error.message}): the tables below hold the same figures.`)); });
 })();

@@ -59,7 +59,10 @@ def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:
 
 
 def step_figures(trace: Trace) -> StepFigures:
-    """Step times, in ms, of the slowest rank, which sets the pace of a synchronous job."""
+    """Step times, in ms, of the slowest rank, which sets the pace of a synchronous job; none where what repeats is the
+    capture of a graph."""
+    if not_diagnosable(trace) is not None:
+        return _figures(step_times(()))
     measured = steps(trace)
     alone = step_times(trace.unprofiled_steps_ns)
     dropped = tuple(f"{count} {_DROPPED.get(reason, reason)}" for reason, count in sorted(measured.dropped.items()))
@@ -102,10 +105,12 @@ def notes(trace: Trace) -> tuple[Note, ...]:
     """What ranks differ in, what the reader noted on the import, and what limits the figures, in this order."""
     collected = [Note(text) for text in _unequal_ranks(trace)]
     collected += [Note(note.message, note.kind.value, note.count, note.table) for note in trace.notes]
+    collected += [Note(text) for text in _graph_notes(trace)]
+    if not_diagnosable(trace) is not None:
+        return tuple(collected)
     profiled_ns, step_ns = steps(trace).times.p50_ns, trace.unprofiled_step_ns
     if steps(trace).times.count == 0 and len(device_timeline(trace)):
         collected.append(Note("no steps found: figures per step are for the whole window"))
-    collected += [Note(text) for text in _graph_notes(trace)]
     if choosable := _other_steps(trace):
         collected.append(Note(choosable))
     if step_ns and profiled_ns:
@@ -158,7 +163,8 @@ def not_diagnosable(trace: Trace) -> Undecided | None:
     return Undecided(
         f"{share_text(capture.share)} of the trace records how a CUDA graph is captured: "
         "kernels launched then do not run",
-        "start the profiler after the graphs are captured, and record steps that replay them",
+        "start the profiler after the graphs are captured, and record steps that replay them; --capture then takes "
+        "this file for what they replay",
     )
 
 

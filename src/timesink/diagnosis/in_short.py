@@ -17,22 +17,30 @@ from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns
 from timesink.measures.steps.phases import StepPhases, host_phases, phases
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.device_timeline import device_timeline
-from timesink.measures.timeline.ranges import serving_phases
+from timesink.measures.timeline.ranges import Phase, serving_phases
 from timesink.measures.timeline.synchronisations import synchronised_ranges
 from timesink.model.intervals import Intervals
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
-from timesink.units import share_text, time_text
+from timesink.units import NS_PER_S, share_text, time_text
 
 _PARTS_SHOWN: Final = 3  # as many as fit in a sentence
 _LEAST_SHOWN: Final = 5e-5  # of the time: less would be said to be 0.00 %
 _DOMINANT: Final = 1 / 3  # of the step: less is one part among others
+_DECODE_STEPS: Final = 3  # fewer say nothing of how often they come
 _WORTH_HIDING: Final = 0.01  # of the step
 
 
 def statements(trace: Trace) -> tuple[str, ...]:
-    """Attribution, the host's phase, counters, overlap, compilation: those of them that the trace supports."""
-    sentences = (_attribution(trace), _host(trace), _counters(trace), _overlap(trace), _compilation(trace))
+    """Attribution, tokens of a server, the host's phase, counters, overlap, compilation: what the trace supports."""
+    sentences = (
+        _attribution(trace),
+        _serving(trace),
+        _host(trace),
+        _counters(trace),
+        _overlap(trace),
+        _compilation(trace),
+    )
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -92,6 +100,22 @@ def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
     """``of the 2.79 ms that ..., forward is 40.0 %, backward 60.0 %``: together all of it."""
     named = [f"{name} {share_text(ns / total_ns)}" for name, ns in times if ns > _LEAST_SHOWN * total_ns]
     return f"of {of}, {', '.join(named)}".replace(f", {times[0][0]} ", f", {times[0][0]} is ", 1)
+
+
+def _serving(trace: Trace) -> str:
+    """How often a serving engine makes a token for each request, and how many in a second; '' where the trace does not
+    hold several decode steps with their requests."""
+    decoding = [one for one in serving_phases(trace) if one.phase is Phase.DECODE and one.requests and one.period_ns]
+    if not decoding or len(decoding[0].periods_ns) < _DECODE_STEPS:
+        return ""
+    found = decoding[0]
+    assert found.requests and found.period_ns
+    rate = found.requests * NS_PER_S / found.period_ns
+    return (
+        f"serving: a decode step of {found.requests:,.0f} requests on average begins every "
+        f"{time_text(found.period_ns)} (the median of {len(found.periods_ns)}): the time per output token, and "
+        f"{rate:,.0f} tokens/s, if each request gets one token a step"
+    )
 
 
 def _host(trace: Trace) -> str:

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from tests.tables import trace_of
 
+from timesink.diagnosis.in_short import statements
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.measures.timeline.ranges import Phase, phase_of, serving_phases
 from timesink.measures.timeline.synchronisations import synchronised_ranges
@@ -38,6 +39,24 @@ def test_a_captured_decode_step_is_one_decode_step(shared_data: Path, engine: st
     (found,) = serving_phases(read(path))
     assert (found.phase, found.steps, found.requests) == (Phase.DECODE, 1, 32)
     assert found.device_ns > 0
+
+
+def test_decode_steps_tell_the_time_per_output_token() -> None:
+    names = ["execute_40_context_1(8)_generation_32(32)", *["execute_32_context_0(0)_generation_32(32)"] * 4]
+    ranges = [f"| r | {name} | {at * 20} | {at * 20 + 12} |" for at, name in enumerate(names)]
+    calls = [f"| c | cudaLaunchKernel | {at} | {at * 20 + 1} | {at * 20 + 2} |" for at in range(5)]
+    ops = [f"| k | gemm | {at} | {at * 20 + 3} | {at * 20 + 9} |" for at in range(5)]
+    trace = trace_of(
+        "\n".join(["| ranges | name | start_ms | end_ms |", *ranges, ""])
+        + "\n".join(["", "| api_calls | name | correlation | start_ms | end_ms |", *calls, ""])
+        + "\n".join(["", "| device_ops | name | correlation | start_ms | end_ms |", *ops])
+    )
+    decode, mixed = serving_phases(trace)
+    assert (decode.phase, decode.steps, decode.periods_ns) == (Phase.DECODE, 4, (20_000_000,) * 3)
+    assert mixed.periods_ns == (20_000_000,)
+    (said,) = [sentence for sentence in statements(trace) if sentence.startswith("serving")]
+    assert "32 requests on average begins every 20.0 ms (the median of 3)" in said
+    assert "1,600 tokens/s, if each request gets one token a step" in said
 
 
 def blocks(count: int, waiting: int) -> Trace:

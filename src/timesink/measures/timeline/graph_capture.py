@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END
+from timesink.knowledge.calls import CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH
+from timesink.knowledge.ranges import CAPTURED_SIZE
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.record import dataclass
-from timesink.model.tables import API_CALLS
+from timesink.model.tables import API_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
 
 
 @dataclass(frozen=True, slots=True)
 class GraphCapture:
     """`captured_ns` is the time between the begin and the end of captures, `span_ns` that from the first CUDA call to
-    the last, of all processes."""
+    the last, of all processes. A graph may be captured in pieces, with work that is not captured between them: where no
+    graph is launched, captures last from the first begin to the last end. What an engine does in a range that says it
+    captures (`capture_32_FULL`: it runs once eagerly, too) is capture."""
 
     count: int
     captured_ns: int
@@ -24,7 +27,7 @@ class GraphCapture:
     @property
     def share(self) -> float:
         """Captured time over the span, 0 to 1."""
-        return self.captured_ns / self.span_ns if self.span_ns else 0.0
+        return min(self.captured_ns / self.span_ns, 1.0) if self.span_ns else 0.0
 
 
 @remembered
@@ -41,5 +44,9 @@ def graph_capture(trace: Trace) -> GraphCapture:
     )
     captured = pairs.filter(pl.col("end") & pl.col("begun_ns").is_not_null())
     union = Intervals.union_of(captured["begun_ns"].to_numpy(), captured["start_ns"].to_numpy())
+    if len(union) and not matches(calls["name"], GRAPH_LAUNCH).any():
+        union = Intervals.union_of(union.start_ns[:1], union.end_ns[-1:])
+    engines = trace.get(RANGES)
+    union = union | Intervals.of(engines.filter(matches(engines["name"], CAPTURED_SIZE) & (engines["process"] >= 0)))
     span_ns = int(calls["end_ns"].to_numpy().max()) - int(calls["start_ns"].to_numpy().min())
     return GraphCapture(captured.height, union.total_ns, span_ns)

@@ -200,7 +200,8 @@ _MODES: Final = {
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
     """One phase on one rank: `steps` engine steps of `requests` requests on average, None where not annotated;
-    `host_ns` in the annotations, `device_ns` of the work launched in them."""
+    `host_ns` in the annotations, `device_ns` of the work launched in them. `periods_ns`: of each step that another
+    engine step follows on its thread, the time from its start to the start of that one."""
 
     rank: int
     phase: Phase
@@ -208,6 +209,12 @@ class PhaseTime:
     requests: float | None
     host_ns: int
     device_ns: int
+    periods_ns: tuple[int, ...] = ()
+
+    @property
+    def period_ns(self) -> float | None:
+        """The median of `periods_ns`; None where no step is followed by another."""
+        return float(np.median(self.periods_ns)) if self.periods_ns else None
 
 
 @remembered
@@ -224,14 +231,22 @@ def serving_phases(trace: Trace) -> tuple[PhaseTime, ...]:
     columns = ("row", "rank", "process", "thread", pl.col("name").cast(pl.String), "start_ns", "end_ns")
     rows = ranges.select(columns).filter(pl.col("name").is_in(list(phase_by_name)))
     engine_steps: dict[tuple[int, Phase], list[tuple[int | None, int, int]]] = {}  # requests, host ns, device ns
+    periods: dict[tuple[int, Phase], list[int]] = {}
     outer_end: dict[tuple[int, int, int], int] = {}
+    last: dict[tuple[int, int, int], tuple[Phase, int]] = {}  # the step before on the thread, and its start
     for row, rank, process, thread, name, start, end in rows.sort("start_ns", -pl.col("end_ns")).iter_rows():
         if start < outer_end.get((rank, process, thread), start):
             continue
         outer_end[rank, process, thread] = end
         phase, requests = phase_by_name[name]
+        if (before := last.get((rank, process, thread))) is not None:
+            periods.setdefault((rank, before[0]), []).append(start - before[1])
+        last[rank, process, thread] = phase, start
         engine_steps.setdefault((rank, phase), []).append((requests, end - start, int(device_ns.get(row, 0))))
-    return tuple(_phase_time(rank, phase, parts) for (rank, phase), parts in sorted(engine_steps.items()))
+    return tuple(
+        _phase_time(rank, phase, parts, tuple(periods.get((rank, phase), ())))
+        for (rank, phase), parts in sorted(engine_steps.items())
+    )
 
 
 def phase_of(name: str) -> tuple[Phase, int | None] | None:
@@ -245,7 +260,10 @@ def phase_of(name: str) -> tuple[Phase, int | None] | None:
     return None
 
 
-def _phase_time(rank: int, phase: Phase, parts: list[tuple[int | None, int, int]]) -> PhaseTime:
+def _phase_time(
+    rank: int, phase: Phase, parts: list[tuple[int | None, int, int]], periods_ns: tuple[int, ...]
+) -> PhaseTime:
     requests = [count for count, _, _ in parts if count is not None]
     mean = sum(requests) / len(requests) if requests else None
-    return PhaseTime(rank, phase, len(parts), mean, sum(part[1] for part in parts), sum(part[2] for part in parts))
+    host_ns, device_ns = sum(part[1] for part in parts), sum(part[2] for part in parts)
+    return PhaseTime(rank, phase, len(parts), mean, host_ns, device_ns, periods_ns)

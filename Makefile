@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-all sweep floors lint types contracts mutants pages check site bench nightly scoreboard faults dist sbom audit lowest smoke clean
+.PHONY: demo test test-all sweep floors lint types contracts mutants pages check site bench nightly scoreboard faults dist reproducible sbom audit lowest smoke clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -79,6 +79,12 @@ dist: $(VENV)/.supply
 # What the wheel brings along (CycloneDX), and which of it has a known hole; pip-audit asks PyPI.
 sbom: dist
 	$(BIN)/python tools/write_sbom.py dist
+
+# Two builds of one commit are the same bytes.
+reproducible: dist
+	mkdir -p build && (cd dist && sha256sum *.whl *.tar.gz) > build/first.sums
+	$(MAKE) dist
+	cd dist && sha256sum -c ../build/first.sums
 
 audit: $(VENV)/.supply
 	$(BIN)/pip-audit --skip-editable

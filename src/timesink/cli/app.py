@@ -8,6 +8,7 @@ many commands there are.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -20,7 +21,7 @@ from typer.exceptions import TyperException
 
 from timesink import __version__
 from timesink.cli.help import ShownGroup, write_commands
-from timesink.errors import MissingTool, TimesinkError, ToolFailed
+from timesink.errors import MissingTool, TimesinkError, ToolFailed, UsageError
 
 # What a user does, in the order it is done, and the commands for it.
 GROUPS = {
@@ -197,6 +198,13 @@ def run(arguments: Sequence[str]) -> int:
     except TyperException as error:
         code = error.exit_code
         show_error(error, code, arguments)
+    except BrokenPipeError:  # whoever read the answer has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:  # where no command says it better: a full disk, a folder that nobody may write to
+        code = WRONG_INPUT
+        what = f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}"
+        show_error(UsageError(what, remedy="make room, or choose another place"), code, arguments)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:

@@ -1,0 +1,93 @@
+"""Commands killed, interrupted or refused at any of their writes: old or new, never half, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.resilience.faults import JOBS
+
+from timesink.model.tables import HOST_OPS
+from timesink.readers import cache, read
+
+DRIVER = Path(__file__).with_name("faults.py")
+CODES = {"killed": (0, -9, -25), "interrupted": (0, 130), "full": (2,), "together": (0,)}
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What every writer left behind after every fault, by kind."""
+    command = [sys.executable, DRIVER, tmp_path_factory.mktemp("faults")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_every_writer_leaves_old_or_new(faults: dict[str, list[dict[str, Any]]], kind: str) -> None:
+    found = faults[kind]
+    assert {one["job"] for one in found} >= {"baseline", "ledger"} and len(found) > len(JOBS) - 4
+    for one in found:
+        assert one["state"] in ("old", "new") and "Traceback" not in one["said"], one
+        if one["at"] == -1:
+            assert (one["code"], one["state"], one.get("left", [])) == (0, "new", []), one
+        else:
+            assert one["code"] in CODES[kind], one
+            if one["code"] == 2 and one["said"]:
+                assert "File too large" in one["said"], one
+    if kind == "together":
+        assert [one["lines"] for one in found if one["job"] == "ledger"] == [1 + 8 * 4]
+    if kind == "killed":
+        assert {one["code"] for one in found} >= {0, -9, -25}
+
+
+def named(path: Path, names: str) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "pid": 7, "tid": 8, "dur": 2}
+    path.write_text(json.dumps({"traceEvents": [{**event, "name": name, "ts": at} for at, name in enumerate(names)]}))
+    os.utime(path, ns=(1, 1))
+
+
+def test_a_file_replaced_under_the_cache_with_equal_size_and_time_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMESINK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
+    path, other = tmp_path / "trace.json", tmp_path / "other.json"
+    for names in ("ab", "xy"):
+        named(other, names)
+        other.replace(path)
+        assert read(path)[HOST_OPS]["name"].to_list() == list(names)
+        assert read(path)[HOST_OPS]["name"].to_list() == list(names)
+    named(path, "pq")  # written in place: the same file, size and time
+    assert read(path)[HOST_OPS]["name"].to_list() == ["p", "q"]
+
+
+@pytest.mark.parametrize("home", ["/proc/self/none", "/dev/null/none", "", None])
+def test_a_home_that_nobody_may_write_to_costs_nothing_but_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None
+) -> None:
+    for name in ("TIMESINK_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if home is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self/none")
+        monkeypatch.setenv("HOME", home)
+    else:
+        monkeypatch.setenv("TIMESINK_CACHE_DIR", "/proc/self/none")
+    monkeypatch.setattr(cache, "WORTH_BYTES", 0)
+    named(tmp_path / "trace.json", "ab")
+    assert read(tmp_path / "trace.json")[HOST_OPS]["name"].to_list() == ["a", "b"]
+
+
+def test_a_reader_that_leaves_ends_an_answer_quietly(tmp_path: Path) -> None:
+    named(tmp_path / "trace.json", "ab" * 20)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "timesink", "tables", tmp_path / "trace.json", "-f", "json"]
+    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,6 @@
-"""The tables of the two tutorial pages, from what a run on a GPU left.
+"""The tables of the two tutorial pages and of the accuracy page, from what a run on a GPU left.
 
-    python -m benchmarks.worked.tables           write them between their marks in docs/tutorial
+    python -m benchmarks.worked.tables           write them between their marks in docs
     python -m benchmarks.worked.tables --check   fail where a page is not what would be written
     python -m benchmarks.worked.tables --print   print them
 
@@ -20,6 +20,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 TUTORIAL = HERE.parents[1] / "docs" / "tutorial"
+ACCURACY = TUTORIAL.parent / "explanation" / "accuracy.md"
 MARKED = re.compile(r"(<!-- worked (\w+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Result = dict[str, Any]
 
@@ -79,7 +80,35 @@ def agreements(result: Result) -> str:
     return _table(head, rows)
 
 
-TABLES: dict[str, Callable[[Result], str]] = {"ladder": ladder, "named": named, "agreements": agreements}
+def planned(result: Result) -> str:
+    """What the plan of each state foretells at every rung that was measured, and how far off it is."""
+    head = ["capture of", "changes made since", "foretold", "measured", "off by, of the step"]
+    rows = []
+    for told in result["plan"]:
+        made: list[str] = []
+        for rung in told["rungs"]:
+            made.append(f"`{rung['change']}`")
+            off = (rung["value"] - rung["measured"]) / told["step_ms"]
+            ends = f"{_ms(rung['value'])} ({_number(rung['low'])} to {_number(rung['high'])})"
+            rows.append(
+                [f"`{told['state']}`", ", ".join(made), ends, _ms(rung["measured"]), f"{100 * off:+.1f} points"]
+            )
+        printed = ", ".join(f"`{rung['change']}` {_ms(rung['value'])}" for rung in told["printed"])
+        rows.append([f"`{told['state']}`", "*what plan prints*", printed or "nothing", "", ""])
+    return _table(head, rows)
+
+
+def step_after(change: Result, side: str) -> float:
+    """The step in ms on a side of a change, before or after it, as measured."""
+    return float((change.get("measured") or _cut_off(change))[f"{side}_ms"])
+
+
+TABLES: dict[str, Callable[[Result], str]] = {
+    "ladder": ladder,
+    "named": named,
+    "agreements": agreements,
+    "planned": planned,
+}
 
 
 def page(text: str, results: dict[str, Result]) -> str:
@@ -168,7 +197,7 @@ def main() -> int:
                 print(f"## {name} {table}\n\n{make(result)}\n")
         return 0
     stale = []
-    for path in sorted(TUTORIAL.glob("*.md")):
+    for path in (*sorted(TUTORIAL.glob("*.md")), ACCURACY):
         text = path.read_text(encoding="utf-8")
         if (wanted := page(text, results)) != text:
             stale.append(path)

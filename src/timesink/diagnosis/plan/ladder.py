@@ -141,23 +141,33 @@ class Joint:
         self.trace, self.rank, self.step_ms = trace, rank, step_ms
         self.least_ms = min((least_step_ns(trace) or step_ms * NS_PER_MS) / NS_PER_MS, step_ms)
         self.offered = {candidate.id: candidate for candidate in offered}
-        self._known: dict[Chosen, Quantity | None] = {}
+        self._known: dict[tuple[Chosen, bool], Quantity | None] = {}
 
-    def gain(self, chosen: Iterable[str]) -> Quantity | None:
-        """What these changes win together; None where the trace cannot be replayed. Their order is of no account."""
+    def gain(self, chosen: Iterable[str], eased: bool | None = None) -> Quantity | None:
+        """What these changes win together; None where the trace cannot be replayed. Their order is of no account.
+
+        `eased` says whether others have left the device less to do, where that is another than these among themselves.
+        """
         effective = self.effective(chosen)
-        if effective not in self._known:
-            self._known[effective] = self._replayed(effective)
-        return self._known[effective]
+        key = effective, self._eased(effective) if eased is None else eased
+        if key not in self._known:
+            self._known[key] = self._replayed(*key)
+        return self._known[key]
+
+    def _eased(self, effective: Chosen) -> bool:
+        """Whether one of several changes leaves the device less to do for launches that come as before."""
+        others = effective - OF_LAUNCHES if len(effective) > 1 else ()
+        least_ms = WORTH.default * self.step_ms
+        return any((gain := self.gain({name})) is not None and gain.value >= least_ms for name in others)
 
     def effective(self, chosen: Iterable[str]) -> Chosen:
         """The changes without those that others of them make as well."""
         chosen = frozenset(chosen)
         return chosen - {other for one in chosen for other in self.offered[one].change.subsumes}
 
-    def _replayed(self, chosen: Chosen) -> Quantity | None:
+    def _replayed(self, chosen: Chosen, eased: bool) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
-        changes = self.parts(chosen)
+        changes = self.parts(chosen, eased)
         worth = self._of_changes(changes) if changes else _NONE
         if worth is None:
             return None
@@ -165,13 +175,18 @@ class Joint:
         others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
         apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
         worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
-        claimed_ms = [candidate.claimed_ms(self.trace, self.rank) for candidate in own]
-        if len(own) == 1 and claimed_ms[0] is not None:
-            worth = at_most(worth, claimed_ms[0], self.step_ms)
-        elif any(claimed is not None for claimed in claimed_ms):
-            alone_ms = sum(gain.value for candidate in own if (gain := self.gain({candidate.id})))
-            worth = at_most(worth, alone_ms, self.step_ms)
-        return at_most(worth, self.least_ms, self.step_ms)
+        return at_most(self._as_claimed(worth, own, eased), self.least_ms, self.step_ms)
+
+    def _as_claimed(self, worth: Quantity, own: Sequence[Candidate], eased: bool) -> Quantity:
+        """No more than the findings of changes that do what findings propose claim, beside what the others win."""
+        claimed = {one.id: ms for one in own if (ms := one.claimed_ms(self.trace, self.rank)) is not None}
+        if not claimed:
+            return worth
+        if len(own) == 1:
+            return at_most(worth, claimed[own[0].id], self.step_ms)
+        rest = [one.id for one in own if one.id not in claimed]
+        gains = [*(self.gain({name}) for name in claimed), *([self.gain(rest, eased)] if rest else [])]
+        return at_most(worth, sum(gain.value for gain in gains if gain), self.step_ms)
 
     def _of_changes(self, changes: Sequence[Change]) -> Quantity | None:
         """One replay of all; at least the kernel time that goes, where some of them only make kernels shorter."""
@@ -211,13 +226,10 @@ class Joint:
             return calibrated_pricers(self.trace)[self.rank]
         return deflated_pricers(self.trace)[self.rank][Case.EXPECTED.value]
 
-    def parts(self, chosen: Iterable[str]) -> list[Change]:
+    def parts(self, chosen: Iterable[str], eased: bool | None = None) -> list[Change]:
         """What these changes change, in one order whatever theirs is."""
         effective = self.effective(chosen)
-        eased = any(
-            (gain := self.gain({name})) is not None and gain.value >= WORTH.default * self.step_ms
-            for name in (effective - OF_LAUNCHES if len(effective) > 1 else ())
-        )
+        eased = self._eased(effective) if eased is None else eased
         own = [candidate for name, candidate in self.offered.items() if name in effective]
         return [part for one in own for part in one.parts(self.trace, self.rank, effective, eased)]
 

@@ -16,7 +16,8 @@ COLLECTIVE_WORDS: Final = (
 COMMUNICATION: Final = Pattern(
     r"(?i)nccl|rccl|hccl|msccl|oneccl|nvshmem|deep_ep::|deepep|(?:^|[^a-z])uc[ctpx]_"
     r"|(?:^|[_: ])ep::(?:internode|intranode|layout|cuda)"
-    r"|cross_device_(reduce|store)|lamport|quick_?reduce|userbuffers_fp16_sum"
+    r"|mori::moe::Ep(?:Dispatch|Combine)|moeA2A(?:Prepare)?(?:Dispatch|Combine)|userbuffers_"
+    r"|cross_device_(reduce|store)|lamport|quick_?reduce"
     r"|(?:^|[^kp])all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
     "a kernel that communicates",
     (
@@ -25,9 +26,15 @@ COMMUNICATION: Final = Pattern(
         "deep_ep::intranode::dispatch<8, 768>", "dpsk::ep::internode_ll::combine", "void acme::ep::cuda::layout<256>",
         "cross_device_reduce_1stage<float, 8>", "ucc_tl_cuda_reduce", "uct_cuda_ipc_put",
         "flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<1>",
+        "mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16>", "tensorrt_llm::kernels::moe_comm::moeA2ACombineKernel",
+        "pplx::all_to_all::internode::dispatchKernel<64>", "uccl::ep::internode_ll::dispatch",
+        "kuserbuffers_pushrecv<4>",
     ),
-    ("cub::warpAllReduce", "blockAllReduceSum", "gather_kernel", "success_kernel", "hipMemcpy"),
-    "NCCL, RCCL, oneCCL, HCCL, MSCCL, NVSHMEM, DeepEP, UCC, UCX, TransformerEngine, serving engines",
+    (
+        "cub::warpAllReduce", "blockAllReduceSum", "gather_kernel", "success_kernel", "hipMemcpy",
+        "moe_permute_dispatch_kernel", "_moe_combine_triton",
+    ),
+    "NCCL, RCCL, oneCCL, HCCL, MSCCL, NVSHMEM, DeepEP, UCCL, pplx, Mori, UCC, UCX, TransformerEngine, serving engines",
 )  # fmt: skip
 NCCL_KERNEL: Final = Pattern(
     r"^(?:void )?(?:nccl|rccl|oneccl)(?:Dev|Sym)?Kernel", "a kernel of a collective that PyTorch describes",
@@ -38,9 +45,19 @@ UP_TO_KIND: Final = Pattern(
     r"^.*?Kernel_?", "what a kernel's name says before the kind", "ncclDevKernel_AllReduce", "allreduce"
 )
 EXPERT_EXCHANGE: Final = Pattern(
-    r"(?:^|[_:])ep::\w+::(dispatch|combine)\b", "tokens go to the GPUs of their experts, or come back: an all-to-all",
-    ("deep_ep::intranode::dispatch<8, 768>", "dpsk::ep::internode::combine<false>"),
-    "dpsk::ep::internode::cached_notify<false>", "DeepEP",
+    r"(?:^|[_:])ep::\w+::(dispatch|combine)\b|mori::moe::Ep(?:Dispatch|Combine)|moeA2A(?:Dispatch|Combine)",
+    "tokens go to the GPUs of their experts, or come back: an all-to-all",
+    (
+        "deep_ep::intranode::dispatch<8, 768>", "dpsk::ep::internode::combine<false>",
+        "mori::moe::EpCombineInterNodeKernel", "moeA2ADispatchKernel",
+    ),
+    ("dpsk::ep::internode::cached_notify<false>", "moeA2APrepareDispatchKernel"), "DeepEP, UCCL, Mori, TensorRT-LLM",
+)  # fmt: skip
+EXPERT_NOTICE: Final = Pattern(
+    r"(?:^|[_:])ep::\w+::(cached_)?notify(_dispatch|_combine)?\b",
+    "every GPU waits until all say what they send or that they are there",
+    ("deep_ep::intranode::notify_dispatch<8>", "dpsk::ep::internode::cached_notify<false>"),
+    "deep_ep::intranode::dispatch<8, 768>", "DeepEP, UCCL",
 )  # fmt: skip
 _CUSTOM_ALL_REDUCE: Final = ("crossdevicereduce", "lamport", "quickreduce", "multimem")
 
@@ -80,6 +97,8 @@ def kind_of_kernel(name: str) -> str:
     compact = letters(after_kernel(head)) or letters(head)
     if re.search(EXPERT_EXCHANGE, head):
         return "alltoall"
+    if re.search(EXPERT_NOTICE, head):
+        return "barrier"
     if any(word in compact for word in _CUSTOM_ALL_REDUCE):
         return "allreduce"
     return next((word for word in COLLECTIVE_WORDS if word in compact), "unknown")

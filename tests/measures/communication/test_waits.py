@@ -8,8 +8,11 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cluster.jobs_by_hand import EPOCH_NS, Drift, calls_frame, collectives, job_of, on_clocks
+from tests.tables import trace_of
 
+from timesink.measures.communication.communication import communication
 from timesink.measures.communication.waits import waits_of
+from timesink.measures.ranks.job import job
 from timesink.measures.ranks.lateness import lateness_of, rebalanced
 
 ONE_HOST = dict.fromkeys(range(8), "node")
@@ -52,6 +55,35 @@ def test_inherited_lateness_is_not_a_ranks_own() -> None:
     calls = collectives([[0, 0], [1_000_000, 1_400_000], [2_500_000, 2_500_000], [3_600_000, 3_600_000]], [100_000] * 4)
     late = lateness_of(waits_of(job_of(calls, ONE_HOST)))
     assert late.ranks.select("rank", "own_ns", "late_count").rows() == [(0, 0, 0), (1, 400_000, 1)]
+
+
+EXPERTS = """
+| device_ops | rank | stream | name                                | start_us | end_us |
+| a0         |    0 |     20 | dpsk::ep::internode::notify_dispatch |        0 |     60 |
+| b0         |    0 |     20 | dpsk::ep::internode::dispatch<false> |       60 |    160 |
+| c0         |    0 |      7 | grouped_gemm                        |      160 |    300 |
+| d0         |    0 |     20 | dpsk::ep::internode::combine<false>  |      300 |    500 |
+| a1         |    1 |     20 | dpsk::ep::internode::notify_dispatch |       50 |     60 |
+| b1         |    1 |     20 | dpsk::ep::internode::dispatch<false> |       60 |    160 |
+| c1         |    1 |      7 | grouped_gemm                        |      160 |    400 |
+| d1         |    1 |     20 | dpsk::ep::internode::combine<false>  |      400 |    500 |
+"""
+
+
+def test_an_expert_exchange_is_waiting_for_the_rank_with_more_tokens_and_then_transfer() -> None:
+    trace = trace_of(EXPERTS)
+    found = waits_of(job(trace)).calls.sort("rank", "start_ns").select("rank", "kind", "wait_ns", "transfer_ns").rows()
+    assert found == [
+        (0, "barrier", 50_000, 10_000),
+        (0, "alltoall", 0, 100_000),
+        (0, "alltoall", 100_000, 100_000),
+        (1, "barrier", 0, 10_000),
+        (1, "alltoall", 0, 100_000),
+        (1, "alltoall", 0, 100_000),
+    ]
+    of_rank_0 = communication(trace)
+    assert (of_rank_0[0, 0].total_ns, of_rank_0[0, 0].exposed_ns) == (360_000, 360_000)
+    assert of_rank_0.barriers_ns((0, 0)) == 60_000  # known without the other rank's file, at least
 
 
 def test_lateness_within_the_error_of_the_clocks_is_none() -> None:

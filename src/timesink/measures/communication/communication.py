@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
+from timesink.knowledge.collectives import kind_of_kernel
 from timesink.knowledge.op_class import communicates, op_class
 from timesink.knowledge.ranges import EXCHANGE
 from timesink.measures.timeline.attribution import host_places, launch_links
@@ -65,6 +66,12 @@ class Communication:
 
     def __getitem__(self, device: Device) -> DeviceCommunication:
         return self.by_device[device]
+
+    def barriers_ns(self, device: Device) -> int:
+        """The time of kernels that move no data and wait for the other ranks, known from one rank alone."""
+        of_device = (pl.col("rank") == device[0]) & (pl.col("device") == device[1])
+        rows = self.by_name.filter(of_device).select("name", "total_ns").iter_rows()
+        return sum(total_ns for name, total_ns in rows if kind_of_kernel(name) == "barrier")
 
     def __iter__(self) -> Iterator[DeviceCommunication]:
         return iter(self.by_device.values())

@@ -89,7 +89,12 @@ def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[F
         return None, evidence
     names = communication(trace).by_name
     longest = names.filter((names["rank"] == device.rank) & (names["device"] == device.device))["name"].to_list()[0]
-    overlap = device.overlap_ratio or 0.0
+    overlap, barriers_ns = device.overlap_ratio or 0.0, communication(trace).barriers_ns(key)
+    waiting = Evidence(
+        "kernels that wait for other ranks and move nothing",
+        Quantity(barriers_ns / max(device.total_ns, 1), "ratio"),
+        "barriers and notices of expert exchanges, over all communication",
+    )
     return (
         Finding(
             message=f"communication takes {of_period(trace, (device.rank, device.device), exposed_ns)} on rank "
@@ -100,6 +105,7 @@ def _judge(trace: Trace, limits: Limits, device: DeviceCommunication) -> tuple[F
             evidence=(
                 evidence,
                 Evidence("overlapped share", Quantity(overlap, "ratio"), "time beside computation over all of it"),
+                *([waiting] if barriers_ns else []),
             ),
             advice="Start collectives earlier and let computation run beside them (gradient buckets, prefetched "
             "all-gathers)"

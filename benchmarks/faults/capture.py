@@ -26,12 +26,17 @@ import torch
 from benchmarks.faults import machine as machines
 from benchmarks.faults import suite
 from benchmarks.faults.machine import Machine, Ranges
-from benchmarks.faults.measure import WARMUPS, usable
+from benchmarks.faults.measure import VARIANTS, WARMUPS, usable
 from benchmarks.faults.program import Program, Step
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from timesink.capture.agent.settings import program_settings
+from timesink.capture.manifest import gpus
+
 LEAD_IN = 2
 """Steps between the warm-up and the first recorded one: what comes every few steps then falls into neither end."""
+IDLE_S = 1.2
+"""Long enough for the driver's figure of how busy a GPU is to forget the program's own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,14 @@ class Shot:
         return f"{self.case.fault}.{self.case.severity}.{self.variant}"
 
 
-def shots(only: str, split: str = "") -> list[Shot]:
-    """The faults of all cases, and the fix of the highest severity where the registry asks for it."""
+def shots(only: str, split: str = "", variant: str = "") -> list[Shot]:
+    """The faults of all cases, and the fix of the highest severity where the registry asks for it; of one `variant`."""
     found = []
     for case in suite.cases(only, split):
         found.append(Shot(case, "fault"))
         if suite.find(case.fault).fix_captured and case.severity == suite.PLANTED[0]:
             found.append(Shot(case, "fix"))
-    return found
+    return [shot for shot in found if variant in ("", shot.variant)]
 
 
 @contextmanager
@@ -132,6 +137,13 @@ def with_ranges(machine: Machine, step: Step, active: int, name: str) -> None:
         machine.synchronize()
 
 
+def keep_settings(machine: Machine, target: Path) -> None:
+    """What a manifest says beside a trace: the settings of the program, and how busy others keep the GPU."""
+    machine.synchronize()
+    time.sleep(IDLE_S)
+    target.write_text(json.dumps({"settings": program_settings(), "gpus": gpus()}))
+
+
 def take(machine: Machine, shot: Shot, out: Path) -> None:
     fault = suite.find(shot.case.fault)
     program = fault.builder()(shot.case.severity, machine)
@@ -139,6 +151,8 @@ def take(machine: Machine, shot: Shot, out: Path) -> None:
     active = count(program, fault.recorded)
     try:
         warm(program, step, machine)
+        if fault.part == 4:
+            keep_settings(machine, out / f"{shot.stem}.settings")
         if machine.ranges is Ranges.NVTX:
             with_ranges(machine, step, active, str(shot))
         else:
@@ -153,6 +167,7 @@ def main() -> None:
     parser.add_argument("tool", choices=("torch", "nsys"))
     parser.add_argument("--only", default="", help="fault, fault/severity or topic:, separated by commas")
     parser.add_argument("--split", choices=suite.SPLITS, default="", help="the programs of one split only")
+    parser.add_argument("--variant", choices=VARIANTS, default="", help="one only")
     parser.add_argument("--out", type=Path, required=True, help="folder of captures and of the log of what was taken")
     parser.add_argument("--taken", default="taken.json", help="name of that log")
     parser.add_argument("--dry", action="store_true", help="tiny sizes on the CPU: does everything run?")
@@ -160,7 +175,7 @@ def main() -> None:
     machine = machines.choose(Ranges.NVTX if options.tool == "nsys" else Ranges.PROFILER, options.dry)
     options.out.mkdir(parents=True, exist_ok=True)
     taken: dict[str, str] = {}
-    for shot in shots(options.only, options.split):
+    for shot in shots(options.only, options.split, options.variant):
         begin = time.perf_counter()
         try:
             take(machine, shot, options.out)

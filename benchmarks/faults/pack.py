@@ -47,14 +47,14 @@ def merged(scratch: Path) -> dict[str, dict[str, object]]:
 def fault_archive(scratch: Path, tool: str, name: str) -> Path | None:
     """The captures of one program by one tool in one solid archive: severities and ranks share most of their text."""
     suffix = "json" if tool == "torch" else "sqlite"
-    raw = sorted((scratch / tool).glob(f"{name}.*.{suffix}"))
+    raw = sorted([*(scratch / tool).glob(f"{name}.*.{suffix}"), *(scratch / tool).glob(f"{name}.*.settings")])
     target = scratch / "packed" / f"{name}.{tool}.tar.xz"
     if not raw:
         return None
     with tarfile.open(target, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
         for path in raw:
             small = path
-            if tool == "torch":
+            if path.suffix == ".json":
                 small = scratch / "trimmed" / path.name
                 trim.trim_torch(path, small, suite.find(name).recorded)
             info = archive.gettarinfo(small, arcname=path.name)

@@ -92,9 +92,9 @@ def tasks_of(cases: Sequence[suite.Case], stages: Sequence[str], gpus: int) -> l
     for number, stage in enumerate(stages):
         tasks: list[Task] = []
         for (width, environment), part in sorted(by_kind.items()):
-            count = gpus * GROUPS_PER_GPU if width == 1 else max(1, gpus // width)
+            count = gpus * (GROUPS_PER_GPU if gpus > 1 else 1) if width == 1 else max(1, gpus // width)
             variants = [("", environment)]
-            if environment and stage.startswith("measure"):
+            if environment and (stage.startswith("measure") or suite.find(part[0].fault).fix_captured):
                 variants = [("fault", environment), ("fix", ())][:: 1 if number % 2 else -1]
             for names in groups(part, count):
                 for variant, around in variants:
@@ -108,11 +108,11 @@ def command(site: Site, task: Task) -> list[str]:
     job = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(task.gpus)] if task.gpus > 1 else []
     python = [sys.executable, *job, "-m", f"benchmarks.faults.{module}"]
     only = ["--only", ",".join(task.cases), *(["--dry"] if site.dry else [])]
+    variant = ["--variant", task.variant] if task.variant else []
     if module == "measure":
-        variant = ["--variant", task.variant] if task.variant else []
         return [*python, *only, *variant, "--out", str(site.scratch / f"{task.name}.json")]
     out = ["--out", str(site.scratch / task.stage), "--taken", f"{task.name}.taken.json"]
-    run = [*python, task.stage, *only, *out]
+    run = [*python, task.stage, *only, *variant, *out]
     report = str(report_of(site, task))
     return [site.nsys, "profile", *NSYS, "-o", report, *run] if task.stage == "nsys" and not site.dry else run
 

@@ -18,14 +18,23 @@ TWO_STEPS = ("high", "low")
 HEALTHY = "none"
 SPLIT_SEED = "timesink faults 1"
 THIRD_SEED = "timesink faults 3"
+FOURTH_SEED = "timesink faults 4"
 
-Split = Literal["tune", "evaluate", "fresh", "third_tune", "third_evaluate"]
-SPLITS: tuple[Split, ...] = ("tune", "evaluate", "fresh", "third_tune", "third_evaluate")
+Split = Literal["tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate"]
+SPLITS: tuple[Split, ...] = (
+    "tune", "evaluate", "fresh", "third_tune", "third_evaluate", "fourth_tune", "fourth_evaluate"
+)  # fmt: skip
 """`tune`: limits were set on it. `evaluate`: set aside by a hash of the name, and printed since.
 `fresh`: planted after the limits were set and after the first evaluation; captured once, scored once.
-`third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured."""
-Set = Literal[1, 2, 3]
+`third_tune` and `third_evaluate`: the third set, split by a hash of its own before any of it was captured.
+`fourth_tune` and `fourth_evaluate`: the fourth, likewise."""
+Set = Literal[1, 2, 3, 4]
 Builder = Callable[[str, "Machine"], "Program"]
+_SPLIT_BY_HASH: dict[int, tuple[str, Split, Split]] = {
+    1: (SPLIT_SEED, "tune", "evaluate"),
+    3: (THIRD_SEED, "third_tune", "third_evaluate"),
+    4: (FOURTH_SEED, "fourth_tune", "fourth_evaluate"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +69,9 @@ class Fault:
         """`fresh` for the second set; of the others, set aside is the third whose name's seeded hash says so."""
         if self.part == 2:
             return "fresh"
-        seed = SPLIT_SEED if self.part == 1 else THIRD_SEED
+        seed, kept, set_aside = _SPLIT_BY_HASH[self.part]
         aside = hashlib.sha256(f"{seed}:{self.name}".encode()).digest()[0] % 3 == 0
-        if self.part == 1:
-            return "evaluate" if aside else "tune"
-        return "third_evaluate" if aside else "third_tune"
+        return set_aside if aside else kept
 
     def builder(self) -> Builder:
         built: Builder = getattr(import_module(f"benchmarks.faults.{self.topic}"), self.name)
@@ -94,6 +101,13 @@ def ranks(name: str, bottleneck: str, environment: tuple[tuple[str, str], ...] =
     """A program of the third set that runs as two ranks on two GPUs."""
     steps, topic = (SIZES, "third_controls") if bottleneck == HEALTHY else (TWO_STEPS, "third_ranks")
     return Fault(name, topic, bottleneck, steps, part=3, gpus=2, environment=environment, recorded=recorded)
+
+
+def fourth(name: str, topic: str, bottleneck: str, *more: str, environment: tuple[tuple[str, str], ...] = ()) -> Fault:
+    """A program of the fourth set, planted hard, and at the severities `more`; its fix is captured too."""
+    return Fault(
+        name, f"fourth.{topic}", bottleneck, ("high", *more), True, part=4, environment=environment, recorded=3
+    )
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -182,6 +196,17 @@ FAULTS: tuple[Fault, ...] = (
     third("trained_without_autocast", "layers", "precision", PLANTED),
     third("channels_first_under_amp", "layers", "layout_conversion", PLANTED),
     third("experts_sliced_in_turn", "layers", "launch_bound", PLANTED),
+    fourth("layers_recomputed", "passes", "activations_recomputed", "low"),
+    fourth("evaluated_every_step", "passes", "forward_repeated"),
+    fourth("masks_rebuilt", "passes", "constants_rebuilt"),
+    fourth("launches_blocking", "settings", "launches_blocking", environment=(("CUDA_LAUNCH_BLOCKING", "1"),)),
+    fourth("anomalies_detected", "settings", "debugging_left_on"),
+    fourth("deterministic_left_on", "settings", "debugging_left_on"),
+    fourth("convolutions_untuned", "settings", "convolutions_untuned"),
+    fourth("threads_oversubscribed", "settings", "threads_oversubscribed"),
+    fourth("device_shared", "settings", "device_shared"),
+    fourth("weights_averaged_one_by_one", "loops", "parameters_one_by_one"),
+    fourth("gradients_clipped_one_by_one", "loops", "parameters_one_by_one"),
 )
 
 

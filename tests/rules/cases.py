@@ -37,7 +37,7 @@ VERDICTS: Mapping[str, type[Verdict]] = {
     "not applicable": NotApplicable,
     "undecided": Undecided,
 }
-KEYS = ("verdict", "message", "where", "evidence", "claim", "why", "to decide", "limit", "repeat")
+KEYS = ("verdict", "message", "where", "evidence", "claim", "why", "to decide", "limit", "setting", "repeat")
 _DIRECTIVE = re.compile(r"^- ([A-Za-z ]+): *(.*)$")
 _REPEAT = re.compile(r"^(\d+) times, every ([\d.]+) (ns|us|ms|s)$")
 _QUANTITY = re.compile(r"^(.*) ([-\d.]+)(?: (\S.*))?$")
@@ -87,11 +87,12 @@ class Case:
     tables: tuple[TextTable, ...]
     limits: Mapping[str, float]
     expected: Expected
+    settings: Mapping[str, str]
 
     @cached_property
     def trace(self) -> Trace:
         """One for all who ask, so that what was measured of it is remembered."""
-        return Trace(self.title, frames(self.tables))
+        return Trace(self.title, frames(self.tables), settings=self.settings)
 
     @cached_property
     def watched(self) -> Trace:
@@ -171,6 +172,7 @@ def _repeat(text: str, line: int) -> Repeat:
 
 def _case(block: _Block, shared: tuple[TextTable, ...]) -> Case:
     limits: dict[str, float] = {}
+    settings: dict[str, str] = {}
     said: list[tuple[str, str]] = []
     verdict: tuple[type[Verdict], tuple[Bottleneck, ...]] | None = None
     for line, key, value in block.directives:
@@ -180,11 +182,14 @@ def _case(block: _Block, shared: tuple[TextTable, ...]) -> Case:
             case "limit":
                 name, _, number = value.partition("=")
                 limits[name.strip()] = float(number)
+            case "setting":
+                name, _, text = value.partition("=")
+                settings[name.strip()] = text.strip()
             case _:
                 said.append((key, value))
     if verdict is None:
         raise BadCase(f"line {block.line}: the case {block.title!r} has no `- Verdict:`")
-    return Case(block.title, block.line, shared + block.tables, limits, Expected(*verdict, tuple(said)))
+    return Case(block.title, block.line, shared + block.tables, limits, Expected(*verdict, tuple(said)), settings)
 
 
 def _verdict(text: str, line: int) -> tuple[type[Verdict], tuple[Bottleneck, ...]]:

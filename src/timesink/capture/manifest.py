@@ -250,7 +250,8 @@ def _profiles(path: Path) -> int:
 _TIMEOUT_S = 20.0
 GPU_FIELDS = (
     "index", "name", "driver_version", "memory.total", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit",
-    "power.draw", "temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current", "compute_cap",
+    "power.draw", "utilization.gpu", "temperature.gpu", "persistence_mode", "compute_mode", "mig.mode.current",
+    "compute_cap",
 )  # fmt: skip
 
 

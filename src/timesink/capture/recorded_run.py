@@ -20,31 +20,38 @@ _MOST_CALLS, _MOST_BYTES, _MOST_RANKS = 10_000, 1 << 50, 1 << 20
 MOST_FACTS: Final = 20
 LONGEST_VALUE: Final = 80
 _LONGEST_NAME: Final = 40
+_AT_WORK: Final = 0.4  # of a GPU's power: an H100 draws 17 % of it while it does nothing
 _MOST_STEPS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
     """`steps_ms`: times of the slowest rank's steps without a profiler, in their order, and `step_ms` their median, in
-    milliseconds; None and none where nobody timed them. `facts`: what the run was, such as resolution: 512."""
+    milliseconds; None and none where nobody timed them. `facts`: what the run was, such as resolution: 512. `settings`:
+    what it was set to, such as threads: 16 (`agent.settings`)."""
 
     step_ms: float | None = None
     steps_ms: tuple[float, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def recorded_run(paths: Iterable[Path]) -> RecordedRun:
     """What the captures of these traces say: of several the slowest has the steps, and facts are what none disputes."""
     manifests = [found for path in paths if (found := _manifest_of(path)) is not None]
-    stated = [facts_of(manifest) for manifest in manifests]
-    agreed = {
+    step_ms, steps_ms = max((slowest_rank(one, "unprofiled") or (0.0, ()) for one in manifests), default=(0.0, ()))
+    facts, settings = (_agreed([of(manifest) for manifest in manifests]) for of in (facts_of, settings_of))
+    return RecordedRun(step_ms or None, steps_ms, facts, settings)
+
+
+def _agreed(stated: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What none of them disputes."""
+    return {
         name: value
         for facts in stated
         for name, value in facts.items()
         if all(other.get(name, value) == value for other in stated)
     }
-    step_ms, steps_ms = max((slowest_rank(one, "unprofiled") or (0.0, ()) for one in manifests), default=(0.0, ()))
-    return RecordedRun(step_ms or None, steps_ms, agreed)
 
 
 def link_times(paths: Iterable[Path]) -> tuple[tuple[str, int, int, float], ...]:
@@ -97,9 +104,48 @@ def _time(value: Any) -> float:
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Its facts, those of the right form."""
-    facts = manifest.get("facts")
-    pairs = list(facts.items())[:MOST_FACTS] if isinstance(facts, dict) else []
+    return _texts(manifest.get("facts"))
+
+
+def settings_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What all of its ranks were set to; and `others_busy`, where a GPU of theirs worked before the program started:
+    the share of its time, or of its power, in per cent."""
+    ranks = manifest.get("ranks")
+    told = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+    settings = _agreed([_texts(rank.get("settings")) for rank in told])
+    busy = max(map(_busy_before, _own_gpus(manifest, max(len(told), 1))), default=0.0)
+    return {**settings, **({"others_busy": f"{busy:.0f}"} if busy else {})}
+
+
+def _own_gpus(manifest: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:
+    """The GPUs that the program could see, or the first ones, as many as it has ranks."""
+    listed = manifest.get("gpus")
+    gpus = [gpu for gpu in listed if isinstance(gpu, dict)] if isinstance(listed, list) else []
+    environment = manifest.get("environment")
+    visible = str(environment.get("CUDA_VISIBLE_DEVICES", "")) if isinstance(environment, dict) else ""
+    numbers = {text.strip() for text in visible.split(",")} if visible else set(map(str, range(ranks)))
+    return [gpu for gpu in gpus if str(gpu.get("index")) in numbers]
+
+
+def _texts(named: Any) -> dict[str, str]:
+    pairs = list(named.items())[:MOST_FACTS] if isinstance(named, dict) else []
     return {name: value for name, value in pairs if isinstance(value, str) and not fact_fault(name, value)}
+
+
+def _busy_before(gpu: Mapping[str, Any]) -> float:
+    """Per cent of a GPU's time that nvidia-smi saw work in; where it does not say, of its power; 0 for an idle GPU."""
+    if "utilization.gpu" in gpu:
+        return _figure(gpu["utilization.gpu"])
+    draw, limit = _figure(gpu.get("power.draw")), _figure(gpu.get("power.limit"))
+    return 100 * draw / limit if draw > _AT_WORK * limit > 0 else 0.0
+
+
+def _figure(text: Any) -> float:
+    """The number a cell of nvidia-smi begins with, such as 458.50 W; 0 where there is none."""
+    try:
+        return _time(float(str(text).split()[0]))
+    except (ValueError, IndexError):
+        return 0.0
 
 
 def fact_fault(name: str, value: str) -> str:

@@ -65,6 +65,8 @@ def of_run(
         trace = trace.with_link_times(tuple(LinkTime(*time) for time in times))
     if known := {**run.facts, **(facts or {})}:
         trace = trace.with_facts(known)
+    if run.settings:
+        trace = trace.with_settings(run.settings)
     if given_ms is not None:
         return trace.with_unprofiled_step(given_ms * NS_PER_MS) if given_ms else trace
     steps_ns = tuple(ms * NS_PER_MS for ms in run.steps_ms)

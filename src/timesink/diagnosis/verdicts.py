@@ -52,6 +52,14 @@ class Bottleneck(StrEnum):
     ATOMICS = "atomics"
     CLOCK_THROTTLED = "clock_throttled"
     PROFILER_OVERHEAD = "profiler_overhead"
+    ACTIVATIONS_RECOMPUTED = "activations_recomputed"
+    FORWARD_REPEATED = "forward_repeated"
+    CONSTANTS_REBUILT = "constants_rebuilt"
+    PARAMETERS_ONE_BY_ONE = "parameters_one_by_one"
+    LAUNCHES_BLOCKING = "launches_blocking"
+    DEBUGGING_LEFT_ON = "debugging_left_on"
+    THREADS_OVERSUBSCRIBED = "threads_oversubscribed"
+    DEVICE_SHARED = "device_shared"
     NONE = "none"
 
 

@@ -49,6 +49,38 @@ ALIGNMENT_NAMED: Final = Pattern(
     r"nvjet|align|_ldg\d", "its name says whether operands are aligned: nvjet takes aligned ones only",
     ("nvjet_tst_128x64_h_bz_TNT", "cutlass_gemm_align1"), "ampere_sgemm_128x64_tn", "cuBLAS, CUTLASS",
 )  # fmt: skip
+OF_BACKWARD: Final = Pattern(
+    r"(?i)backward|_bwd|[_a-z](?:dgrad|wgrad|bprop)|grad_input|GammaBeta", "only a backward pass runs it",
+    ("cunn_SoftMaxBackward", "flash_bwd_dq_dk_dv_loop", "GammaBetaBackwardCUDAKernel", "layer_norm_grad_input_kernel",
+     "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16"), ("flash_fwd_kernel", "FusedAdamMathFunctor"),
+)  # fmt: skip
+COMPARES: Final = Pattern(
+    r"CompareEqFunctor", "compares for equality: of a tensor with itself it finds what is no number",
+    "BinaryFunctor<float, float, bool, CompareEqFunctor<float>>", "compare_scalar_kernel",
+)  # fmt: skip
+ANY: Final = Pattern(
+    r"or_kernel_cuda", "whether any element is true", "func_wrapper_t<bool, or_kernel_cuda(TensorIterator&)>",
+    "sum_functor",
+)  # fmt: skip
+TRIANGLE: Final = Pattern(
+    r"triu_tril_kernel", "keeps one side of a diagonal, as masks have it", "triu_tril_kernel<float, int, true>",
+    "masked_fill_kernel",
+)  # fmt: skip
+COUNTED: Final = Pattern(
+    r"arange_cuda|(?:range|linspace|eye)_cuda_out", "writes numbers that follow from its arguments alone",
+    "elementwise_kernel_with_index<int, arange_cuda_out>", "index_elementwise_kernel",
+)  # fmt: skip
+FILLS: Final = Pattern(
+    r"FillFunctor", "writes one value everywhere", "vectorized_elementwise_kernel<4, FillFunctor<float>>",
+    "CUDAFunctor_add<float>",
+)  # fmt: skip
+WRAPPER: Final = Pattern(
+    r"^(?:void )?(?:at::native::)?(?:(?:vectorized|unrolled|legacy)_)?elementwise_kernel<(?:\(int\))?\d+, "
+    r"|(?:at::native::)?gpu_kernel_impl(?:_nocast)?<|^(?:void )?at::native::unrolled_elementwise_kernel<",
+    "what ATen puts around an elementwise operation, another for each size and alignment",
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>", "gpu_kernel_impl<Mul>"),
+    "void at::native::reduce_kernel<512, 1>",
+)  # fmt: skip
 OF_PYTHON: Final = Pattern(
     r"\b(?:at|c10|vllm|flashinfer|sgl_kernel)::|^(?:triton|cupy|input|loop|wrapped)_\w+|fusion(?:_\d+)?$",
     "made or launched by a framework of Python", ("void at::native::reduce_kernel<512>", "triton_poi_fused_add_0",

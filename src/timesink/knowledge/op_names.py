@@ -24,3 +24,9 @@ FLOATING: Final = Pattern(
     r"^(?:float|double|c10::(?:BFloat16|Half|Float8\w*))$", "a floating element type",
     ("float", "c10::BFloat16", "c10::Float8_e4m3fn"), "long int",
 )  # fmt: skip
+ALLOCATES: Final = Pattern(
+    r"^aten::(empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_|empty_permuted)$",
+    "asks for memory whose content nobody has written yet", ("aten::empty", "aten::resize_"), "aten::zeros",
+)  # fmt: skip
+FILLS: Final = Pattern(r"^aten::fill_$", "writes one value everywhere", "aten::fill_", "aten::full")
+CHECKS_FOR_NAN: Final = Pattern(r"^aten::isnan$", "looks for what is no number", "aten::isnan", "aten::nan_to_num")

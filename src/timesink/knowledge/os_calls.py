@@ -23,3 +23,7 @@ WAITS_FOR_THREAD: Final = Pattern(
     "waits for another thread of the process", ("pthread_cond_wait", "sem_wait", "pthread_join"),
     ("pthread_cond_signal", "pthread_create", "write"),
 )  # fmt: skip
+FILE_STATE: Final = Pattern(
+    r"^_*[fl]?x?stat(64|at)?$", "asks for the state of a file, as Python does of each source file of a stack it stores",
+    ("stat64", "__xstat"), ("statfs", "read"),
+)  # fmt: skip

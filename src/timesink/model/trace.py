@@ -79,7 +79,8 @@ class Trace(Presentable):
     user says so. `unprofiled_step_ns` is how long a step takes without a
     profiler, as `timesink capture` or a person measured it and not as the files say; None where nobody did. The slowest
     rank sets it, as in a synchronous job; `unprofiled_steps_ns` are its steps, where each was timed. `facts` are what
-    the run was, by name (resolution: 512), as its author said. `link_times` are what collectives take on the machine of
+    the run was, by name (resolution: 512), as its author said. `settings` are what no profiler records and the manifest
+    of the capture has (threads: 16); none without a manifest. `link_times` are what collectives take on the machine of
     the run, as `timesink capture nccl-bench` measured them.
     """
 
@@ -91,6 +92,7 @@ class Trace(Presentable):
     step_choice: StepChoice | None = None
     unprofiled_steps_ns: tuple[float, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     link_times: tuple[LinkTime, ...] = ()
 
     def __contains__(self, table: Table | str) -> bool:
@@ -188,6 +190,10 @@ class Trace(Presentable):
     def with_facts(self, facts: Mapping[str, str]) -> Self:
         """The same tables, with what else is known of the run."""
         return replace(self, facts={**self.facts, **facts})
+
+    def with_settings(self, settings: Mapping[str, str]) -> Self:
+        """The same tables, with what the run was set to."""
+        return replace(self, settings=dict(settings))
 
     def with_link_times(self, times: tuple[LinkTime, ...]) -> Self:
         """The same tables, with what collectives take on that machine."""

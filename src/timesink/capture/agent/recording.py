@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from timesink.capture.agent.recorders import RangeRecorder, Recorder, Stopwatch, TorchRecorder, is_capturing, wait
+from timesink.capture.agent.settings import program_settings
 from timesink.capture.schedule import AgentPlan, Mode
 
 RANKS = "ranks"
@@ -170,7 +171,7 @@ class Agent:
             self._finish()
         if self._warm_up:
             self._warm_up += self.prefetched
-        self._tell(phase="warm_up", warm_up=self._warm_up)
+        self._tell(phase="warm_up", warm_up=self._warm_up, settings=program_settings())
         self._recorder.prepare(self._warm_up)
 
     def _end_recording(self) -> None:

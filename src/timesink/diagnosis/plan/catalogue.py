@@ -76,7 +76,7 @@ CHANGES: Final = (
         "the optimizer's kernels and launches", subsumes=("foreach",),
     ),
     PlannedChange(
-        "foreach", "pass foreach=True to the optimizer", Effort.FLAG, ("optimizer_unfused", "parameter_loops"),
+        "foreach", "pass foreach=True to the optimizer", Effort.FLAG, ("optimizer_unfused",),
         "launches for one parameter each", costs="a copy of the gradients' size while it runs",
     ),
     PlannedChange(
@@ -101,7 +101,7 @@ CHANGES: Final = (
     ),
     PlannedChange(
         "remove_sync", "keep values on the device; read them every so many steps", Effort.LINES,
-        ("host_sync", "collective_awaited", "blocking_launches"), "waits of the host for the device",
+        ("host_sync", "collective_awaited"), "waits of the host for the device",
     ),
     PlannedChange(
         "channels_last", "keep one memory layout (channels_last for convolutions)", Effort.LINES,
@@ -112,7 +112,8 @@ CHANGES: Final = (
         "products of misaligned operands", costs="the padding's share of work and memory",
     ),
     PlannedChange(
-        "no_recomputation", "store activations rather than compute them twice", Effort.FLAG, ("recomputation",),
+        "no_recomputation", "store activations rather than compute them twice", Effort.FLAG,
+        ("activations_recomputed",),
         "forward passes run again in backward", costs="the memory of the activations",
     ),
     PlannedChange(
@@ -125,7 +126,26 @@ CHANGES: Final = (
     ),
     PlannedChange(
         "drop_debugging", "switch debugging off (anomaly mode, CUDA_LAUNCH_BLOCKING)", Effort.FLAG,
-        ("debugging_left_on",), "checks and waits that debugging adds",
+        ("debugging_left_on", "launches_blocking"), "checks and waits that debugging adds",
+    ),
+    PlannedChange(
+        "list_operations", "use operations on lists of tensors (torch._foreach_*) in place of a loop", Effort.LINES,
+        ("parameters_one_by_one",), "launches for one tensor each", costs="memory of the results, where not in place",
+    ),
+    PlannedChange(
+        "build_once", "build masks and positions once and hand them to the layers", Effort.LINES,
+        ("constants_rebuilt",), "masks and ranges built in every layer", costs="the memory of what is kept",
+    ),
+    PlannedChange(
+        "evaluate_rarely", "evaluate every so many steps", Effort.LINES, ("forward_repeated",),
+        "forward passes that no backward pass follows",
+    ),
+    PlannedChange(
+        "fewer_threads", "run no more threads than there are processors (OMP_NUM_THREADS)", Effort.FLAG,
+        ("threads_oversubscribed",), "operators of the host",
+    ),
+    PlannedChange(
+        "own_gpu", "give the program a GPU of its own", Effort.FLAG, ("device_shared",), "turns with other processes",
     ),
 )  # fmt: skip
 """Without `larger_batch`: what it wins is per sample, and a step of it is another step."""

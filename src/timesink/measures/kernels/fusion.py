@@ -219,8 +219,8 @@ def eager_runs(trace: Trace) -> tuple[Selection, ...]:
 
 
 _OPTIMIZER_MEMBERS: Final = ("pointwise", "foreach", "fill", "copy", "reduction")
-# Causes of idle time that fewer launches take away.
-_HOST_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", "untraced", "optimizer")
+LAUNCHING_CAUSES: Final = ("dispatch", "cuda_call", "launch_latency", "python", "untraced", "optimizer")
+"""Causes of idle time that fewer launches take away."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,7 +255,7 @@ def optimizer_kernels(trace: Trace) -> tuple[OptimizerKernels, ...]:
         rows = rows_of(unfused)
         count = max(_steps(trace, device, spans), 1)
         single = unfused.filter(pl.col("family") != "foreach").height
-        idle = Intervals.of(idle_blame(trace).ended_by(rows).filter(pl.col("cause").is_in(_HOST_CAUSES)))
+        idle = Intervals.of(idle_blame(trace).ended_by(rows).filter(pl.col("cause").is_in(LAUNCHING_CAUSES)))
         unfused_rows = Selection(device, {"unfused": rows})
         devices.append(OptimizerKernels(device, unfused_rows, idle, rows.size / count, single / count))
     return tuple(devices)

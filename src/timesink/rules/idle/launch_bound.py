@@ -26,7 +26,8 @@ device-bound without it: compare with an unprofiled step time before believing a
 from __future__ import annotations
 
 from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Limit, Quantity, Verdict
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Limit, Quantity, Undecided, Verdict
+from timesink.measures.habits.blocking import launches_block
 from timesink.measures.idle.blamed_time import BlamedTime, launching_time
 from timesink.measures.kernels.kernels import small_kernels
 from timesink.measures.timeline.device_timeline import Device
@@ -42,6 +43,11 @@ HOW = "idle stretches blamed on dispatch, CUDA calls and launch latency, over th
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device over the limit whose kernels are shorter than the time between launches."""
     limit = limits["idle_ratio"]
+    if launches_block(trace):
+        return Undecided(
+            "launches are blocking, so that the host is never ahead of the device",
+            "unset CUDA_LAUNCH_BLOCKING and capture again",
+        )
 
     def finding(blamed: BlamedTime, evidence: Evidence) -> Finding:
         queue = launches(trace)[blamed.device]

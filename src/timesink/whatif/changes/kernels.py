@@ -336,6 +336,14 @@ def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:
     return ShortenKernels(label, changes[0].device, rows, tuple(keep), floored, beside=joined)
 
 
+def drop_work(label: str, work: Selection) -> ShortenKernels:
+    """Device work that need not be done goes, and the host's time from the call before to each of its launches;
+    cautiously half of that, which holds what the program does there for other ends."""
+    gone = np.zeros(work.rows.size)
+    saved = Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0)
+    return ShortenKernels(label, work.device, work.rows, (gone, gone, gone), launches_saved=saved)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FuseOptimizer:
     """Each optimizer step launches a few fused kernels: host time becomes a fixed part and a part per former launch.

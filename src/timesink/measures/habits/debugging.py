@@ -1,0 +1,147 @@
+"""What debugging aids of PyTorch that stayed on leave in a trace: checks for NaN after each backward operator (anomaly
+mode), and memory that is filled before it is used (deterministic algorithms)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge import kernel_traits
+from timesink.knowledge.calls import CallKind, call_kinds
+from timesink.knowledge.op_names import ALLOCATES, CHECKS_FOR_NAN, FILLS
+from timesink.knowledge.os_calls import FILE_STATE
+from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
+from timesink.measures.timeline.autograd import backward_operators, inside_backward
+from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.nesting import slice_of, thread_slices
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.trace import Trace, remembered
+from timesink.units import NS_PER_US
+
+_FLAG_BYTES: Final = 1  # one truth value is read
+_STACK_US: Final = 30  # an operator's own bookkeeping takes 2 to 10 us, a stack 50 us and more
+_CHECK: Final = 3  # compare, any, read: with a memset between them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NanChecks:
+    """`work` per device: comparisons, reductions and reads of the checks, with the waits for them; each is so many
+    `operations` of the device. `proven`: they are anomaly mode's, since backward operators themselves made them, or
+    since the capture's manifest says that it was on."""
+
+    work: tuple[ExtraWork, ...]
+    operations: float
+    proven: bool
+
+
+@remembered
+def nan_checks(trace: Trace) -> NanChecks | None:
+    """Checks that compare a tensor, ask whether any element differs, and read the answer at once; None without any."""
+    ops, links = trace.get(DEVICE_OPS), launch_links(trace)
+    order = launch_order(trace)
+    compares, anys = (_named(ops, order, pattern) for pattern in (kernel_traits.COMPARES, kernel_traits.ANY))
+    reads = ((ops["copy_kind"] == "d2h") & (ops["bytes"] == _FLAG_BYTES)).fill_null(False).to_numpy()[order]
+    sets = (ops["kind"] == "set").to_numpy()[order]
+    at = np.flatnonzero(anys)
+    before = np.where(sets[np.maximum(at - 1, 0)], at - 2, at - 1)
+    whole = (before >= 0) & (at + 1 < order.size)
+    at, before = at[whole], before[whole]
+    checked = compares[before] & reads[at + 1]
+    at, before = at[checked], before[checked]
+    if not at.size:
+        return None
+    flags = np.zeros(ops.height, np.bool_)
+    for reach in range(_CHECK + 1):
+        inside = before + reach <= at + 1
+        flags[order[(before + reach)[inside]]] = True
+    host = _waits_after(trace, links.call[order[before]], links.call[order[at + 1]])
+    proven = trace.settings.get("anomaly_mode") == "on" or _by_engine(trace)
+    if proven:
+        host = _with_stacks(trace, host)
+    return NanChecks(extra_work(trace, flags, host, WAITING_CAUSES), float(flags.sum()) / at.size, proven)
+
+
+def _named(ops: pl.DataFrame, rows: Int64Array, pattern: str) -> BoolArray:
+    return matches(ops["name"], pattern).to_numpy()[rows]
+
+
+def _waits_after(trace: Trace, first: Int64Array, last: Int64Array) -> HostTimes:
+    """By (process, thread): from each check's first launch to the end of the wait for its answer."""
+    calls = trace.get(API_CALLS)
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    waits = np.isin(call_kinds(calls["name"]), [CallKind.STREAM_SYNC, CallKind.EVENT_SYNC])
+    following = np.minimum(last + 1, calls.height - 1)
+    until = np.where(waits[following], end[following], end[last])
+    keys = calls.select("process", "thread")[first].with_row_index("at")
+    return {
+        (process, thread): Intervals.union_of(start[first[at]], until[at])
+        for (process, thread), part in keys.partition_by("process", "thread", as_dict=True).items()
+        for at in [part["at"].to_numpy()]
+    }
+
+
+def _with_stacks(trace: Trace, host: HostTimes) -> HostTimes:
+    """The same, and the host's time in which anomaly mode stores a Python stack for each node of the graph: an
+    operator that makes one then is `_STACK_US` or longer in nothing that it calls. Without operators it is known by
+    the files it looks up."""
+    ops = trace.get(HOST_OPS)
+    if not ops.height:
+        return together(host, _looking_up(trace))
+    nodes = (ops["sequence_number"].fill_null(-1) >= 0).to_numpy() if "sequence_number" in ops.columns else None
+    if nodes is None:
+        return host
+    nodes &= ~inside_backward(trace)
+    calls, stacks = trace.get(API_CALLS), {}
+    for (rank, process, thread), first, last in thread_slices(ops):
+        own = ops[first:last].select("start_ns", "end_ns")
+        made = nodes[first:last]
+        begun, ended = slice_of(calls, ("rank", "process", "thread"), (rank, process, thread))
+        borders = np.unique(np.concatenate([*own, *calls[begun:ended].select("start_ns", "end_ns")]))
+        inside = Intervals.of(own.filter(pl.Series(made)))
+        pieces = Intervals(borders[:-1], borders[1:])
+        long = (pieces.lengths_ns >= _STACK_US * NS_PER_US) & (inside.covered_ns(pieces.start_ns, pieces.end_ns) > 0)
+        stacks[process, thread] = Intervals(pieces.start_ns[long], pieces.end_ns[long])
+    return together(host, stacks)
+
+
+def _looking_up(trace: Trace) -> HostTimes:
+    """By (process, thread): idle stretches in which the host asks the operating system for files' states."""
+    asked = idle_blame(trace).frame.filter(
+        pl.col("cause") == "os_call", pl.Series(matches(idle_blame(trace).frame["call"], FILE_STATE))
+    )
+    parts = asked.select("process", "thread", "start_ns", "end_ns").drop_nulls().sort("start_ns")
+    return {
+        (int(process), int(thread)): Intervals.of(part)
+        for (process, thread), part in parts.partition_by("process", "thread", as_dict=True).items()
+    }
+
+
+def _by_engine(trace: Trace) -> bool:
+    """Whether a backward operator has a check for NaN as its own child."""
+    ops, parent = trace.get(HOST_OPS), host_nesting(trace).parent
+    checks = matches(ops["name"], CHECKS_FOR_NAN).to_numpy()
+    return (
+        bool((checks & (parent >= 0) & backward_operators(trace)[np.maximum(parent, 0)]).any())
+        if checks.size
+        else False
+    )
+
+
+@remembered
+def filled_memory(trace: Trace) -> tuple[ExtraWork, ...]:
+    """Per device: kernels that fill memory inside the operator that allocates it, as deterministic algorithms ask."""
+    ops, nesting, holder = trace.get(HOST_OPS), host_nesting(trace), attribution(trace).host_op
+    if not ops.height:
+        return ()
+    fills, allocates = (matches(ops["name"], pattern).to_numpy() for pattern in (FILLS, ALLOCATES))
+    own = fills & (nesting.parent >= 0) & allocates[np.maximum(nesting.parent, 0)]
+    flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
+    flags[holder >= 0] = own[holder[holder >= 0]]
+    return extra_work(trace, flags)

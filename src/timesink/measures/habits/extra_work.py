@@ -1,0 +1,103 @@
+"""Device work that a step can do without, with the idle time in which the host was on its way to launch it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.measures.idle.blame import idle_blame
+from timesink.measures.kernels.fusion import LAUNCHING_CAUSES
+from timesink.measures.steps.per_step import step_windows
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.intervals import Intervals
+from timesink.model.nesting import key_slices
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.trace import Trace, remembered
+
+WAITING_CAUSES: Final = (*LAUNCHING_CAUSES, "sync", "os_call")
+"""The same, and waits: where these go with the work."""
+
+
+HostTimes = Mapping[tuple[int, int], Intervals]
+NOTHING: Final[HostTimes] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtraWork:
+    """On one device: `rows` of `device_ops`, ascending, and `per_step`, how many of them a steady step has. `host` is
+    time of (process, thread) that is there for them alone: from launch to launch of those that follow each other, and
+    what a measure adds. `idle` are the gaps that they ended, and what else of the device's idle time is while the host
+    does that."""
+
+    device: Device
+    rows: Int64Array
+    per_step: float
+    host: HostTimes
+    idle: Intervals
+
+
+def extra_work(
+    trace: Trace, flags: BoolArray, host: HostTimes = NOTHING, causes: Collection[str] = LAUNCHING_CAUSES
+) -> tuple[ExtraWork, ...]:
+    """Per device with any flagged row of `device_ops`; idle time counts where it is blamed on one of `causes`."""
+    ops, blame = trace.get(DEVICE_OPS), idle_blame(trace)
+    host = together(host, _launching(trace, flags))
+    busy_host = Intervals.union_all(host.values())
+    found = []
+    for (rank, device), first, last in key_slices(ops, ("rank", "device")):
+        rows = first + np.flatnonzero(flags[first:last])
+        if rows.size:
+            ended, all_idle = (
+                Intervals.of(part.filter(pl.col("cause").is_in(list(causes))))
+                for part in (blame.ended_by(rows), blame.on((rank, device)))
+            )
+            idle = ended | (all_idle & busy_host)
+            found.append(ExtraWork((rank, device), rows, _per_step(trace, (rank, device), rows), host, idle))
+    return tuple(found)
+
+
+@remembered
+def launch_order(trace: Trace) -> Int64Array:
+    """Rows of `device_ops` with a launch of their own, in the order in which each thread launched them."""
+    links, calls = launch_links(trace), trace.get(API_CALLS)
+    rows = np.flatnonzero((links.call >= 0) & ~links.shared)
+    where = calls.select("rank", "process", "thread", "start_ns")[links.call[rows]]
+    order = where.with_columns(pl.Series("row", rows, pl.Int64)).sort("rank", "process", "thread", "start_ns", "row")
+    return order["row"].to_numpy()
+
+
+def _launching(trace: Trace, flags: BoolArray) -> HostTimes:
+    """By (process, thread): from the first to the last launch of flagged rows that follow each other."""
+    calls, order, kind = trace.get(API_CALLS), launch_order(trace), trace.get(DEVICE_OPS)["kind"]
+    order = order[flags[order] | (kind.gather(order) != "set").to_numpy()]  # a memset belongs to the kernel after it
+    call = launch_links(trace).call[order]
+    made = calls.select("process", "thread", "start_ns", "end_ns")[call]
+    turns = pl.concat([calls.select("rank")[call], made], how="horizontal").select(
+        "process", "thread", "start_ns", "end_ns", pl.Series("flagged", flags[order]),
+        run=pl.struct("rank", "process", "thread", pl.Series("flagged", flags[order])).rle_id(),
+    )  # fmt: skip
+    runs = turns.filter("flagged").group_by("process", "thread", "run").agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max()
+    )  # fmt: skip
+    return {
+        (int(process), int(thread)): Intervals.of(part.sort("start_ns"))
+        for (process, thread), part in runs.partition_by("process", "thread", as_dict=True).items()
+    }
+
+
+def _per_step(trace: Trace, device: Device, rows: Int64Array) -> float:
+    starts = np.sort(trace.get(DEVICE_OPS)["start_ns"].to_numpy()[rows])
+    begin, end = step_windows(trace, device)
+    return float(np.mean(np.searchsorted(starts, end) - np.searchsorted(starts, begin)))
+
+
+def together(some: HostTimes, others: HostTimes) -> HostTimes:
+    """The times of both."""
+    return {key: some.get(key, Intervals.none()) | others.get(key, Intervals.none()) for key in {**some, **others}}

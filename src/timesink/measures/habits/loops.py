@@ -1,0 +1,92 @@
+"""The same few operations on one tensor after another, as a Python loop over the parameters of a model runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.kernel_traits import FUSED_OPTIMIZER, WRAPPER
+from timesink.measures.habits.extra_work import ExtraWork, extra_work
+from timesink.measures.habits.sequences import PLAIN, launched
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.timeline.synchronisations import synchronisations
+from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.names import matches
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace, remembered
+
+_OPERATIONS: Final = range(1, 7)  # kernels for one tensor: a norm takes three, an optimizer's step up to a dozen
+_REPEATS: Final = 16  # tensors in a row: a loop over fewer costs little, and may be one over layers
+_SIZES: Final = 2  # parameters of a model have several sizes, steps of a scan or of a chain have one
+_SHOWN: Final = 60  # characters of a kernel's name that tell its operation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParameterLoops:
+    """`work` per device, without the optimizer's own kernels, and `loops`, how many stretches of it there are."""
+
+    work: tuple[ExtraWork, ...]
+    loops: int
+
+
+@remembered
+def parameter_loops(trace: Trace) -> ParameterLoops:
+    """Stretches of plain passes that repeat with a period, over tensors of several sizes, without a wait in between."""
+    order = launched(trace)
+    frame = order.frame.join(
+        kernel_facts(trace).frame.select("row", "optimizer", "fused"), on="row", maintain_order="left"
+    )
+    names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
+    short = names.cast(pl.String).str.replace_all(WRAPPER, "").str.slice(0, _SHOWN).rank("dense").cast(pl.Int64)
+    backward = pl.struct("rank", "process", "thread").map_elements(
+        lambda key: tuple(key.values()) in order.of_backward, pl.Boolean
+    )
+    eager = pl.col("family").is_in(list(PLAIN)) & pl.col("fused").is_null()
+    plain = frame.select(eager & ~pl.col("optimizer") & ~backward).to_series().to_numpy()
+    plain = plain & ~matches(names, FUSED_OPTIMIZER).to_numpy()
+    flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
+    row, kind, code = frame["row"].to_numpy(), short.to_numpy(), frame["code"].to_numpy()
+    loops = 0
+    for first, last in _stretches(plain, _breaks(trace, frame)):
+        for begin, end in _loops(kind[first:last], code[first:last]):
+            flags[row[first + begin : first + end]] = True
+            loops += 1
+    return ParameterLoops(extra_work(trace, flags), loops)
+
+
+def _breaks(trace: Trace, frame: pl.DataFrame) -> BoolArray:
+    """Before which launches the thread changes, or has waited for the device."""
+    thread = frame.select(pl.struct("rank", "process", "thread").rle_id()).to_series().to_numpy()
+    waits = synchronisations(trace).calls.select("rank", "process", "thread", pl.col("start_ns").alias("waited_ns"))
+    latest = frame.select("rank", "process", "thread", "launched_ns").join_asof(
+        waits.sort("waited_ns"), left_on="launched_ns", right_on="waited_ns",
+        by=["rank", "process", "thread"], check_sortedness=False,
+    )["waited_ns"].fill_null(-1).to_numpy()  # fmt: skip
+    return np.concatenate(([True], (np.diff(thread) != 0) | (np.diff(latest) != 0)))[: frame.height]
+
+
+def _stretches(plain: BoolArray, breaks: BoolArray) -> Iterator[tuple[int, int]]:
+    """First and last (exclusive) of each stretch of plain kernels that nothing breaks and that could hold a loop."""
+    inside = np.concatenate((plain, [False]))
+    starts = np.flatnonzero(plain & (breaks | ~np.concatenate(([False], plain[:-1]))))
+    ends = np.flatnonzero(plain & (np.concatenate((breaks[1:], [True])) | ~inside[1:])) + 1
+    yield from ((int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= _REPEATS)
+
+
+def _loops(kind: Int64Array, code: Int64Array) -> list[tuple[int, int]]:
+    """Where `kind` repeats with a period: from the first kernel to the last (exclusive) of each such loop."""
+    found: list[tuple[int, int]] = []
+    for period in _OPERATIONS:
+        same = np.concatenate(([False], kind[period:] == kind[:-period], [False])).astype(np.int8)
+        turns = np.diff(same)
+        for begin, end in zip(np.flatnonzero(turns == 1), np.flatnonzero(turns == -1), strict=True):
+            stop = int(end) + period
+            sizes = np.unique(code[begin:stop]).size / np.unique(kind[begin:stop]).size
+            free = all(stop <= a or begin >= b for a, b in found)
+            if stop - begin >= _REPEATS * period and sizes >= _SIZES and free:
+                found.append((int(begin), stop))
+    return sorted(found)

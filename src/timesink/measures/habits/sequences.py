@@ -1,0 +1,98 @@
+"""Kernels in the order in which each thread launched them, and which stretches of one order occur in another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.kernel_traits import OF_BACKWARD
+from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.timeline.attribution import launch_links
+from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.names import matches
+from timesink.model.tables import API_CALLS, DEVICE_OPS
+from timesink.model.trace import Trace, remembered
+
+STRETCH: Final = 5  # kernels: fewer in a row are alike by chance, as matrix products with their epilogues are
+KINDS: Final = 3  # different kernels among them: one operation over and over says nothing
+PLAIN: Final = ("pointwise", "copy", "fill", "reduction", "foreach", "random", "index")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launched:
+    """`frame`: kernels that a recorded call launched alone, by rank, process, thread and time of launch.
+
+    Columns: row (of `device_ops`), rank, process, thread, launched_ns, family, and `code`: one number for each name
+    with its grid. `of_backward`: (rank, process, thread) of the threads that launch what only backward passes have,
+    where another thread of the process launches too.
+    """
+
+    frame: pl.DataFrame
+    of_backward: frozenset[tuple[int, int, int]]
+
+
+@remembered
+def launched(trace: Trace) -> Launched:
+    """Put the kernels in order."""
+    ops, calls, links = trace.get(DEVICE_OPS), trace.get(API_CALLS), launch_links(trace)
+    facts = kernel_facts(trace).frame
+    row = facts["row"].to_numpy()
+    alone = (links.call[row] >= 0) & ~links.shared[row] if row.size else np.zeros(0, np.bool_)
+    row, call = row[alone], links.call[row[alone]]
+    names = ops["name"].gather(row)
+    frame = pl.DataFrame(
+        {
+            "row": row,
+            **{name: calls[name].gather(call) for name in ("rank", "process", "thread")},
+            "launched_ns": calls["start_ns"].gather(call),
+            "family": facts["family"].filter(alone),
+            "backward": matches(names, OF_BACKWARD),
+            "name": names.to_physical(),
+            **{name: ops[name].gather(row).fill_null(0) for name in ("grid_x", "grid_y", "grid_z")},
+        }
+    ).sort("rank", "process", "thread", "launched_ns", "row")
+    code = pl.struct("name", "grid_x", "grid_y", "grid_z").rank("dense").cast(pl.Int64).alias("code")
+    return Launched(
+        frame.select("row", "rank", "process", "thread", "launched_ns", "family", code), _backward_threads(frame)
+    )
+
+
+def _backward_threads(frame: pl.DataFrame) -> frozenset[tuple[int, int, int]]:
+    threads = frame.group_by("rank", "process", "thread").agg(pl.col("backward").any())
+    several = pl.len().over("rank", "process") > 1
+    working = threads.filter(several & pl.col("backward"), ~pl.col("backward").all().over("rank", "process"))
+    return frozenset(working.select("rank", "process", "thread").iter_rows())
+
+
+def stretches(codes: Int64Array, length: int) -> Int64Array:
+    """One number for each run of `length` codes, by where it starts: equal numbers, equal runs."""
+    grams = codes
+    for reach in range(1, min(length, codes.size)):
+        pairs = np.stack((grams[: codes.size - reach], codes[reach:]))
+        grams = np.unique(pairs, axis=1, return_inverse=True)[1].ravel() if pairs.size else pairs[0]
+    return grams[: max(codes.size - length + 1, 0)]
+
+
+def occurring(codes: Int64Array, elsewhere: Int64Array, telling: BoolArray) -> BoolArray:
+    """Which of `codes` lie in a run of `STRETCH` that also occurs in `elsewhere`, of `KINDS` or more, one `telling`."""
+    both = np.concatenate((elsewhere, [-1], codes)).astype(np.int64)
+    found = np.zeros(codes.size, np.bool_)
+    if min(codes.size, elsewhere.size) < STRETCH:
+        return found
+    numbers = stretches(both, STRETCH)
+    own = numbers[elsewhere.size + 1 :]
+    known = np.isin(own, numbers[: elsewhere.size - STRETCH + 1])
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(codes, STRETCH), axis=1)
+    kinds = 1 + (np.diff(windows, axis=1) != 0).sum(axis=1)
+    tells = np.lib.stride_tricks.sliding_window_view(telling, STRETCH).any(axis=1)
+    for start in np.flatnonzero(known & (kinds >= KINDS) & tells):
+        found[start : start + STRETCH] = True
+    return found
+
+
+def telling(families: pl.Series) -> BoolArray:
+    """Which kernels are more than a plain pass over memory."""
+    return ~families.is_in(list(PLAIN)).to_numpy()

@@ -1,0 +1,92 @@
+"""What rules on habits share: extra work that a step can do without, its price, and the sentence on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from timesink.diagnosis.rule import Rule, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Finding, Found, Quantity
+from timesink.diagnosis.words import of_period
+from timesink.measures.habits.extra_work import ExtraWork
+from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
+from timesink.model.trace import Trace
+from timesink.rules.idle._family import BLAME_READS
+from timesink.rules.kernels._family import place_of
+from timesink.units import NS_PER_MS, time_text
+from timesink.whatif.change import Case, Change, Selection, Target
+from timesink.whatif.changes import Together
+from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
+from timesink.whatif.changes.kernels import ShortenKernels, drop_work
+
+HABIT_READS: Final = (*BLAME_READS, DEVICES)
+"""What rules on habits read beside kernels and calls."""
+
+habit_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=HABIT_READS)
+"""Declares a rule on work that a step can do without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """`label` and `how` describe the share of the step; `subject` says of a device's extra work what it is, and takes a
+    plural verb; `waits` says that waits of the host for it go, too. `change` makes the change of the work
+    and its host time, where it is another than that both go."""
+
+    bottleneck: Bottleneck
+    label: str
+    how: str
+    subject: Callable[[Trace, ExtraWork], str]
+    advice: str
+    verify: str
+    waits: bool = False
+    change: Callable[[Selection, Target], Change] | None = None
+
+
+def habit_verdict(trace: Trace, habit: Habit, works: Iterable[ExtraWork], limit: float) -> Found | Clear:
+    """Found per device on which such work, and the idle time before it, take more than `limit` of the step."""
+    return found_or_clear([_judge(trace, habit, work, limit) for work in works])
+
+
+def _judge(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> tuple[Finding | None, Evidence]:
+    dropped = drop_work(habit.bottleneck.value.replace("_", "-"), Selection(work.device, {"extra": work.rows}))
+    running = dropped.saved(trace, Case.EXPECTED)
+    step_ns, number = period_ns(trace, work.device), work.device[1]
+    share = per_step_ns(trace, work.device, running | work.idle) / step_ns if step_ns else 0.0
+    evidence = Evidence(
+        f"{habit.label} on device {number}",
+        Quantity(share, "ratio"),
+        habit.how,
+        limit=Quantity(limit, "ratio"),
+        table="device_ops",
+        rows=dropped.longest(trace),
+    )
+    if share <= limit:
+        return None, evidence
+    running_ns, idle_ns = (per_step_ns(trace, work.device, part) for part in (running, work.idle - running))
+    waited = f", and {time_text(idle_ns)} pass before their launches" if idle_ns > limit * step_ns else ""
+    finding = Finding(
+        message=f"{habit.subject(trace, work)}; they take {of_period(trace, work.device, running_ns)} "
+        f"on device {number}{waited}",
+        bottleneck=habit.bottleneck,
+        where=place_of(trace, dropped),
+        evidence=(
+            evidence,
+            Evidence("device time of this work", Quantity(running_ns / NS_PER_MS, "ms"), "union, per steady step"),
+        ),
+        advice=habit.advice,
+        verify=habit.verify,
+        claim=Claim({work.device: running | work.idle}),
+        change=_change(habit, work, dropped),
+    )
+    return finding, evidence
+
+
+def _change(habit: Habit, work: ExtraWork, dropped: ShortenKernels) -> Change:
+    """The work goes, and the host's time and waits that are there for it alone; or as the habit says."""
+    target = Target("windows", windows=work.host)
+    if habit.change is not None:
+        return habit.change(Selection(work.device, {"unfused": work.rows}), target)
+    return Together((dropped, *((RemoveSyncs(target),) if habit.waits else ()), ScaleHost(target, 0.0)))

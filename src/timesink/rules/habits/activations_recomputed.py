@@ -1,0 +1,75 @@
+"""The forward pass of layers runs again in the backward pass.
+
+Activation checkpointing buys memory with time.
+
+## What it detects
+Work of the forward pass that the backward pass repeats, as layers under `torch.utils.checkpoint`, a model's
+`gradient_checkpointing_enable()` or FSDP's activation checkpointing do.
+
+## Why it matters
+A model whose layers are all recomputed runs its forward pass twice: a third more work in a step that the device bounds.
+It is worth that where the activations do not fit; it is often left on where they do.
+
+## How it is measured
+By operators that record gradients (they show a sequence number of their own) inside a backward operator, and whose
+kernels the forward pass ran, too. Without operators, by order: a thread that launches the backward pass launches five
+or more kernels in a row, three of them different, name for name and grid for grid as another thread did. Their time
+goes, and the host's time to launch them; cautiously half of the latter.
+
+## What to do
+Where memory is free, checkpoint fewer layers, or none (`gradient_checkpointing_disable()`, `use_cache` may come back
+with it); recompute only what is cheap and large (selective checkpointing: attention's scores, activations, not
+products).
+
+## When it misleads
+It costs memory to undo: `timesink memory` says what the activations take, and whether it is there is yours to see.
+Compiled programs recompute inside their own kernels, which is not seen. A layer of fewer than five kernels is not seen
+without operators.
+"""
+
+from __future__ import annotations
+
+from timesink.diagnosis.rule import Limits
+from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
+from timesink.measures.habits.extra_work import ExtraWork
+from timesink.measures.habits.recomputed import recomputed
+from timesink.model.trace import Trace
+from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
+from timesink.rules.kernels._family import ONE_PERCENT
+
+_ADVICE = (
+    "Where memory is free, checkpoint fewer layers or none; else recompute only what is cheap and large "
+    "(selective checkpointing)."
+)
+
+
+def _subject(trace: Trace, work: ExtraWork) -> str:
+    return f"{work.per_step:.0f} operations of the forward pass run again in the backward pass"
+
+
+HABIT = Habit(
+    bottleneck=Bottleneck.ACTIVATIONS_RECOMPUTED,
+    label="work of the forward pass that the backward pass repeats",
+    how="kernels that run again, and idle time in which the host was on its way to launch them; over the steady steps",
+    subject=_subject,
+    advice=_ADVICE,
+    verify="Capture again: the backward pass runs no kernel of the forward pass, and peak memory grows.",
+)
+
+
+def check(trace: Trace, limits: Limits) -> Verdict:
+    """Found per device where the repeated work passes the limit."""
+    found = recomputed(trace)
+    if found is None:
+        return NotApplicable("no backward pass can be told from a forward pass")
+    if not found.work:
+        return NotApplicable("the backward pass repeats nothing of the forward pass")
+    return habit_verdict(trace, HABIT, found.work, limits["saved_ratio"])
+
+
+RULE = habit_rule(
+    "HAB101",
+    check,
+    limits={"saved_ratio": ONE_PERCENT},
+    references=("https://docs.pytorch.org/docs/stable/checkpoint.html",),
+)

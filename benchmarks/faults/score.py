@@ -67,13 +67,15 @@ def agreed(measured: dict[str, Any]) -> bool:
     return all(max(times) <= (1 + DISAGREEMENT) * min(times) for times in (measured["fault_ms"], measured["fix_ms"]))
 
 
+SETTINGS = ".settings"
+"""Beside a capture of the fourth set: what a manifest says of its run."""
 RANK = re.compile(r"\.rank\d+$")
 
 
 def captures_in(folder: Path) -> dict[str, list[Path]]:
     """Files by capture, `fault.severity.variant`: one, or one a rank."""
     found: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(path for path in folder.iterdir() if path.suffix != SETTINGS):
         found.setdefault(RANK.sub("", path.stem), []).append(path)
     return found
 
@@ -84,7 +86,19 @@ def diagnosed(paths: Sequence[Path], unprofiled_ms: float | None) -> tuple[Any, 
     from timesink.readers import read
 
     trace = timesink.read(paths[0]) if len(paths) == 1 else read(paths)
+    trace = trace.with_settings(settings_beside(paths[0]))
     return trace, timesink.diagnose(trace, unprofiled_step_ms=unprofiled_ms)
+
+
+def settings_beside(path: Path) -> dict[str, str]:
+    """What a manifest would say of the run of this capture; nothing where none was kept."""
+    from timesink.capture.recorded_run import settings_of
+
+    kept = path.with_suffix(SETTINGS)
+    if not kept.exists():
+        return {}
+    said = json.loads(kept.read_text())
+    return settings_of({"ranks": [{"settings": said["settings"]}], "gpus": said["gpus"]})
 
 
 def foretold(findings: Sequence[tuple[str, int, Any]], owed: str, step_ms: float) -> Foretold | None:

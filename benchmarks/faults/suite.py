@@ -202,7 +202,6 @@ FAULTS: tuple[Fault, ...] = (
     fourth("launches_blocking", "settings", "launches_blocking", environment=(("CUDA_LAUNCH_BLOCKING", "1"),)),
     fourth("anomalies_detected", "settings", "debugging_left_on"),
     fourth("deterministic_left_on", "settings", "debugging_left_on"),
-    fourth("convolutions_untuned", "settings", "convolutions_untuned"),
     fourth("threads_oversubscribed", "settings", "threads_oversubscribed"),
     fourth("device_shared", "settings", "device_shared"),
     fourth("weights_averaged_one_by_one", "loops", "parameters_one_by_one"),

@@ -16,7 +16,7 @@ HOME = Path(suite.__file__).parent
 
 def builders(topic: str) -> dict[str, str]:
     """The top-level functions of a topic's file and their docstrings."""
-    tree = ast.parse((HOME / f"{topic}.py").read_text())
+    tree = ast.parse(HOME.joinpath(*topic.split(".")).with_suffix(".py").read_text())
     return {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F  # noqa: N812
 from benchmarks.faults.machine import Machine
-from benchmarks.faults.models import Block, Convolutions, Mlp, adamw, place, training, update
+from benchmarks.faults.models import Block, Mlp, adamw, place, training, update
 from benchmarks.faults.program import Program, Step
 from torch import Tensor, nn
 
@@ -89,30 +89,6 @@ def deterministic_left_on(_: str, machine: Machine) -> Program:
         torch.use_deterministic_algorithms(False)
 
     return Program(step_with(deterministic=True), step_with(deterministic=False), tolerance=2e-2, close=close)
-
-
-def convolutions_untuned(_: str, machine: Machine) -> Program:
-    """cudnn.deterministic=True and cudnn.benchmark=False; fixed, cudnn tries its algorithms once and keeps the best."""
-    width, side, batch = machine.size(96), machine.size(56), machine.size(32, 2)
-
-    def step_with(tuned: bool) -> Step:
-        model = place(machine, lambda: Convolutions(width, 6), torch.float32)
-        optimizer = adamw(model.parameters())
-        plain = training(machine, model, optimizer)
-        images = machine.random(batch, width, side, side, dtype=torch.float32)
-        wanted = machine.random(batch, width, side, side, dtype=torch.float32, seed=1)
-
-        def step() -> Tensor:
-            torch.backends.cudnn.allow_tf32 = True
-            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = tuned, not tuned
-            return plain(images, wanted)
-
-        return step
-
-    def close() -> None:
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, False
-
-    return Program(step_with(tuned=False), step_with(tuned=True), tolerance=5e-2, close=close)
 
 
 def threads_oversubscribed(_: str, machine: Machine) -> Program:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from timesink.measures.timeline.attribution import launch_links
@@ -11,6 +9,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

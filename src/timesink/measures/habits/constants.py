@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,11 +10,13 @@ import polars as pl
 from timesink.knowledge import kernel_traits
 from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.habits.sequences import launched
-from timesink.measures.kernels.facts import kernel_facts
+from timesink.measures.kernels.facts import all_rows, kernel_facts
+from timesink.measures.kernels.fusion import unfused_attention
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -33,7 +34,8 @@ class RebuiltConstants:
 
 @remembered
 def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
-    """Triangles cut from memory just filled, with their cast, and numbers counted up; None where there are none."""
+    """Triangles cut from memory just filled, with their cast, and numbers counted up; None where there are none. What
+    stands between the products of attention written out goes with it, and is not counted here."""
     frame = launched(trace).frame
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
     casts = kernel_facts(trace).frame.select("row", "casts")
@@ -54,6 +56,7 @@ def rebuilt_constants(trace: Trace) -> RebuiltConstants | None:
     chosen[of_mask + 1] |= np.append(cast, False)[of_mask + 1]
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     flags[frame["row"].to_numpy()[chosen[:-1]]] = True
+    flags[all_rows(unfused_attention(trace))] = False
     return RebuiltConstants(extra_work(trace, flags), most)
 
 

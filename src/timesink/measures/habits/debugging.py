@@ -3,7 +3,6 @@ mode), and memory that is filled before it is used (deterministic algorithms).""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +17,7 @@ from timesink.measures.timeline.device_timeline import Device
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import key_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

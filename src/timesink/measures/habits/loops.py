@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -10,8 +10,6 @@ grid for grid, a stretch that another thread launched before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
@@ -23,6 +21,7 @@ from timesink.measures.timeline.autograd import backward_operators, inside_backw
 from timesink.model.arrays import BoolArray
 from timesink.model.intervals import Intervals
 from timesink.model.nesting import thread_slices
+from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 

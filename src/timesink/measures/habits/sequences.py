@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import BoolArray, Int64Array
 from timesink.model.names import matches
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS
 from timesink.model.trace import Trace, remembered
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -12,6 +11,7 @@ from timesink.diagnosis.verdicts import Bottleneck, Claim, Clear, Evidence, Find
 from timesink.diagnosis.words import of_period
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.model.record import dataclass
 from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from timesink.capture.agent.settings import program_settings
 from timesink.capture.errors import CaptureError
 from timesink.capture.manifest import Capture
-from timesink.capture.recorded_run import RecordedRun, facts_of, parsed_facts, recorded_run
+from timesink.capture.recorded_run import RecordedRun, facts_of, parsed_facts, recorded_run, settings_of
 from timesink.capture.running import CaptureSettings
 from timesink.cli.reading import of_run, read_traces
 from timesink.diagnosis.engine import diagnose
@@ -133,3 +134,26 @@ def test_facts_that_captures_dispute_are_not_said(tmp_path: Path) -> None:
         captured(tmp_path / name, facts={"resolution": resolution, "batch": "8", "bad\n": "x", "odd": 3})
     assert recorded_run([tmp_path / "one", tmp_path / "two"]).facts == {"batch": "8"}
     assert facts_of({}) == RecordedRun().facts == {}
+
+
+def test_settings_are_what_all_ranks_say_and_how_busy_their_own_gpus_were() -> None:
+    gpus = [
+        {"index": "0", "utilization.gpu": "0 %", "power.draw": "600 W", "power.limit": "700 W"},
+        {"index": "1", "utilization.gpu": "97 %"},
+        {"index": "2", "power.draw": "458.50 W", "power.limit": "700.00 W"},
+        {"index": "3", "power.draw": "[N/A]", "power.limit": "[N/A]"},
+    ]
+    ranks = [{"settings": {"threads": "16", "cpus": "8"}}, {"settings": {"threads": "16", "cpus": "4", "bad name": "x"}}]
+    assert settings_of({"ranks": ranks, "gpus": gpus}) == {"threads": "16", "others_busy": "97"}
+    seen = {number: {"gpus": gpus, "environment": {"CUDA_VISIBLE_DEVICES": number}} for number in "0123"}
+    assert {number: settings_of(manifest).get("others_busy") for number, manifest in seen.items()} == {
+        "0": None, "1": "97", "2": "66", "3": None,
+    }  # fmt: skip
+
+
+def test_a_program_tells_its_processors_and_whether_launches_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    found = program_settings()
+    assert int(found["cpus"]) >= 1
+    assert (found["launch_blocking"], found["ranks_here"]) == ("on", "2")

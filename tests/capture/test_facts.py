@@ -143,7 +143,10 @@ def test_settings_are_what_all_ranks_say_and_how_busy_their_own_gpus_were() -> N
         {"index": "2", "power.draw": "458.50 W", "power.limit": "700.00 W"},
         {"index": "3", "power.draw": "[N/A]", "power.limit": "[N/A]"},
     ]
-    ranks = [{"settings": {"threads": "16", "cpus": "8"}}, {"settings": {"threads": "16", "cpus": "4", "bad name": "x"}}]
+    ranks = [
+        {"settings": {"threads": "16", "cpus": "8"}},
+        {"settings": {"threads": "16", "cpus": "4", "bad name": "x"}},
+    ]
     assert settings_of({"ranks": ranks, "gpus": gpus}) == {"threads": "16", "others_busy": "97"}
     seen = {number: {"gpus": gpus, "environment": {"CUDA_VISIBLE_DEVICES": number}} for number in "0123"}
     assert {number: settings_of(manifest).get("others_busy") for number, manifest in seen.items()} == {

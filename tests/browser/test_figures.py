@@ -51,6 +51,23 @@ def test_areas_are_as_large_as_the_operators_and_kernels_of_the_tables(opened: O
     assert page.locator("#kernels details.shape").count() == 40
 
 
+def test_steps_are_bars_of_their_parts_and_keys_lead_to_the_timeline(opened: Open) -> None:
+    page = opened(demo_report()).page
+    page.wait_for_selector("figure.timeline canvas[data-to]")
+    cells = "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => +cell.dataset.value))"
+    steps = page.locator("#steps details table").evaluate(cells)
+    assert len(steps) == 11
+    for _, period, *parts in steps:
+        assert len(parts) > 8
+        assert sum(parts) == pytest.approx(period, abs=len(parts))
+    page.locator("#step-plot").focus()
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    assert "idle: input pipeline" in page.locator("#steps .u-legend").inner_text()
+    shown = page.locator("#timeline canvas[data-to]")
+    assert float(shown.get_attribute("data-to")) - float(shown.get_attribute("data-from")) == steps[1][1]
+
+
 def _holds(one: dict[str, float], other: dict[str, float]) -> bool:
     return (
         one["node"] != other["node"]

@@ -21,7 +21,7 @@ LaneKind = Literal["ranks", "finding", "step", "idle", "stream", "range", "op", 
 @dataclass(frozen=True, slots=True)
 class StepSeries:
     """The period of each steady step of one rank, in order. `spikes` are the steps that stand out, with what made them
-    slow."""
+    slow; `parts` are what each step is made of, by kind, where that is known: they sum to the period."""
 
     rank: int
     numbers: tuple[int, ...]
@@ -30,6 +30,7 @@ class StepSeries:
     p90_ns: float | None
     p99_ns: float | None
     spikes: tuple[tuple[int, str], ...] = ()
+    parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,10 @@ import polars as pl
 
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.knowledge.kernels import KernelFamily, decode
+from timesink.measures.idle.shares import idle_by_step
 from timesink.measures.kernels.kernels import kernel_lengths, kernels
 from timesink.measures.memory.ledger import memory_ledger
+from timesink.measures.steps.per_step import step_budgets as budgets_by_step
 from timesink.measures.steps.spikes import spikes
 from timesink.measures.steps.steps import step_times, steps
 from timesink.measures.timeline.attribution import attribution
@@ -67,7 +69,20 @@ def _series(trace: Trace, rank: int, rows: pl.DataFrame) -> StepSeries:
         p90_ns=times.p90_ns,
         p99_ns=times.p99_ns,
         spikes=_standing_out(trace, (rank, device), rows),
+        parts=tuple(_step_parts(trace, (rank, device))) if rows.height <= _MOST_BARS else (),
     )
+
+
+_MOST_BARS = 1000  # a pixel each
+
+
+def _step_parts(trace: Trace, device: Device) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What each step of a device is made of: its work, then its idle time by cause."""
+    rank, gpu = device
+    rows = budgets_by_step(trace).filter((pl.col("rank") == rank) & (pl.col("device") == gpu)).sort("step")
+    work = ("compute", "compute_ns"), ("communication", "exposed_communication_ns"), ("copy", "exposed_copy_ns")
+    times = {kind: rows[column].to_numpy() for kind, column in work} | idle_by_step(trace, device)
+    yield from ((kind, tuple(ns.tolist())) for kind, ns in times.items() if ns.any())
 
 
 def _standing_out(trace: Trace, device: Device, rows: pl.DataFrame) -> tuple[tuple[int, str], ...]:

@@ -12,8 +12,9 @@ import polars as pl
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.input_pipeline import input_pipeline
-from timesink.measures.steps.per_step import per_step_ns
+from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import Device, device_timeline
+from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.record import dataclass
 from timesink.model.trace import Trace, remembered
@@ -73,12 +74,23 @@ def input_prepared(trace: Trace, rank: int) -> Intervals:
 
 
 def _per_step_ns(trace: Trace, device: Device, cause: str) -> float:
+    return per_step_ns(trace, device, _stood(trace, device, cause))
+
+
+def idle_by_step(trace: Trace, device: Device) -> dict[str, Int64Array]:
+    """Idle time of a device by cause, the largest first, in each of its steady steps."""
+    windows = step_windows(trace, device)
+    causes = [share.cause for share in idle_shares(trace) if (share.rank, share.device) == device]
+    return {cause: _stood(trace, device, cause).covered_ns(*windows) for cause in causes}
+
+
+def _stood(trace: Trace, device: Device, cause: str) -> Intervals:
     frame, prepared = idle_blame(trace).on(device), input_prepared(trace, device[0])
     of_cause = _of(frame.filter(pl.col("cause") == cause), device)
     if cause == PREPARING:
         of_host = _of(frame.filter(pl.col("cause").is_in(list(HOST_CAUSES))), device)
-        return per_step_ns(trace, device, of_cause | (of_host & prepared))
-    return per_step_ns(trace, device, of_cause - prepared if cause in HOST_CAUSES else of_cause)
+        return of_cause | (of_host & prepared)
+    return of_cause - prepared if cause in HOST_CAUSES else of_cause
 
 
 def _of(stretches: pl.DataFrame, device: Device) -> Intervals:

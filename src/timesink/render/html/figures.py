@@ -251,4 +251,5 @@ def _series(line: StepSeries) -> dict[str, Any]:
         "p90": line.p90_ns,
         "p99": line.p99_ns,
         "spikes": [[step, cause.replace("_", " ")] for step, cause in line.spikes],
+        "parts": [[kind, part_words(kind), times] for kind, times in line.parts],
     }

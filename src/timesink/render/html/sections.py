@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from timesink.knowledge.step_parts import part_words
 from timesink.model.record import dataclass, replace
 from timesink.render.parts import Group, grouped
 from timesink.views.figures import Flame, FlameChange, MarkedWindow, Report, StepSeries, Timeline, TimelineWindow
@@ -183,18 +185,20 @@ def lane_sheet(timeline: Timeline) -> Sheet:
 def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:
     """The times behind the step picture: all of them, or the slowest."""
     causes = {(line.rank, step): cause.replace("_", " ") for line in series for step, cause in line.spikes}
-    rows = [
-        (line.rank, step, period, causes.get((line.rank, step)))
+    parts = series[0].parts if len(series) == 1 else ()
+    rows: list[tuple[Any, ...]] = [
+        (line.rank, step, period, causes.get((line.rank, step)), *(times[at] for _, times in parts))
         for line in series
-        for step, period in zip(line.numbers, line.period_ns, strict=True)
+        for at, (step, period) in enumerate(zip(line.numbers, line.period_ns, strict=True))
     ]
     if not rows:
         return None
+    columns = (*_STEPS, *(Field(f"{kind}_ns", part_words(kind), unit="ns") for kind, _ in parts))
     if len(rows) <= SHOWN_STEPS:
-        return _needed_columns(Sheet("steps", "Step times", _STEPS, tuple(rows)))
+        return _needed_columns(Sheet("steps", "Step times", columns, tuple(rows)))
     slowest = sorted(rows, key=lambda row: (-row[2], row[0], row[1]))[:SHOWN_STEPS]
     note = f"the {SHOWN_STEPS} slowest of {len(rows)} steps"
-    return _needed_columns(Sheet("steps", "Step times", _STEPS, tuple(slowest), note))
+    return _needed_columns(Sheet("steps", "Step times", columns, tuple(slowest), note))
 
 
 def _needed_columns(sheet: Sheet) -> Sheet:

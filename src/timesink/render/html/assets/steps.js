@@ -1,5 +1,6 @@
 "use strict";
-// Step times in order, with percentiles as dashed lines. A click on a step shows it in the timeline.
+// Step times in order, with percentiles as dashed lines, and what each step of one rank is made of as bars. A click on a
+// step shows it in the timeline; so does Enter on the one that the arrow keys choose.
 (() => {
   const place = document.getElementById("step-plot");
   const island = document.getElementById("data");
@@ -9,7 +10,19 @@
   const strokes = ["--k-compute", "--k-host", "--k-communication", "--k-copy", "--k-wait", "--k-host3", "--k-gpu3", "--accent"];
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const ms = (value) => (value === null || value === undefined ? "–" : `${value.toPrecision(4)} ms`);
+  // The colour of a part of the step, as the style has it for bars.
+  const probe = document.createElementNS("http://www.w3.org/2000/svg", "svg"), mark = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  probe.setAttribute("class", "swatch hidden");
+  probe.setAttribute("aria-hidden", "true");
+  probe.append(mark);
+  place.after(probe);
+  const partColour = (kind) => { mark.setAttribute("class", `k-${kind}`); return getComputedStyle(mark).fill; };
   const lines = [];
+  let sum = steps.map(() => 0);
+  for (const [kind, words, times] of series.length === 1 ? series[0].parts : []) {
+    sum = sum.map((below, at) => below + times[at] / 1e6);
+    lines.unshift({ label: words, values: sum, part: kind, own: times }); // the whole behind, its parts before it
+  }
   const standing = new Map(series.flatMap((line) => line.spikes.map(([step, cause]) => [step, cause])));
   for (const [at, line] of series.entries()) {
     const known = new Map(line.number.map((step, place) => [step, line.period[place] / 1e6]));
@@ -25,21 +38,30 @@
     const slowest = (step) => Math.max(...series.map((line) => (line.spikes.some(([at]) => at === step) ? line.period[line.number.indexOf(step)] / 1e6 : 0)));
     lines.push({ label: "stands out", spike: true, values: steps.map((step) => (standing.has(step) ? slowest(step) : null)), name: "--k-wait" });
   }
-  let plot = null;
+  const go = (at) => document.dispatchEvent(new CustomEvent("timesink-step", { detail: { rank: series[0].rank, step: steps[at] } }));
+  let plot = null, chosen = -1;
+  place.tabIndex = 0;
+  place.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || (!by && event.key !== "Enter")) return;
+    event.preventDefault();
+    if (!by) { if (chosen >= 0) go(chosen); return; }
+    chosen = Math.min(Math.max(chosen + by, 0), steps.length - 1);
+    plot.setCursor({ left: plot.valToPos(steps[chosen], "x"), top: 10 });
+  });
   const draw = () => {
     if (plot) plot.destroy();
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-    const goes = (made) => made.over.addEventListener("click", () => {
-      if (made.cursor.idx !== null) document.dispatchEvent(new CustomEvent("timesink-step", { detail: { rank: series[0].rank, step: steps[made.cursor.idx] } }));
-    });
+    const goes = (made) => made.over.addEventListener("click", () => { if (made.cursor.idx !== null) go(made.cursor.idx); });
     plot = new uPlot({
       hooks: { ready: [goes] },
-      width: Math.max(place.clientWidth, 200), height: 260, scales: { x: { time: false } },
+      width: Math.max(place.clientWidth, 200), height: 260, scales: { x: { time: false, range: (_, from, to) => [from - 0.6, to + 0.6] }, y: { range: (_, from, to) => (sum.some((part) => part) ? [0, to * 1.05] : [from - (to - from) * 0.1 - 1e-6, to + (to - from) * 0.1 + 1e-6]) } },
       axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, label: "ms", labelSize: 20, size: 56 }],
       series: [{ label: "step" }, ...lines.map((line) => ({
-        label: line.label, stroke: colour(line.name), width: line.spike ? 0 : line.dash ? 1 : 1.6, dash: line.dash,
-        points: line.spike ? { show: true, size: 11, fill: colour(line.name) } : { show: !line.dash && steps.length < 200, size: 6 },
-        value: (_, value, __, at) => (line.level ? ms(line.level) : line.spike ? standing.get(steps[at]) ?? "–" : ms(value)),
+        label: line.label, ...(line.part ? { fill: partColour(line.part), stroke: partColour(line.part), paths: uPlot.paths.bars({ size: [0.8, 60] }) } : { stroke: colour(line.name) }),
+        width: line.spike || line.part ? 0 : line.dash ? 1 : 1.6, dash: line.dash,
+        points: line.part ? { show: false } : line.spike ? { show: true, size: 11, fill: colour(line.name) } : { show: !line.dash && steps.length < 200, size: 6 },
+        value: (_, value, __, at) => (line.part ? (at === null || at === undefined ? "–" : ms(line.own[at] / 1e6)) : line.level ? ms(line.level) : line.spike ? standing.get(steps[at]) ?? "–" : ms(value)),
       }))],
     }, [steps, ...lines.map((line) => line.values)], place);
   };

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.measures.idle.test_blamed_time import STEPPED
+from tests.measures.steps.spike_traces import simulated
 from tests.tables import trace_of
 
 from timesink.diagnosis.engine import diagnose
@@ -129,3 +130,18 @@ def test_where_the_profiler_lengthens_the_step_the_device_is_held_against_both()
     assert "of the 6.00 ms it takes without the profiler" in shorter
     alike = diagnose(stepped, rules=[], unprofiled_step_ms=8.9).statement
     assert "without the profiler" not in alike
+
+
+@pytest.mark.parametrize("kind", ["gc", "recompile", "checkpoint"])
+def test_a_few_slow_steps_are_never_the_usual_steps_headline(kind: str) -> None:
+    """Of 40 steps one is slow: it comes after what the usual step loses, or is said apart from it."""
+    with_loss, alone = (diagnose(simulated(seed, kind)[0]) for seed in (1, 2))
+    codes = [card.code for card, _ in with_loss.findings]
+    worth = [finding.recoverable.value for _, finding in with_loss.findings if finding.recoverable]
+    assert with_loss.bottleneck is Bottleneck.INPUT_PIPELINE
+    assert codes[:2] == ["IDL101", "IDL102"]
+    assert codes[2] in ("IDL105", "IDL107", "CPY102")
+    assert worth[2] > worth[0]  # it costs more, in one step
+    assert with_loss.statement.startswith("enumerate(DataLoader)")
+    assert alone.statement.startswith("the usual step holds nothing worth a change; ")
+    assert alone.bottleneck is alone.findings[0][1].bottleneck

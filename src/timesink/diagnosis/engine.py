@@ -90,7 +90,18 @@ def _ranked_findings(
         for gain in (in_order(within_claim(worth, finding, trace)),)
     ]
     roots_first = sorted(priced, key=lambda entry: (entry[0].symptom, _rank(entry)))
-    return tuple(sorted(share_claims(roots_first, trace, step_ms), key=_rank))
+    shared = share_claims(roots_first, trace, step_ms)
+    return tuple(sorted(shared, key=lambda entry: (not _may_head(entry[1], step_ms, trace), *_rank(entry))))
+
+
+def _may_head(finding: Finding, step_ms: float | None, trace: Trace) -> bool:
+    """Whether it is worth a change of the usual step: a few slow steps come after all that are."""
+    return _is_material(finding, step_ms) and not headline.is_of_few_steps(finding, trace)
+
+
+def _is_material(finding: Finding, step_ms: float | None) -> bool:
+    worth_ms = finding.recoverable.value if finding.recoverable else 0.0
+    return step_ms is None or worth_ms >= MATERIAL.default * step_ms
 
 
 def _rank(entry: tuple[Card, Finding]) -> tuple[float, float, str, str]:
@@ -102,13 +113,17 @@ def _rank(entry: tuple[Card, Finding]) -> tuple[float, float, str, str]:
 def _conclusion(
     findings: Sequence[tuple[Card, Finding]], step_ms: float | None, trace: Trace
 ) -> tuple[Bottleneck, str]:
-    """The first finding decides, if it is worth at least the material share of a step."""
+    """The first finding decides, if it is worth at least the material share of a step.
+
+    Where that is one of a few slow steps, nothing in the usual step is worth a change, and the sentence says so.
+    """
     if findings:
         _, first = findings[0]
-        worth_ms = first.recoverable.value if first.recoverable else 0.0
-        if step_ms is None or worth_ms >= MATERIAL.default * step_ms:
-            saving = f"; a fix {saving_text(first, interval=False)}" if worth_ms else ""
-            return first.bottleneck, f"{first.message}{saving}"
+        if _is_material(first, step_ms):
+            usual = "the usual step holds nothing worth a change; " if headline.is_of_few_steps(first, trace) else ""
+            worth = first.recoverable and first.recoverable.value
+            saving = f"; a fix {saving_text(first, interval=False)}" if worth else ""
+            return first.bottleneck, f"{usual}{first.message}{saving}"
     return Bottleneck.NONE, headline.no_bottleneck(trace, bool(findings))
 
 

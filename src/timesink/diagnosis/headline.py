@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from timesink.diagnosis.verdicts import DeviceFigures, Limit, Note, StepFigures, Undecided
+from timesink.diagnosis.verdicts import DeviceFigures, Finding, Limit, Note, StepFigures, Undecided
 from timesink.diagnosis.words import number, period_text
 from timesink.knowledge.ranges import ENGINE_STEP
 from timesink.knowledge.step_parts import IDLE_WORDS
@@ -20,7 +20,7 @@ from timesink.measures.idle.shares import idle_shares
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.ranks.parity import differences, parity_facts
 from timesink.measures.steps.marks import StepMarker, step_candidates
-from timesink.measures.steps.per_step import period_ns, share_of_step
+from timesink.measures.steps.per_step import period_ns, share_of_step, step_windows
 from timesink.measures.steps.steps import StepTimes, step_times, steps
 from timesink.measures.timeline.attribution import launch_links
 from timesink.measures.timeline.device_timeline import device_timeline
@@ -39,6 +39,12 @@ QUIET: Final = Limit(
     why="a device that idles less is busy whatever its host does; one that idles more wants a cause",
     source="docs/explanation/science.md, whose fault an idle GPU is",
 )
+FEW: Final = Limit(
+    default=0.10,
+    unit="ratio",
+    why="what fewer than one steady step in ten has is no property of the usual step, and is said apart from it",
+    source="docs/explanation/science.md, steps",
+)
 _LENGTHENED: Final = 0.1  # a profiled step that is longer by more than this is not the step the program has
 _TAKEN_OFF: Final = 0.03  # a step that may be shorter by this much without a profiler is worth a word
 _MOSTLY_CAPTURE: Final = 0.5
@@ -50,6 +56,16 @@ _DROPPED: Final = {
     "no_device_work": "without device work",
     "begun_before": "begun before the window",
 }
+
+
+def is_of_few_steps(finding: Finding, trace: Trace) -> bool:
+    """Whether what it claims lies in so few of the steady steps that the usual one has none of it."""
+    shares = [
+        float((claimed.covered_ns(*step_windows(trace, device)) > 0).mean())
+        for device, claimed in finding.claim.intervals.items()
+        if len(claimed)
+    ]
+    return 0 < max(shares, default=0.0) < FEW.default
 
 
 def sources(trace: Trace) -> tuple[Mapping[str, str | int | None], ...]:

@@ -13,7 +13,7 @@ from timesink.views.timeline.runs import binned, joined, joined_below_ns
 
 MOST_RUNS: Final = 120_000  # of a page of at most 2 MB
 LIVE_RUNS: Final = 30_000  # of a page that asks a server for finer ones
-STRIP_RUNS: Final = 30_000  # of them in the strips of all ranks
+STRIP_RUNS: Final = 60_000  # of them in the strips of all ranks
 _MIXED: Final = -2  # the name of the first mix
 
 

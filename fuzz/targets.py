@@ -5,13 +5,18 @@ A new reader is here by being in the registry; the tests ask that it has seeds.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
+import timesink
 from fuzz import records, seeds
 from timesink.errors import MissingTool
 from timesink.model.trace import Trace
@@ -36,6 +41,7 @@ class Target:
 
     def placed(self, data: bytes, folder: Path) -> Path:
         """The input on disk, alone in its folder."""
+        imported()
         if self.file:
             path = folder / self.file
             path.write_bytes(data)
@@ -87,10 +93,46 @@ def work_of(reader: Reader) -> Callable[[Path], object]:
         for part in (trace, cut) if cut is not None else (trace,):
             for table in part:
                 table.check(part[table])
-        if sum(frame.height for frame in trace.tables.values()) % 8 == 0:
+        rows = sum(frame.height for frame in trace.tables.values())
+        if rows % 8 == 0:
             diagnosed(trace)
+        if rows % 8 == 1:
+            commanded(path, COMMANDS[rows // 8 % len(COMMANDS)])
 
     return work
+
+
+# What opens a file and is no reader: FILE is the input, OUT a name beside it.
+COMMANDS = (
+    "export FILE -o OUT.pftrace", "export FILE -o OUT.speedscope.json", "export FILE -o OUT.collapsed",
+    "report FILE -o OUT.html",
+    "compare FILE FILE", "roofline FILE", "kernels FILE", "ranks FILE", "summary FILE -f json", "statement FILE",
+    "pipeline FILE", "compile FILE", "memory show FILE", "tables FILE", "what-if FILE remove-sync",
+)  # fmt: skip
+
+
+@cache
+def imported() -> None:
+    """Import what commands need, before anything is watched."""
+    for module in pkgutil.walk_packages(timesink.__path__, "timesink."):
+        if module.name.startswith(("timesink.cli", "timesink.export", "timesink.views", "timesink.render")):
+            import_module(module.name)
+
+
+def commanded(path: Path, command: str) -> None:
+    """Run a command on the file: it may refuse it, and neither break nor say that somebody interrupted it."""
+    from timesink.cli.app import run
+
+    given = {"FILE": str(path), "OUT": str(path.with_name("out"))}
+    words = [given.get(word, word.replace("OUT", given["OUT"])) for word in command.split()]
+    said = io.StringIO()
+    with contextlib.chdir(path.parent), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = run(words)
+    if code not in CODES or "interrupted" in said.getvalue():
+        raise AssertionError(f"{command} ends with {code}: {said.getvalue()[-300:]}")
+
+
+CODES = (0, 1, 2, 3, 4, 5)
 
 
 def through_a_window(reader: Reader, path: Path) -> Trace | None:

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "timesink"
 KNOWN = Path(__file__).with_suffix(".json")
-TIME_OF_TESTS = 1.0  # seconds of CPU of a module's tests that a mutant is held against, quickest first
+TIME_OF_TESTS = 1.0  # seconds of CPU of those tests that call what was changed, quickest first
 TIME_OF_MUTANT = 15  # seconds of CPU; then it hangs, which is noticed
 BAR = 0.85
 MODULES = {
@@ -273,16 +274,11 @@ class Runner:
             told.seek(0)
             self.times, called = json.load(told)
         self.called = None
-        session.items.sort(key=lambda item: self.times.get(item.nodeid, 0.0))
-        spent = 0.0
-        chosen = []
-        for item in session.items:
-            spent += self.times.get(item.nodeid, 0.0)
-            if spent <= TIME_OF_TESTS:
-                chosen.append(item)
-        session.items[:] = chosen
+        every = sorted(session.items, key=lambda item: self.times.get(item.nodeid, 0.0))
         for mutant in self.mutants:
-            session.items[:] = [item for item in chosen if mutant.owner in ("", *called[item.nodeid])]
+            able = [item for item in every if mutant.owner in ("", *called[item.nodeid])]
+            spent = accumulate(self.times[item.nodeid] for item in able)
+            session.items[:] = [item for item, so_far in zip(able, spent, strict=True) if so_far <= TIME_OF_TESTS]
             if not _forked(lambda mutant=mutant: (put_in_place(mutant), _run(session))[1]):
                 self.alive.append(mutant)
         return True

@@ -112,3 +112,66 @@ def test_the_same_change_asked_twice_is_replayed_once() -> None:
     assert isinstance(pricer.price(ScaleHost(Target(), 0.9)), Price)
     assert pricer.price(ScaleHost(Target(), 0.9)).gain_ns < pricer.price(change).gain_ns
     assert Case.EXPECTED.value == 1
+
+
+def test_a_gain_is_lowered_to_its_limit_and_no_case_passes_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    change: Any = ScaleHost(Target(), 0.5)
+    gain = loop(100, 40).price(change).gain_ns
+    monkeypatch.setattr(pricing, "_interval", lambda gains, step_ns, weight: (-5.0, 1e9))
+    monkeypatch.setattr(Bounds, "most_ns", lambda self, touches, step_ns: 90_000.0)
+    for limit, bounded in ((gain - 1_000.0, "why"), (gain, None), (gain + 1.0, None)):
+        monkeypatch.setattr(Bounds, "limit_ns", lambda self, touches, step_ns, limit=limit: (limit, "why"))
+        price = loop(100, 40).price(change)
+        assert (price.low_ns, price.gain_ns, price.high_ns, price.bounded) == (
+            -5.0,
+            min(gain, limit),
+            90_000.0,
+            bounded,
+        )
+
+
+def test_replays_are_drawn_as_often_as_their_weights_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gains of 10, 20, 40 and 80 drawn 4, 2, 2 and 2 times of 10: half are 10 or 20, seven tenths at most 40."""
+    for error in ("MODEL_ERROR", "STEP_ERROR"):
+        monkeypatch.setattr(replay, error, replace(getattr(replay, error), value=0.0, low=0.0, high=0.0))
+    monkeypatch.setattr(pricing, "_LOW", 0.5)
+    monkeypatch.setattr(pricing, "_HIGH", 0.7)
+    gains = [np.full(6, value) for value in (10.0, 20.0, 40.0, 80.0)]
+    assert pricing._interval(gains, 100.0, np.ones(6)) == (20.0, 40.0)
+    uneven = [np.array([0.0, 60.0])] * 4
+    monkeypatch.setattr(pricing, "_LOW", 0.999)
+    low, _ = pricing._interval([np.repeat(one, 200) for one in uneven], 100.0, np.repeat([1.0, 3.0], 200))
+    assert low == pytest.approx(45.0, abs=4.5)  # three of four steps count as slow ones
+    usual = [(case.name, at_usual) for case, at_usual, _ in pricing._DRAWS]
+    assert usual == [("EXPECTED", False), ("EXPECTED", True), ("CAUTIOUS", True), ("HOPEFUL", False)]
+
+
+def test_nothing_to_replay_costs_nothing() -> None:
+    pricer = loop(100, 40)
+    none = Pricer(pricer.graph, StepWindows.alike(np.empty(0, np.int64), np.empty(0, np.int64)))
+    assert (none._floor, none.residual_ratio, none.step_ns) == (Floor(0.0, 0.0), 0.0, 0.0)
+    price = none.price(ScaleHost(Target(), 0.5))
+    assert (price.low_ns, price.gain_ns, price.high_ns) == (0.0, 0.0, 0.0)
+    unmatched = pricer.price(ScaleKernels(Target("kernel", "no such"), Range.exact(0.5)))
+    assert (unmatched.low_ns, unmatched.gain_ns, unmatched.high_ns) == (0.0, 0.0, 0.0)
+    assert Bounds(Floor(0, 0), Floor(0, 0)).most_ns(Touches.BOTH, 0.5) == 0.5
+
+
+def test_a_hiccup_in_one_step_condemns_no_trace_and_one_in_most_does() -> None:
+    """Half of each of seven steps of eight is waiting that nothing explains; the median step says so, one alone not."""
+    pricer = loop(100, 40)
+    edges = pricer.graph.network.edges
+    base, anchors = pricer._base, pricer.anchors
+    path = base.path_to(anchors.last_node(base), pricer.graph.network, anchors.first_ns(base))
+    starts, _ = anchors.boundaries(base)
+    step = np.searchsorted(starts, base.time_ns[edges.dst[path]] - anchors.origin_ns, side="right") - 1
+    for steps, ratio in (([3], 0.0), (range(8), 0.5)):
+        unexplained = edges.unexplained_ns.copy()
+        for number in steps:
+            inside = path[step == number]
+            assert inside.size
+            unexplained[inside[0]] = int(pricer.step_ns / 2)
+        network = replace(pricer.graph.network, edges=replace(edges, unexplained_ns=unexplained))
+        fresh = loop(100, 40)
+        fresh.graph = replace(pricer.graph, network=network)
+        assert fresh._residual_ratio() == pytest.approx(ratio, abs=0.01)

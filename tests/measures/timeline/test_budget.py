@@ -179,3 +179,20 @@ def test_the_budget_of_each_device_by_hand() -> None:
     idle = [part.time_ns for part in budget.parts if part.kind not in ("compute", "communication", "copy")]
     assert idle == sorted(idle, reverse=True)
     assert len(idle) > 1
+
+
+def test_an_op_of_no_length_leaves_a_gap_before_what_the_first_call_launched() -> None:
+    trace = trace_of("""
+    | device_ops | name | start_ns | end_ns | correlation |
+    | empty      | a    |       10 |     10 |          99 |
+    | late       | a    |       50 |     60 |           2 |
+
+    | api_calls | name             | start_ns | end_ns | correlation |
+    | late      | cudaLaunchKernel |       35 |     36 |           2 |
+    """)
+    line = device_timeline(trace)[0, 0]
+    assert list(zip(line.idle.start_ns, line.idle.end_ns, strict=True)) == [(10, 50)]
+    columns = ("start_ns", "end_ns", "op", "call", "launch_start_ns", "host_late_ns")
+    assert device_gaps(trace).frame.select(columns).rows() == [(10, 50, 1, 0, 35, 25)]
+    (budget,) = diagnosis_budgets.step_budgets(trace)
+    assert {part.kind for part in budget.parts} & {"compute", "communication", "copy"} == {"compute"}

@@ -121,6 +121,13 @@ def test_the_union_of_each_group_by_hand(
         assert union_ns(np.array(group, np.int64), *at, len(covered)).tolist() == covered
 
 
+def test_a_window_past_the_last_instant_ends_there() -> None:
+    last = 2**63 - 1
+    assert Intervals.one(last - 5, last + 1).end_ns.tolist() == [last]
+    assert Intervals.one(-last - 2, 3 - last).start_ns.tolist() == [-last - 1]
+    assert len(Intervals.one(last, last + 1)) == 0
+
+
 def test_what_is_empty_or_outside_covers_nothing() -> None:
     assert len(Intervals.one(5, 5)) == 0
     union = Intervals.union_of([3, 10, 2, 7], [3, 20, 4, 6])

@@ -19,8 +19,8 @@ from timesink.model.record import dataclass
 
 AT_ONCE: Final = 1 << 18
 """Longer sets are worked through in slices of so many, which bounds the memory that an operation takes."""
-_LEAST: Final = np.iinfo(np.int64).min
-_MOST: Final = np.iinfo(np.int64).max
+_LEAST: Final = int(np.iinfo(np.int64).min)
+_MOST: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,8 @@ class Intervals:
 
     @classmethod
     def one(cls, start_ns: int, end_ns: int) -> Intervals:
-        """One window; nothing where it ends before it starts."""
+        """One window, as far as 64 bits hold it: a trace may have any time. Nothing where it ends before it starts."""
+        start_ns, end_ns = max(start_ns, _LEAST), min(end_ns, _MOST)
         if end_ns <= start_ns:
             return cls.none()
         return cls(np.array([start_ns], np.int64), np.array([end_ns], np.int64))

@@ -38,7 +38,7 @@ def parameter_loops(trace: Trace) -> ParameterLoops:
     """Stretches of plain passes that repeat with a period, over tensors of several sizes, without a wait in between."""
     order = launched(trace)
     frame = order.frame.join(
-        kernel_facts(trace).frame.select("row", "optimizer", "fused"), on="row", maintain_order="left"
+        kernel_facts(trace).frame.select("row", "optimizer", "fused", "casts"), on="row", maintain_order="left"
     )
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
     short = names.cast(pl.String).str.replace_all(WRAPPER, "").str.slice(0, _SHOWN).rank("dense").cast(pl.Int64)
@@ -51,8 +51,11 @@ def parameter_loops(trace: Trace) -> ParameterLoops:
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     row, kind, code = frame["row"].to_numpy(), short.to_numpy(), frame["code"].to_numpy()
     loops = 0
+    casts = frame["casts"].fill_null(False).to_numpy()
     for first, last in _stretches(plain, _breaks(trace, frame)):
         for begin, end in _loops(kind[first:last], code[first:last]):
+            if casts[first + begin : first + end].all():
+                continue  # weights cast one after another: `dtype-conversion` speaks of them
             flags[row[first + begin : first + end]] = True
             loops += 1
     return ParameterLoops(extra_work(trace, flags), loops)

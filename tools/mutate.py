@@ -5,7 +5,7 @@ first, until one fails: hundreds of mutants a minute. Tests that alone take long
 either in `tools/mutate.json`, or it makes this fail: as `alive` (known, no test is there yet) or as `equivalent`, with
 the reason why no test could tell. The share killed may only rise.
 
-python tools/mutate.py                      every mutant of every module; prints those that live and are not known
+python tools/mutate.py                      every mutant of the known modules; prints those that live and are not known
 python tools/mutate.py -m waste,clocks      of these modules
 python tools/mutate.py --sample 30 --seed 7 so many of each of two modules, chosen by the seed (the day)
 python tools/mutate.py --write              put what lives into tools/mutate.json, where enough are killed and no fewer
@@ -348,7 +348,7 @@ def survivors(name: str, mutants: list[Mutant]) -> list[tuple[str, int]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("-m", "--modules", default=",".join(MODULES), help="names of modules, with commas")
+    parser.add_argument("-m", "--modules", default="", help="names, with commas [default: those in tools/mutate.json]")
     parser.add_argument("--sample", type=int, help="so many of each of two modules, chosen by the seed")
     parser.add_argument(
         "--seed", type=int, default=int(time.time()) // 86_400, help="of the sample; the day if not given"
@@ -358,7 +358,7 @@ def main() -> int:
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT)]
     known = json.loads(KNOWN.read_text(encoding="utf-8")) if KNOWN.is_file() else {}
-    names = arguments.modules.split(",")
+    names = arguments.modules.split(",") if arguments.modules else list(known)
     drawn = random.Random(arguments.seed)
     if arguments.sample:
         print(f"seed {arguments.seed}")

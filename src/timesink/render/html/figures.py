@@ -120,11 +120,7 @@ def shape(cell: str) -> Shape:
     """The histogram of a cell: shortest and longest in ns, then counts, with spaces between."""
     low, high, *counts = map(float, cell.split())
     wide, most = 100 / len(counts), max(counts)
-    bars = (
-        f"M{wide * at:.1f} 24v-{max(24 * count / most, 1):.1f}h{wide * 0.9:.1f}V24z"
-        for at, count in enumerate(counts)
-        if count
-    )
+    bars = (f"M{wide * at:.0f} 24v-{max(24 * count / most, 1):.0f}h3V24z" for at, count in enumerate(counts) if count)
     return Shape("".join(bars), low, high)
 
 

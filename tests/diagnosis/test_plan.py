@@ -14,6 +14,7 @@ from tests.strategies import shifted
 import timesink
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
+from timesink.diagnosis.plan import ladder
 from timesink.diagnosis.plan.candidates import candidates
 from timesink.diagnosis.plan.catalogue import BY_ID, CHANGES
 from timesink.diagnosis.plan.ladder import WORTH, Joint, Plan, plan
@@ -97,6 +98,13 @@ def test_a_plan_prices_the_fix_of_a_finding_as_the_diagnosis_does() -> None:
     card, first = diagnosis.findings[0]
     (named,) = [change for change in CHANGES if card.name.replace("-", "_") in change.rules][:1]
     assert climbed().singles[named.id] == first.recoverable
+
+
+def test_autocast_costs_the_host_fifteen_microseconds_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "products_per_step", lambda *_: 100.0)
+    without, with_casts = (joint()._beside_host_ms(frozenset(names)) for names in (["tf32"], ["bf16"]))
+    assert without - with_casts == pytest.approx(1.5)
+    assert joint()._beside_host_ms(frozenset(["bf16", "compile"])) == without
 
 
 def test_shifted_times_give_the_same_plan() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, cast
 
 import numpy as np
+import polars as pl
 
 from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
 from timesink.diagnosis.pricing import claim_bound
@@ -14,6 +15,7 @@ from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
+from timesink.measures.steps.steps import steps
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Selection, Touches
@@ -161,6 +163,13 @@ def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
     for kernels in four_byte_kernels(trace):
         part = _aligned(kernels) if compiled or "padding" in beside.chosen else kernels
         yield fixes.to_bf16(part, compiled)
+
+
+def products_per_step(trace: Trace, rank: int) -> float:
+    """Products of four-byte types that a rank's step runs, before each of which autocast casts."""
+    roles = [kernels.groups for kernels in four_byte_kernels(trace) if kernels.device[0] == rank]
+    count = sum(rows.size for groups in roles for role, rows in groups.items() if role != "streaming")
+    return count / max(steps(trace).frame.filter(pl.col("rank") == rank).height, 1)
 
 
 def _aligned(kernels: Selection) -> Selection:

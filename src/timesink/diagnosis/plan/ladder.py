@@ -12,11 +12,11 @@ from typing import Final
 
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan.candidates import OF_LAUNCHES, Candidate, Chosen, candidates
+from timesink.diagnosis.plan.candidates import OF_LAUNCHES, Candidate, Chosen, candidates, products_per_step
 from timesink.diagnosis.plan.catalogue import PlannedChange
 from timesink.diagnosis.pricing import TO_P90, at_most, claimed_ms_per_step, in_order, price, price_change, scaled
 from timesink.diagnosis.verdicts import Claim, Diagnosis, Finding, Limit, Quantity
-from timesink.knowledge.assumptions import replay
+from timesink.knowledge.assumptions import fixes, replay
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns, pricers
 from timesink.model.intervals import Intervals
@@ -168,7 +168,7 @@ class Joint:
     def _replayed(self, chosen: Chosen, eased: bool) -> Quantity | None:
         own = [candidate for name, candidate in self.offered.items() if name in chosen]  # in one order, always
         changes = self.parts(chosen, eased)
-        worth = self._of_changes(changes) if changes else _NONE
+        worth = self._of_changes(changes, chosen) if changes else _NONE
         if worth is None:
             return None
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
@@ -185,14 +185,19 @@ class Joint:
         if len(own) == 1:
             return at_most(worth, claimed[own[0].id], self.step_ms)
         rest = [one.id for one in own if one.id not in claimed]
-        gains = [*(self.gain({name}) for name in claimed), *([self.gain(rest, eased)] if rest else [])]
+        gains = [self.gain({name}) for name in claimed]
+        if rest:  # beside the others: a graph leaves the host free for shorter kernels
+            changes = self.parts(rest, eased)
+            beside = self._of_changes(changes, frozenset(one.id for one in own)) if changes else None
+            gains.append(max((g for g in (self.gain(rest, eased), beside) if g), key=lambda g: g.value, default=None))
         return at_most(worth, sum(gain.value for gain in gains if gain), self.step_ms)
 
-    def _of_changes(self, changes: Sequence[Change]) -> Quantity | None:
+    def _of_changes(self, changes: Sequence[Change], chosen: Chosen) -> Quantity | None:
         """One replay of all; at least the kernel time that goes, where some of them only make kernels shorter."""
         shorter = _by_device([c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE])
         by_time = [price_change(part, self.rank, self.trace) for part in shorter]
         best = max((worth.gain for worth in by_time if worth), key=lambda gain: gain.value, default=_NONE)
+        best = at_most(best, self._beside_host_ms(chosen), self.step_ms)
         others = [c for c in changes if not isinstance(c, ShortenKernels) or c.touches is not Touches.DEVICE]
         if not others:
             return best
@@ -201,6 +206,20 @@ class Joint:
         if replayed is None:
             return None
         return max(replayed.gain, best, key=lambda gain: gain.value)
+
+    def _beside_host_ms(self, chosen: Chosen) -> float:
+        """What shorter kernels can win: the host needs its own time all the same, by the least that is known of it, and
+        with autocast that of the casts."""
+        if chosen & set(_GRAPHS):
+            return self.step_ms
+        hosts = [deflated_pricers(self.trace)[self.rank][Case.HOPEFUL.value].host_ns]
+        if self.trace.unprofiled_step_ns is not None:
+            pricer = calibrated_pricers(self.trace)[self.rank]
+            hosts.append(pricer.host_ns * self.trace.unprofiled_step_ns / max(pricer.step_ns, 1.0))
+        host_ms = min(hosts) / NS_PER_MS
+        if "bf16" in chosen and not chosen & OF_LAUNCHES:
+            host_ms += products_per_step(self.trace, self.rank) * fixes.AUTOCAST_US.ns / NS_PER_MS
+        return max(self.step_ms - host_ms, 0.0)
 
     def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
         """What rules state or claims bound, each time once, and none that findings `beside` them claim."""

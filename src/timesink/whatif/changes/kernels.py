@@ -317,8 +317,10 @@ def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels,
     shorter = shorten("compile", kept, longest=fixes.COMPILED_LONGEST)
     if not launches:
         return gone, shorter
-    saved = Range(*(fixes.COMPILED_LAUNCHES.at(case) for case in Case))
-    return replace(gone, launches_saved=Range.exact(1.0)), replace(shorter, launches_saved=saved)
+    stay, go = (
+        Range(*(saved.at(case) for case in Case)) for saved in (fixes.COMPILED_LAUNCHES, fixes.COMPILED_LAUNCHES_GONE)
+    )
+    return replace(gone, launches_saved=go), replace(shorter, launches_saved=stay)
 
 
 def together(changes: Sequence[ShortenKernels], label: str) -> ShortenKernels:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.browser.pages import demo_report
+from tests.browser.pages import demo_report, violations
 from tests.tables import trace_of
 
 from timesink.cli.serve.server import Server
@@ -360,3 +360,34 @@ def test_a_flame_graph_zooms_and_tells_the_share_of_what_is_searched(opened: Ope
     assert told[0].split(", ")[1] == f"{share:g} %"
     figure.locator("input").fill("no such name")
     assert figure.locator(".found").text_content() == "0 %, 0 ns"
+
+
+@pytest.fixture(scope="module")
+def forty_ranks() -> str:
+    """The timeline of a job of more ranks than are drawn in full."""
+    rows = "\n".join(f"| k | gemm | {rank} | {rank} | {rank + 40} |" for rank in range(40))
+    timeline = timeline_of(trace_of(f"| device_ops | name | rank | start_us | end_us |\n{rows}"))
+    assert timeline is not None
+    return timeline_page(timeline)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (768, "light"), (1280, "dark")])
+def test_a_strip_of_every_rank_is_drawn_at_its_time(opened: Open, forty_ranks: str, width: int, scheme: str) -> None:
+    page = opened(forty_ranks, width=width, scheme=scheme)
+    page.page.wait_for_selector(CANVAS)
+    assert violations(page) == []
+    assert page.complaints == []
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+    script = """(canvas, [top, high]) => {
+        const { width } = canvas, data = (y) => canvas.getContext('2d').getImageData(0, y, width, 1).data;
+        return Array.from({ length: 40 }, (_, rank) => {
+            const row = data(top + rank * high + 5);
+            const blue = (at) => row[at + 3] > 60 && row[at + 2] > row[at] + 25;
+            const drawn = Array.from({ length: width }, (_, x) => blue(4 * x));
+            return [drawn.indexOf(true) / width, drawn.lastIndexOf(true) / width];
+        });
+    }"""
+    top = json.loads(page.page.locator(CANVAS).get_attribute("data-tops"))["0"]
+    found = page.page.locator(CANVAS).evaluate(script, [top, 12])
+    for rank, (_, last) in enumerate(found):  # its beginning may lie under its number
+        assert last == pytest.approx((rank + 40) / 79, abs=0.02)

@@ -27,9 +27,9 @@ class Calls(SimpleNamespace):
         return len(self.start_ns)
 
 
-def test_in_bf16_fp32_products_keep_a_sixth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
+def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters_of_what_it_can_lose() -> None:
     one = np.arange(1)
-    assert [float(keep[0]) for keep in kernels.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.17, 0.05]
+    assert [float(keep[0]) for keep in kernels.to_bf16(Selection((0, 0), {"fp32": one})).keep] == [0.3, 0.12, 0.05]
     merged = kernels.merge_tiny(Selection((0, 0), {"tiny": one}, best=np.array([0.4])))
     assert [float(keep[0]) for keep in merged.keep] == pytest.approx([0.7, 0.55, 0.4])
 
@@ -38,13 +38,16 @@ def test_in_bf16_fp32_products_keep_a_sixth_and_a_merged_kernel_three_quarters_o
     ("role", "compiled", "kept"),
     [
         ("misaligned", False, [1.0, 1.0, 0.5]),
+        ("tf32", False, [0.9, 0.6, 0.35]),
+        ("fp32", False, [0.3, 0.17, 0.05]),
+        ("streaming", False, [1.0, 0.9, 0.4]),
         ("tf32", True, [0.75, 0.45, 0.35]),
         ("fp32", True, [0.2, 0.1, 0.05]),
         ("streaming", True, [1.0, 0.85, 0.5]),
     ],
 )
-def test_what_kernels_keep_in_bf16(role: str, compiled: bool, kept: list[float]) -> None:
-    change = kernels.to_bf16(Selection((0, 0), {role: np.arange(1)}), compiled)
+def test_what_kernels_keep_under_autocast(role: str, compiled: bool, kept: list[float]) -> None:
+    change = kernels.autocast(Selection((0, 0), {role: np.arange(1)}), compiled)
     assert [float(keep[0]) for keep in change.keep] == kept
 
 

@@ -162,7 +162,7 @@ def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
     compiled = bool(beside.chosen & _COMPILES)
     for kernels in four_byte_kernels(trace):
         part = _aligned(kernels) if compiled or "padding" in beside.chosen else kernels
-        yield fixes.to_bf16(part, compiled)
+        yield fixes.autocast(part, compiled)
 
 
 def products_per_step(trace: Trace, rank: int) -> float:

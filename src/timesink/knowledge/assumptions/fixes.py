@@ -94,13 +94,13 @@ TF32_OF_PEAKS: Final = Assumption(
     _MEASURED, "tune", "KRN106",
 )  # fmt: skip
 BF16_OF_TF32: Final = Assumption(
-    0.9, 0.6, 0.35, _KEPT, "twice the rate and other kernels, less the casts that autocast puts around each product",
-    f"{_AUTOCAST}; {_OTHERS}: 51 % of its step where rates and bytes said 42 %", "", "KRN106",
+    0.75, 0.45, 0.35, _KEPT, "twice the rate, and other kernels are chosen",
+    f"data sheets; {_OTHERS}: 51 % of its step where rates and bytes said 42 %", "", "KRN106",
 )  # fmt: skip
 BF16_OF_FP32: Final = Assumption(
-    0.3, 0.17, 0.05, _KEPT,
-    "the ratio of peaks of a tensor core in bf16 to a plain unit in fp32, less the casts around each product",
-    f"data sheets: 67 of 989 TFLOP/s on an H100 SXM, 19.5 of 312 on an A100; {_AUTOCAST}", "", "KRN106",
+    0.3, 0.12, 0.05, _KEPT, "the ratio of peaks of a tensor core in bf16 to a plain unit in fp32",
+    "data sheets: 67 of 989 TFLOP/s on an H100 SXM, 19.5 of 312 on an A100; products reach less of the former", "",
+    "KRN106",
 )  # fmt: skip
 BF16_MISALIGNED: Final = Assumption(
     1.0, 1.0, 0.5, _KEPT, "rows that are not aligned to 16 bytes are loaded in pieces, of two bytes as of four",
@@ -108,9 +108,19 @@ BF16_MISALIGNED: Final = Assumption(
     "KRN106",
 )  # fmt: skip
 BF16_STREAMING: Final = Assumption(
-    1.0, 0.9, 0.4, _KEPT, "kernels bound by memory move half the bytes, where autocast lets them have two-byte types",
-    f"bytes moved; {_OTHERS}; {_AUTOCAST}", "", "KRN106",
+    1.0, 0.5, 0.4, _KEPT, "kernels bound by memory move half the bytes", f"bytes moved; {_OTHERS}", "", "KRN106"
+)
+AUTOCAST_OF_TF32: Final = Assumption(
+    0.9, 0.6, 0.35, _KEPT, "twice the rate and other kernels, less the casts that autocast puts around each product",
+    f"data sheets; {_AUTOCAST}",
 )  # fmt: skip
+AUTOCAST_OF_FP32: Final = Assumption(
+    0.3, 0.17, 0.05, _KEPT, "the ratio of peaks, less the casts that autocast puts around each product",
+    f"data sheets; {_AUTOCAST}",
+)  # fmt: skip
+AUTOCAST_STREAMING: Final = Assumption(
+    1.0, 0.9, 0.4, _KEPT, "half the bytes, where autocast lets kernels have two-byte types", f"bytes moved; {_AUTOCAST}"
+)
 BF16_PRODUCTS_COMPILED: Final = Assumption(
     0.75, 0.45, 0.35, _KEPT, "twice the rate; a compiler writes the casts into the kernels around a product",
     "data sheets; benchmarks/worked, GPT-2 (H200): aligned products of 25.2 ms a step in TF32 take 10.4 in bf16",

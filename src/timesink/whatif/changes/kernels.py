@@ -227,18 +227,24 @@ def to_tf32(kernels: Selection) -> ShortenKernels:
     return ShortenKernels("precision tf32", kernels.device, kernels.rows, keep, floored=True)
 
 
-def to_bf16(kernels: Selection, compiled: bool = False) -> ShortenKernels:
-    """TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels with half the bytes; less
-    the casts that this takes, which go where it is `compiled`."""
-    return shorten(
-        "precision bf16",
-        kernels,
-        floored=True,
-        tf32=fixes.BF16_PRODUCTS_COMPILED if compiled else fixes.BF16_OF_TF32,
-        fp32=fixes.BF16_OF_FP32_COMPILED if compiled else fixes.BF16_OF_FP32,
-        misaligned=fixes.BF16_MISALIGNED,
-        streaming=fixes.BF16_STREAMING_COMPILED if compiled else fixes.BF16_STREAMING,
-    )
+def to_bf16(kernels: Selection) -> ShortenKernels:
+    """The whole program in bf16: TF32 products at twice the rate, fp32 ones at the ratio of peaks, `streaming` kernels
+    with half the bytes."""
+    return _in_bf16(kernels, fixes.BF16_OF_TF32, fixes.BF16_OF_FP32, fixes.BF16_STREAMING)
+
+
+def autocast(kernels: Selection, compiled: bool = False) -> ShortenKernels:
+    """The same under autocast, less the casts around each product, which go where it is `compiled`."""
+    if compiled:
+        roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
+    else:
+        roles = fixes.AUTOCAST_OF_TF32, fixes.AUTOCAST_OF_FP32, fixes.AUTOCAST_STREAMING
+    return _in_bf16(kernels, *roles)
+
+
+def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
+    kept = {"tf32": tf32, "fp32": fp32, "misaligned": fixes.BF16_MISALIGNED, "streaming": streaming}
+    return shorten("precision bf16", kernels, floored=True, **kept)
 
 
 def from_fp64(kernels: Selection) -> ShortenKernels:

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from timesink.knowledge.assumption import Assumption
 from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.ranges import OPTIMIZER_STEP
 from timesink.model.arrays import BoolArray, Float64Array, Int64Array

@@ -113,7 +113,7 @@ def test_work_that_ends_a_microsecond_after_other_began_was_not_waited_for(
 
 def recorded_us(*tables: Table, name: str = "aten::mm") -> float:
     """What recording one row of each table cost the host, as is expected."""
-    one = dict.fromkeys(tables, pl.DataFrame({"rank": [0], "name": [name]}))
+    one = dict.fromkeys(tables, pl.DataFrame({"rank": [0], "process": [0], "name": [name]}))
     return periods.recording_us(lambda table: one.get(table, table.empty()), 0, Case.EXPECTED)
 
 

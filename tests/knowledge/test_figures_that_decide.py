@@ -250,7 +250,7 @@ def clocked(*factors: float) -> bool:
     def step(length: Int64Array) -> SimpleNamespace:
         starts = np.zeros(length.size, np.int64)
         return SimpleNamespace(
-            ops=SimpleNamespace(start_ns=starts, finish_ns=length), op_class=np.full(length.size, "compute")
+            ops=SimpleNamespace(start_ns=starts, finish_ns=length), op_class=np.full(length.size, spikes.COMPUTE)
         )
 
     return spikes._one_factor(step(slow), step(usual), SimpleNamespace(pair=np.arange(len(factors))))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from timesink.diagnosis.words import of_period
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.record import dataclass
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GRAPH_NODES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES
 from timesink.model.trace import Trace
 from timesink.rules.idle._family import BLAME_READS
 from timesink.rules.kernels._family import place_of
@@ -22,7 +22,7 @@ from timesink.whatif.changes import Together
 from timesink.whatif.changes.host import RemoveSyncs, ScaleHost
 from timesink.whatif.changes.kernels import ShortenKernels, drop_work
 
-HABIT_READS: Final = (*BLAME_READS, DEVICES, GRAPH_NODES)
+HABIT_READS: Final = (*BLAME_READS, DEVICES)
 """What rules on habits read beside kernels and calls."""
 
 habit_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=HABIT_READS)

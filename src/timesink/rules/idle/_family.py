@@ -17,6 +17,7 @@ from timesink.model.tables import (
     DEVICE_OPS,
     EVENT_WAITS,
     FRAMES,
+    GRAPH_NODES,
     HOST_OPS,
     HOST_STACKS,
     OS_CALLS,
@@ -29,7 +30,9 @@ from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import ScaleHost
 
-BLAME_READS: Final = (HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS)
+BLAME_READS: Final = (
+    HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS, GRAPH_NODES
+)  # fmt: skip
 """What idle blame reads where it was recorded, besides device work and CUDA calls."""
 
 idle_rule: Final = partial(Rule, needs=(DEVICE_OPS, API_CALLS), reads=BLAME_READS)

@@ -29,13 +29,23 @@ from timesink.measures.kernels.facts import kernel_facts, saved_per_step_ns
 from timesink.measures.lines.stacks import longest_line
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.model.record import dataclass
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, FRAMES, GPU_METRICS, HOST_OPS, HOST_STACKS, RANGES
+from timesink.model.tables import (
+    API_CALLS,
+    DEVICE_OPS,
+    DEVICES,
+    FRAMES,
+    GPU_METRICS,
+    GRAPH_NODES,
+    HOST_OPS,
+    HOST_STACKS,
+    RANGES,
+)
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import ShortenKernels
 
-LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS)
+LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS, GRAPH_NODES)
 """What the line behind a kernel is taken from, where it was recorded."""
 
 kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS))

@@ -34,7 +34,7 @@ from timesink.measures.kernels.facts import saved_per_step_ns
 from timesink.measures.kernels.one_stream import OneStreamRuns, one_stream_runs
 from timesink.measures.kernels.small_grids import grids_known
 from timesink.measures.steps.per_step import period_ns
-from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, DEVICES, GPU_METRICS, GRAPH_NODES, HOST_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import on_streams
@@ -81,7 +81,7 @@ RULE = Rule(
     "KRN110",
     check,
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, GPU_METRICS),
+    reads=(API_CALLS, HOST_OPS, RANGES, DEVICES, GPU_METRICS, GRAPH_NODES),
     limits={"saved_ratio": Limit(0.05, "ratio", "streams are work: they should win one step in twenty", HEALTHY)},
     references=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#streams",),
 )

@@ -47,8 +47,9 @@ def test_a_timeline_shows_itself_in_a_frame_that_reaches_nothing(outputs: list[t
     assert frame.get("sandbox") == "allow-scripts"  # neither the notebook's origin nor its forms
     page = frame.get("srcdoc")
     assert page.startswith("<!doctype html>")
-    assert "default-src 'none'" in page
-    assert not lxml.html.document_fromstring(page).xpath("//@src | //@href")
+    document = lxml.html.document_fromstring(page)
+    assert "default-src 'none'" in document.xpath("//meta[@http-equiv]/@content")[0]
+    assert not document.xpath("//@src | //@href")
 
 
 def test_a_trace_and_a_diagnosis_show_themselves(outputs: list[tuple[str, str]]) -> None:

@@ -21,7 +21,7 @@ from timesink.readers.ncu import READERS
 from timesink.untrusted.apart import TooLong, TooMuch, apart
 from timesink.untrusted.plain_file import plain_files
 from timesink.untrusted.scrub import starts_formula
-from timesink.views.roofline import points_of
+from timesink.views import roofline
 
 
 @pytest.mark.parametrize("name", [2**31, 2**63, 2**64 - 1])
@@ -34,11 +34,24 @@ def test_a_metric_whose_name_has_a_huge_number_is_left_out(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("flops", [0.0, -1.0, math.inf, math.nan])
-def test_a_kernel_without_a_positive_rate_is_no_point_of_a_roofline(flops: float) -> None:
-    line = SimpleNamespace(flops=flops, duration_ns=1000.0, intensity=lambda _: 2.0)
-    assert points_of("k", line) == ()  # type: ignore[arg-type]
-    line = SimpleNamespace(flops=1.0, duration_ns=1000.0, intensity=lambda _: flops)
-    assert points_of("k", line) == ()  # type: ignore[arg-type]
+def test_a_kernel_without_a_positive_rate_is_no_point_of_a_roofline(
+    flops: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roofline, "verdict_sentence", lambda sheet: "")
+    line = SimpleNamespace(
+        flops=flops,
+        duration_ns=1000.0,
+        intensity=lambda _: 2.0,
+        memory_of=lambda _: SimpleNamespace(share=0.5, bytes=1),
+    )
+    assert list(roofline._points(SimpleNamespace(), line)) == []  # type: ignore[arg-type]
+    line = SimpleNamespace(
+        flops=1.0,
+        duration_ns=1000.0,
+        intensity=lambda _: flops,
+        memory_of=lambda _: SimpleNamespace(share=0.5, bytes=1),
+    )
+    assert list(roofline._points(SimpleNamespace(), line)) == []  # type: ignore[arg-type]
 
 
 def test_a_trace_that_begins_before_its_zero_is_written_for_perfetto_from_zero() -> None:

@@ -207,7 +207,9 @@ def eager_runs(trace: Trace) -> tuple[Selection, ...]:
         runs = runs.with_columns(place.alias("piece"))
         first_longest = pl.col("row").sort_by("length", "row", descending=[True, False]).first().over("run", "piece")
         long = pl.col("length") * assumed.CHAIN_SIZES.whole >= pl.col("length").max().over("run", "piece")
-        kinds = pl.when(long).then(pl.col("name")).n_unique().over("run", "piece") - (~long).any().over("run", "piece")
+        runs = runs.with_columns(long.alias("long"))
+        shorter = (~pl.col("long")).any().over("run", "piece")
+        kinds = pl.when("long").then(pl.col("name")).n_unique().over("run", "piece") - shorter
         alike = kinds == 1  # one operation over and over, on tensors that need not belong together
         runs = runs.filter(~alike & (pl.len().over("run", "piece") > 1))
         if runs.height:

@@ -38,7 +38,7 @@ def api_calls(decoded: DecodedTrace) -> ColumnValues | None:
 
 
 def graph_nodes(decoded: DecodedTrace, calls: pl.DataFrame | None) -> ColumnValues | None:
-    """Launches that name their kernel, between the begin and the end of a capture. None where no launch names any."""
+    """Launches that name their kernel, between the begin and the end of a capture. None where there are none."""
     rows = decoded.tables.get("named_launches")
     if rows is None or not rows.height or calls is None:
         return None
@@ -51,7 +51,7 @@ def graph_nodes(decoded: DecodedTrace, calls: pl.DataFrame | None) -> ColumnValu
     number = np.searchsorted(begun, recorded, side="right") - 1
     inside = np.searchsorted(ended, recorded, side="right") <= number  # one more has begun than ended
     frame = frame.with_columns(pl.Series("capture", number, pl.Int32)).filter(pl.Series(inside))
-    return {column.name: column for column in frame.rename({"start_ns": "recorded_ns"})}
+    return {column.name: column for column in frame.rename({"start_ns": "recorded_ns"})} if frame.height else None
 
 
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

@@ -65,9 +65,9 @@ def _judge(trace: Trace, blocking: BlockingLaunches, limit: float) -> tuple[Find
         table="device_ops",
         rows=tuple(blocking.rows[:5].tolist()),  # as many as people look at
     )
-    if blocking.ratio <= limit:
-        return None, evidence
     idle_ns = per_step_ns(trace, blocking.device, blocking.idle)
+    if blocking.ratio <= limit or not idle_ns:
+        return None, evidence
     asked = trace.settings.get("launch_blocking")
     cause = "CUDA_LAUNCH_BLOCKING is set" if asked == "on" else "as CUDA_LAUNCH_BLOCKING makes them"
     finding = Finding(

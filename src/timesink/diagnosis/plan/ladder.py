@@ -278,6 +278,8 @@ def _climbed(joint: Joint, worth: float) -> Plan:
     least_ms = worth * joint.step_ms
     singles = {name: gain for name in joint.offered if (gain := joint.gain({name})) is not None}
     unpriced = tuple((name, "the trace cannot be replayed") for name in joint.offered if name not in singles)
+    if unpriced and not any(gain.value for gain in singles.values()):
+        return Plan(joint.step_ms, refused="its steps cannot be replayed, and a plan is replays", unpriced=unpriced)
     chosen: list[str] = []
     rungs: list[Rung] = []
     won = _NONE

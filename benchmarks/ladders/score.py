@@ -27,7 +27,7 @@ class Foretold:
         import timesink
         from timesink.diagnosis import headline
         from timesink.diagnosis.plan.candidates import candidates
-        from timesink.diagnosis.plan.ladder import Joint
+        from timesink.diagnosis.plan.joint import Joint
 
         trace = timesink.read(capture)
         if step_ms is not None:

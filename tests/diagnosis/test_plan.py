@@ -14,10 +14,11 @@ from tests.strategies import shifted
 import timesink
 from timesink.diagnosis import headline
 from timesink.diagnosis.engine import diagnose
-from timesink.diagnosis.plan import ladder
+from timesink.diagnosis.plan import joint as joint_module
 from timesink.diagnosis.plan.candidates import candidates
 from timesink.diagnosis.plan.catalogue import BY_ID, CHANGES
-from timesink.diagnosis.plan.ladder import WORTH, Joint, Plan, plan
+from timesink.diagnosis.plan.joint import WORTH, Joint
+from timesink.diagnosis.plan.ladder import Plan, plan
 from timesink.model.trace import Trace
 from timesink.views.plan import page_of
 from timesink.whatif.changes import Together
@@ -101,7 +102,7 @@ def test_a_plan_prices_the_fix_of_a_finding_as_the_diagnosis_does() -> None:
 
 
 def test_autocast_costs_the_host_fifteen_microseconds_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "products_per_step", lambda *_: 100.0)
+    monkeypatch.setattr(joint_module, "products_per_step", lambda *_: 100.0)
     without, with_casts = (joint()._beside_host_ms(frozenset(names)) for names in (["tf32"], ["bf16"]))
     assert without - with_casts == pytest.approx(1.5)
     assert joint()._beside_host_ms(frozenset(["bf16", "compile"])) == without

@@ -71,4 +71,4 @@ def _most(finding: Finding) -> float | None:
     gain = finding.recoverable
     if gain is None or not finding.of_ms:
         return None
-    return max(gain.value, gain.value if gain.high is None else gain.high) / finding.of_ms
+    return max(gain.value, gain.most) / finding.of_ms

@@ -211,8 +211,7 @@ def _unprofiled_ratio(pricer: Pricer, step_ns: float) -> float:
 
 def in_order(gain: Quantity) -> Quantity:
     """The price with low ≤ value ≤ high, whatever a rule stated: the least of what it says is sure counts."""
-    high = gain.value if gain.high is None else gain.high
-    value = min(gain.value, high)
+    value = min(gain.value, gain.most)
     return replace(gain, value=value, low=None if gain.low is None else min(gain.low, value))
 
 
@@ -223,9 +222,8 @@ def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
 
 def at_most(worth: Quantity, left_ms: float, step_ms: float) -> Quantity:
     """The gain as far as earlier findings leave any of the step; no end of the interval exceeds the whole step."""
-    high = worth.value if worth.high is None else worth.high
     value, low = min(worth.value, left_ms), min(worth.low or 0.0, left_ms)
-    return replace(worth, value=value, low=low, high=max(min(high, step_ms), value))
+    return replace(worth, value=value, low=low, high=max(min(worth.most, step_ms), value))
 
 
 def scaled(worth: Quantity, ratio: float) -> Quantity:

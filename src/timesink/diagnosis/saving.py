@@ -20,7 +20,7 @@ def saving_text(finding: Finding, *, interval: bool = True) -> str:
     gain = finding.recoverable
     if gain is None:
         return "not priced"
-    most_ms = gain.value if gain.high is None else max(gain.high, gain.value)
+    most_ms = max(gain.value, gain.most)
     counted = _counted(finding)
     if most_ms < _NOTHING_MS:
         return counted or (_memory(finding) if finding.bottleneck is Bottleneck.MEMORY_CAPACITY else "saves no time")

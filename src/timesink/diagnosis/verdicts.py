@@ -72,6 +72,11 @@ class Quantity:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def most(self) -> float:
+        """The upper end, or the value where none is known."""
+        return self.value if self.high is None else self.high
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

@@ -10,7 +10,7 @@ import polars as pl
 
 from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
 from timesink.diagnosis.pricing import claim_bound
-from timesink.diagnosis.verdicts import Card, Diagnosis, Finding, Quantity
+from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
@@ -88,7 +88,7 @@ class Candidate:
         own = [finding for _, finding in self.findings if _on(finding, rank)]
         if not own or any(not _is_replayed(finding) or not finding.claim.total_ns for finding in own):
             return None
-        return sum(_most(claim_bound(finding, trace)) for finding in own)
+        return sum(claim_bound(finding, trace).most for finding in own)
 
     def unreplayed(self, rank: int) -> tuple[Finding, ...]:
         """Findings of a rank whose gain no replay says."""
@@ -132,10 +132,6 @@ def _is_replayed(finding: Finding) -> bool:
     """Whether a replay prices what it proposes; kernels that only get shorter are priced by their time."""
     change = cast("Change | None", finding.change)
     return change is not None and not (isinstance(change, ShortenKernels) and change.touches is Touches.DEVICE)
-
-
-def _most(worth: Quantity) -> float:
-    return worth.value if worth.high is None else worth.high
 
 
 def _on(finding: Finding, rank: int) -> bool:

@@ -47,10 +47,11 @@ class Habit:
 
 def habit_verdict(trace: Trace, habit: Habit, works: Iterable[ExtraWork], limit: float) -> Found | Clear:
     """Found per device on which such work, and the idle time before it, take more than `limit` of the step."""
-    return found_or_clear([_judge(trace, habit, work, limit) for work in works])
+    return found_or_clear(judged(trace, habit, work, limit) for work in works)
 
 
-def _judge(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> tuple[Finding | None, Evidence]:
+def judged(trace: Trace, habit: Habit, work: ExtraWork, limit: float) -> tuple[Finding | None, Evidence]:
+    """The finding where the work of a device takes more than `limit` of the step, and the share that it takes."""
     dropped = drop_work(habit.bottleneck.value.replace("_", "-"), Selection(work.device, {"extra": work.rows}))
     running = dropped.saved(trace, Case.EXPECTED)
     step_ns, number = period_ns(trace, work.device), work.device[1]

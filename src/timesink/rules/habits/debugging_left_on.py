@@ -31,12 +31,12 @@ cannot be told from those of the program.
 
 from __future__ import annotations
 
-from timesink.diagnosis.rule import Limits
-from timesink.diagnosis.verdicts import Bottleneck, Clear, Found, NotApplicable, Verdict
+from timesink.diagnosis.rule import Limits, found_or_clear
+from timesink.diagnosis.verdicts import Bottleneck, NotApplicable, Verdict
 from timesink.measures.habits.debugging import filled_memory, nan_checks
 from timesink.measures.habits.extra_work import ExtraWork
 from timesink.model.trace import Trace
-from timesink.rules.habits._family import Habit, habit_rule, habit_verdict
+from timesink.rules.habits._family import Habit, habit_rule, judged
 from timesink.rules.kernels._family import ONE_PERCENT
 
 
@@ -78,15 +78,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if checks is None and not fills:
         return NotApplicable("no check for NaN is read and no memory is filled as it is allocated")
     limit = limits["saved_ratio"]
-    verdicts = [
-        habit_verdict(trace, habit, works, limit)
-        for habit, works in ((CHECKS, checks.work if checks else ()), (FILLS, fills))
-        if works
-    ]
-    findings = tuple(finding for verdict in verdicts if isinstance(verdict, Found) for finding in verdict.findings)
-    if findings:
-        return Found(findings)
-    return Clear(tuple(fact for verdict in verdicts if isinstance(verdict, Clear) for fact in verdict.evidence))
+    works = [(CHECKS, work) for work in (checks.work if checks else ())] + [(FILLS, work) for work in fills]
+    return found_or_clear(judged(trace, habit, work, limit) for habit, work in works)
 
 
 RULE = habit_rule(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from timesink.diagnosis.plan.ladder import WORTH, Plan, Rung, plan
+from timesink.diagnosis.plan.joint import WORTH
+from timesink.diagnosis.plan.ladder import Plan, Rung, plan
 from timesink.diagnosis.verdicts import Diagnosis, Quantity
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS, share_text, time_text

@@ -9,6 +9,13 @@ void AnyColumn::first_null() {
     if (size_ & 7) bits_.data()[size_ >> 3] = static_cast<uint8_t>((1u << (size_ & 7)) - 1);
 }
 
+void AnyColumn::first_value() {
+    values_.reserve(size_ * width);
+    std::memset(values_.data(), 0, size_ * width);
+    bits_.reserve((size_ >> 3) + 1);
+    std::memset(bits_.data(), 0, (size_ >> 3) + 1);
+}
+
 namespace {
 
 template <class Word>
@@ -20,7 +27,7 @@ void gather(const uint8_t* from, uint8_t* to, const std::vector<uint32_t>& order
 }  // namespace
 
 void AnyColumn::permute(const std::vector<uint32_t>& order) {
-    if (order.empty()) return;
+    if (order.empty() || nulls_ == size_) return;
     Bytes sorted;
     sorted.reserve(size_ * width);
     switch (width) {

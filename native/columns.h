@@ -1,4 +1,5 @@
-// Typed columns that grow by realloc (the untouched slack is never resident) and become Arrow arrays without a copy.
+// Typed columns that grow by realloc (the untouched slack is never resident) and become Arrow arrays without a copy. A
+// column that is null throughout holds no memory.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +81,9 @@ public:
 
     size_t size() const { return size_; }
     size_t nulls() const { return nulls_; }
-    bool valid(size_t row) const { return nulls_ == 0 || (bits_.data()[row >> 3] >> (row & 7) & 1); }
+    bool valid(size_t row) const {
+        return nulls_ == 0 || (nulls_ < size_ && (bits_.data()[row >> 3] >> (row & 7) & 1));
+    }
 
     // Puts row order[i] at place i.
     void permute(const std::vector<uint32_t>& order);
@@ -92,7 +95,11 @@ public:
     const size_t width;
 
 protected:
-    void mark(bool is_valid) {
+    // Makes room for the next row, and notes whether it is null.
+    void extend(bool is_valid) {
+        if (size_ == nulls_ && size_) first_value();
+        const size_t end = (size_ + 1) * width;
+        if (end > values_.capacity()) values_.reserve(end);
         if (!is_valid && nulls_ == 0) first_null();
         if (nulls_ || !is_valid) {
             const size_t byte = size_ >> 3;
@@ -101,8 +108,10 @@ protected:
             bits_.data()[byte] = static_cast<uint8_t>(bits_.data()[byte] | (is_valid ? 1u << (size_ & 7) : 0u));
             nulls_ += !is_valid;
         }
+        ++size_;
     }
     void first_null();
+    void first_value();
 
     Bytes values_, bits_;
     size_t size_ = 0, nulls_ = 0;
@@ -123,12 +132,15 @@ public:
 
     void push(T value) { push_if(true, value); }
     void push_if(bool is_valid, T value) {
-        const size_t at = size_ * sizeof(T);
-        if (at + sizeof(T) > values_.capacity()) values_.reserve(at + sizeof(T));
+        if (!is_valid && nulls_ == size_) {  // nothing but nulls so far: they are counted
+            ++nulls_;
+            ++size_;
+            return;
+        }
         if (!is_valid) value = T{};
+        const size_t at = size_ * sizeof(T);
+        extend(is_valid);
         std::memcpy(values_.data() + at, &value, sizeof(T));
-        mark(is_valid);
-        ++size_;
     }
     const T* data() const { return reinterpret_cast<const T*>(values_.data()); }
     T* data() { return reinterpret_cast<T*>(values_.data()); }

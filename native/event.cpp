@@ -9,7 +9,7 @@ namespace timesink {
 namespace {
 
 // What a key asks for: an integer or text field (offset by KIND), or one of the special ones.
-enum class Key : uint8_t { phase = 128, args, external, grid, block, category };
+enum class Key : uint8_t { phase = 128, args, external, grid, block, category, closed };
 constexpr uint8_t TEXT = 64;
 
 constexpr uint8_t number_of(Int f) { return static_cast<uint8_t>(f); }
@@ -74,15 +74,14 @@ const Words CATEGORIES{
     {"forward_backward", number_of(Category::flow)},
 };
 
-// The number of a key or category; one written with escapes is looked up unescaped, in a padded copy.
-uint8_t find_word(const Words& words, const Text& text) {
-    if (!text.escaped) return words.find(text.at, text.size);
+// The number of a key or category that is written with escapes: looked up unescaped, in a padded copy.
+uint8_t find_escaped(const Words& words, const Text& text) {
     if (text.size > 400) return Words::ABSENT;
     TextDamage ignored;
     std::string plain = unescape({text.at, text.size}, ignored);
     const size_t size = plain.size();
     plain.append(PAD, '\0');
-    return words.find(plain.data(), size);
+    return words.number(words.find(plain.data(), size));
 }
 
 // [x, y, z] of integers; anything else is passed over.
@@ -121,47 +120,60 @@ Scan read_int(Cursor& c, Event& event, Int field) {
     return Scan::ok;
 }
 
-// Arrows between events restate what correlation ids say.
-bool is_flow(char phase) { return phase == 's' || phase == 'f' || phase == 't'; }
-
-Scan read_member(Cursor& c, Event& event, uint8_t key);
-
-// The members of an object, each handed to read_member under the number its key has in `keys`.
-Scan read_object(Cursor& c, Event& event, const Words& keys, Words::Order& expected) {
-    uint16_t last = 0;
-    ++c.p;
-    for (;;) {
+// From behind a value, or behind the brace that opens the object, to the next value or behind the closing brace.
+Scan read_gap(Cursor& c, const Words& keys, bool first, Gap& gap) {
+    const char* begin = c.p;
+    skip_space(c);
+    if (!first && *c.p == ',') {
+        ++c.p;
         skip_space(c);
-        if (*c.p == '}') {
-            ++c.p;
-            return Scan::ok;
-        }
+    } else if (!first && *c.p != '}') {
+        return c.p >= c.end ? Scan::more : Scan::bad;
+    }
+    Text key;
+    if (*c.p == '}') {
+        ++c.p;
+        gap.number = number_of(Key::closed);
+    } else {
         if (c.p >= c.end) return Scan::more;
         if (*c.p != '"') return Scan::bad;
         ++c.p;
-        uint8_t number;
-        if (keys.follows(expected[last], c.p, c.end)) {  // events of a kind name their keys in the same order
-            last = expected[last];
-            number = keys.number(last);
-            c.p += keys.size(last) + 1;
-        } else {
-            Text key;
-            if (Scan s = scan_string(c, key); s != Scan::ok) return s;
-            const uint16_t slot = key.escaped ? Words::NOWHERE : keys.find_slot(key.at, key.size);
-            number = key.escaped ? find_word(keys, key) : slot == Words::NOWHERE ? Words::ABSENT : keys.number(slot);
-            if (slot != Words::NOWHERE) last = expected[last] = slot;
-        }
+        if (Scan s = scan_string(c, key); s != Scan::ok) return s;
+        gap.slot = key.escaped ? 0 : keys.find(key.at, key.size);
+        gap.number = key.escaped ? find_escaped(keys, key) : keys.number(gap.slot);
         skip_space(c);
         if (*c.p != ':') return c.p >= c.end ? Scan::more : Scan::bad;
         ++c.p;
         skip_space(c);
-        if (Scan s = read_member(c, event, number); s != Scan::ok) return s;
-        if (is_flow(event.phase) && &keys == &EVENT_KEYS) return skip_members(c);  // nothing else of it is kept
+    }
+    const size_t size = static_cast<size_t>(c.p - begin);
+    if (size > Gap::MOST || key.escaped) return Scan::ok;
+    gap.size = static_cast<uint8_t>(size);
+    std::memcpy(gap.text, begin, size);
+    return Scan::ok;
+}
+
+Scan read_member(Cursor& c, Event& event, uint8_t key);
+
+// The members of an object, each handed to read_member under the number its key has in `keys`.
+Scan read_object(Cursor& c, Event& event, const Words& keys, Gaps& gaps) {
+    ++c.p;
+    Gaps::Place* seen = &gaps.first(event.kind());
+    for (bool first = true;; first = false) {
+        const Gap* gap = (*seen)[0].stands_at(c.p) ? &(*seen)[0] : (*seen)[1].stands_at(c.p) ? &(*seen)[1] : nullptr;
+        if (gap) {
+            c.p += gap->size;
+        } else {
+            Gap found;
+            if (Scan s = read_gap(c, keys, first, found); s != Scan::ok) return s;
+            (*seen)[1] = (*seen)[0];
+            gap = &((*seen)[0] = found);
+        }
+        if (gap->number == number_of(Key::closed)) return Scan::ok;
         skip_space(c);
-        if (*c.p == ',')
-            ++c.p;
-        else if (*c.p != '}')
-            return c.p >= c.end ? Scan::more : Scan::bad;
+        const uint16_t slot = gap->slot;
+        if (Scan s = read_member(c, event, gap->number); s != Scan::ok) return s;
+        seen = &gaps.behind(slot, event.kind());
     }
 }
 
@@ -175,12 +187,12 @@ Scan read_member(Cursor& c, Event& event, uint8_t key) {
         return Scan::ok;
     }
     switch (static_cast<Key>(key)) {
-        case Key::args: return *c.p == '{' ? read_object(c, event, ARG_KEYS, event.arg_order) : skip_value(c);
+        case Key::args: return *c.p == '{' ? read_object(c, event, ARG_KEYS, event.arg_gaps) : skip_value(c);
         case Key::external: return take_unsigned(c, event.external, event.has_external);
         case Key::grid: return read_triple(c, event.grid, event.has_grid);
         case Key::block: return read_triple(c, event.block, event.has_block);
         case Key::phase: break;
-        case Key::category: break;
+        case Key::category: case Key::closed: break;
     }
     if (Scan s = take_value(c, text); s != Scan::ok) return s;
     if (static_cast<Key>(key) == Key::phase) {
@@ -208,13 +220,14 @@ Words::Words(std::initializer_list<Word> words) {
 
 Category category_of(const Text& text) {
     if (text.size == 0 || text.is_json) return Category::none;
-    const uint8_t number = find_word(CATEGORIES, text);
+    const uint8_t number =
+        text.escaped ? find_escaped(CATEGORIES, text) : CATEGORIES.number(CATEGORIES.find(text.at, text.size));
     return number == Words::ABSENT ? Category::unknown : static_cast<Category>(number);
 }
 
 Scan read_event(Cursor& c, Event& event) {
     event.clear();
-    return read_object(c, event, EVENT_KEYS, event.key_order);
+    return read_object(c, event, EVENT_KEYS, event.key_gaps);
 }
 
 }  // namespace timesink

@@ -35,36 +35,20 @@ public:
         std::string_view text;
         uint8_t number;
     };
+    static constexpr size_t SLOTS = 512;
     static constexpr uint8_t ABSENT = 0xff;
     explicit Words(std::initializer_list<Word> words);
-    // Whether the text from `at` on is this slot's word and then a quote: a guess that saves looking for the quote.
-    bool follows(uint16_t slot, const char* at, const char* end) const {
-        const Slot& word = slots_[slot];
-        return word.size && word.size <= 16 && end - at > 16 && at[word.size] == '"' &&
-               word.head == head_of(at, word.size) && (word.size < 8 || word.tail == load8(at + word.size - 8));
-    }
     uint8_t number(uint16_t slot) const { return slots_[slot].number; }
-    size_t size(uint16_t slot) const { return slots_[slot].size; }
-    // The text must be padded as the scanner's is; NOWHERE where it is none of the words.
-    static constexpr uint16_t NOWHERE = 0xffff;
-    uint8_t find(const char* at, size_t size) const {
-        const uint16_t slot = find_slot(at, size);
-        return slot == NOWHERE ? ABSENT : slots_[slot].number;
-    }
-    uint16_t find_slot(const char* at, size_t size) const {
+    // The slot of a text, padded as the scanner's is; a free one, whose number is ABSENT, where it is none of the words.
+    uint16_t find(const char* at, size_t size) const {
         const uint64_t head = head_of(at, size), tail = size >= 8 ? load8(at + size - 8) : 0;
         for (size_t slot = hash(head, tail, size);; slot = (slot + 1) & (SLOTS - 1)) {
             const Slot& word = slots_[slot];
-            if (word.number == ABSENT) return NOWHERE;
-            if (word.head == head && word.tail == tail && word.size == size &&
-                (size <= 16 || std::memcmp(word.text, at, size) == 0))
+            if (word.number == ABSENT || (word.head == head && word.tail == tail && word.size == size &&
+                                          (size <= 16 || std::memcmp(word.text, at, size) == 0)))
                 return static_cast<uint16_t>(slot);
         }
     }
-
-    static constexpr size_t SLOTS = 512;
-    // Which slot was last seen behind each slot.
-    using Order = std::array<uint16_t, SLOTS>;
 
 private:
     struct Slot {
@@ -82,6 +66,34 @@ private:
     std::array<Slot, SLOTS> slots_;
 };
 
+// What stood between two values of an object: comma, spaces, key and colon, or the brace. Writers repeat themselves byte
+// for byte, so comparing with what was read before saves reading it again.
+struct Gap {
+    static constexpr size_t MOST = 40;
+    char text[MOST] = {};
+    uint8_t size = 0;  // 0: nothing that may be compared
+    uint8_t number = 0;
+    uint16_t slot = 0;
+    bool stands_at(const char* p) const {
+        size_t at = 0;
+        for (; at + 8 <= size; at += 8)
+            if (load8(p + at) != load8(text + at)) return false;
+        return size && (load8(p + at) ^ load8(text + at)) << 1 << (63 - 8 * (size - at)) == 0;
+    }
+};
+
+// The two gaps last seen at each place: behind a key, in an event of a kind; at the beginning of an object, apart.
+class Gaps {
+public:
+    using Place = std::array<Gap, 2>;
+    Place& first(size_t kind) { return places_[Words::SLOTS + kind % FIRSTS]; }
+    Place& behind(uint16_t slot, size_t kind) { return places_[(slot + kind) % Words::SLOTS]; }
+
+private:
+    static constexpr size_t FIRSTS = 64;
+    std::array<Place, Words::SLOTS + FIRSTS> places_{};
+};
+
 struct Event {
     uint64_t ints = 0;  // which of `value` are there
     uint32_t texts = 0;
@@ -92,7 +104,7 @@ struct Event {
     std::array<int64_t, INTS> value{};
     std::array<Text, STRS> text{};
     std::array<int64_t, 3> grid{}, block{};
-    Words::Order key_order{}, arg_order{};  // kept from event to event
+    Gaps key_gaps, arg_gaps;  // kept from event to event
 
     bool has(Int f) const { return ints >> static_cast<unsigned>(f) & 1; }
     bool has(Str f) const { return texts >> static_cast<unsigned>(f) & 1; }
@@ -106,6 +118,7 @@ struct Event {
         text[static_cast<size_t>(f)] = t;
         texts |= 1u << static_cast<unsigned>(f);
     }
+    size_t kind() const { return 131 * static_cast<size_t>(phase) + 37 * static_cast<size_t>(category); }
     void clear() {
         ints = 0;
         texts = 0;

@@ -153,10 +153,10 @@ uint32_t Rows::name_of(const Event& event) {
 }
 
 template <class HostTable>
-void Rows::add_host(HostTable& table, const Event& event, Interval at) {
+void Rows::add_host(HostTable& table, const Event& event, Interval at, uint32_t name) {
     table.process.push(event.has(Int::pid) ? event[Int::pid] : 0);
     table.thread.push(thread_of(event));
-    table.name.push(name_of(event));
+    table.name.push(name);
     table.start.push(at.start);
     table.end.push(at.end);
 }
@@ -182,18 +182,18 @@ void Rows::add_complete(const Event& event) {
         case Category::sync: return wants(syncs, at, cut.syncs) ? add_sync(event, at) : void();
         case Category::api:
             if (!wants(api_calls, at, cut.host)) return;
-            add_host(api_calls, event, at);
+            add_host(api_calls, event, at, name_of(event));
             push(api_calls.correlation, event, Int::correlation);
             return event.has(Str::kernel) ? add_named_launch(event, at) : void();
-        case Category::range: return wants(ranges, at, cut.host) ? add_host(ranges, event, at) : void();
+        case Category::range: return wants(ranges, at, cut.host) ? add_host(ranges, event, at, name_of(event)) : void();
         case Category::frame:
             if (!wants(frames, at, cut.host)) return;
-            add_host(frames, event, at);
+            add_host(frames, event, at, name_of(event));
             push(frames.frame, event, Int::python_id);
             return push(frames.parent, event, Int::python_parent);
         case Category::overhead:
             if (!wants(overheads, at, cut.host)) return;
-            add_host(overheads, event, at);
+            add_host(overheads, event, at, name_of(event));
             return push(overheads.correlation, event, Int::correlation);
         case Category::span:
             spans.name.push(name_of(event));
@@ -218,9 +218,10 @@ bool Rows::is_range_name(uint32_t name) {
 }
 
 void Rows::add_host_op(const Event& event, Interval at) {
-    if (is_range_name(name_of(event))) return wants(ranges, at, cut.host) ? add_host(ranges, event, at) : void();
+    const uint32_t name = name_of(event);
+    if (is_range_name(name)) return wants(ranges, at, cut.host) ? add_host(ranges, event, at, name) : void();
     if (!wants(host_ops, at, cut.host)) return;
-    add_host(host_ops, event, at);
+    add_host(host_ops, event, at, name);
     host_ops.external.push_if(event.has_external, event.external);
     push(host_ops.sequence, event, Int::sequence);
     push(host_ops.forward_thread, event, Int::forward_thread);

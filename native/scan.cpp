@@ -8,9 +8,9 @@ namespace {
 
 inline bool ends_scalar(char c) { return c == ',' || c == '}' || c == ']' || is_space(c) || c == '\0'; }
 
-// To behind the bracket that closes the innermost `depth` ones that are open.
-Scan skip_nested(Cursor& c, int depth) {
-    for (;;) {
+// To behind the bracket that closes the one at the cursor.
+Scan skip_nested(Cursor& c) {
+    for (int depth = 0;;) {
         switch (*c.p) {
             case '{':
             case '[':
@@ -133,10 +133,8 @@ Scan skip_value(Cursor& c) {
         ++c.p;
         return scan_string(c, ignored);
     }
-    return *c.p == '{' || *c.p == '[' ? skip_nested(c, 0) : skip_scalar(c);
+    return *c.p == '{' || *c.p == '[' ? skip_nested(c) : skip_scalar(c);
 }
-
-Scan skip_members(Cursor& c) { return skip_nested(c, 1); }
 
 Scan take_value(Cursor& c, Text& text) {
     if (*c.p == '"') {
@@ -151,7 +149,6 @@ Scan take_value(Cursor& c, Text& text) {
 }
 
 Scan take_number(Cursor& c, int power, Number& number) {
-    static constexpr uint64_t TENS[] = {1, 10, 100, 1000};
     const char* p = c.p;
     const bool negative = *p == '-';
     p += negative;
@@ -162,12 +159,16 @@ Scan take_number(Cursor& c, int power, Number& number) {
     int left = power;
     if (plain && *p == '.') {
         const char* point = ++p;
-        for (; left > 0 && is_digit(*p); --left) value = value * 10 + static_cast<uint64_t>(*p++ - '0');
-        if (left == 0 && is_digit(*p)) {
-            value += *p >= '5';
-            while (is_digit(*p)) ++p;
-        }
+        uint64_t fraction = 0;
+        p = read_digits(p, fraction);
         plain = p > point;
+        if (p - point <= left) {
+            left -= static_cast<int>(p - point);
+            value = value * TENS[p - point] + fraction;
+        } else {
+            for (; left > 0; --left) value = value * 10 + static_cast<uint64_t>(*point++ - '0');
+            value += *point >= '5';
+        }
     }
     if (p >= c.end) return Scan::more;
     if (plain && ends_scalar(*p) && *p != '\0' && power <= 3) {

@@ -68,29 +68,32 @@ inline Scan scan_string(Cursor& c, Text& text) {
     return Scan::ok;
 }
 
-// Eight ASCII digits at once, where the next eight bytes are digits.
-inline bool eight_digits(uint64_t word) {
-    return (((word & 0xf0f0f0f0f0f0f0f0ull) | (((word + 0x0606060606060606ull) & 0xf0f0f0f0f0f0f0f0ull) >> 4)) ==
-            0x3333333333333333ull);
+// The highest bit of each byte that is no ASCII digit.
+inline uint64_t non_digits(uint64_t word) {
+    word ^= ONES * '0';
+    return (((word & ~HIGHS) + ONES * 0x76) | word) & HIGHS;
 }
 inline uint64_t eight_digits_value(uint64_t word) {
     word = (word & 0x0f0f0f0f0f0f0f0full) * 2561 >> 8;
     word = (word & 0x00ff00ff00ff00ffull) * 6553601 >> 16;
     return (word & 0x0000ffff0000ffffull) * 42949672960001 >> 32;
 }
+constexpr uint64_t TENS[] = {1, 10, 100, 1'000, 10'000, 100'000, 1'000'000, 10'000'000, 100'000'000};
+// Appends the digits at p to a decimal value, eight at once; wraps around where they are too many.
 inline const char* read_digits(const char* p, uint64_t& value) {
-    while (eight_digits(load8(p))) {
-        value = value * 100'000'000 + eight_digits_value(load8(p));
-        p += 8;
+    for (;; p += 8) {
+        const uint64_t word = load8(p), other = non_digits(word);
+        if (other) {
+            const int count = std::countr_zero(other) >> 3;
+            value = value * TENS[count] + eight_digits_value(word << 1 << (63 - 8 * count));
+            return p + count;
+        }
+        value = value * TENS[8] + eight_digits_value(word);
     }
-    while (is_digit(*p)) value = value * 10 + static_cast<uint64_t>(*p++ - '0');
-    return p;
 }
 
 // Any value, nested ones included, up to MAX_DEPTH.
 Scan skip_value(Cursor& c);
-// The rest of an object, from behind one of its values to behind its brace.
-Scan skip_members(Cursor& c);
 // Any value, with its text.
 Scan take_value(Cursor& c, Text& text);
 

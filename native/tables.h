@@ -214,7 +214,7 @@ private:
     void add_complete(const Event& event);
     uint32_t name_of(const Event& event);
     template <class HostTable>
-    void add_host(HostTable& table, const Event& event, Interval at);
+    void add_host(HostTable& table, const Event& event, Interval at, uint32_t name);
     void add_host_op(const Event& event, Interval at);
     void add_named_launch(const Event& event, Interval at);
     void add_device_op(const Event& event, Interval at, Category category);

@@ -40,7 +40,7 @@ void check_rows(Decoder& decoder) {
         for (const AnyColumn* column : table->columns) {
             require(column->size() == table->rows(), "columns of a table are equally long");
             require(column->nulls() <= column->size(), "nulls are rows");
-            if (!is_text(*column)) continue;
+            if (!is_text(*column) || column->nulls() == column->size()) continue;
             const auto* codes = static_cast<const Column<uint32_t>*>(column)->data();
             for (size_t row = 0; row < column->size(); ++row)
                 require(codes[row] < decoder.rows.strings.size(), "a code stands for a text");

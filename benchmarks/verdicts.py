@@ -2,8 +2,8 @@
 
 usage: python -m benchmarks.verdicts [--json FILE] [--experiments 2000]
 
-Three situations: one capture per side, rules applied to its steps (the usual practice); several runs per side in ABBA
-order, rules applied to run means; the same with all runs of one side first. Nominal rate 5 % everywhere. The last rows
+Three situations: one capture per side, rules applied to its steps (the usual practice); several runs per side in
+turns, rules applied to run means; the same with all runs of one side first. Nominal rate 5 % everywhere. The last rows
 are the outcomes of the plan `timesink verify` follows (looks at 6, 12, 18 pairs, threshold 1 %).
 """
 
@@ -61,7 +61,7 @@ def plan_outcomes(rng: np.random.Generator, kind: Kind, experiments: int) -> dic
 
 SITUATIONS = {
     "one capture per side, rule on its steps: share called different": one_capture_per_side,
-    f"{PAIRS} runs per side in ABBA order, rule on run means: share called different": many_runs,
+    f"{PAIRS} runs per side in turns, rule on run means: share called different": many_runs,
     "timesink verify (6, 12, 18 pairs; threshold 1 %): share of outcomes": plan_outcomes,
 }
 

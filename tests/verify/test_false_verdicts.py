@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.noise import KINDS, Kind, log_ratios, run_means, runs
+from benchmarks.noise import HARDER, KINDS, Kind, log_ratios, run_means, runs
+from scipy import stats
 
+from benchmarks import false_verdicts as simulated
 from timesink.verify.runs import RunSteps, summarise
 from timesink.verify.statistics import classify, paired_interval, sequential_codes
 
@@ -15,6 +18,7 @@ EXPERIMENTS = 2_000
 STEPS = 100
 LOOKS = (6, 12, 18)
 SLOWER, FASTER, NO_DIFFERENCE = 1, -1, 0
+SESSIONS = 8  # of each of the harder kinds of noise, run through `verify`: a sample of what the benchmark counts
 
 
 @cache
@@ -131,3 +135,25 @@ def test_the_simulated_run_mean_is_the_one_the_product_computes() -> None:
     series = runs(np.random.default_rng(3), KINDS[2], 20, 2, 120)
     by_hand = [[summarise(RunSteps(tuple(run)), "before", 0).mean_s for run in session] for session in series]
     np.testing.assert_allclose(run_means(series), by_hand, rtol=1e-12)
+
+
+def test_verify_errs_no_more_often_than_it_says_whatever_the_noise() -> None:
+    """At 0, at the threshold and at +5 %; the bound is one that chance passes once in a thousand times."""
+    tried, wrong = SESSIONS * len(HARDER), dict.fromkeys((*simulated.CHANGES, "interval", "not found"), 0)
+    seeds = f"({simulated.SEED}, noise, 0 to {SESSIONS - 1})"
+    for noise in range(len(HARDER)):
+        counted = simulated.counts(noise, SESSIONS)
+        for change in simulated.CHANGES:
+            wrong[change] += counted[f"false at {change:.0%}"]
+        wrong["interval"] += counted["missed at 5%"]
+        wrong["not found"] += SESSIONS - counted.get("slower at 5%", 0)
+    bound = {key: stats.binom.ppf(0.999, tried, 0.05) for key in wrong} | {"not found": tried / 5}
+    assert all(wrong[key] <= bound[key] for key in wrong), (seeds, wrong, bound)
+    assert wrong["interval"] + wrong[0.02] > 0  # no interval of 95 % is so wide that it is always right
+
+
+@pytest.mark.parametrize("change", [0.0, 0.05])
+def test_the_command_answers_as_python_does(change: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TABLE", "")
+    told, wanted = simulated.by_command(0, 0, change, tmp_path)
+    assert told == wanted == ("slower" if change else "no difference")

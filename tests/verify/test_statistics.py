@@ -102,21 +102,27 @@ def test_what_is_detectable_shrinks_with_pairs() -> None:
     assert found[-1] > 0.01
 
 
-@pytest.mark.parametrize("pairs", [2, 4, 6, 12, 18])
-def test_each_side_goes_first_equally_often(pairs: int) -> None:
-    first = [pair_order(pair)[0] for pair in range(pairs)]
-    assert first.count("before") == first.count("after")
-    assert [pair_order(pair) for pair in range(2)] == [("before", "after"), ("after", "before")]
+def order(pairs: int) -> np.ndarray:
+    """1 where the side before goes first, else -1."""
+    assert {tuple(sorted(pair_order(pair))) for pair in range(pairs)} == {("after", "before")}
+    return np.array([1 if pair_order(pair)[0] == "before" else -1 for pair in range(pairs)])
 
 
-@pytest.mark.parametrize("pairs", [2, 6, 12, 18])
-def test_linear_drift_cancels_over_the_plan(pairs: int) -> None:
-    """Run number n has log time n: the mean log ratio is exactly 0."""
-    ratios = []
-    for pair in range(pairs):
-        at = {side: 2 * pair + place for place, side in enumerate(pair_order(pair))}
-        ratios.append(at["after"] - at["before"])
-    assert sum(ratios) == 0
+def test_each_side_goes_first_equally_often_so_that_linear_drift_cancels() -> None:
+    assert [order(pairs).sum() for pairs in (2, 6, 12, 18)] == [0, 2, 0, 0]
+    assert [pair_order(pair) for pair in (0, 1, 18, 19)] == [("before", "after"), ("after", "before")] * 2
+
+
+@pytest.mark.parametrize("pairs", [6, 12, 18])
+def test_no_swing_keeps_time_with_the_order_of_the_sides(pairs: int) -> None:
+    """Runs that go up and down by a sine, whatever its period and phase, show no change to any look; ABBA did."""
+    waves, phases = np.linspace(0.01, np.pi, 150)[:, None, None], np.linspace(0, np.pi, 40)[:, None]
+    swing = np.sin(waves * np.arange(2 * pairs) + phases)
+    second_less_first = swing[..., 1::2] - swing[..., 0::2]
+    at = paired_interval(second_less_first * order(pairs), look_level(0.05, 3))
+    assert ((at.low < 0) & (at.high > 0)).all()
+    abba = paired_interval(second_less_first * np.resize([1, -1, -1, 1], pairs), look_level(0.05, 3))
+    assert ((abba.low > 0) | (abba.high < 0)).any()
 
 
 def test_a_bound_at_the_threshold_decides_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Verify one change: runs of both sides in ABBA order, looked at after 6, 12 and 18 pairs, one verdict.
+"""Verify one change: runs of both sides in turns, looked at after 6, 12 and 18 pairs, one verdict.
 
 The first pair warms disks and caches and is discarded. The verdict rests on the paired t interval of log ratios of run
 means (`statistics`); each look's interval is at 1 - alpha / looks, so looking early costs no false alarms. Where the

@@ -194,11 +194,10 @@ def detectable(sd: float, pairs: int, level: float, threshold_ratio: float) -> f
 def pairs_to_decide(mean: float, sd: float, level: float, threshold_ratio: float, most: int) -> int | None:
     """Pairs at which an interval of this mean and deviation would clear the nearest threshold; None beyond `most`."""
     edge = np.log1p(threshold_ratio)
-    distance = min(abs(mean - edge), abs(mean + edge))
-    for pairs in range(2, most + 1):
-        if _critical_t(pairs - 1, level) * sd / np.sqrt(pairs) < distance:
-            return pairs
-    return None
+    pairs = np.arange(2, most + 1)
+    half = stats.t.ppf(0.5 + level / 2, pairs - 1) * sd / np.sqrt(pairs)
+    enough = pairs[half < min(abs(mean - edge), abs(mean + edge))]
+    return int(enough[0]) if enough.size else None
 
 
 def _critical_t(df: float, level: float) -> float:

@@ -115,8 +115,9 @@ def test_what_each_stretch_is_blamed_on() -> None:
 
 @pytest.mark.parametrize(
     ("begins", "returns", "until"),
-    [(40, 105, 160), (90, 105, 115), (60, 112, 152), (10, 105, 160), (110, 120, None), (40, 165, None), (40, 160, 160)],
-)
+    [(40, 105, 160), (90, 105, 115), (60, 112, 152), (10, 105, 160), (110, 120, None), (100, 105, None),
+     (40, 165, None), (40, 160, 160)],
+)  # fmt: skip
 def test_until_when_a_gap_is_charged_to_a_wait(begins: int, returns: int, until: int | None) -> None:
     """The wait for op 0, over at 100: what the host lost by it counts from the call's return, up to the launch."""
     of = work(calls__start_ns=us(10, 160, 300, begins), calls__end_ns=us(20, 170, 330, returns))
@@ -136,8 +137,21 @@ def test_of_several_waits_the_last_one_on_the_same_device_and_timeline_counts() 
     of = work(releases__call=array(3, 3), releases__block=array(0, 3), ops__device=array(0, 0, 0, 0),
               blocks__end_ns=us(90, 250, 500, 100), calls__start_ns=us(10, 160, 300, 95))  # fmt: skip
     assert cut(of)[0] == (0, "sync", 100, 110)  # 5 us lost, from 105 on
+    earlier = work(releases__call=array(0, 3), releases__block=array(3, 0), ops__device=array(0, 0, 0, 0),
+                   calls__start_ns=us(60, 160, 300, 40), calls__end_ns=us(92, 170, 330, 105),
+                   blocks__end_ns=us(100, 250, 500, 90), events__source=array(), events__sink=array())  # fmt: skip
+    assert cut(earlier)[0] == (0, "sync", 100, 160)  # by the call that was released at 90 it would be until 130
     other = work(calls__thread=array(0, 0, 0, 1))
     assert cut(other)[0] == (0, "untraced", 100, 110)
+
+
+def test_what_the_host_did_in_two_gaps_that_no_wait_began() -> None:
+    idle = work(releases__call=array(), releases__block=array())
+    assert cut(idle) == [
+        (0, "untraced", 100, 110), (0, "sync", 110, 120), (0, "untraced", 120, 130), (0, "cuda_call", 130, 150),
+        (0, "untraced", 150, 160), *WHOLE[1:],
+    ]  # fmt: skip
+    assert cut(frame=FRAME.clear()) == []
 
 
 def test_ops_of_a_graph_or_without_a_launch_have_no_host_part() -> None:
@@ -184,6 +198,8 @@ def test_an_op_after_all_that_waited_has_no_dependency() -> None:
     of = work(events__source=array(3), events__sink=array(1))
     assert cut(of)[3:4] == [(0, "dependency_communication", 170, 190)]
     assert cut(of)[-1] == (1, "unexplained", 330, 400)
+    both = cut(work(events__source=array(3, 3), events__sink=array(1, 2)))
+    assert (both[3], both[-2]) == ((0, "dependency_communication", 170, 190), WHOLE[-2])
 
 
 @pytest.mark.parametrize(
@@ -193,6 +209,10 @@ def test_an_op_after_all_that_waited_has_no_dependency() -> None:
          [0, 1, 0, 1]),
         (([0, 1], [10, 5], [9000, 9001]), ([0, 1], [20, 6], [30, 7]), [0, 1]),
         (([0, 1], [10, 5], [9000, 9001]), ([1, 0], [6, 8999], [7, 20_000]), [1, 0]),
+        (([0, 1], [0, 0], [1000, 10]), ([1], [5], [8]), [1]),
+        (([0, 1], [-100, -100], [10, -90]), ([1], [-95], [-92]), [1]),
+        (([0, 1, 1], [0, 0, 900], [1000, 10, 905]), ([0], [985], [990]), [0]),
+        (([0, 1], [900, 900], [1000, 901]), ([0, 1], [950, 0], [960, 950]), [0, 1]),
     ],
 )  # fmt: skip
 def test_windows_and_segments_may_reach_past_each_other(segments: Any, windows: Any, first: list[int]) -> None:
@@ -216,7 +236,10 @@ def test_segments_that_overlap_windows_by_hand() -> None:
     later = tuple(part if n == 0 else part + 10**12 for n, part in enumerate(segments))
     moved = tuple(part if n == 0 else part + 10**12 for n, part in enumerate(windows))
     assert pieces._overlapping(later, moved)[1].tolist() == count.tolist()  # type: ignore[arg-type]
-    assert pieces._overlapping((array(), array(), array()), windows)[1].tolist() == [0] * 6
+    none = (array(), array(), array())
+    assert pieces._overlapping(none, windows)[1].tolist() == [0] * 6
+    assert pieces._overlapping(segments, none)[1].tolist() == []
+    assert pieces._overlapping((array(0), array(10), array(10)), (array(0), array(10), array(10)))[1].tolist() == [0]
 
 
 def test_values_at_places_that_may_be_none() -> None:

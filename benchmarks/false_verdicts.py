@@ -1,0 +1,145 @@
+"""How often `timesink verify` says what is false, on step times whose truth is known: by noise and by true change.
+
+usage: python -m benchmarks.false_verdicts [--experiments 2000] [--commands 200] [--write]
+
+Each experiment is a session of up to 38 runs of 100 steps, drawn by the seeds (SEED, noise, experiment), which are
+printed; runs of the changed side take `1 + change` times as long. `timesink.verify.experiment.verify` makes the runs it
+asks for, at its own settings (threshold 2 %, looks after 6, 12 and 18 pairs), and once more at a threshold of 1 %.
+
+False is: slower or faster where nothing changed; any of slower, faster, no difference at a change of exactly the
+threshold (2 %), where none of them holds; faster or no difference at +5 %. And an interval without the true change.
+
+The same through the command line: a program that hands over the same step times, each run in a fresh process. Whether
+an answer is that of the Python interface is checked for each. `--write` keeps the counts for the page that shows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.noise import HARDER, Kind, Values, runs
+from numpy.random import default_rng
+
+from timesink.cli.app import run as timesink
+from timesink.model.record import replace
+from timesink.verify.experiment import ExperimentPlan, Verification, verify
+from timesink.verify.outcomes import ChangeVerdict, Outcome, RunRow
+from timesink.verify.runs import RunSteps, summarise
+
+SEED = 20_261_123
+STEPS = 100
+STEP_S = 0.01
+CHANGES = (0.0, 0.02, 0.05)
+PLAN = ExperimentPlan()
+FINER = ExperimentPlan(threshold_ratio=0.01)
+KEPT = Path(__file__).with_suffix(".json")
+_FALSE = {
+    0.0: {Outcome.SLOWER, Outcome.FASTER},
+    0.02: {Outcome.SLOWER, Outcome.FASTER, Outcome.NO_DIFFERENCE},
+    0.05: {Outcome.FASTER, Outcome.NO_DIFFERENCE},
+}
+PROGRAM = 'cp "$TABLE/$(basename "$(dirname "$TIMESINK_STEPS")")" "$TIMESINK_STEPS"\n'
+
+
+def series(noise: int, experiment: int, kinds: Sequence[Kind] = HARDER) -> Values:
+    """Step times in seconds (runs in the order they are made, steps) of one session."""
+    drawn = default_rng((SEED, noise, experiment))
+    return STEP_S * runs(drawn, kinds[noise], 1, 2 * (PLAN.warm_up_pairs + PLAN.looks[-1]), STEPS)[0]
+
+
+class Session:
+    """One session's runs, whichever plan asks for them. Times of the changed side are multiplied by 1 + change."""
+
+    def __init__(self, times: Values) -> None:
+        self.times = times
+        self.rows: dict[int, RunRow] = {}
+
+    def verified(self, plan: ExperimentPlan, change: float) -> Verification:
+        def launch(side: str, number: int) -> RunRow:
+            if number not in self.rows:
+                self.rows[number] = summarise(RunSteps(tuple(self.times[number - 1].tolist())), side, number)
+            row, scale = self.rows[number], 1 + change if side == "after" else 1.0
+            return replace(
+                row, side=side, mean_s=row.mean_s * scale, median_s=row.median_s * scale, p95_s=row.p95_s * scale
+            )
+
+        return verify(plan, launch)
+
+
+def misses(verdict: ChangeVerdict, change: float) -> bool:
+    """Whether its interval leaves the true change out."""
+    return verdict.effect is not None and not verdict.effect.low <= 1 + change <= verdict.effect.high
+
+
+def counts(noise: int, experiments: int) -> dict[str, int]:
+    """How many of the experiments with this noise end falsely, and how many find what there is."""
+    found = Counter[str]()
+    for experiment in range(experiments):
+        session = Session(series(noise, experiment))
+        for change in CHANGES:
+            verdict = session.verified(PLAN, change).verdict
+            found[f"false at {change:.0%}"] += verdict.outcome in _FALSE[change]
+            found[f"missed at {change:.0%}"] += misses(verdict, change)
+            found[f"{verdict.outcome} at {change:.0%}"] += 1
+            found[f"pairs at {change:.0%}"] += verdict.pairs
+        found["slower at 2%, threshold 1%"] += session.verified(FINER, 0.02).verdict.outcome is Outcome.SLOWER
+    return dict(sorted(found.items()))
+
+
+def by_command(noise: int, experiment: int, change: float, folder: Path) -> tuple[str, str]:
+    """The outcome of one session by `timesink verify` with a program that hands its times over, and by Python."""
+    times = series(noise, experiment)
+    table = folder / f"{noise}-{experiment}"
+    table.mkdir()
+    for number, run in enumerate(times, 1):
+        for side, scale in (("before", 1.0), ("after", 1 + change)):
+            lines = (f'{{"step": {at}, "seconds": {seconds * scale!r}}}' for at, seconds in enumerate(run.tolist(), 1))
+            (table / f"run{number:03d}_{side}").write_text("\n".join(lines) + "\n")
+    program, answer = table / "program.sh", table / "answer.json"
+    program.write_text(PROGRAM)
+    os.environ["TABLE"] = str(table)
+    timesink(("verify", "--toggle", "SIDE=0/1", "--quiet", "-f", "json", "-o", str(answer), "--", "sh", str(program)))
+    told = json.loads(answer.read_text())["outcome"]
+    return str(told), str(Session(times).verified(PLAN, change).verdict.outcome)
+
+
+def commands(count: int) -> dict[str, int]:
+    """Sessions of each noise and change in turn, through the command line."""
+    found = Counter[str]()
+    for experiment in range(count):
+        noise, change = experiment % len(HARDER), CHANGES[experiment // len(HARDER) % len(CHANGES)]
+        with tempfile.TemporaryDirectory(prefix="timesink-") as folder:
+            told, wanted = by_command(noise, experiment, change, Path(folder))
+        found["experiments"] += 1
+        found["as by Python"] += told == wanted
+        found[f"false at {change:.0%}"] += told in {str(outcome) for outcome in _FALSE[change]}
+        found[f"tried at {change:.0%}"] += 1
+    return dict(sorted(found.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=2000)
+    parser.add_argument("--commands", type=int, default=200)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    rows = {}
+    for noise, kind in enumerate(HARDER):
+        print(f"{kind.name}: seeds ({SEED}, {noise}, 0 to {given.experiments - 1})", flush=True)
+        rows[kind.name] = counts(noise, given.experiments)
+        print("   ", rows[kind.name], flush=True)
+    by_commands = commands(given.commands)
+    print("by commands:", by_commands)
+    kept = {"seed": SEED, "experiments": given.experiments, "noise": rows, "commands": by_commands}
+    if given.write:
+        KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

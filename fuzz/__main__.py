@@ -1,13 +1,16 @@
-"""Fuzz by mutation: `python -m fuzz [--minutes 10] [--seed N] [--cases N] [TARGET ...]`; all targets if none is named.
+"""Fuzz by mutation: `python -m fuzz [--minutes 10] [--jobs 2] [TARGET ...]`; all targets if none is named.
 
-Each target runs in a process of its own, under the invariants of `fuzz.guard`, for so many minutes of CPU time or so
-many cases. What breaks an invariant is kept under build/fuzz/found and the run ends with status 1.
+Each target gets so many minutes of CPU time (`--in-all`: all of them together), in slices that take turns, each in a
+process of its own under the invariants of `fuzz.guard`. Every slice writes a line into LOG/log.jsonl: its target,
+inputs, what broke, CPU seconds. The same command again goes on where the log ends. What breaks an invariant is kept
+under LOG/found and the run ends with status 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import random
 import resource
@@ -15,16 +18,19 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz.guard import Broken, holds
-from fuzz.mutations import mutated
 from fuzz.seeds import ROOT
 from fuzz.targets import Target, groups
 
-FOUND = ROOT / "build" / "fuzz" / "found"
-MOST_FOUND = 25  # of one target; more of the same teaches nothing
+LOG = ROOT / "build" / "fuzz"
+MOST_FOUND = 25  # of one slice; more of the same teaches nothing
 ADDRESS_SPACE_BYTES = 24 << 30  # a bomb ends in MemoryError, not in the machine's memory
+SLICE_S = 60.0  # of CPU time, beside some seconds of imports
 
 
 def tried(target: Target, data: bytes) -> str:
@@ -34,26 +40,26 @@ def tried(target: Target, data: bytes) -> str:
         return holds(target.work, target.placed(data, Path(folder)))
 
 
-def fuzz(name: str, minutes: float, cases: int, seed: int) -> tuple[int, int, dict[str, Broken]]:
+def fuzz(name: str, log: Path, seconds: float, cases: int, seed: int) -> tuple[int, int, dict[str, Broken]]:
     """Cases run, cases refused, and what broke, by the place it broke at."""
     group = groups()[name]
     for target in group:
-        for data in target.seeds():
+        for data in target.seeds()[:2]:
             tried(target, data)  # imports done, and no seed is broken itself
     rng, run, refused, broken = random.Random(seed), 0, 0, {}
-    until = _cpu_s() + 60 * minutes
-    current = FOUND / name / "current"
+    until = cpu_s() + seconds
+    current = log / "found" / f"current.{name}"
     current.parent.mkdir(parents=True, exist_ok=True)
-    while run < cases and _cpu_s() < until and len(broken) < MOST_FOUND:
+    while run < cases and cpu_s() < until and len(broken) < MOST_FOUND:
         target = rng.choice(group)
         seeds = target.seeds()
-        data = mutated(rng.choice(seeds), rng, seeds)
+        data = target.change(rng.choice(seeds), rng, seeds)
         current.write_bytes(data)  # what is left if the process dies
         run += 1
         try:
             refused += bool(tried(target, data))
         except Broken as found:
-            place = _place(found)
+            place = place_of(found)
             if place not in broken:
                 broken[place] = found
                 file = f"{target.name}-{hashlib.sha256(data).hexdigest()[:12]}"
@@ -63,7 +69,7 @@ def fuzz(name: str, minutes: float, cases: int, seed: int) -> tuple[int, int, di
     return run, refused, broken
 
 
-def _place(found: Broken) -> str:
+def place_of(found: Broken) -> str:
     """Where it broke: the innermost line of timesink."""
     cause = found.__cause__ or found
     frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if "timesink" in frame.filename]
@@ -71,19 +77,76 @@ def _place(found: Broken) -> str:
     return f"{type(cause).__name__} {last.filename.partition('src/')[2]}:{last.lineno}" if last else str(found)
 
 
-def _cpu_s() -> float:
+def cpu_s() -> float:
+    """CPU time of this process and of those it waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in used)
 
 
-def _apart(options: argparse.Namespace, name: str) -> bool:
-    """The target in a process of its own; whether it ended well."""
-    command = [sys.executable, "-m", "fuzz", "--here", "--minutes", str(options.minutes)]
-    command += ["--cases", str(options.cases), "--seed", str(options.seed), name]
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some seconds of one target, with the seed of its random numbers."""
+
+    name: str
+    seconds: float
+    seed: int
+
+
+def left_of(spent: Counter[str], taken: Counter[str], minutes: float, names: list[str], seed: int) -> list[Slice]:
+    """The slices that are left of a budget for each target, taking turns, each with a seed of its own."""
+    left = []
+    for name in names:
+        number, rest = taken[name], 60 * minutes - spent[name]
+        while rest > SLICE_S / 20:
+            left.append((number, Slice(name, min(SLICE_S, rest), seed + 1_000 * number)))
+            number, rest = number + 1, rest - SLICE_S
+    return [one for _, one in sorted(left, key=lambda entry: entry[0])]
+
+
+def logged(log: Path, seed: int) -> tuple[Counter[str], Counter[str], int]:
+    """CPU seconds and slices by target that the log tells of, and how much broke."""
+    spent: Counter[str] = Counter()
+    taken: Counter[str] = Counter()
+    broken = 0
+    if (log / "log.jsonl").exists():
+        for row in map(json.loads, (log / "log.jsonl").read_text().splitlines()):
+            if row["seed"] % 1_000 == seed:
+                spent[row["target"]] += row["cpu_s"]
+                taken[row["target"]] += 1
+                broken += row["broken"]
+    return spent, taken, broken
+
+
+def apart(one: Slice, log: Path, cases: int) -> bool:
+    """The slice in a process of its own; whether it ended well."""
+    command = [sys.executable, "-m", "fuzz", "--here", "--log", str(log), "--minutes", str(one.seconds / 60)]
+    command += ["--cases", str(cases), "--seed", str(one.seed), one.name]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     if status not in (0, 1):
-        print(f"{name}: the process died with status {status}; its input is {FOUND / name / 'current'}", flush=True)
+        current, died = (log / "found" / f"{state}.{one.name}" for state in ("current", "died"))
+        if current.exists():
+            current.rename(died)
+        print(f"{one.name}: the process died with status {status}; its input is {died}", flush=True)
+        _write(log, one, 0, 0, 1, one.seconds)
     return status == 0
+
+
+def here(one: Slice, log: Path, cases: int) -> bool:
+    """The slice in this process; whether nothing broke."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, resource.RLIM_INFINITY))
+    before = cpu_s()
+    run, refused, broken = fuzz(one.name, log, one.seconds, cases, one.seed)
+    took_s = cpu_s() - before
+    _write(log, one, run, refused, len(broken), took_s)
+    print(f"{one.name}: {run} inputs, {refused} refused, {len(broken)} broken, {took_s:.0f} s of CPU", flush=True)
+    return not broken
+
+
+def _write(log: Path, one: Slice, run: int, refused: int, broken: int, took_s: float) -> None:
+    row = {"target": one.name, "seed": one.seed, "inputs": run, "refused": refused, "broken": broken}
+    log.mkdir(parents=True, exist_ok=True)
+    with (log / "log.jsonl").open("a") as file:
+        file.write(json.dumps({**row, "cpu_s": round(took_s, 1)}) + "\n")
 
 
 def main() -> int:
@@ -91,21 +154,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", metavar="TARGET", choices=[[], *groups()])
     parser.add_argument("--minutes", type=float, default=10.0, help="of CPU time, for each target")
-    parser.add_argument("--cases", type=int, default=1 << 60)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--in-all", type=float, metavar="MINUTES", help="of CPU time, for all targets together")
+    parser.add_argument("--jobs", type=int, default=1, help="so many at once")
+    parser.add_argument("--cases", type=int, default=1 << 60, help="at most so many inputs in a slice")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="0 to 999: another run")
+    parser.add_argument("--log", type=Path, default=LOG, metavar="DIR", help="where the log and what broke go")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    names = options.targets or list(groups())
-    if not options.here:
-        ended_well = [_apart(options, name) for name in names]
-        return 0 if all(ended_well) else 1
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, resource.RLIM_INFINITY))
-    (name,) = names
-    before = _cpu_s()
-    run, refused, broken = fuzz(name, options.minutes, options.cases, options.seed)
-    took_s = _cpu_s() - before
-    print(f"{name}: {run} inputs, {refused} refused, {len(broken)} broken, {took_s:.0f} s of CPU", flush=True)
-    return 1 if broken else 0
+    names, log = options.targets or list(groups()), options.log.resolve()
+    minutes = options.minutes if options.in_all is None else options.in_all / len(names)
+    if options.here:
+        return 0 if here(Slice(names[0], 60 * minutes, options.seed), log, options.cases) else 1
+    spent, taken, broken = logged(log, options.seed)
+    slices = left_of(spent, taken, minutes, names, options.seed)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        held = [*pool.map(lambda one: apart(one, log, options.cases), slices)]
+    return 0 if all(held) and not broken else 1
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def holds(work: Callable[[Path], object], path: Path) -> str:
         It ended in anything else; the first cause is chained.
     """
     try:
-        with watched(path if path.is_dir() else path.parent):
+        with watched(path.parent):
             work(path)
     except SchemaViolation as ours:
         raise Broken(f"a table against its own declaration: {ours}") from ours

@@ -59,7 +59,7 @@ _BASELINE = {
 }
 _CALIBRATION = {
     "schema_version": calibration.VERSION,
-    "environment": {"gpu": "H200"},
+    "environment": {"gpu": "NVIDIA H200"},
     "sessions": [{"run_means_s": [0.01, 0.011, 0.0105], "date": "2026-01-01"}] * 2,
 }
 _LEDGER = (
@@ -92,7 +92,7 @@ _COUNTERS = {"graph breaks": 3, "tokens/s": {"value": 812, "better": "higher", "
 RECORDS = (
     Record("baseline", "baseline.json", (_text(_BASELINE),), baseline.read),
     Record("calibration", "calibration.json", (_text(_CALIBRATION),), calibration.read),
-    Record("ledger", "ledger.jsonl", (_text(*_LEDGER),), ledger.read),
+    Record("ledger", "ledger.jsonl", (_text(*_LEDGER), _text(_LEDGER[0])), ledger.read),
     Record("manifest", "manifest.json", (_manifest("torch"), _manifest("nsys")), environment.read_manifest),
     Record("capture-folder", "manifest.json", (_manifest("torch"),), lambda path: Capture.load(path.parent)),
     Record("capture-steps", "manifest.json", (_manifest("torch"),), lambda path: recorded_run([path.parent])),

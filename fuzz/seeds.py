@@ -43,7 +43,7 @@ def files_of(archive: bytes) -> dict[str, bytes]:
 
 def kineto() -> tuple[bytes, ...]:
     """Traces of one GPU with every table the captures have, plain and gzip'd, cut to a few hundred events."""
-    plain = [_cut_trace(json.loads(gzip.decompress(path.read_bytes()))) for path in _demos()]
+    plain = [_cut_trace(json.loads(gzip.decompress(path.read_bytes()))) for path in demos()]
     compiled = sorted((DATA / "compile").glob("*rank*.json.xz"))[:4]
     plain += [_cut_trace(json.loads(lzma.decompress(path.read_bytes()))) for path in compiled]
     packed = gzip.compress(plain[0], mtime=0)
@@ -51,7 +51,8 @@ def kineto() -> tuple[bytes, ...]:
     return (*plain, packed, *seeds)
 
 
-def _demos() -> list[Path]:
+def demos() -> list[Path]:
+    """The two captures of `timesink demo`."""
     return sorted((ROOT / "src" / "timesink" / "cli" / "demo").glob("*.json.gz"))
 
 

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fuzz.__main__ import tried
+from fuzz.__main__ import left_of, tried
+from fuzz.agent import ASKED, NO_FILE
+from fuzz.commands import LINES, NOT_FUZZED, OF_RUNS, WRITES
 from fuzz.guard import Broken, holds
 from fuzz.mutations import mutated
 from fuzz.seeds import OF_FORMAT, ROOT, files_of, tar_of
 from fuzz.targets import groups, targets
+from typer.core import TyperGroup
 
+from fuzz import answers
+from timesink.cli.app import COMMANDS, loaded
 from timesink.errors import UnreadableTrace
 from timesink.readers import readers
 
 FOUND = sorted((ROOT / "fuzz" / "corpus" / "found").iterdir())
-CASES = {"records": 250, "nsys_report": 20}  # the others: about five seconds of CPU time each
+CASES = {
+    "records": 250,
+    "nsys_report": 20,
+    "laws": 6,
+}  # of readers 40, of commands few: a second or two of CPU time each
 SEED = 20_26
 
 
@@ -35,19 +47,84 @@ def test_every_reader_has_inputs_to_mutate() -> None:
     assert formats == set(OF_FORMAT)
 
 
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """The command, or the commands of a group."""
+    if not isinstance(command, TyperGroup):
+        yield name, command
+        return
+    for below, other in command.commands.items():
+        yield from _leaves(f"{name} {below}", other)
+
+
+def _files_of(name: str, command: Any) -> set[str]:
+    """What of a command takes a path and does not write to it: options by their name, arguments as FILE."""
+    hints = command.callback.__annotations__
+    taking = [param for param in command.params if "Path" in str(hints.get(param.name))]
+    options = {param.opts[0] if param.param_type_name == "option" else "FILE" for param in taking}
+    return options - {*WRITES, *OF_RUNS.get(name, ()), "--code"}
+
+
+def test_every_command_and_option_that_opens_a_file_is_fuzzed() -> None:
+    missing = []
+    for name, command in (leaf for first in COMMANDS for leaf in _leaves(first, loaded(first))):
+        lines = [f" {line} ".replace("watch .", "watch FILE") for line, _ in LINES.get(name, ())]
+        wanted = set() if name in NOT_FUZZED or name == "mcp" else _files_of(name, command)
+        missing += [(name, option) for option in wanted if not any(f" {option} " in line for line in lines)]
+        assert (name in LINES) != (name in NOT_FUZZED), f"{name}: give it lines in fuzz/commands.py, or a reason"
+    assert not missing
+
+
+def test_every_tool_of_an_agent_that_opens_a_file_is_fuzzed(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="mcp is not installed (pip install mcp)")
+    from timesink.mcp.server import build
+
+    tools = {tool.name for tool in asyncio.run(build([tmp_path]).list_tools())}
+    assert tools == {name for name, _ in ASKED} | set(NO_FILE)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"value": 1.0, "low": 2.0, "high": 3.0},
+        {"step_ms": 2.0, "parts": [{"ms": 0.5}, {"ms": 1.0}]},
+        {"before_ns": 5.0, "after_low_ns": 1.0, "after_ns": 4.0, "after_high_ns": 6.0},
+    ],
+)
+def test_an_answer_that_does_not_add_up_is_told(document: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError):
+        answers.check_document({"rows": [document]})
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "::error::boom", "  ::set-output name=a", "a\u202eb"])
+def test_text_that_acts_is_told(text: str) -> None:
+    with pytest.raises(AssertionError):
+        answers.check_text(f"fine\n{text}")
+
+
+def test_a_run_of_the_fuzzer_goes_on_where_its_log_ends() -> None:
+    names, minutes = ["one", "two"], 2.5
+    whole = left_of(Counter(), Counter(), minutes, names, 7)
+    assert [one.name for one in whole[:4]] == ["one", "two", "one", "two"]
+    assert len({(one.name, one.seed) for one in whole}) == len(whole) == 6
+    spent, taken = Counter({"one": 120.0}), Counter({"one": 2})
+    rest = left_of(spent, taken, minutes, names, 7)
+    assert [one for one in rest if one.name == "one"] == [one for one in whole if one.name == "one"][2:]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", groups())
 def test_mutations_of_real_files_break_no_invariant(name: str) -> None:
     rng = random.Random(SEED)
-    for _ in range(CASES.get(name, 40)):
-        target = rng.choice(groups()[name])
-        tried(target, mutated(rng.choice(target.seeds()), rng, target.seeds()))
+    group = groups()[name]
+    for _ in range(CASES.get(name, 40 if name in OF_FORMAT else 3)):
+        target = rng.choice(group)
+        tried(target, target.change(rng.choice(target.seeds()), rng, target.seeds()))
 
 
 @pytest.mark.parametrize("file", FOUND, ids=lambda file: file.name)
 def test_what_broke_an_invariant_once_does_so_no_more(file: Path) -> None:
-    target = next(target for name, target in targets().items() if file.name.startswith(f"{name}-"))
-    tried(target, file.read_bytes())
+    named = [name for name in targets() if file.name.startswith(f"{name}-")]
+    tried(targets()[max(named, key=len)], file.read_bytes())
 
 
 def test_the_same_seed_gives_the_same_mutations() -> None:

@@ -1,0 +1,321 @@
+"""Every command that opens a file, with the lines it is tried with.
+
+In a line FILE is the mutated input, OUT the beginning of a new file's name beside it, `@` the same kind of input as it
+should be and `@KIND` another kind as it should be. The lines of a command that take a kind of input take turns: which
+one an input gets follows from its bytes, so that a kept input runs as it did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from fuzz import answers, laws, records, seeds
+from timesink.cli.serve.server import BadRequest, Server
+
+TRACES = "kineto_json nsys_sqlite nsys_arrow"
+REPORTS = "ncu_report ncu_csv"
+SNAPSHOTS = "torch_snapshot torch_memory_timeline"
+EVERY = f"{TRACES} {REPORTS} {SNAPSHOTS} torch_logs"
+TO_REDACT = EVERY.replace("nsys_arrow ", "")
+SETTINGS = "configuration manifest"  # read beside what is asked for
+
+# command: (line, kinds of input) …
+LINES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "which": (("which slow --from FILE -f json", f"{TRACES} diagnosis"), ("which slow --from FILE", "diagnosis")),
+    "next": (("next FILE -f json", TRACES),),
+    "redact": (("redact FILE", TO_REDACT), ("redact FILE --check -f json", TO_REDACT)),
+    "diagnose": (
+        ("diagnose FILE -f json", EVERY),
+        ("diagnose FILE -v --steps auto", TRACES),
+        ("diagnose FILE --window 1ms:20ms -f json", TRACES),
+        ("diagnose FILE --unprofiled-step-ms 3 -f json", TRACES),
+        ("diagnose @graphs --capture FILE -f json", "eager"),
+        ("diagnose FILE -f sarif -o OUT.json", TRACES),
+        ("diagnose @kineto_json -f json", SETTINGS),
+    ),
+    "report": (
+        ("report FILE -o OUT.html", EVERY),
+        ("report FILE --full -o OUT.html", TRACES),
+        ("report @graphs --capture FILE -o OUT.html", "eager"),
+    ),
+    "watch": (("watch . --once --quiet-for 0", EVERY),),
+    "statement": (
+        ("statement FILE -f json", TRACES),
+        ("statement FILE --against @ -f md", TRACES),
+        ("statement @ --against FILE", TRACES),
+        ("statement @graphs --capture FILE", "eager"),
+    ),
+    "summary": (
+        ("summary FILE -f json", EVERY),
+        ("summary FILE --ranges --tree --calls --by-thread --kernels-of .", TRACES),
+        ("summary @graphs --capture FILE -f json", "eager"),
+        ("summary FILE -f csv -o OUT.csv", TRACES),
+    ),
+    "idle": (
+        ("idle FILE -f json", TRACES),
+        ("idle @graphs --capture FILE", "eager"),
+        ("idle FILE --steps auto", TRACES),
+    ),
+    "lines": (("lines FILE --code . -f json", TRACES), ("lines @graphs --capture FILE --code .", "eager")),
+    "compile": (("compile FILE -f json", "torch_logs kineto_json"), ("compile FILE @kineto_json", "torch_logs")),
+    "kernels": (
+        ("kernels FILE -f json", REPORTS),
+        ("kernels FILE --name . -f json", REPORTS),
+        ("kernels FILE --columns duration_ns,dram_pct,sm_pct,registers --sort dram_pct -f csv -o OUT.csv", REPORTS),
+        ("kernels FILE --against @ -f json", REPORTS),
+        ("kernels @ --against FILE --id 0", REPORTS),
+        ("kernels @ncu_report --timeline FILE --id 0", "kineto_json"),
+    ),
+    "roofline": (
+        ("roofline FILE -f json", REPORTS),
+        ("roofline FILE --svg -o OUT.svg", REPORTS),
+        ("roofline @ --against FILE -o OUT.svg", REPORTS),
+    ),
+    "classify": (
+        ("classify FILE -f json", f"{TRACES} {REPORTS}"),
+        ("classify FILE --gpu H200", TRACES),
+        ("classify @graphs --capture FILE -f json", "eager"),
+        ("classify --model-config FILE --gpu H200 -f json", "hugging-face memory-configuration"),
+    ),
+    "ranks": (("ranks FILE -f json", TRACES),),
+    "pipeline": (
+        ("pipeline FILE -f json", "stage-log kineto_json"),
+        ("pipeline FILE --against @", "stage-log"),
+        ("pipeline @ --against FILE -f json", "stage-log"),
+        ("pipeline @stage-log --against @stage-log --calibration FILE", "calibration"),
+    ),
+    "memory show": (
+        ("memory show FILE -f json", f"{SNAPSHOTS} kineto_json"),
+        ("memory show FILE --svg OUT.svg", SNAPSHOTS),
+    ),
+    "memory plan": (
+        ("memory plan FILE -f json", "memory-configuration"),
+        ("memory plan --hf-config FILE -f json", "hugging-face"),
+        ("memory plan @memory-configuration --against FILE", "torch_snapshot"),
+    ),
+    "memory diff": (("memory diff FILE @ -f json", SNAPSHOTS), ("memory diff @ FILE", SNAPSHOTS)),
+    "query": (
+        ("query FILE --example steps -f json", TRACES),
+        ("query FILE --example top-kernels -f csv -o OUT.csv", TRACES),
+        ("query FILE --example idle-by-cause -f json", TRACES),
+    ),
+    "open": (("open FILE --no-browser --timeout 1", TRACES), ("open @graphs --capture FILE --no-browser", "eager")),
+    "serve": (("serve FILE --no-browser", TRACES), ("serve @graphs --capture FILE --no-browser", "eager")),
+    "export": (
+        ("export FILE -o OUT.pftrace", TRACES),
+        ("export FILE -o OUT.speedscope.json", TRACES),
+        ("export FILE -o OUT.collapsed", TRACES),
+        ("export FILE --table device_ops -o OUT.csv", TRACES),
+        ("export FILE --table kernel_profiles -o OUT.csv", REPORTS),
+        ("export FILE --table device_ops -o OUT.parquet", TRACES),
+        ("export @graphs --capture FILE -o OUT.pftrace", "eager"),
+    ),
+    "plan": (
+        ("plan FILE -f json", TRACES),
+        ("plan @graphs --capture FILE", "eager"),
+        ("plan FILE --steps auto", TRACES),
+    ),
+    "what-if": (
+        ("what-if FILE --change remove-sync -f json", TRACES),
+        ("what-if FILE --change remove-sync --explain-cost", TRACES),
+        ("what-if @graphs --change remove-sync --capture FILE", "eager"),
+    ),
+    "compare": (
+        ("compare FILE @ -f json", TRACES),
+        ("compare @ FILE -f json", f"{TRACES} {REPORTS}"),
+        ("compare FILE FILE", f"{TRACES} {REPORTS} {SNAPSHOTS}"),
+        ("compare @kineto_json @kineto_json --calibration FILE", "calibration"),
+    ),
+    "ledger show": (("ledger show -f json", "ledger"), ("ledger --root . show 1", "ledger")),
+    "ledger add": (("ledger --root . add faster --finding CPY101", "ledger"),),
+    "ledger close": (("ledger --root . close 1 --outcome faster", "ledger"),),
+    "gate": (
+        ("gate --history FILE -f json", "history"),
+        ("gate --report FILE --baseline @ --limit mean(kernels.mean_ns)<=1.5x -f json", TRACES),
+        ("gate --report @ --baseline FILE --limit sum(kernels.total_ns)<=1.5x", TRACES),
+        ("gate --report FILE --baseline @ --limit dram_pct>=0.95x -f json", REPORTS),
+        ("gate --report @ --baseline FILE --limit dram_pct>=0.95x", REPORTS),
+    ),
+    "baseline check": (("baseline check FILE -f json", "baseline configuration"),),
+    "baseline show": (("baseline show --root . -f json", "baseline"),),
+    "tables": (("tables FILE -f json", EVERY), ("tables @graphs --capture FILE", "eager")),
+    "mcp": (("mcp", f"{TRACES} {REPORTS} {SNAPSHOTS} torch_logs declared"),),
+}
+
+# What opens no file of a stranger, and why.
+_RUNS = "runs a program with the rights of whoever asks; the files that it writes are read as others are"
+NOT_FUZZED: Mapping[str, str] = {
+    **{f"capture {tool}": _RUNS for tool in ("torch", "nsys", "ncu", "nccl-bench")},
+    **dict.fromkeys(("loop", "verify", "calibrate", "baseline update"), _RUNS),
+    **dict.fromkeys(("demo", "doctor", "rules", "explain", "metrics check"), "takes no file"),
+}
+# Options that write, and those that only count beside a program to run.
+WRITES = ("--output", "--svg", "--junit-xml", "--comment", "--openmetrics", "--gitlab-codequality", "--keep")
+OF_RUNS = {"gate": ("--metrics", "--metrics-before", "--capture", "--capture-before", "--config-file", "--root")}
+
+CODES = (0, 1, 2, 3, 4, 5)
+
+
+@cache
+def kinds() -> Mapping[str, tuple[str, Callable[[], tuple[bytes, ...]]]]:
+    """Of each kind of input: its file's name ("" is a folder), and its seeds."""
+    small = {record.name: (record.file, partial(tuple, record.seeds)) for record in records.RECORDS}
+    beside = {
+        "graphs": ("graphs.json", lambda: (laws.capture("graph_decode"),)),
+        "eager": ("eager.json", lambda: (laws.capture("eager_decode"),)),
+        "diagnosis": ("diagnosis.json", _diagnosis),
+        "configuration": ("pyproject.toml", lambda: (_CONFIGURATION,)),
+        "declared": ("commands.toml", lambda: (b'[commands]\ntest = "pytest -q"\ntrain = ["python", "train.py"]\n',)),
+    }
+    return {kind: (file, cache(made)) for kind, (file, made) in {**small, **seeds.OF_FORMAT, **beside}.items()}
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Every command with every kind of input it is tried with."""
+    for command, lines in LINES.items():
+        yield from ((command, kind) for kind in dict.fromkeys(kind for _, of in lines for kind in of.split()))
+
+
+def line_of(command: str, kind: str, data: bytes) -> str:
+    """The line that an input gets."""
+    lines = [line for line, kinds in LINES[command] if kind in kinds.split()]
+    return lines[zlib.crc32(data) % len(lines)]
+
+
+def work_of(command: str, kind: str) -> Callable[[Path], None]:
+    """Run the command on the input, and hold its answer to the invariants of answers."""
+
+    def work(path: Path) -> None:
+        if command == "mcp":
+            from fuzz.agent import asked
+
+            asked(path, kind)
+        else:
+            commanded(path, line_of(command, kind, _bytes(path)), kind)
+
+    return work
+
+
+def commanded(path: Path, line: str, kind: str) -> None:
+    """Run a line: it may refuse its input, and neither break nor say that somebody interrupted it."""
+    from timesink.cli.app import run
+
+    if line.startswith("baseline show"):
+        suite = path.parent / "baselines" / "default"
+        suite.mkdir(parents=True)
+        (suite / path.name).write_bytes(path.read_bytes())
+    words = [_word(word, path, kind) for word in line.split()]
+    said, errors = io.StringIO(), io.StringIO()
+    with contextlib.chdir(path.parent), contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors), _alone():
+        code = run(words)
+    answer = said.getvalue() + errors.getvalue()
+    if code not in CODES or "interrupted" in answer or "Traceback" in answer:
+        raise AssertionError(f"{line} ends with {code}: {answer[-300:]}")
+    answers.check_text(errors.getvalue())
+    if "json" in words and "-o" not in words:
+        answers.checked_json(said.getvalue())
+    else:
+        answers.check_text(said.getvalue())
+    for made in path.parent.glob("out.*"):
+        answers.check_file(made)
+
+
+def _word(word: str, path: Path, kind: str) -> str:
+    if word == "FILE":
+        return str(path)
+    if word.startswith("@"):
+        return str(_whole(word[1:] or kind, path.parent))
+    return word.replace("OUT", str(path.with_name("out")))
+
+
+def _whole(kind: str, folder: Path) -> Path:
+    """An input of that kind as it should be, beside the mutated one."""
+    file, made = kinds()[kind]
+    path = folder / f"whole.{file or kind}"
+    if file:
+        path.write_bytes(made()[0])
+    else:
+        path.mkdir(exist_ok=True)
+        for name, content in seeds.files_of(made()[0]).items():
+            (path / name).write_bytes(content)
+    return path
+
+
+def ready(command: str, kind: str) -> None:
+    """Make what the lines of a command need besides its input, before anything is watched."""
+    if command == "mcp":
+        import_module("fuzz.agent")
+        import_module("timesink.mcp.server")
+    for line, of in LINES[command]:
+        for word in line.split():
+            if word.startswith("@") and kind in of.split():
+                kinds()[word[1:] or kind][1]()
+
+
+def _bytes(path: Path) -> bytes:
+    """What an input holds; of a folder, its files in order."""
+    if not path.is_dir():
+        return path.read_bytes()
+    return b"".join(file.read_bytes() for file in sorted(path.iterdir()))
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """No socket, no other process: servers answer here, a query is asked here."""
+    with (
+        mock.patch("timesink.cli.serve.server.Server", _Asked),
+        mock.patch("timesink.export.perfetto.serve_once", return_value=True),
+        mock.patch("timesink.export.sql.apart", lambda work, seconds, memory_bytes: work()),
+        mock.patch("timesink.cli.watch.watch.time.sleep"),
+        mock.patch("tempfile.tempdir", str(Path.cwd())),
+    ):
+        yield
+
+
+class _Asked(Server):
+    """The server of `timesink serve`, asked here for what a browser asks for, and for what makes no sense."""
+
+    def __init__(self, port: int, token: str, page: str, tiles: Any) -> None:  # without a socket
+        self.token, self.page, self.tiles, self.server_port = token, page.encode("utf-8"), tiles, port
+
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """One round of requests."""
+        span = self.tiles.timeline.end_ns - self.tiles.timeline.start_ns
+        for asked in (
+            "", "search?text=a", "around?lane=0&depth=0&start=0", f"tile?rows=0.3,1.1&from=0&to={span}&pixel=1e5",
+            f"budget?rank=0&device=0&from=0&to={span}", "tile?rows=9.9&from=-9&to=9&pixel=nan", "search?text=%00",
+            f"budget?rank=0&device=7&from={span}&to={1 << 62}", "around?lane=-1&depth=0&start=9", "nothing",
+        ):  # fmt: skip
+            with contextlib.suppress(BadRequest):
+                self.answer(f"/{self.token}/{asked}")
+
+    def server_close(self) -> None:
+        """Nothing was opened."""
+
+
+def _diagnosis() -> tuple[bytes, ...]:
+    """A diagnosis as JSON, as `which --from` takes it."""
+    from timesink.diagnosis.engine import diagnose
+    from timesink.readers import read
+    from timesink.render import render
+
+    return (render(diagnose(read(seeds.demos()[0], cache=False)), "json").encode(),)
+
+
+_CONFIGURATION = b"""[project]
+name = "model"
+[tool.timesink]
+skip = ["KRN"]
+[tool.timesink.limits]
+"IDL101.idle_ratio" = 0.2
+[tool.timesink.suites.train]
+threshold = "3%"
+"""

@@ -12,18 +12,20 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from tests.browser import gallery
 from tests.browser.pages import compare_report, demo_report, hostile_report, kernels_report, launched
 
 FOLDER = Path(__file__).parent / "goldens"
 TOP = 1600  # pixels of the page from its top
 CELL, BAND, SHIFT = 8, 10, 4  # pixels of the picture; cells; cells
-COLOURS = 192
+COLOURS = 64
 # Of full scale, by width. The same page gives 0.0006 at most, other fonts (DejaVu Sans, DejaVu Serif) 0.014 on a
 # wide page and 0.050 on a narrow one, whose lines they break anew. On a wide page a lost style, budget, row of tiles or
 # the timelines give 0.017 and more; on a narrow one a lost style or row of tiles 0.056 and more.
@@ -80,27 +82,41 @@ def taken(page: Any, width: int) -> Image.Image:
     return picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.BOX)
 
 
-def difference(one: Image.Image, other: Image.Image) -> float:
+@dataclass(frozen=True)
+class Sieve:
+    """How coarsely pictures are compared: pixels of a cell, cells of a band, and cells it may be moved by."""
+
+    cell: int = CELL
+    band: int = BAND
+    shift: int = SHIFT
+
+
+PAGE, DRAWING = Sieve(), Sieve(2, 6, 1)  # a drawing's text is no part of the page's flow
+
+
+def difference(one: Image.Image, other: Image.Image, sieve: Sieve = PAGE) -> float:
     """How unlike two pictures are: mean distance of their cells' colours, 0 to 1, each band at its best shift."""
-    here, there = _grid(one), _grid(other)
+    here, there = _grid(one, sieve.cell), _grid(other, sieve.cell)
+    if here.shape[1] != there.shape[1]:
+        return 1.0
     height = max(here.shape[0], there.shape[0])
     here, there = _padded(here, height), _padded(there, height)
-    found = [_band(here, there, top) for top in range(0, height, BAND)]
+    found = [_band(here, there, top, sieve) for top in range(0, height, sieve.band)]
     return float(np.mean(found))
 
 
-def _band(here: npt.NDArray[np.float64], there: npt.NDArray[np.float64], top: int) -> float:
-    band = here[top : top + BAND]
+def _band(here: npt.NDArray[np.float64], there: npt.NDArray[np.float64], top: int, sieve: Sieve) -> float:
+    band = here[top : top + sieve.band]
     best = 1.0
-    for by in range(-SHIFT, SHIFT + 1):
+    for by in range(-sieve.shift, sieve.shift + 1):
         rows = np.clip(np.arange(top + by, top + by + band.shape[0]), 0, there.shape[0] - 1)
         best = min(best, float(np.abs(band - there[rows]).mean()))
     return best
 
 
-def _grid(picture: Image.Image) -> npt.NDArray[np.float64]:
+def _grid(picture: Image.Image, cell: int) -> npt.NDArray[np.float64]:
     small = picture.convert("RGB").resize(
-        (max(picture.width // CELL, 1), max(picture.height // CELL, 1)), Image.Resampling.BOX
+        (max(picture.width // cell, 1), max(picture.height // cell, 1)), Image.Resampling.BOX
     )
     return np.asarray(small, np.float64) / 255
 
@@ -110,8 +126,31 @@ def _padded(grid: npt.NDArray[np.float64], height: int) -> npt.NDArray[np.float6
 
 
 def renew() -> Iterator[str]:
-    """Take every picture anew."""
-    FOLDER.mkdir(exist_ok=True)
+    """Take every picture of a page and of a drawing anew."""
+    drawn: dict[tuple[int, str], dict[str, Image.Image]] = {}
+    for (_, width, scheme), found in all_drawings():
+        drawn.setdefault((width, scheme), {}).update(found)
+    for (width, scheme), sheet in drawn.items():
+        gallery.keep(width, scheme, sheet)
+        yield f"{gallery.path_of(width, scheme)}: {gallery.path_of(width, scheme).stat().st_size:,} bytes"
+    yield from _renewed_pages()
+
+
+def all_drawings() -> Iterator[tuple[tuple[str, int, str], dict[str, Image.Image]]]:
+    """By page, width and scheme."""
+    with tempfile.TemporaryDirectory() as folder, launched(folder) as browser:
+        for name, make in gallery.PAGES.items():
+            path = Path(folder) / f"{name}.html"
+            path.write_text(make(), encoding="utf-8")
+            page = browser.new_page()
+            page.goto(path.as_uri())
+            gallery.opened_alone(page, name)
+            for width, scheme in product(gallery.WIDTHS, gallery.SCHEMES):
+                yield (name, width, scheme), gallery.pictures(page, name, width, scheme)
+            page.close()
+
+
+def _renewed_pages() -> Iterator[str]:
     pages = {name: make() for name, make in PAGES.items()}
     with tempfile.TemporaryDirectory() as folder, launched(folder) as browser:
         for shot in SHOTS:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from timesink.views.timeline.runs import single
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "benchmarks" / "kernels" / "reports" / "gemm.ncu-rep.xz"
 SNAPSHOT = ROOT / "tests" / "data" / "memory" / "gpt_bf16_adamw.pickle.xz"
+PATIENCE_S = 30.0
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -71,6 +73,14 @@ def launched(profile: str) -> Iterator[Any]:
         )
         yield browser
         browser.close()
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait until it is true. What Playwright repeats in the page itself, the page's policy forbids."""
+    last = monotonic() + PATIENCE_S
+    while not page.evaluate(expression):
+        assert monotonic() < last, expression
+        page.wait_for_timeout(30)
 
 
 def violations(shown: Any) -> list[str]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.browser.pages import KERNELS, SNAPSHOT, compare_report, demo_report, unpacked, violations
+from tests.browser.pages import KERNELS, SNAPSHOT, compare_report, demo_report, unpacked, until, violations
 
 from timesink.measures.counters.sheet import kernel_sheets
 from timesink.render.formats import Style
@@ -24,7 +24,7 @@ def test_areas_are_as_large_as_the_operators_and_kernels_of_the_tables(opened: O
     shown = opened(demo_report())
     page, canvas = shown.page, shown.page.locator("#areas figure.flame canvas")
     told = page.locator("#areas figure.flame output.picked")
-    page.wait_for_function("document.querySelector('#areas figure.flame canvas')?.boxes.length > 10")
+    until(page, "document.querySelector('#areas figure.flame canvas')?.boxes.length > 10")
     boxes = canvas.evaluate("canvas => canvas.boxes")
     whole = canvas.evaluate("canvas => canvas.clientWidth * canvas.clientHeight")
     cells = (
@@ -80,8 +80,8 @@ def _holds(one: dict[str, float], other: dict[str, float]) -> bool:
 
 def test_the_figures_of_a_comparison_hold_the_change_of_the_tables(opened: Open) -> None:
     page = opened(compare_report()).page
-    page.wait_for_function("document.querySelectorAll('figure.flame canvas').length === 2")
-    page.wait_for_function("document.querySelectorAll('figure.timeline canvas[data-to]').length === 2")
+    until(page, "document.querySelectorAll('figure.flame canvas').length === 2")
+    until(page, "document.querySelectorAll('figure.timeline canvas[data-to]').length === 2")
     trees = page.evaluate("Capture.unpacked(document.getElementById('flames').content.textContent)")
     kinds = "table => [...table.tBodies[0].rows].map(row => [row.cells[0].innerText, +row.cells[3].dataset.value])"
     change = dict(page.get_by_role("table", name="Where the change is").evaluate(kinds))

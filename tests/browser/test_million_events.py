@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from benchmarks.grow import grow
+from tests.browser.gallery import DRAWN
+from tests.browser.pages import until
 
 from timesink.diagnosis.engine import diagnose
 from timesink.readers import read
@@ -38,8 +40,6 @@ def test_its_report_stays_under_two_megabytes(million: str) -> None:
 def test_its_report_opens_with_every_timeline_drawn(opened: Open, million: str) -> None:
     began = time.perf_counter()
     page = opened(million).page
-    page.wait_for_function(
-        "[...document.querySelectorAll('figure.timeline')].every(f => f.querySelector('canvas[data-to]'))"
-    )
+    until(page, DRAWN)
     assert time.perf_counter() - began < WIDE_S
     assert page.locator("figure.timeline").count() >= 3

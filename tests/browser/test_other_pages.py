@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib.resources import as_file, files
 from typing import Any
 
-import polars as pl
 import pytest
-from tests.browser.pages import ROOT, Pages, compare_report, kernels_report, unpacked_report, violations
-
-from timesink.diagnosis.engine import diagnose
-from timesink.model.trace import Trace
-from timesink.readers import read
-from timesink.render.html import html_report
+from tests.browser.gallery import pipeline_report, ranks_report
+from tests.browser.pages import ROOT, Pages, compare_report, demo_report, kernels_report, unpacked_report, violations
 
 Open = Callable[..., Any]
-
-
-def two_ranks() -> str:
-    """The report of the bundled trace and of its copy as rank 1."""
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        trace = read(path, cache=False)
-    tables = {table: pl.concat([rows, _second(rows)]) for table, rows in trace.tables.items()}
-    both = Trace("two ranks", {table: table.build(rows.to_dict()) for table, rows in tables.items()})
-    return html_report(both, diagnose(both))
-
-
-def _second(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.with_columns(pl.lit(1, rows.schema["rank"]).alias("rank")) if "rank" in rows.columns else rows.clear()
 
 
 def spikes() -> str:
@@ -38,20 +19,48 @@ def spikes() -> str:
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return Pages({"kernels": kernels_report, "spikes": spikes, "ranks": two_ranks, "compare": compare_report})
+    return Pages(
+        {
+            "kernels": kernels_report,
+            "spikes": spikes,
+            "ranks": ranks_report,
+            "compare": compare_report,
+            "pipeline": pipeline_report,
+        }
+    )
 
 
-@pytest.mark.parametrize("name", ["kernels", "spikes", "ranks", "compare"])
+@pytest.mark.parametrize("name", ["kernels", "spikes", "ranks", "compare", "pipeline"])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_it_loads_nothing_complains_of_nothing_and_is_accessible(
     opened: Open, pages: dict[str, str], name: str, width: int, scheme: str
 ) -> None:
-    assert len(pages[name].encode()) < 1_000_000  # two ranks of 36,000 events each
+    assert len(pages[name].encode()) < 1_000_000
     shown = opened(pages[name], width=width, scheme=scheme)
     assert [url.split(":")[0] for url in shown.requests] == ["file"]
     assert shown.complaints == []
     assert violations(shown) == []
-    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert fits(shown.page, width)
+    if width == 1280:
+        assert fits(shown.page, 2560)
+        shown.page.emulate_media(media="print")
+        assert fits(shown.page, A4_PIXELS)
+        assert shown.page.evaluate(FOLDED) == []
+
+
+A4_PIXELS = 688  # between the margins
+FOLDED = """[...document.querySelectorAll('details:not(.shape) table, details:not(.shape) p')].filter(
+    one => !one.checkVisibility({ contentVisibilityAuto: true })).map(one => one.textContent)"""
+
+
+def fits(page: Any, width: int) -> bool:
+    """Whether nothing is wider than the page, and every figure lies in it whole."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(50)  # the canvases follow the size
+    inside = """[...document.querySelectorAll('figure, figure svg, figure canvas')].every(one => {
+        const box = one.getBoundingClientRect(), around = one.closest('figure.picture') && innerWidth < 700;
+        return box.left >= -1 && (box.right <= innerWidth + 1 || around && !matchMedia('print').matches); })"""
+    return bool(page.evaluate("document.documentElement.scrollWidth") <= width and page.evaluate(inside))
 
 
 def test_a_page_of_kernels_shows_roofs_limiters_and_stalls(opened: Open, pages: dict[str, str]) -> None:
@@ -66,9 +75,44 @@ def test_a_page_of_kernels_shows_roofs_limiters_and_stalls(opened: Open, pages: 
 
 def test_ranks_are_a_heat_map_with_a_row_each(opened: Open, pages: dict[str, str]) -> None:
     page = opened(pages["ranks"]).page
-    assert page.locator("table.heat tbody tr").count() == 2
-    assert page.locator("svg.bar").count() == 2
+    assert page.locator("table.heat tbody tr").count() == 3
+    assert page.locator("svg.bar").count() == 3
     assert page.locator("table.heat td.h9").count() > 0
+
+
+def test_the_bars_of_steps_are_of_the_rank_that_is_chosen(opened: Open, pages: dict[str, str]) -> None:
+    page = opened(pages["ranks"]).page
+    page.get_by_label("the bars are of").select_option("rank 2")
+    page.locator("#step-plot").focus()
+    page.keyboard.press("ArrowRight")
+    legend = page.locator("#steps .u-legend").inner_text().replace("\n", "").replace("\t", "")
+    assert "compute10.00 ms" in legend and "blocking waits1.000 ms" in legend
+    rows = page.locator("#steps details tbody tr")
+    assert rows.count() == 12
+    parts = "cells => cells.slice(-2).map(cell => +cell.dataset.value)"
+    assert rows.last.locator("td").evaluate_all(parts) == [
+        1e7,
+        1e6,
+    ]
+
+
+def test_a_gantt_picture_says_who_worked_when_to_pointer_and_keys(opened: Open, pages: dict[str, str]) -> None:
+    page = opened(pages["pipeline"]).page
+    figure, told = page.locator("figure.picture").last, page.locator("output.picked").last
+    boxes = figure.locator("rect:has(title)")
+    wide = boxes.evaluate_all("boxes => boxes.map(box => [box.x.baseVal.value, box.width.baseVal.value])")
+    assert len(wide) == 10
+    (first, length), (second, shorter) = wide[0], wide[5]  # item 1: 8 ms, and 6 ms from 1 ms after
+    assert shorter / length == pytest.approx(6 / 8, rel=0.01)
+    assert (second - first) / length == pytest.approx(9 / 8, rel=0.01)
+    boxes.nth(5).hover()
+    assert told.inner_text() == "item 1, B: 6.00 ms, from 9.00 ms"
+    figure.focus()
+    page.keyboard.press("ArrowRight")
+    assert told.inner_text() == "item 2, B: 6.00 ms, from 17.0 ms"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert told.inner_text() == "item 5, A: 8.00 ms, from 32.0 ms"
 
 
 def test_a_slow_step_is_marked_and_its_cause_named(opened: Open, pages: dict[str, str]) -> None:
@@ -90,9 +134,7 @@ def test_the_parts_of_a_comparison_sum_to_the_change(opened: Open, pages: dict[s
 
 
 def test_long_tables_are_folded_until_asked_for_and_whole_on_paper(opened: Open) -> None:
-    with as_file(files("timesink.cli").joinpath("demo/gpt_before.json.gz")) as path:
-        trace = read(path, cache=False)
-    page = opened(html_report(trace, diagnose(trace))).page
+    page = opened(demo_report()).page
     visible = "document.querySelectorAll('#kernels tbody tr').values().filter(r => r.offsetHeight).toArray().length"
     assert page.evaluate(visible) == 12
     page.emulate_media(media="print")

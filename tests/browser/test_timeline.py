@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.browser.pages import demo_report, violations
+from tests.browser.gallery import strips_report
+from tests.browser.pages import demo_report, until, violations
 from tests.tables import trace_of
 
 from timesink.cli.serve.server import Server
@@ -188,8 +189,7 @@ def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, l
     for _ in range(13):
         figure.get_by_role("button", name="zoom in").click()
     start, end = view(figure)
-    fine = f"size => Number(document.querySelector('{CANVAS}').dataset.tile) < size"
-    page.wait_for_function(fine, arg=(end - start) / 500)
+    until(page, f"Number(document.querySelector('{CANVAS}').dataset.tile) < {(end - start) / 500}")
     settle(page)
     pixels = drawn(page, next(at for at, lane in enumerate(timeline.lanes) if lane.kind == "stream"))
     scale = (end - start) / len(pixels)
@@ -308,7 +308,7 @@ def test_the_timeline_zooms_and_moves_by_button_key_and_wheel(opened: Open) -> N
     page.keyboard.down("Control")
     page.mouse.wheel(0, -200)
     page.keyboard.up("Control")
-    page.wait_for_function(f"d => Number(document.querySelector('{WHOLE} canvas[data-to]').dataset.to) < d", arg=last)
+    until(page, f"Number(document.querySelector('{WHOLE} canvas[data-to]').dataset.to) < {last}")
     assert view(figure)[1] - view(figure)[0] == pytest.approx(0.8 * (last - first))
 
 
@@ -362,18 +362,9 @@ def test_a_flame_graph_zooms_and_tells_the_share_of_what_is_searched(opened: Ope
     assert figure.locator(".found").text_content() == "0 %, 0 ns"
 
 
-@pytest.fixture(scope="module")
-def forty_ranks() -> str:
-    """The timeline of a job of more ranks than are drawn in full."""
-    rows = "\n".join(f"| k | gemm | {rank} | {rank} | {rank + 40} |" for rank in range(40))
-    timeline = timeline_of(trace_of(f"| device_ops | name | rank | start_us | end_us |\n{rows}"))
-    assert timeline is not None
-    return timeline_page(timeline)
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (768, "light"), (1280, "dark")])
-def test_a_strip_of_every_rank_is_drawn_at_its_time(opened: Open, forty_ranks: str, width: int, scheme: str) -> None:
-    page = opened(forty_ranks, width=width, scheme=scheme)
+def test_a_strip_of_every_rank_is_drawn_at_its_time(opened: Open, width: int, scheme: str) -> None:
+    page = opened(strips_report(), width=width, scheme=scheme)
     page.page.wait_for_selector(CANVAS)
     assert violations(page) == []
     assert page.complaints == []

@@ -16,11 +16,13 @@ from timesink.measures.timeline.call_trees import (
     NOWHERE,
     CallTree,
     device_tree,
+    host_step_count,
     host_tree,
     idle_tree,
     module_tree,
     step_count,
     step_device_tree,
+    step_host_tree,
     step_idle_tree,
 )
 from timesink.measures.timeline.tree_changes import tree_change
@@ -75,8 +77,9 @@ def test_the_map_of_areas_has_what_operators_launched_themselves(trace: Trace) -
 
 @given(traces(), traces())
 def test_a_change_holds_both_trees_and_its_roots_differ_by_as_much(one: Trace, other: Trace) -> None:
-    for measure in (step_device_tree, step_idle_tree):
-        before, after, counts = measure(one), measure(other), (step_count(one), step_count(other))
+    gpu, host = (step_count(one), step_count(other)), (host_step_count(one), host_step_count(other))
+    for measure, counts in ((step_device_tree, gpu), (step_idle_tree, gpu), (step_host_tree, host)):
+        before, after = measure(one), measure(other)
         both = tree_change(before, after, counts)
         roots = both.parent < 0
         for tree, count, side in ((before, counts[0], both.before_ns), (after, counts[1], both.after_ns)):

@@ -25,7 +25,7 @@ from timesink.measures.idle.shares import idle_places
 from timesink.measures.kernels.classification import modules
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.timeline.attribution import asked_at, attribution, push_pop_ranges
-from timesink.measures.timeline.device_timeline import device_timeline
+from timesink.measures.timeline.device_timeline import Device, device_timeline
 from timesink.model.arrays import Int64Array
 from timesink.model.intervals import Intervals
 from timesink.model.names import mapped
@@ -222,6 +222,33 @@ def host_tree(trace: Trace) -> CallTree:
         root[first:last] = growing.node(_ROOT, f"rank {rank}, thread {thread}" if several else f"thread {thread}")
     growing.add(_grown(host, growing, root), np.maximum(host.nesting.self_ns, 0))
     return _pruned(growing.tree())
+
+
+@remembered
+def step_host_tree(trace: Trace) -> CallTree:
+    """The same of what lies in steady steps of a rank's first device, of all threads together: threads of two runs have
+    different numbers."""
+    growing, host = _Growing(), _host(trace)
+    nesting, inside = host.nesting, np.zeros(host.name.size, np.int64)
+    for rank, device in _first_devices(trace):
+        steady = Intervals.union_of(*step_windows(trace, (rank, device)))
+        for (of, _, _), (first, last) in nesting.first.items():
+            if of == rank:
+                inside[first:last] = steady.covered_ns(nesting.start_ns[first:last], nesting.end_ns[first:last])
+    own, called = inside.copy(), nesting.parent >= 0
+    np.subtract.at(own, nesting.parent[called], inside[called])
+    growing.add(_grown(host, growing, np.full(host.name.size, _ROOT, np.int64)), np.maximum(own, 0))
+    return _pruned(growing.tree())
+
+
+def host_step_count(trace: Trace) -> int:
+    """How many steady steps the ranks have together: what `step_host_tree` is a sum over."""
+    return sum(len(step_windows(trace, device)[0]) for device in _first_devices(trace))
+
+
+def _first_devices(trace: Trace) -> list[Device]:
+    devices = sorted(device_timeline(trace).by_device)
+    return [device for at, device in enumerate(devices) if not at or devices[at - 1][0] != device[0]]
 
 
 @remembered

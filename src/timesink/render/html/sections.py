@@ -185,15 +185,22 @@ def lane_sheet(timeline: Timeline) -> Sheet:
 def step_sheet(series: Sequence[StepSeries]) -> Sheet | None:
     """The times behind the step picture: all of them, or the slowest."""
     causes = {(line.rank, step): cause.replace("_", " ") for line in series for step, cause in line.spikes}
-    parts = series[0].parts if len(series) == 1 else ()
+    parts = [dict(line.parts) for line in series]
+    kinds = list(dict.fromkeys(kind for own in parts for kind in own))
     rows: list[tuple[Any, ...]] = [
-        (line.rank, step, period, causes.get((line.rank, step)), *(times[at] for _, times in parts))
-        for line in series
+        (
+            line.rank,
+            step,
+            period,
+            causes.get((line.rank, step)),
+            *(own[kind][at] if kind in own else 0 for kind in kinds),
+        )
+        for line, own in zip(series, parts, strict=True)
         for at, (step, period) in enumerate(zip(line.numbers, line.period_ns, strict=True))
     ]
     if not rows:
         return None
-    columns = (*_STEPS, *(Field(f"{kind}_ns", part_words(kind), unit="ns") for kind, _ in parts))
+    columns = (*_STEPS, *(Field(f"{kind}_ns", part_words(kind), unit="ns") for kind in kinds))
     if len(rows) <= SHOWN_STEPS:
         return _needed_columns(Sheet("steps", "Step times", columns, tuple(rows)))
     slowest = sorted(rows, key=lambda row: (-row[2], row[0], row[1]))[:SHOWN_STEPS]

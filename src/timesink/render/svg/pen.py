@@ -57,6 +57,8 @@ def series(number: int) -> str:
 INK: Final = colour("ink")
 QUIET: Final = colour("quiet")
 LINE: Final = colour("line")
+OVER_LINES: Final = f' paint-order="stroke" stroke="{colour("bg")}" stroke-width="3"'
+"""Of words: the ground's colour around them, so that lines do not cross them."""
 
 
 def standing_alone(picture: str) -> str:
@@ -75,14 +77,12 @@ def picture(title: str, size: tuple[int, int], marks: Iterable[str]) -> str:
         f'role="img" aria-label="{shown}" font-family="sans-serif" font-size="11" fill="{INK}">'
         f'<rect width="{width}" height="{height}" fill="{colour("bg")}"/>'
     )
-    return "\n".join([head, text(8, 18, title, size=13), *marks, "</svg>\n"])
+    return "\n".join([head, text(8, 18, title, more=' font-size="13"'), *marks, "</svg>\n"])
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "", size: int = 0, fill: str = "") -> str:
-    """Words at a place; `anchor` is middle or end."""
-    more = "".join(
-        f' {name}="{value}"' for name, value in (("text-anchor", anchor), ("font-size", size), ("fill", fill)) if value
-    )
+def text(x: float, y: float, words: str, *, anchor: str = "", fill: str = "", more: str = "") -> str:
+    """Words at a place; `anchor` is middle or end, `more` are further attributes."""
+    more += "".join(f' {name}="{value}"' for name, value in (("text-anchor", anchor), ("fill", fill)) if value)
     return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(scrub(words), quote=False)}</text>'
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from timesink.model.record import dataclass
-from timesink.render.svg.pen import INK, QUIET, line, picture, points, series, text, told
+from timesink.render.svg.pen import INK, OVER_LINES, QUIET, line, picture, points, series, text, told
 from timesink.views.figures import Ceiling, Point, RooflineChart
 
 _WIDTH, _HEIGHT = 860, 520
@@ -85,7 +85,7 @@ def _roofs(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
             yield line(low, (frame.x(end), frame.y(end * slope.bytes_per_s)), QUIET, _DASHES.get(slope.level, ""))
             up = start * (end / start) ** (0.04 + 0.08 * number)  # names one above the other
             words = f"{slope.level} {_rate(slope.bytes_per_s, 'B/s')}"
-            yield text(frame.x(up) + 6, frame.y(up * slope.bytes_per_s), words)
+            yield text(frame.x(up) + 6, frame.y(up * slope.bytes_per_s), words, more=OVER_LINES)
     steepest = max((slope.bytes_per_s for slope in chart.slopes), default=top / left)
     for roof in chart.ceilings:
         start = min(max(left, roof.flops / steepest), right)
@@ -100,7 +100,7 @@ def _roofs(chart: RooflineChart, frame: _Frame) -> Iterator[str]:
         words = "; ".join(f"{', '.join(labels)} {rate}" for rate, labels in rates.items())
         fill = INK if any(roof.is_used for roof in together) else QUIET
         y = frame.y(together[0].flops) - 4
-        yield text(frame.x(right) - 4, y, words, anchor="end", fill=fill)
+        yield text(frame.x(right) - 4, y, words, anchor="end", fill=fill, more=OVER_LINES)
 
 
 def _apart(roofs: Sequence[Ceiling], frame: _Frame) -> list[list[Ceiling]]:

@@ -73,7 +73,7 @@ def gantt_svg(chart: GanttChart) -> str:
         x = 8 + wide * part / 4
         marks += [
             line((x, _TOP), (x, low)),
-            text(x, low + 12, time_text(whole * part / 4), anchor="middle" if part else ""),
+            text(x, low + 12, time_text(whole * part / 4), anchor=("", "middle", "middle", "middle", "end")[part]),
         ]
     for number, name in enumerate(chart.rows):
         top = _TOP + number * (_LANE + 14)

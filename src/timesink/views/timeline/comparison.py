@@ -14,7 +14,13 @@ from timesink.diagnosis.verdicts import StepBudget
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import period_name
 from timesink.measures.steps.steps import steps
-from timesink.measures.timeline.call_trees import step_count, step_device_tree, step_idle_tree
+from timesink.measures.timeline.call_trees import (
+    host_step_count,
+    step_count,
+    step_device_tree,
+    step_host_tree,
+    step_idle_tree,
+)
 from timesink.measures.timeline.device_timeline import Device
 from timesink.measures.timeline.tree_changes import TreeChange, tree_change
 from timesink.model.arrays import Int64Array
@@ -27,8 +33,9 @@ from timesink.views.timeline.lanes import timeline_of
 from timesink.views.timeline.runs import chosen
 
 _TREES: Final = (
-    ("device", "GPU time by what launched it", step_device_tree),
-    ("idle", "Idle time by cause and by who kept the GPU waiting", step_idle_tree),
+    ("device", "GPU time by what launched it", "GPU", step_device_tree, step_count),
+    ("idle", "Idle time by cause and by who kept the GPU waiting", "GPU", step_idle_tree, step_count),
+    ("host", "Host time of all threads by who called whom", "rank", step_host_tree, host_step_count),
 )
 
 
@@ -70,9 +77,10 @@ def _pacing(trace: Trace) -> Device | None:
 
 
 def _changes(before: Trace, after: Trace) -> Iterator[FlameChange]:
-    per = "per step of a GPU" if period_name(before) == period_name(after) == "step" else "of the recorded window"
-    for key, title, measure in _TREES:
-        both = tree_change(measure(before), measure(after), (step_count(before), step_count(after)))
+    stepwise = period_name(before) == period_name(after) == "step"
+    for key, title, whose, measure, count in _TREES:
+        per = f"per step of a {whose}" if stepwise else "of the recorded window"
+        both = tree_change(measure(before), measure(after), (count(before), count(after)))
         roots = both.parent < 0
         if roots.any():
             old, new = (float(side[roots].sum()) for side in (both.before_ns, both.after_ns))

@@ -80,7 +80,7 @@ def _holds(one: dict[str, float], other: dict[str, float]) -> bool:
 
 def test_the_figures_of_a_comparison_hold_the_change_of_the_tables(opened: Open) -> None:
     page = opened(compare_report()).page
-    until(page, "document.querySelectorAll('figure.flame canvas').length === 2")
+    until(page, "document.querySelectorAll('figure.flame canvas').length === 3")
     until(page, "document.querySelectorAll('figure.timeline canvas[data-to]').length === 2")
     trees = page.evaluate("Capture.unpacked(document.getElementById('flames').content.textContent)")
     kinds = "table => [...table.tBodies[0].rows].map(row => [row.cells[0].innerText, +row.cells[3].dataset.value])"
@@ -89,7 +89,9 @@ def test_the_figures_of_a_comparison_hold_the_change_of_the_tables(opened: Open)
     assert idle == pytest.approx(change["idle"], abs=20) != 0  # nanoseconds, of tenths each
     gpu = sum(_roots(trees["device"], "after")) - sum(_roots(trees["device"], "before"))
     assert gpu == pytest.approx(change["compute"] + change["exposed copy"], abs=0.02 * abs(change["idle"]))
-    canvas, told = page.locator("figure.flame canvas").last, page.locator("figure.flame output.picked").last
+    host = sum(_roots(trees["host"], "after")) - sum(_roots(trees["host"], "before"))
+    assert host < change["idle"] < 0  # the host waited less, and did less
+    canvas, told = page.locator("[data-flame=idle] canvas"), page.locator("[data-flame=idle] output.picked")
     box = canvas.evaluate("canvas => canvas.boxes[0]")
     canvas.hover(position={"x": box["left"] + box["wide"] / 2, "y": box["top"] + 5})
     assert told.inner_text().startswith("input pipeline: 1.8") and "0 ns after: -1.8" in told.inner_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from tests.whatif.test_changes import DEVICE_OPS, US, call, ends_us, made, op
 
 from timesink.knowledge.assumptions import machines
+from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, HOST_OPS, RANGES
+from timesink.model.tables import API_CALLS, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
 from timesink.whatif.change import Case, Range, Selection, Target, Touches
 from timesink.whatif.changes import (
     CaptureGraph,
@@ -21,10 +23,18 @@ from timesink.whatif.changes import (
     ScaleHost,
     ScaleKernels,
 )
+from timesink.whatif.changes import host as of_host
 from timesink.whatif.changes import kernels as made_of
+from timesink.whatif.changes import transfers as of_transfers
 from timesink.whatif.changes.host import DropCompiler, MergeUnits, _holding
 from timesink.whatif.changes.kernels import FuseOptimizer, KernelFix, ShortenKernels, shorten
-from timesink.whatif.changes.transfers import DropExchanges, OverlapCollectives, _bridges
+from timesink.whatif.changes.transfers import (
+    DropExchanges,
+    OverlapCollectives,
+    _bridges,
+    _last_computation_before,
+)
+from timesink.whatif.edit import Edit
 from timesink.whatif.graph import Graph
 
 NAN = float("nan")
@@ -289,3 +299,246 @@ def test_a_value_that_is_only_read_goes_with_its_wait(size: int, case: Case, goe
     changed = RemoveSyncs().rewrite(Graph.from_trace(trace), case)
     assert (lengths_us(changed)[1] == 0) is goes
     assert RemoveSyncs().touches is Touches.HOST
+
+
+Stroke = tuple[str, tuple[Any, ...], dict[str, Any]]
+
+
+def strokes_of(module: Any, patch: pytest.MonkeyPatch, only: str) -> list[Stroke]:
+    """What changes of this module ask of an edit from now on, by the one kind of stroke."""
+    found: list[Stroke] = []
+
+    class Noted(Edit):
+        def __getattribute__(self, name: str) -> Any:
+            stroke = super().__getattribute__(name)
+            if name != only:
+                return stroke
+            return lambda *given, **more: (found.append((name, given, more)), stroke(*given, **more))[1]
+
+    patch.setattr(module, "Edit", Noted)
+    return found
+
+
+def test_what_changes_keep_save_and_are_called_by_hand() -> None:
+    eager = chosen(other=[2, 7], longest=[5], alone=[9])
+    gone, shorter = made_of.compiled(eager)
+    assert (kept(gone), kept(shorter)) == ([[0.3] * 2, [0.0] * 2, [0.0] * 2], [[1.0, 1.0], [0.8, 1.0], [0.6, 1.0]])
+    assert (gone.launches_saved, shorter.launches_saved) == (Range(0.3, 0.6, 1.0), Range(0.0, 0.1, 0.5))
+    assert [one.launches_saved.hopeful for one in made_of.compiled(eager, launches=False)] == [0.0, 0.0]
+    wide = made_of.from_fp64(chosen(fp64=[3]))
+    assert (kept(wide), wide.floored) == ([[0.7], [0.48], [0.3]], True)
+    roles = chosen(tf32=[1], fp32=[2], misaligned=[3], streaming=[4])
+    assert kept(made_of.autocast(roles)) == [[0.9, 0.3, 1.0, 1.0], [0.6, 0.17, 1.0, 0.9], [0.35, 0.05, 0.5, 0.4]]
+    assert kept(made_of.autocast(roles, True))[1] == [0.45, 0.1, 1.0, 0.85]
+    assert made_of.autocast(roles).floored
+    assert not ShortenKernels("x", (0, 0), wide.rows, wide.keep).floored
+    work = made_of.drop_work("x", chosen(any=[1, 2]))
+    assert (kept(work), work.launches_saved) == ([[0.0, 0.0]] * 3, Range(0.5, 1.0, 1.0))
+    assert FeedLoader(Target("range", "data")).label == "feed-loader range:data"
+    assert FeedLoader(Target("range", "data"), 2).label == "feed-loader range:data workers=2"
+
+
+def test_changes_together_multiply_what_is_kept_also_beside_them() -> None:
+    def change(share: float, floored: bool, *rows: int, beside: ShortenKernels | None = None) -> ShortenKernels:
+        keep = tuple(np.full(len(rows), share) for _ in Case)
+        return ShortenKernels("x", (0, 3), np.array(rows), keep, floored, beside=beside)
+
+    beside = change(0.5, False, 8)
+    both = made_of.together([change(0.5, True, 1, 4, beside=beside), change(0.6, False, 4, 6)], "both")
+    assert (both.rows.tolist(), kept(both)) == ([1, 4, 6], [[0.5, 0.3, 0.6]] * 3)
+    assert (both.label, both.device, both.floored) == ("both", (0, 3), True)
+    assert both.beside is not None
+    assert (both.beside.label, both.beside.rows.tolist()) == ("both", [8])
+    alone = made_of.together([change(0.5, False, 1)], "one")
+    assert (alone.beside, alone.floored) == (None, False)
+
+
+def test_time_that_goes_is_a_whole_number_of_ns_and_none_below_the_floor() -> None:
+    """A kernel of 10 us keeps a third, 3,333.3 ns, so 6,666 go; one of 3 us keeps no less than the floor of 1 us."""
+    trace = made({DEVICE_OPS: [op(10, 20, 1), op(60, 63, 2), *(op(100 + n, 101 + n, 3 + n) for n in range(5))]})
+    keep = tuple(np.array([1 / 3, 0.001]) for _ in Case)
+    change = ShortenKernels("x", (0, 0), np.array([0, 1]), keep, floored=True)
+    saved = change.saved(trace, Case.EXPECTED)
+    assert (saved.start_ns.tolist(), saved.end_ns.tolist()) == ([13_334, 61_000], [20_000, 63_000])
+    every = ShortenKernels("x", (0, 0), np.arange(7), tuple(np.zeros(7) for _ in Case))
+    assert every.longest(trace) == (0, 1, 2, 3, 4)
+
+
+def test_what_of_a_collective_is_transfer_at_most_by_hand() -> None:
+    times = [(10, 50, "A"), (60, 160, "A"), (170, 220, "A"), (230, 260, "B"), (270, 270, "B"), (280, 290, "C")]
+    graph = Graph.from_trace(made({DEVICE_OPS: [op(a, b, n, name=name) for n, (a, b, name) in enumerate(times)]}))
+    shares = made_of._transfer_share(graph, np.arange(6) < 5)
+    assert shares.tolist() == pytest.approx([1.0, 0.4, 0.8, 1 / 30_000, 1.0, 0.0], abs=1e-9)
+    assert shares[3] * 30_000 == pytest.approx(1.0)
+
+
+def test_what_is_captured_of_launches_around_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches at 0, 20 and 645; a wait from 6 to 18 between the first two, and a call in the 620 us before the last.
+
+    An op that nothing is known to have launched is in no capture.
+    """
+    calls = [
+        call("cudaLaunchKernel", 0, 5, 1), call("cudaStreamSynchronize", 6, 18, 9), call("cudaLaunchKernel", 20, 25, 2),
+        call("cudaEventRecord", 300, 305, 8), call("cudaLaunchKernel", 645, 650, 3),
+    ]  # fmt: skip
+    ops = [op(6, 7, 1), op(30, 31, 2), op(655, 656, 3), op(660, 661, 77)]
+    wait = {"rank": 0, "process": 1, "device": 0, "stream": 7, "kind": "stream", "start": 6, "end": 18,
+            "correlation": 9}  # fmt: skip
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops, SYNCS: [wait]}))
+    replaced = strokes_of(of_host, monkeypatch, "replace_launches")
+    CaptureGraph().rewrite(graph)
+    (_, (windows, launching, fixed, each), more) = replaced[0]
+    (part,) = windows.values()
+    assert (part.start_ns // US).tolist() == [0, 18]
+    assert (part.end_ns // US).tolist() == [6, 25]
+    assert (launching.tolist(), fixed, each, more) == ([True, False, True, False, True], 12.0, 0.6, {"least": 2})
+    closed = strokes_of(of_host, monkeypatch, "close_gaps")
+    CaptureGraph().rewrite(graph)
+    assert closed[0][1][0].tolist() == [True, True, False, False]
+
+
+def test_of_operators_that_read_a_value_those_with_a_wait_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first holds a copy that is waited for; the second a launch, and none of the other thread holds a wait."""
+    calls = [
+        call("cudaLaunchKernel", 0, 5, 1), call("cudaMemcpyAsync", 20, 30, 2),
+        call("cudaStreamSynchronize", 35, 90, 9), call("cudaLaunchKernel", 120, 125, 3),
+        call("cudaLaunchKernel", 40, 45, 4, thread=2),
+    ]  # fmt: skip
+    read = copy_row(80, 85, 2, "device", 8, copy_kind="d2h", dst_memory="pageable")
+    item = {"rank": 0, "process": 1, "name": "aten::item"}
+    host = [{**item, "thread": 1, "start": 15, "end": 110}, {**item, "thread": 1, "start": 115, "end": 130},
+            {**item, "thread": 2, "start": 30, "end": 50}]  # fmt: skip
+    wait = {"rank": 0, "process": 1, "device": 0, "stream": 7, "kind": "stream", "start": 35, "end": 90,
+            "correlation": 9}  # fmt: skip
+    ops = [op(10, 80, 1), read, op(130, 140, 3), op(200, 210, 4)]
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops, HOST_OPS: host, SYNCS: [wait]}))
+    saved = strokes_of(of_host, monkeypatch, "save_host")
+    RemoveSyncs().rewrite(graph)
+    shares = {given[1] for _, given, _ in saved}
+    parts = [part for _, (windows, _), _ in saved for part in windows.values() if len(part)]
+    assert shares == {1.0}
+    assert [(part.start_ns // US).tolist() for part in parts] == [[15, 30, 45]]  # what launches need is kept
+    assert [(part.end_ns // US).tolist() for part in parts] == [[20, 40, 110]]
+    awaited = Graph.from_trace(made({API_CALLS: calls[:3], DEVICE_OPS: [ops[0], op(81, 85, 2)], SYNCS: [wait]}))
+    assert not of_host._values_read(awaited, np.ones(3, bool)).any()  # a kernel is no copy
+
+
+def test_which_copies_are_pageable_and_by_how_much_their_time_changes() -> None:
+    """Of 2 MiB in 100 us and one byte more than is rated in 50 us, pinned; a tenth less than the better rate counts."""
+    rated, staged = 1 << 20, 1 << 16
+    back: dict[str, object] = {"copy_kind": "d2h", "src_memory": "device"}
+    ops = [
+        copy_row(10, 110, 0, "pinned", 2 * rated), copy_row(210, 260, 1, "pinned", 2 * rated),
+        copy_row(300, 301, 2, "pinned", rated), copy_row(410, 610, 3, "pageable", 2 * rated),
+        copy_row(710, 810, 4, "pageable", staged), copy_row(810, 910, 5, "pageable", 2 * rated, copy_kind=None),
+        copy_row(910, 990, 6, "x", 2 * rated, src_memory=None),
+        copy_row(1000, 1080, 7, "x", rated, **back, dst_memory="pageable"),
+    ]  # fmt: skip
+    graph = Graph.from_trace(made({DEVICE_OPS: ops}))
+    pageable, factor = PinCopies()._copies(graph, Case.EXPECTED)
+    assert np.flatnonzero(pageable).tolist() == [3, 4]
+    rate = 2 * rated * (0.9 / 50 + 0.1 / 100)  # bytes a us, at nine tenths of the way between two rates
+    assert factor[[3, 4]].tolist() == pytest.approx([2 * rated / rate / 200, 1.0])
+    pageable, factor = PinCopies(direction="d2h")._copies(graph, Case.EXPECTED)
+    assert (np.flatnonzero(pageable).tolist(), factor[7]) == ([7], 0.5)
+
+
+def test_calls_of_moved_copies_take_what_a_launch_usually_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of 5, 7 and 9 us: calls of 140 us keep 7, one of 4 stays. The copies follow one another at once.
+
+    Where there is no other launch they take no time at all.
+    """
+    calls = [
+        call("cudaLaunchKernel", 0, 5, 1), call("cudaMemcpyAsync", 10, 150, 2), call("cudaMemcpyAsync", 160, 164, 3),
+        call("cudaLaunchKernel", 170, 177, 4), call("cudaLaunchKernel", 180, 189, 5),
+    ]  # fmt: skip
+    copies = [copy_row(150, 160, 2, "pageable", 10**6), copy_row(165, 175, 3, "pageable", 10**6)]
+    ops = [op(10, 140, 1), *copies, op(180, 190, 4), op(191, 200, 5)]
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
+    saved = strokes_of(of_transfers, monkeypatch, "save_calls")
+    PinCopies().rewrite(graph)
+    (_, (own, start, end, share), _) = saved[0]
+    assert (own.tolist(), (start // US).tolist(), (end // US).tolist()) == ([1, 2], [10, 160], [150, 164])
+    assert share.tolist() == pytest.approx([1 - 7 / 140, 0.0])
+    added = strokes_of(of_transfers, monkeypatch, "add")
+    PinCopies().rewrite(graph)
+    program = graph.program
+    nodes = [(int(src[0]), int(dst[0])) for _, (_, src, dst, _), _ in added]
+    assert nodes == [(program.end_node(0), program.start_node(3)), (program.end_node(1), program.start_node(2))]
+    assert [np.ravel(weight).tolist() for _, (*_, weight), _ in added] == [[program.costs.gap_ns], [0]]
+    only = made({API_CALLS: [calls[1], call("cudaMemcpyAsync", 160, 160, 3)], DEVICE_OPS: copies})
+    saved = strokes_of(of_transfers, monkeypatch, "save_calls")
+    PinCopies().rewrite(Graph.from_trace(only))
+    assert saved[-1][1][3].tolist() == [1.0, 1.0]
+
+
+def test_a_gap_that_was_seen_between_what_stays_is_not_made_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kernels 300 ns apart but for a copy of no length: they stay so, where others show gaps of 1 us."""
+    calls = [call("cudaLaunchKernel", 0, 5, 1), call("cudaMemcpyAsync", 6, 7, 2), call("cudaLaunchKernel", 8, 9, 3)]
+    ops = [op(10, 50, 1), copy_row(50, 50, 2, "pageable", 8), op(50, 60, 3)]
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
+    added = strokes_of(of_transfers, monkeypatch, "add")
+    PinCopies().rewrite(graph)
+    assert np.ravel(added[0][1][3]).tolist() == [0]
+
+
+def test_the_last_of_all_ops_may_follow_moved_ones() -> None:
+    before, after = np.array([2, -1, 1]), np.array([-1, 2, 0])
+    assert _bridges([2], before, after).tolist() == [[1], [0]]
+
+
+def blocks_of(classes: list[int], times: list[tuple[int, int]]) -> Any:
+    start, end = np.array(times).T
+    blocks = SimpleNamespace(op=np.arange(len(classes)), start_ns=start, end_ns=end)
+    return SimpleNamespace(program=SimpleNamespace(ops=SimpleNamespace(op_class=np.array(classes)), blocks=blocks))
+
+
+def test_the_last_computation_that_was_over_by_hand() -> None:
+    """Computation from 10 to 50, 12 to 30 and 60 to 80; collectives from 50, 29, 85 and 100."""
+    times = [(10, 50), (12, 30), (50, 55), (29, 90), (60, 80), (85, 88), (100, 101)]
+    graph = blocks_of([0, 0, COMMUNICATION, COMMUNICATION, 0, COMMUNICATION, COMMUNICATION], times)
+    assert _last_computation_before(graph, np.array([2, 3, 5, 6])).tolist() == [0, -1, 4, 4]
+    none = blocks_of([COMMUNICATION, COMMUNICATION], times[:2])
+    assert _last_computation_before(none, np.array([0, 1])).tolist() == [-1, -1]
+
+
+def test_what_followed_collectives_on_their_stream_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collective, kernel, two collectives, kernel; another stream; and a collective at the end of the first."""
+    ops = [
+        op(10, 20, 0, name="ncclX_AllReduce"), op(20, 50, 1), op(50, 90, 2, name="ncclX_AllReduce"),
+        op(90, 150, 3, name="ncclX_AllReduce"), op(150, 160, 4), op(155, 156, 5, stream=20),
+        op(160, 170, 6, name="ncclX_AllReduce"),
+    ]  # fmt: skip
+    calls = [call("cudaLaunchKernel", n, n + 1, n) for n in range(7)]
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
+    disabled, added = (strokes_of(of_transfers, monkeypatch, only) for only in ("disable", "add"))
+    OverlapCollectives().rewrite(graph)
+    (_, (_, src, dst, delay), _) = added[0]
+    assert (src.tolist(), dst.tolist()) == ([graph.program.end_node(1)], [graph.program.start_node(4)])
+    assert delay.tolist() == [20 * US]  # a fifth of 40 and 60 us
+    disabled = strokes_of(of_transfers, monkeypatch, "disable")
+    OverlapCollectives().rewrite(graph)
+    freed = [graph.program.start_node(1), graph.program.start_node(4)]
+    assert np.flatnonzero(disabled[0][2]["into"]).tolist() == sorted(freed)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_waited_for_a_collective_goes_on_after_the_computation_before_it(
+    first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [
+        call("cudaLaunchKernel", 0, 4, 1), call("cudaEventRecord", 5, 6, 2), call("cudaStreamWaitEvent", 7, 8, 3),
+        call("cudaLaunchKernel", 9, 12, 4), call("cudaLaunchKernel", -9, -8, 7),
+    ]  # fmt: skip
+    wait = {"rank": 0, "process": 1, "device": 0, "stream": 20, "waited_stream": 7, "record_correlation": 2,
+            "correlation": 3, "start": 7}  # fmt: skip
+    ops = [op(5, 105, 1, name="ncclX_AllReduce"), op(106, 150, 4, stream=20)]
+    if first:
+        ops.append(op(-5, 3, 7, stream=30))
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops, EVENT_WAITS: [wait]}))
+    added = strokes_of(of_transfers, monkeypatch, "add")
+    OverlapCollectives().rewrite(graph)
+    (_, (_, src, dst, delay), _) = added[1]
+    program = graph.program
+    wanted = ([program.end_node(0)], [program.start_node(2)], [20 * US]) if first else ([], [], [])
+    assert (src.tolist(), dst.tolist(), delay.tolist()) == wanted

@@ -1,8 +1,10 @@
-"""Timelines and budgets against figures that others published for the same files."""
+"""Timelines and budgets against figures that others published for the same files.
+
+Most measure tables of device ops derived from those files; where the files are, the tables are held against them.
+"""
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.measures.conftest import Load
+from tests.measures.timeline.known_tables import METRICS, PROFILE_OF, TRACELENS, derived, kept_of, known, published
 from tests.measures.timeline.tensorboard_breakdown import ROLES, tensorboard_breakdown
 
 from timesink.knowledge.op_class import op_class
@@ -17,22 +20,6 @@ from timesink.measures.timeline.device_timeline import DeviceTimeline, device_ti
 from timesink.model.intervals import Intervals
 from timesink.model.tables import DEVICE_OPS, DEVICES, SOURCES
 from timesink.model.trace import Trace
-
-TRACELENS = (
-    "h100_Falconsai_nsfw_image_detection",
-    "h100_gaunernst_bert-small-uncased",
-    "mi210_gpu_only",
-    "mi300_Falconsai_nsfw_image_detection",
-    "mi300_gaunernst_bert-small-uncased",
-    "sglang_decode",
-    "torch_compile_triton",
-    "vllm_decode_graph",
-)
-
-
-def tracelens_ms(shared_data: Path, name: str) -> dict[str, float]:
-    with (shared_data / "public/expected" / f"{name}.gpu_timeline.csv").open() as text:
-        return {row["type"]: float(row["time ms"]) for row in csv.DictReader(text)}
 
 
 def figures_ms(budget: DeviceTimeline) -> dict[str, float]:
@@ -70,8 +57,8 @@ def float_union(ops: pl.DataFrame) -> float:
 
 
 @pytest.mark.parametrize("name", TRACELENS)
-def test_in_the_arithmetic_of_tracelens_its_figures_come_out(load: Load, shared_data: Path, name: str) -> None:
-    expected, ops = tracelens_ms(shared_data, name), file_times_us(load(f"public/kineto/{name}.json.gz"))
+def test_in_the_arithmetic_of_tracelens_its_figures_come_out(name: str) -> None:
+    expected, ops = published()["timelines_ms"][name], file_times_us(known(name))
     parts = {name: ops.filter(pl.col("op_class") == name) for name in ("compute", "communication", "copy")}
     assert float_union(ops) / 1e3 == pytest.approx(expected["busy_time"], rel=1e-9)
     assert float_union(parts["compute"]) / 1e3 == pytest.approx(expected["computation_time"], rel=1e-9)
@@ -80,16 +67,23 @@ def test_in_the_arithmetic_of_tracelens_its_figures_come_out(load: Load, shared_
 
 
 @pytest.mark.parametrize("name", TRACELENS)
-def test_exact_figures_differ_from_tracelens_by_its_rounding_only(load: Load, shared_data: Path, name: str) -> None:
+def test_exact_figures_differ_from_tracelens_by_its_rounding_only(name: str) -> None:
     """Binary microseconds are spaced by up to 0.98 ns at these times, so both ends of every op may be half that off."""
-    trace = load(f"public/kineto/{name}.json.gz")
-    (budget,) = device_timeline(trace.linked_only())
-    expected, ops = tracelens_ms(shared_data, name), file_times_us(trace)
+    trace = known(name)
+    (budget,) = device_timeline(trace)
+    expected, ops = published()["timelines_ms"][name], file_times_us(trace)
     spacing_ms = float(np.spacing(ops["start"].to_numpy().max())) / 1e3
     for kind, value_ms in figures_ms(budget).items():
         allowed_ms = 2 * spacing_ms if kind == "total_time" else ops.height * spacing_ms
         assert value_ms == pytest.approx(expected[kind], rel=1e-6, abs=allowed_ms), kind
     assert figures_ms(budget)["total_time"] == pytest.approx(expected["total_time"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", PROFILE_OF)
+def test_the_tables_are_those_of_the_profiles(load: Load, name: str) -> None:
+    of_profile, kept = derived(name, load(PROFILE_OF[name])), kept_of(name)
+    assert kept.keys() == of_profile.keys()
+    assert all(np.array_equal(kept[key], of_profile[key]) for key in kept)
 
 
 @pytest.mark.parametrize("name", TRACELENS)
@@ -111,30 +105,25 @@ def test_steps_split_as_pytorchs_own_tool_split_them(load: Load, shared_data: Pa
     assert [[value_ns / 1000 for value_ns in row] for row in found] == expected
 
 
-def test_gpu_utilisation_by_the_millisecond_is_that_of_pytorchs_own_tool(load: Load, shared_data: Path) -> None:
+def test_gpu_utilisation_by_the_millisecond_is_that_of_pytorchs_own_tool() -> None:
     """Its counter reads percent of each millisecond after the profiler's start; the last stretch is longer."""
-    text = (shared_data / "public/expected/gpu_metrics_expected.json").read_text()
-    events = [event for event in json.loads(text)["traceEvents"] if event["name"] == "GPU 0 Utilization"][2:]
-    edges_ns = np.array([event["ts"] * 1000 for event in events], np.int64)
-    percent = [event["args"]["GPU Utilization"] for event in events[:-1]]
-    trace = load("public/kineto/gpu_metrics_input.json")
-    ops = trace[DEVICE_OPS]
+    events = published()["counters"]["GPU 0 Utilization"]
+    edges_ns = np.array([time_us * 1000 for time_us, _ in events], np.int64)
+    ops = known(METRICS)[DEVICE_OPS]
     covered_ns = Intervals.of(ops.filter(ops["kind"] == "kernel")).covered_ns(edges_ns[:-1], edges_ns[1:])
+    percent = [percent for _, percent in events[:-1]]
     assert (100 * covered_ns / np.diff(edges_ns)).tolist() == pytest.approx(percent, rel=1e-12)
 
 
-def test_blocks_per_multiprocessor_are_those_of_pytorchs_own_tool(load: Load, shared_data: Path) -> None:
+def test_blocks_per_multiprocessor_are_those_of_pytorchs_own_tool() -> None:
     """Its counter rises at each kernel to ten times blocks per multiprocessor and falls to 0 at the kernel's end."""
-    text = (shared_data / "public/expected/gpu_metrics_expected.json").read_text()
-    events = [event for event in json.loads(text)["traceEvents"] if event["name"] == "GPU 0 Est. SM Efficiency"][2:]
-    rises = [(event["ts"], event["args"]["Est. SM Efficiency"]) for event in events[::2]]
-    trace = load("public/kineto/gpu_metrics_input.json")
+    events, trace = published()["counters"]["GPU 0 Est. SM Efficiency"], known(METRICS)
     multiprocessors = int(trace[DEVICES]["sm_count"][0])
     kernels = trace[DEVICE_OPS].filter(pl.col("kind") == "kernel")
     blocks = pl.col("grid_x") * pl.col("grid_y") * pl.col("grid_z")
     found = kernels.select(pl.col("start_ns") // 1000, 10 * blocks / multiprocessors).rows()
-    assert [(start, pytest.approx(blocks)) for start, blocks in found] == rises
-    assert [event["ts"] for event in events[1::2]] == (kernels["end_ns"] // 1000).to_list()
+    assert [[start, pytest.approx(blocks)] for start, blocks in found] == events[::2]
+    assert [time_us for time_us, _ in events[1::2]] == (kernels["end_ns"] // 1000).to_list()
 
 
 def test_a_copy_bound_gpu_is_busy(load: Load) -> None:
@@ -157,10 +146,10 @@ def test_a_copy_bound_gpu_is_busy(load: Load) -> None:
     ],
 )
 def test_idle_time_counts_copies(
-    load: Load, name: str, device: tuple[int, int], kernel_span_ms: float, idle_ms: float, comm_ms: float
+    name: str, device: tuple[int, int], kernel_span_ms: float, idle_ms: float, comm_ms: float
 ) -> None:
     """The published span runs from the first kernel to the last; ours from the first op, which may be a copy."""
-    trace = load(f"public/nsys/{name}.sqlite")
+    trace = known(name)
     budget, ops = device_timeline(trace)[device], trace[DEVICE_OPS]
     kernels = ops.filter((ops["kind"] == "kernel") & (ops["rank"] == device[0]) & (ops["device"] == device[1]))
     kernel_span_ns = kernels.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item()
@@ -170,11 +159,11 @@ def test_idle_time_counts_copies(
     assert budget.exposed_communication_ns == budget.communication_ns
 
 
-def test_exposed_communication_and_gpu_time_of_two_runs(load: Load) -> None:
+def test_exposed_communication_and_gpu_time_of_two_runs() -> None:
     """25.40 -> 33.74 ms exposed, 535.20 -> 488.84 ms on the GPUs' kernels, as the fixture's authors compare them."""
     totals = []
     for name in ("h100_2gpu_before", "h100_2gpu_after"):
-        trace = load(f"public/nsys/{name}.sqlite")
+        trace = known(name)
         budgets, ops = list(device_timeline(trace)), trace[DEVICE_OPS]
         exposed_ms = sum(budget.exposed_communication_ns for budget in budgets) / 1e6
         kernels = ops.filter(ops["kind"] == "kernel")

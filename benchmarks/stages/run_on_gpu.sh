@@ -23,6 +23,6 @@ sizes = [4096 * 4**power for power in range(9)]
 json.dump({"calls": [[kind, size] for kind in ("allreduce", "allgather", "reducescatter", "sendrecv") for size in sizes]}, open(sys.argv[1], "w"))' "$out/plan.json"
 run ../../src/timesink/capture/nccl_bench.py "$out/plan.json" "$out/collectives.json"
 for test in ${NCCL_TESTS:+all_reduce all_gather reduce_scatter sendrecv}; do
-  "$NCCL_TESTS/${test}_perf" -g 2 -b 4K -e 256M -f 4 -c 0 -n 40 -w 10 -d bfloat16 >"$out/$test.txt"
+  NCCL_GRAPH_REGISTER=0 "$NCCL_TESTS/${test}_perf" -g 2 -b 4K -e 256M -f 4 -c 0 -n 100 -w 10 -G 5 -d bfloat16 >"$out/$test.txt"
 done
 nvidia-smi topo -m | head -4; ls -la "$out"

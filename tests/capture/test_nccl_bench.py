@@ -19,22 +19,22 @@ from timesink.rules.communication import slow_link
 from timesink.views.link_times import link_times_page, sizes_of
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/stages/results"
-LARGE = 16 << 20  # bytes: smaller ones take what launching them takes, and that moves by half from run to run
 
 
 def test_two_gpus_exchange_as_fast_as_nccl_tests_says() -> None:
+    """Every size from 4 KB to 256 MB; three runs of each, taking turns: those of nccl-tests differ by up to 9.5 %."""
     kept = json.loads((RESULTS / "collectives.json").read_text())
     page = link_times_page(kept["measured"], [], [])
     shown = {(row[0], row[1]): row for row in page.sheets[0].rows}
     compared = 0
     for kind, sizes in kept["nccl_tests"].items():
+        share = {"allreduce": 1.0, "allgather": 0.5, "reducescatter": 0.5, "sendrecv": 1.0}[kind]  # of two ranks
         for size, known in sizes.items():
-            if int(size) >= LARGE:
-                _, _, time_ns, _, bus, _ = shown[kind, int(size)]
-                assert time_ns == pytest.approx(known["time_us"] * 1e3, rel=0.05)
-                assert bus == pytest.approx(known["busbw_gb_per_s"], rel=0.05)
-                compared += 1
-    assert compared == 12
+            _, _, time_ns, _, bus, _ = shown[kind, int(size)]
+            assert 0.95 * min(known["time_us"]) <= time_ns / 1e3 <= 1.05 * max(known["time_us"])
+            assert bus == pytest.approx(share * int(size) / time_ns)
+            compared += 1
+    assert compared == 36
 
 
 STAND_IN = """

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import timesink
+from timesink.capture import stage_log
 from timesink.capture.errors import CaptureError
 from timesink.measures.communication.stage_logs import read_stage_logs
 
@@ -75,3 +78,67 @@ def test_what_cannot_be_logged_says_so(tmp_path: Path) -> None:
         timesink.stages(tmp_path / "absent" / "run.jsonl")
     with pytest.raises(CaptureError, match="no GPU"):
         timesink.stages(tmp_path / "run.jsonl", device=True)
+
+
+class FakeEvents:
+    """Events of a device that runs a microsecond behind; each holds what the device had done when it was recorded."""
+
+    made = recorded = 0
+
+    def new(self) -> list[int]:
+        FakeEvents.made += 1
+        return [FakeEvents.made]
+
+    def stream(self, number: int) -> int:
+        return number
+
+    def record(self, event: list[int], stream: int) -> int:
+        event[:] = [time.perf_counter_ns() + 1000]
+        FakeEvents.recorded += 1
+        return 0
+
+    def over(self, event: list[int]) -> bool:
+        return True
+
+    def wait(self, event: list[int]) -> None: ...
+
+    def between_ns(self, early: list[int], late: list[int]) -> int:
+        return late[0] - early[0]
+
+
+def test_on_a_device_parts_that_follow_at_once_share_a_mark_and_no_mark_is_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = SimpleNamespace(uuid="GPU-1")
+    cuda = SimpleNamespace(
+        is_available=lambda: True, current_device=lambda: 0, get_device_properties=lambda _device: properties,
+        current_stream=lambda *_: SimpleNamespace(synchronize=lambda: None, cuda_stream=stream[0]),
+    )  # fmt: skip
+    torch = SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=None), _C=SimpleNamespace())
+    stream = [7]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(stage_log, "_DriverEvents", FakeEvents)
+    monkeypatch.setattr(stage_log, "_SAME_NS", 50_000)  # a test machine may be slow between two lines
+    with timesink.stages(tmp_path / "run.jsonl") as log:
+        for item in range(3000):  # read and written on the way
+            with log.stage("A", item):
+                pass
+            with log.stage("B", item):
+                if item % 100 == 0:
+                    stream[0] ^= 1  # the begin of the next is in another stream
+            if item % 7 == 0:
+                time.sleep(0.0001)  # something is launched here
+    rows = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]]
+    assert [row["item"] for row in rows] == [item for item in range(3000) for _ in "AB"]
+    times = [time_ns for row in rows for name, time_ns in row.items() if name != "item"]
+    assert times == sorted(times)
+    shared = sum(early == late for early, late in pairwise(times))
+    assert FakeEvents.recorded == 1 + len(times) - shared
+    assert 3000 < shared < 5999 - 400
+
+
+def test_a_part_within_a_part_has_a_begin_of_its_own(tmp_path: Path) -> None:
+    with timesink.stages(tmp_path / "run.jsonl") as log, log.stage("A"), log.stage("B"):
+        pass
+    inner, outer = (json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:])
+    assert outer["tA0"] <= inner["tB0"] <= inner["tB1"] <= outer["tA1"]

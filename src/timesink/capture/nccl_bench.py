@@ -3,8 +3,9 @@
 ``torchrun --nproc-per-node 2 nccl_bench.py PLAN OUT``. PLAN is JSON, ``{"calls": [["allreduce", 26214400], ...]}``: a
 kind and the size of nccl-tests (the whole array: what an all-gather puts out and a reduce-scatter takes in). Rank 0
 writes OUT. ``time_ns`` is the time of nccl-tests: calls one after another, their time over their number, the mean of
-the ranks; of several such blocks the median. NCCL is called directly: PyTorch's own calls launch more slowly than small
-messages travel. Without a GPU the calls are those of gloo.
+the ranks; of several such blocks the median. The calls of a block wait behind a kernel until all of them are launched:
+else small messages take what launching them takes, which moves by half from run to run (nccl-tests: ``-G`` with
+``NCCL_GRAPH_REGISTER=0``). Without a GPU the calls are those of gloo.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -25,7 +27,9 @@ KINDS: Final = ("allreduce", "allgather", "reducescatter", "sendrecv", "send")
 FORMAT: Final = "timesink_nccl_bench"
 _BLOCKS: Final = 5
 _BLOCK_NS: Final = 20_000_000  # of calls: long against the clock, short for people
-_CALLS: Final = (5, 200)  # of a block, at least and at most
+_CALLS: Final = (5, 200)  # of a block, at least and at most; the driver takes about 1,000 launches ahead
+_CYCLES_PER_NS: Final = 2.0  # of the fastest clocks: a kernel that waits some cycles too long costs little
+_SURE: Final = 1.5  # a wait longer than launching took the last time
 _WARM: Final = 5
 _ITEM: Final = 2  # bytes of a number
 _BFLOAT16, _SUM = 9, 0  # of nccl.h
@@ -58,23 +62,26 @@ class Nccl:
             raise RuntimeError(f"NCCL call failed with {code}; run again with NCCL_DEBUG=WARN")
 
     def call(self, kind: str, size: int, arrays: list[Any]) -> Call:
-        """One collective of `size` bytes, from the first array into the second."""
-        source, target = (ctypes.c_void_p(array.data_ptr()) for array in arrays)
+        """One collective of `size` bytes, from the first array into the second; the next one takes the next part of
+        both, as those of nccl-tests do: what was exchanged before may lie in the cache."""
         whole = max(size // _ITEM // self.ranks, 1) * self.ranks
         part = whole // self.ranks
+        steps = min(arrays[0].numel() // whole, _CALLS[1])
+        first = [array.data_ptr() for array in arrays]
+        places = cycle([[ctypes.c_void_p(at + step * whole * _ITEM) for at in first] for step in range(steps)])
         names = {"allreduce": ("ncclAllReduce", whole, (_SUM,)), "allgather": ("ncclAllGather", part, ()),
                  "reducescatter": ("ncclReduceScatter", part, (_SUM,))}  # fmt: skip
         if kind not in names:
-            return self._messages(kind, whole, (source, target))
+            return self._messages(kind, whole, places)
         name, count, operation = names[kind]
         function, comm, stream_of = getattr(self.library, name), self.comm, self._stream
 
         def collective() -> None:
-            self.done(function(source, target, ctypes.c_size_t(count), _BFLOAT16, *operation, comm, stream_of()))
+            self.done(function(*next(places), ctypes.c_size_t(count), _BFLOAT16, *operation, comm, stream_of()))
 
         return collective
 
-    def _messages(self, kind: str, count: int, buffers: tuple[Any, Any]) -> Call:
+    def _messages(self, kind: str, count: int, places: Iterator[Sequence[ctypes.c_void_p]]) -> Call:
         """`sendrecv`: each rank sends to the next; `send`: the first rank to the second only."""
         following, before = (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
         both = kind == "sendrecv"
@@ -82,12 +89,12 @@ class Nccl:
         library, number = self.library, ctypes.c_size_t(count)
 
         def messages() -> None:
-            stream = self._stream()
+            stream, (source, target) = self._stream(), next(places)
             self.done(library.ncclGroupStart())
             if sends:
-                self.done(library.ncclSend(buffers[0], number, _BFLOAT16, following, self.comm, stream))
+                self.done(library.ncclSend(source, number, _BFLOAT16, following, self.comm, stream))
             if receives:
-                self.done(library.ncclRecv(buffers[1], number, _BFLOAT16, before, self.comm, stream))
+                self.done(library.ncclRecv(target, number, _BFLOAT16, before, self.comm, stream))
             self.done(library.ncclGroupEnd())
 
         return messages
@@ -113,7 +120,7 @@ def main() -> None:
     measured = []
     for kind, size in plan["calls"]:
         call = _gloo_call(dist, kind, size, arrays) if nccl is None else nccl.call(kind, size, arrays)
-        measured.append({"kind": kind, "bytes": size, "time_ns": _time_ns(torch, dist, call, has_gpu)})
+        measured.append({"kind": kind, "bytes": size, "time_ns": _time_ns(torch, dist, call)})
     if dist.get_rank() == 0:
         out.write_text(json.dumps(_head(torch, dist, has_gpu) | {"calls": measured}) + "\n", encoding="utf-8")
     dist.barrier()
@@ -150,25 +157,53 @@ def _gloo_call(dist: Any, kind: str, size: int, arrays: list[Any]) -> Call:
     }[kind]
 
 
-def _time_ns(torch: Any, dist: Any, call: Call, has_gpu: bool) -> float:
+def _time_ns(torch: Any, dist: Any, call: Call) -> float:
     """Nanoseconds of a call."""
-    synchronize = torch.cuda.synchronize if has_gpu else int
+    block = _device_block(torch, call) if torch.cuda.is_available() else _host_block(call)
     for _ in range(_WARM):
         call()
-    synchronize()
 
     def block_ns(count: int) -> float:
         dist.barrier()
-        begin = time.perf_counter_ns()
-        for _ in range(count):
-            call()
-        synchronize()
-        total = torch.tensor([(time.perf_counter_ns() - begin) / count], dtype=torch.float64)
+        total = torch.tensor([block(count) / count], dtype=torch.float64)
         dist.all_reduce(total)
         return float(total.item() / dist.get_world_size())
 
     count = int(min(max(_BLOCK_NS / block_ns(_CALLS[0]), _CALLS[0]), _CALLS[1]))  # the same on all ranks
     return statistics.median(block_ns(count) for _ in range(_BLOCKS))
+
+
+def _host_block(call: Call) -> Callable[[int], float]:
+    """Nanoseconds of so many calls, one after another."""
+
+    def block(count: int) -> float:
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            call()
+        return time.perf_counter_ns() - begin
+
+    return block
+
+
+def _device_block(torch: Any, call: Call) -> Callable[[int], float]:
+    """Nanoseconds that the device takes for so many calls, all launched before the first of them begins."""
+    launch_ns = [1e5]  # of a call at first sight; then what it took
+
+    def block(count: int) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        torch.cuda._sleep(int(_CYCLES_PER_NS * (count + 1) * launch_ns[-1]))
+        call()  # the ranks meet here
+        begin.record()
+        launched = time.perf_counter_ns()
+        for _ in range(count):
+            call()
+        launch_ns.append(_SURE * (time.perf_counter_ns() - launched) / count)
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end) * 1e6)
+
+    return block
 
 
 def run_bench(launcher: Sequence[str], calls: Sequence[tuple[str, int]], out: Path, timeout_s: float) -> dict[str, Any]:

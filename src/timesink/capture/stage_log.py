@@ -18,6 +18,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -30,6 +31,7 @@ _HELD: Final = 2048  # parts before the first of them are read and written, all 
 _READY: Final = (
     2 * _HELD
 )  # events that exist before the first part begins: to make one costs half as much as to record it
+_SAME_NS: Final = 2_000  # of the host: no program in Python launches anything in less
 
 Mark = Any
 """A time of the host, or an event in the work of the device."""
@@ -47,7 +49,6 @@ class StageLog:
         self.path = Path(path)
         self._file: TextIO | None = self.path.open("w", encoding="utf-8")
         self._clock = _DeviceClock() if device else _HostClock()
-        self._now = self._clock.now
         self._ended: list[tuple[str, int, Mark, Mark]] = []
         self._parts: dict[str, _Part] = {}
         self._due = _HELD
@@ -108,20 +109,20 @@ class StageLog:
 class _Part:
     """The part of one name, of one item after another: from enter to exit."""
 
-    __slots__ = ("_begin", "_ended", "_log", "_name", "_now", "is_open", "item")
+    __slots__ = ("_begin", "_begins", "_ended", "_ends", "_log", "_name", "is_open", "item")
 
     def __init__(self, log: StageLog, name: str, item: int) -> None:
         self._log, self._name, self.item = log, name, item
-        self._now, self._ended = log._now, log._ended
+        self._begins, self._ends, self._ended = log._clock.begin, log._clock.end, log._ended
         self.is_open = False
 
     def __enter__(self) -> None:
         self.is_open = True
-        self._begin = self._now()
+        self._begin = self._begins()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         ended = self._ended
-        ended.append((self._name, self.item, self._begin, self._now()))
+        ended.append((self._name, self.item, self._begin, self._ends()))
         self.is_open = False
         if len(ended) >= self._log._due:
             self._log.spill()
@@ -132,7 +133,7 @@ class _HostClock:
 
     def __init__(self) -> None:
         self.name = f"host {_boot()}"
-        self.now = time.perf_counter_ns
+        self.begin = self.end = time.perf_counter_ns
 
     def reached(self, mark: int) -> bool:
         return True
@@ -145,7 +146,8 @@ class _DeviceClock:
     """Events of the current stream, used again once they are read.
 
     Times are told from the last event that was read: float32 milliseconds are exact to a nanosecond only over short
-    stretches. The driver is called directly, below PyTorch: that halves what a mark costs.
+    stretches. The driver is called directly, below PyTorch: that halves what a mark costs. A part that begins where the
+    one before it ended, in the same stream with nothing launched between, begins with the event of that end.
     """
 
     def __init__(self) -> None:
@@ -157,13 +159,15 @@ class _DeviceClock:
         self.name = f"device {_short(str(getattr(properties, 'uuid', '')) or f'{_boot()} {os.getpid()}')}"
         self._events = _TorchEvents(torch) if torch.version.hip else _DriverEvents()
         self._free = [self._events.new() for _ in range(_READY)]
-        self.now = self._recorder(torch, device)
-        self._base = self.now()
+        self._last: deque[Any] = deque(maxlen=1)  # the end that a part may begin with
+        self._shared: set[int] = set()  # ids of events that are an end and a begin: freed when both are read
+        self.begin, self.end = self._recorders(torch, device)
+        self._base = self.begin()
         self._events.wait(self._base)
         self._base_ns = time.perf_counter_ns()
 
-    def _recorder(self, torch: Any, device: int) -> Callable[[], Any]:
-        """What records an event in the current stream: one of the free ones, else a new one.
+    def _recorders(self, torch: Any, device: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """What marks a begin, and what marks an end, in the current stream: by one of the free events, else a new one.
 
         PyTorch tells the number of the stream in a fifth of the time that it takes to tell the stream.
         """
@@ -171,8 +175,9 @@ class _DeviceClock:
             lambda device: torch.cuda.current_stream(device).cuda_stream
         )
         free, take, new, record = self._free, self._free.pop, self._events.new, self._events.record
+        last, shared, clock = self._last, self._shared, time.perf_counter_ns
         number = number_of(device)
-        stream = self._events.stream(number)
+        stream, ended_ns = self._events.stream(number), 0
 
         def now() -> Any:
             nonlocal stream, number
@@ -184,7 +189,21 @@ class _DeviceClock:
                 raise CaptureError(Fault.FAILED, "CUDA took no event", remedy="log no stages while a graph is captured")
             return event
 
-        return now
+        def begin() -> Any:
+            if last and clock() - ended_ns < _SAME_NS and number_of(device) == number:
+                event = last.pop()
+                shared.add(id(event))
+                return event
+            return now()
+
+        def end() -> Any:
+            nonlocal ended_ns
+            event = now()
+            last.append(event)
+            ended_ns = clock()
+            return event
+
+        return begin, end
 
     def reached(self, mark: Any) -> bool:
         return self._events.over(mark)
@@ -193,7 +212,12 @@ class _DeviceClock:
         self._events.wait(end)
         begin_ns = self._base_ns + self._events.between_ns(self._base, begin)
         end_ns = begin_ns + self._events.between_ns(begin, end)
-        self._free += (self._base, end)
+        self._last.clear()
+        for event in (self._base, end):
+            if id(event) in self._shared:
+                self._shared.discard(id(event))
+            else:
+                self._free.append(event)
         self._base, self._base_ns = begin, begin_ns
         return begin_ns, end_ns
 

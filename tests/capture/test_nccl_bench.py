@@ -32,7 +32,7 @@ def test_two_gpus_exchange_as_fast_as_nccl_tests_says() -> None:
         for size, known in sizes.items():
             _, _, time_ns, _, bus, _ = shown[kind, int(size)]
             assert 0.95 * min(known["time_us"]) <= time_ns / 1e3 <= 1.05 * max(known["time_us"])
-            assert bus == pytest.approx(share * int(size) / time_ns)
+            assert bus == pytest.approx(share * int(size) / time_ns, abs=0.006)
             compared += 1
     assert compared == 36
 

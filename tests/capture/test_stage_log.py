@@ -109,13 +109,13 @@ class FakeEvents:
 def test_on_a_device_parts_that_follow_at_once_share_a_mark_and_no_mark_is_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stream = [7]
     properties = SimpleNamespace(uuid="GPU-1")
     cuda = SimpleNamespace(
         is_available=lambda: True, current_device=lambda: 0, get_device_properties=lambda _device: properties,
         current_stream=lambda *_: SimpleNamespace(synchronize=lambda: None, cuda_stream=stream[0]),
     )  # fmt: skip
     torch = SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=None), _C=SimpleNamespace())
-    stream = [7]
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(stage_log, "_DriverEvents", FakeEvents)
     monkeypatch.setattr(stage_log, "_SAME_NS", 50_000)  # a test machine may be slow between two lines

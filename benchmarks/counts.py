@@ -30,7 +30,7 @@ PACKAGE = Path(timesink.__file__).parent
 DEMO = PACKAGE / "cli" / "demo" / "gpt_before.json.gz"
 DEMO_MB = 14
 # About a tenth above what was counted when they were set. A rule more may raise them; so may carelessness.
-CALLS, QUERIES, GROWTH = 16_000, 1_800, 1.15
+CALLS, QUERIES, GROWTH = 16_000, 1_550, 1.15
 MODULES = {"--help": 190, "diagnose nothing.json": 900}
 _IMPORTED = """
 import json, sys

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +37,15 @@ def test_a_function_sees_each_name_once_however_often_it_stands() -> None:
     assert sorted(seen) == ["aa", "b"]
 
 
-def test_a_null_name_matches_nothing() -> None:
-    names = pl.Series("name", ["gemm", None, "copy"], dtype=pl.Categorical())
-    assert matches(names, "").to_list() == [True, False, True]
-    assert matches(names, "^g").to_list() == [True, False, False]
+@given(st.lists(TEXTS, max_size=4), st.sampled_from(["", "^g", "add|é"]), st.booleans())
+def test_a_name_is_answered_alike_whoever_asked_before_and_a_null_one_matches_nothing(
+    asked: list[list[str | None]], pattern: str, forgetting: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if forgetting:
+            patch.setattr("timesink.model.names._MOST_CODES", 2)
+        for texts in asked:
+            expected = [text is not None and re.search(pattern, text) is not None for text in texts]
+            for dtype in (pl.Categorical(), pl.String):
+                answers = matches(pl.Series("name", texts, dtype=dtype), pattern)
+                assert (answers.to_list(), answers.name, answers.dtype) == (expected, "name", pl.Boolean)

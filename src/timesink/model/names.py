@@ -8,11 +8,58 @@ import numpy as np
 import polars as pl
 from polars.exceptions import ComputeError
 
+from timesink.model.arrays import BoolArray, Int8Array
+
+_MOST_CODES = 1 << 18  # beyond so many distinct names in one process, answers are forgotten
+
+
+class _Answers:
+    """What is known of names by pattern: for each code of a category no (0), yes (1), or not asked yet (-1).
+
+    A code stands for one name as long as any series holds it, and `anchor` does.
+    """
+
+    def __init__(self) -> None:
+        self.anchor = pl.Series([""], dtype=pl.Categorical())
+        self.by_pattern: dict[str, Int8Array] = {}
+
+
+_answers = _Answers()
+
 
 def matches(names: pl.Series, pattern: str) -> pl.Series:
     """Whether each name matches the regular expression anywhere; null names do not."""
-    found = mapped(names, lambda distinct: distinct.str.contains(pattern), pl.Boolean)
-    return found.fill_null(False) if found.null_count() else found
+    if names.dtype != pl.Categorical():
+        return mapped(names, lambda distinct: distinct.str.contains(pattern), pl.Boolean).fill_null(False)
+    if nulls := names.null_count():
+        found = np.zeros(len(names), bool)
+        if nulls < len(names):
+            found[names.is_not_null().to_numpy()] = _matched(names.drop_nulls(), pattern)
+    else:
+        found = _matched(names, pattern)
+    return pl.Series(names.name, found)
+
+
+def _matched(names: pl.Series, pattern: str) -> BoolArray:
+    """The same for categories without a null; a name is asked once in the life of the process."""
+    global _answers
+    codes = names.to_physical().to_numpy()
+    needed = int(codes.max(initial=0)) + 1
+    if needed > _MOST_CODES:
+        _answers = _Answers()
+    held = _answers
+    known = held.by_pattern.get(pattern, _NOTHING_KNOWN)
+    if known.size < needed:
+        known = np.pad(known, (0, max(needed, 2 * known.size) - known.size), constant_values=-1)
+    new = np.flatnonzero(known[codes] < 0)
+    if new.size:
+        distinct, at = np.unique(codes[new], return_index=True)
+        known[distinct] = names[new[at]].cast(pl.String).str.contains(pattern).to_numpy()
+    held.by_pattern[pattern] = known
+    return np.asarray(known[codes] > 0, np.bool_)
+
+
+_NOTHING_KNOWN: Int8Array = np.empty(0, np.int8)
 
 
 def pattern_fault(pattern: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -44,11 +45,11 @@ class Table:
     @property
     def schema(self) -> pl.Schema:
         """The Polars schema a frame of this table has."""
-        return pl.Schema({name: column.dtype for name, column in self.columns.items()})
+        return _without_rows(self).schema
 
     def empty(self) -> pl.DataFrame:
         """The table with no rows: recorded, and none happened."""
-        return pl.DataFrame(schema=self.schema)
+        return _without_rows(self).clone()
 
     def build(self, columns: Mapping[str, Any]) -> pl.DataFrame:
         """A checked, sorted frame from whatever columns a reader has.
@@ -92,6 +93,11 @@ class Table:
             return pl.Series(name, [value]).cast(column.dtype).new_from_index(0, height).alias(name)
         series = value.alias(name) if isinstance(value, pl.Series) else pl.Series(name, value)
         return series if series.dtype == column.dtype else series.cast(column.dtype)
+
+
+@cache
+def _without_rows(table: Table) -> pl.DataFrame:
+    return pl.DataFrame(schema={name: column.dtype for name, column in table.columns.items()})
 
 
 def _is_sequence(value: Any) -> bool:

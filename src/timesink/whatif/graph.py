@@ -305,7 +305,9 @@ class Graph:
 
     def edges_of(self, *kinds: EdgeKind) -> IntArray:
         """Numbers of the edges of these kinds."""
-        return np.flatnonzero(np.isin(self.network.edges.kind, kinds))
+        wanted = np.zeros(len(EdgeKind), bool)
+        wanted[list(kinds)] = True
+        return np.flatnonzero(wanted[self.network.edges.kind])
 
     def block_of(self, node: IntArray) -> IntArray:
         """The block whose start or end a node is; negative for host points."""

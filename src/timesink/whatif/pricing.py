@@ -126,13 +126,12 @@ class Pricer:
         for case, usual, _ in _DRAWS:
             graph, before = (self._usual, self._usual_periods) if usual else (self.graph, self.periods_ns)
             changed = change.rewrite(graph, case)
+            if not gains and changed.network.same_costs(graph.network):
+                return replace(self._priced(change, (0.0, 0.0, 0.0)), matched=False)
             replay = changed.replay()
-            gains.append(before - self.anchors.periods(replay))
-            if not gains[1:]:
+            if not gains:
                 bounds = Bounds(self._floor, Floor.of(changed, self.anchors, replay))
-                matched = not changed.network.same_costs(graph.network)
-        if not matched:
-            return replace(self._priced(change, (0.0, 0.0, 0.0)), matched=False)
+            gains.append(before - self.anchors.periods(replay))
         windows = self.anchors.windows
         gain, (low, high) = windows.mean(gains[0]), _interval(gains, self.step_ns, windows.weight)
         limit, why = bounds.limit_ns(change.touches, self.step_ns)

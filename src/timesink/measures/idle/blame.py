@@ -83,6 +83,8 @@ def idle_blame(trace: Trace) -> IdleBlame:
 
 def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     """The stretches per (rank, device): what a finding claims."""
+    if not stretches.height:
+        return {}
     times = stretches.select("rank", "device", "start_ns", "end_ns").sort("rank", "device", "start_ns")
     devices = key_slices(times, ("rank", "device"))
     return {(rank, device): Intervals.of(times[first:last]) for (rank, device), first, last in devices}

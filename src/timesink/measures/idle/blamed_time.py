@@ -126,6 +126,7 @@ def _stretches(trace: Trace) -> pl.DataFrame:
     return frame.with_columns(_range_places(trace, frame["range"]).cast(pl.Categorical()))
 
 
+@remembered
 def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in framework dispatch, CUDA calls and launch latency, outside input and waits.
 
@@ -138,6 +139,7 @@ def launching_time(trace: Trace) -> tuple[BlamedTime, ...]:
     return tuple(launching[part.device] if part.per_step_ns > python_ns[part.device] else part for part in dispatch)
 
 
+@remembered
 def python_time(trace: Trace) -> tuple[BlamedTime, ...]:
     """Per device: idle time in Python and other host work that launches nothing, outside input and waits."""
     return blamed_time(trace, _PYTHON, preparing=False, wanted=(pl.col("cause") != "untraced") | _untraced_python())
@@ -155,8 +157,13 @@ def _untraced_python() -> pl.Expr:
 
 def _after_removable_waits(trace: Trace) -> pl.Expr:
     """Whether each stretch comes after a drain, on a rank whose waits are worth removing."""
+    return pl.lit(_removable(trace))
+
+
+@remembered
+def _removable(trace: Trace) -> pl.Series:
     gain = sync_gain(trace)
-    return pl.lit(gain.root.is_not_null()) & pl.col("rank").is_in(gain.effective_ranks)
+    return gain.root.is_not_null() & idle_blame(trace).frame["rank"].is_in(gain.effective_ranks)
 
 
 def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) -> tuple[BlamedTime, ...]:
@@ -175,6 +182,21 @@ def _blamed_of(trace: Trace, stretches: pl.DataFrame, preparing: bool | None) ->
 
 def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: Intervals) -> BlamedTime:
     """The time of one device: the part of its stretches inside `intervals`."""
+    return BlamedTime(
+        device=device,
+        intervals=intervals,
+        per_step_ns=per_step_ns(trace, device, intervals),
+        step_ns=period_ns(trace, device),
+        period=period_name(trace),
+        **(_placed(trace, stretches, intervals) if len(intervals) else _NOWHERE),
+    )
+
+
+_NOWHERE: Final[dict[str, Any]] = {"host": {}, "place_ratio": 0.0, "rows": (), **dict.fromkeys(_PLACE)}
+
+
+def _placed(trace: Trace, stretches: pl.DataFrame, intervals: Intervals) -> dict[str, Any]:
+    """Who kept the device waiting inside `intervals`, and the place with the most of that time."""
     length = pl.Series("length", intervals.covered_ns(stretches["start_ns"].to_numpy(), stretches["end_ns"].to_numpy()))
     stretches = stretches.with_columns(length).filter(length > 0)
     longest = stretches.filter(pl.col("length") >= pl.col("length").top_k(_SHOWN_ROWS).min())
@@ -184,23 +206,17 @@ def _blamed(trace: Trace, device: Device, stretches: pl.DataFrame, intervals: In
         places.filter(pl.col("length") == pl.col("length").max())
         .with_columns(pl.col(name).cast(pl.String) for name in _PLACE[1:])
         .sort(_PLACE, nulls_last=True)
-        .head(1)
+        .row(0, named=True)
     )
-    top: dict[str, Any] = dict.fromkeys(_PLACE) if not place.height else place.row(0, named=True)
-    file, line = _own_line(trace, stretches, top)
-    return BlamedTime(
-        device=device,
-        intervals=intervals,
-        per_step_ns=per_step_ns(trace, device, intervals),
-        step_ns=period_ns(trace, device),
-        period=period_name(trace),
-        host=_by_thread(stretches, intervals),
-        place_ratio=int(place["length"].sum()) / max(int(length.sum()), 1),
-        rows=tuple(longest["op_row"].head(_SHOWN_ROWS).to_list()),
-        file=file,
-        line=line,
-        **{name: top[name] for name in _PLACE},
-    )
+    file, line = _own_line(trace, stretches, place)
+    return {
+        "host": _by_thread(stretches, intervals),
+        "place_ratio": place["length"] / int(length.sum()),
+        "rows": tuple(longest["op_row"].head(_SHOWN_ROWS).to_list()),
+        "file": file,
+        "line": line,
+        **{name: place[name] for name in _PLACE},
+    }
 
 
 def _own_line(trace: Trace, stretches: pl.DataFrame, place: Mapping[str, Any]) -> tuple[str | None, int | None]:

@@ -53,7 +53,7 @@ class RemoveSyncs(TargetedChange):
         waits = calls_within(graph, host_windows(graph, self.target)) & graph.program.releases.blocking
         edit = Edit(graph)
         edit.drop_waits(waits)
-        if case is not Case.CAUTIOUS:
+        if case is not Case.CAUTIOUS and waits.any():
             edit.drop_ops(_values_read(graph, waits))
             launching = graph.program.launching()
             kept = Intervals.union_of(calls.start_ns[launching], calls.end_ns[launching])

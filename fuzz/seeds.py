@@ -139,8 +139,21 @@ def ncu_csv() -> tuple[bytes, ...]:
 
 
 def torch_logs() -> tuple[bytes, ...]:
-    """Logs of torch.compile: structured ones and text."""
-    return tuple(path.read_bytes() for path in sorted((DATA / "compile").glob("*.log")))
+    """Logs of torch.compile: structured ones, one of them with graphs and their code, and text."""
+    planted = gzip.decompress((DATA / "compile/planted/torch_trace.log.gz").read_bytes())
+    return (*(path.read_bytes() for path in sorted((DATA / "compile").glob("*.log"))), planted)
+
+
+def inductor_provenance() -> tuple[bytes, ...]:
+    """Stacks of the kernels of a compiled graph, in both forms."""
+    stack = '  File "m.py", line 3, in f\n    x = g(x)\n  File "m.py", line 7, in g\n'
+    stacks = {
+        "triton_poi_fused_add_0:1": [stack],
+        "extern_kernels.mm:2": [],
+        "triton_poi_fused_add_0:3": [stack, stack],
+    }
+    nodes = {name: {"stack_traces": told, "post_grad_nodes": ["add"]} for name, told in stacks.items()}
+    return (json.dumps(stacks).encode(), json.dumps(nodes).encode())
 
 
 def memory_timeline() -> tuple[bytes, ...]:
@@ -170,6 +183,7 @@ OF_FORMAT: Mapping[str, tuple[str, Callable[[], tuple[bytes, ...]]]] = {
     "ncu_report": ("report.ncu-rep", ncu_report),
     "ncu_csv": ("page.csv", ncu_csv),
     "torch_logs": ("compile.log", torch_logs),
+    "inductor_provenance": ("kernel_stack_traces.json", inductor_provenance),
     "torch_memory_timeline": ("timeline.raw.json", memory_timeline),
     "torch_snapshot": ("snapshot.pickle", torch_snapshot),
 }

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
-from timesink.knowledge.kernel_names import short_name, short_names
+from timesink.knowledge.kernel_names import fused_operators, short_name, short_names
 from timesink.knowledge.kernels import decode
 
 ATEN = "void at::native::"
@@ -35,7 +35,7 @@ CUTLASS = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128
          "reduce Mean bf16"),
         ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, true, false>(float*)",
          "log_softmax forward fp32"),
-        ("triton_poi_fused_add_cos_sin_0", "fused add_cos_sin_0 (triton)"),
+        ("triton_poi_fused_add_cos_sin_0", "fused 0: add, cos, sin (triton)"),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "nccl AllReduce_Sum_f32_RING_LL"),
         ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16EEvPT0_", "add_rmsnorm_quant"),
         ("my_own(int, float*)", "my_own fp32"),
@@ -52,6 +52,16 @@ def test_kernels_that_share_a_short_name_are_told_apart_by_what_differs() -> Non
         names[1]: "gemm bf16 align1 128×128 (cutlass) nn",
         names[2]: "gemm bf16 128×128 (nvjet)",
     }
+
+
+def test_operators_of_a_generated_kernel_are_told_apart_or_not_at_all() -> None:
+    name = "triton_per_fused__softmax__softmax_backward_data__to_copy_masked_fill_native_layer_norm_view_10"
+    told = ("_softmax", "_softmax_backward_data", "_to_copy", "masked_fill", "native_layer_norm", "view")
+    assert fused_operators(name) == told
+    assert fused_operators("triton_poi_fused_native_foo_norm_add_3") == ()  # sorted, it would begin with "add"
+    assert short_name("triton_poi_fused_native_foo_norm_add_3") == "fused 3: native_foo_norm_add (triton)"
+    assert short_name("triton_poi_fused_0") == "fused 0 (triton)"
+    assert fused_operators("aten::add_mul_3") == ()
 
 
 def test_kernels_that_differ_in_no_word_are_numbered() -> None:

@@ -64,7 +64,28 @@ _FOREACH: Final = re.compile(
 _LOG_SOFTMAX: Final = re.compile(
     r"LogSoftMax|softmax_warp_\w+<[^,]+,[^,]+,[^,]+, ?(?:\(int\))?\d+, ?(?:\(bool\)1|true)"
 )
-_TRITON: Final = re.compile(r"^triton_(?P<kind>poi|red|per|tem)_fused_*(?P<rest>\w*)$")
+_TRITON: Final = re.compile(r"^triton_(?P<kind>poi|red|per|tem)_fused_?(?P<rest>\w*?)_?(?P<number>\d+)$")
+_OF_WORDS: Final = (
+    "_adaptive_avg_pool2d", "_safe_softmax", "_log_softmax", "_scaled_mm", "_to_copy", "_unsafe_index", "_unsafe_view",
+    "_unsafe_index_put", "_unsafe_masked_index", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training", "_weight_norm_interface", "adaptive_avg_pool2d", "adaptive_max_pool2d",
+    "as_strided", "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "clamp_max", "clamp_min", "constant_pad_nd",
+    "cross_entropy_loss", "embedding_bag", "embedding_dense", "floor_divide", "full_like", "fma_rn", "group_norm",
+    "huber_loss", "index_add", "index_fill", "index_put", "index_select", "inductor_lookup_seed", "inductor_random",
+    "inductor_seeds", "kl_div", "layer_norm", "leaky_relu", "lift_fresh_copy", "log_sigmoid", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "masked_fill", "masked_scatter", "max_pool2d_with_indices", "mse_loss",
+    "nan_to_num", "native_batch_norm", "native_dropout", "native_group_norm", "native_layer_norm", "new_full",
+    "new_ones", "new_zeros", "nll_loss", "nll_loss2d", "nll_loss2d_forward", "nll_loss_forward", "ones_like",
+    "prepare_softmax_online", "pow_tensor", "rand_like", "randn_like", "reflection_pad2d", "repeat_interleave",
+    "rms_norm", "scalar_tensor", "scatter_add", "scatter_reduce", "select_scatter", "slice_scatter", "smooth_l1_loss",
+    "split_with_sizes", "std_mean", "sum_to_size", "type_as", "upsample_bilinear2d", "upsample_nearest2d", "var_mean",
+    "zeros_like",
+)  # fmt: skip
+"""Operators of PyTorch that compilers fuse and whose names hold more than one word, apart from "backward"."""
+_OPERATOR: Final = re.compile(
+    rf"(?P<name>(?:{'|'.join(sorted(_OF_WORDS, key=len, reverse=True))}|_?[A-Za-z0-9]+)(?:_backward(?:_data)?)?)(?:_|$)"
+)
 _TRITON_WORK: Final = {"poi": "fused", "red": "fused reduce", "per": "fused reduce", "tem": "fused gemm"}
 _MANGLED: Final = re.compile(r"^_ZN?[KVr]*((?:\d+[A-Za-z_]\w*)+)")
 _ENDS: Final = re.compile(r"(?:_?cuda)?_?kernel(?:_?(?:template|impl|cuda))*$", re.IGNORECASE)
@@ -227,9 +248,25 @@ def _communication(name: str) -> str:
 
 
 def _triton(name: str) -> str:
-    """Names of TorchInductor's kernels keep their operators: they stand in the generated code."""
+    """TorchInductor names its kernels after what it fused, and numbers them in its code."""
     match = _TRITON.match(name)
-    return f"{_TRITON_WORK[match['kind']]} {match['rest']} (triton)" if match else ""
+    if not match:
+        return ""
+    words = ", ".join(fused_operators(name)) or match["rest"]
+    return f"{_TRITON_WORK[match['kind']]} {match['number']}{': ' if words else ''}{words} (triton)"
+
+
+def fused_operators(name: str) -> tuple[str, ...]:
+    """The operators in the name of a kernel that TorchInductor generated; none where they cannot be told apart.
+
+    It sorts them: a list that is not in order was read wrongly.
+    """
+    match = _TRITON.match(name)
+    rest, operators = match["rest"] if match else "", list[str]()
+    while rest and (found := _OPERATOR.match(rest)) is not None:
+        operators.append(found["name"])
+        rest = rest[found.end() :]
+    return tuple(operators) if not rest and operators == sorted(operators) else ()
 
 
 def _by_function(name: str) -> str:

@@ -30,8 +30,50 @@ USER_CODE: Final = Pattern(
     "Graph break in user code at m.py:12", "user code",
 )  # fmt: skip
 FRAME: Final = Pattern(
-    r'\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})', "a frame of a stack", '  File "m.py", line 12, in f',
-    "m.py:12",
+    r'\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})(?:, in (?P<function>\S+))?', "a frame of a stack",
+    '  File "m.py", line 12, in f', "m.py:12",
+)  # fmt: skip
+KERNEL_CALL: Final = Pattern(
+    r"^(?P<kernel>[\w.]{1,1000}):(?P<call>\d{1,9})$", "a call of a kernel in the code of a compiled graph",
+    ("triton_poi_fused_add_0:1", "extern_kernels.mm:2"), "triton_poi_fused_add_0",
+)  # fmt: skip
+KERNEL_STACKS: Final = Pattern(
+    r'^\s*\{\s*"[\w.]{1,1000}:\d{1,9}":\s*(?:\[|\{\s*"stack_traces")', "how a file of kernels with their stacks begins",
+    ('{"triton_poi_fused_add_0:1": [', '{"extern_kernels.mm:2": {"stack_traces": []'), '{"traceEvents": [',
+)  # fmt: skip
+GRAPH_KEY: Final = Pattern(
+    r'"key": ?"(?P<key>f[a-z2-7]{51})"', "key of a compiled graph in the cache",
+    '"key": "fq2qocr2katu3xr5mwv7qvrpa3sk6jzudnk27ctfg25gox7ohmtp"', '"key": "short"',
+)  # fmt: skip
+NODE_FILE: Final = Pattern(
+    r"\s*# File: (?P<file>\S[^\n]{0,1000}?):(?P<line>\d{1,9}) in (?P<function>[\w<>]+)",
+    "the line of the nodes of a printed graph that follow", "    # File: m.py:12 in forward, code: x = f(x)",
+    "# File: m",
+)  # fmt: skip
+NODE: Final = Pattern(
+    r"\s*(?P<name>[A-Za-z_]\w*)(?:: \"[^\"\n]*\")? = ", "a node of a printed graph",
+    ('  mul_1: "f32[16][1]cuda:0" = torch.ops.aten.mul.Tensor(a, b)', "  chunk = linear.chunk(3, -1)"), "return (a,)",
+)  # fmt: skip
+SOURCE_NODES: Final = Pattern(
+    r"\s*(?:#|//) (?:Topologically Sorted |Unsorted )?Source Nodes: \[(?P<nodes>[^\]]*)\]",
+    "what the next call in a graph's code computes",
+    "    # Topologically Sorted Source Nodes: [x, x_1], Original ATen: []", "# Source node to ATen node mapping:",
+)  # fmt: skip
+KERNEL_HANDLE: Final = Pattern(
+    r"\s*(?:#|//) \[Provenance debug handles\] (?P<kernel>[\w.]{1,1000}):(?P<call>\d{1,9})",
+    "the number of the next call",
+    "    # [Provenance debug handles] triton_poi_fused_add_0:7", "# handles",
+)  # fmt: skip
+CALL_IN_CODE: Final = Pattern(
+    r"\s*(?:\w+ = )?(?P<kernel>triton_\w+|cpp_\w+|extern_kernels\.\w+)(?:\.run)?\(",
+    "a call of a kernel in a graph's code",
+    ("    triton_poi_fused_add_0.run(a, b, 8, stream=stream0)", "    extern_kernels.mm(a, b, out=c)"),
+    "    del triton_1",
+)  # fmt: skip
+BODY_OF_CODE: Final = Pattern(
+    r"(?s)^ *def (?:call|partition_\d+)\(.*?(?=^def benchmark_|\Z)",
+    "the function of a graph's code that calls its kernels",
+    "def call(self, args):\n    f()", "def helper(args):",
 )  # fmt: skip
 REASON: Final = Pattern(
     r"^\s*(?:Graph Break )?Reason: (?P<why>.*)$", "why a graph broke", "Graph Break Reason: a call",

@@ -11,7 +11,10 @@ import sys
 from functools import lru_cache
 from typing import Final
 
-_INSTALLED: Final = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?)[/\\]|^<|^$")
+_INSTALLED: Final = re.compile(
+    r"(?:^|[/\\])(?:site-packages|dist-packages|lib[/\\]python3(?:\.\d+)?)[/\\]|^<|^$"
+    r"|(?:^|[/\\])[a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$"  # code that TorchInductor generated
+)
 _LIBRARIES: Final = frozenset((
     "torch", "torchvision", "torchaudio", "torchdata", "torchrec", "torch_xla", "functorch", "triton", "numpy",
     "scipy", "pandas", "sklearn", "PIL", "cv2", "tqdm", "transformers", "accelerate", "datasets", "tokenizers",

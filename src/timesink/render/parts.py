@@ -15,7 +15,7 @@ from timesink.diagnosis.verdicts import (
     Undecided,
     Where,
 )
-from timesink.knowledge.kernel_names import short_name
+from timesink.knowledge.kernel_names import fused_operators, short_name
 from timesink.model.record import dataclass
 from timesink.render.values import limit_value_text, quantity_text
 from timesink.units import time_text
@@ -122,7 +122,8 @@ def place_text(where: Where) -> str:
 def short_place(where: Where, several: bool) -> str:
     """The one place to open or look for: a line of the program, else an operator or a range, else a kernel; the rank
     where there are several devices. '' where only a thread is known, which is no place."""
-    inner = where.op or (where.kernel and short_name(where.kernel)) or ""
+    op = short_name(where.op) if where.op and fused_operators(where.op) else where.op
+    inner = op or (where.kernel and short_name(where.kernel)) or ""
     named = f"{inner} in {where.range}" if inner and where.range else inner or (where.range and f"range {where.range}")
     if where.file is not None:
         named = where.file if where.line is None else f"{where.file}:{where.line}"

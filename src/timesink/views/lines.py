@@ -16,7 +16,9 @@ _KNOWN = {
     "line": "",
     "function": "function",
     "range": "range",
+    "fused": "fused",
 }
+_SHOWN = 4  # of the other lines of a fused kernel
 NOWHERE = "(no line recorded)"
 
 
@@ -66,10 +68,14 @@ def _paths(trace: Trace) -> Sheet:
 
 
 def place_text(line: Line | None) -> str:
-    """``train.py:12``; a range by its name."""
+    """``train.py:12``; a range by its name; the lines of one kernel as ``train.py:12+13+norm.py:7``."""
     if line is None:
         return NOWHERE
-    return line.function if line.file is None else f"{line.file}:{line.line}"
+    if line.file is None:
+        return line.function
+    others = [str(at) if file == line.file else f"{file}:{at}" for file, at in line.others]
+    left = [f"{len(others) - _SHOWN} more"] if len(others) > _SHOWN else []
+    return "+".join([f"{line.file}:{line.line}", *others[:_SHOWN], *left])
 
 
 def path_text(time: PathTime) -> str:
@@ -85,6 +91,8 @@ def _notes(trace: Trace) -> tuple[str, ...]:
             "known by function: the profiler recorded the line on which the function begins, not the line that was "
             "called from; timesink capture torch --stacks records both"
         )
+    if "fused" in known:
+        notes.append("fused: the compiler made one kernel of these lines, whose time counts for them together")
     if not known - {"range"}:
         notes.append("no stacks were recorded: timesink capture torch --stacks -- python train.py records lines")
     return tuple(notes)

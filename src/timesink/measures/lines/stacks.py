@@ -3,7 +3,8 @@
 Stacks come from what the profiler recorded, the first of these that says anything of an operation: Python frames
 (torch.profiler with stacks), the stack of its CUDA call or the samples around it (Nsight Systems), the stack that its
 operator carries, the ranges around its launch. Frames of libraries are left out. The work of a backward pass has no
-Python of its own: it is at the line of the forward operator that made it, by autograd's sequence numbers.
+Python of its own: it is at the line of the forward operator that made it, by autograd's sequence numbers. Where the
+compiler's log was read too, `generated` leads on from there into compiled graphs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from timesink.knowledge.frames import LIBRARY, PLACE
 from timesink.knowledge.ranges import NUMBER, NUMBERED_STEP
 from timesink.knowledge.source_files import is_own
 from timesink.measures.idle.own_frames import callers, own_frames
+from timesink.measures.lines.generated import Texts, fused_stacks
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import (
     attribution,
@@ -32,11 +34,12 @@ from timesink.model.arrays import Int64Array
 from timesink.model.names import matches
 from timesink.model.nesting import Nesting
 from timesink.model.record import dataclass, field
-from timesink.model.tables import API_CALLS, FRAMES, GRAPH_NODES, HOST_OPS, HOST_STACKS
+from timesink.model.tables import API_CALLS, FRAMES, GENERATED_KERNELS, GRAPH_NODES, HOST_OPS, HOST_STACKS
 from timesink.model.trace import Trace, remembered
 
-Known = Literal["line", "function", "range"]
-"""What the profiler said: the very line, only the function that holds it (by its first line), or only a range."""
+Known = Literal["line", "function", "range", "fused"]
+"""What the profiler said: the very line, only the function that holds it (by its first line), only a range, or the
+compiler, that the work of this line and of others was fused into one kernel."""
 NEAR_NS: Final = 2_000_000
 """A sample this near to a call on its thread says where the call was made: twice the usual period of sampling."""
 _PLACE: Final = re.compile(PLACE)
@@ -45,12 +48,14 @@ _LIBRARY: Final = re.compile(LIBRARY)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One place in the program. `function` is a range's name where only that is known. All texts are untrusted."""
+    """One place in the program. `function` is a range's name where only that is known; `others` are the other lines, by
+    file, of what was fused. All texts are untrusted."""
 
     function: str
     file: str | None
     line: int | None
     known: Known
+    others: tuple[tuple[str, int], ...] = ()
 
 
 Stack = tuple[Line, ...]
@@ -108,7 +113,46 @@ def op_stacks(trace: Trace) -> Int64Array:
         around = np.where(waiting >= 0, waiting, range_nesting(trace).innermost_of(calls))
         ranges = np.where(forward >= 0, forward, around)
         number[todo] = of_ranges(trace, ranges[at])[place]
+    return _with_fused(trace, number)
+
+
+def _with_fused(trace: Trace, number: Int64Array) -> Int64Array:
+    """The stacks with those of generated kernels led on into the compiled code, as far as its compiler told."""
+    book, known = stack_book(trace), dict[tuple[int, Texts], int]()
+    for row, texts in fused_stacks(trace).items():
+        outer = int(number[row])
+        if (outer, texts) not in known:
+            inner = _fused([stack for text in texts if (stack := stack_of_text(text))])
+            known[outer, texts] = (
+                book.number(_led_on(book.stacks[outer] if outer >= 0 else (), inner)) if inner else outer
+            )
+        number[row] = known[outer, texts]
     return number
+
+
+def _fused(stacks: list[Stack]) -> Stack:
+    """What the stacks have in common, outermost first, and then the innermost lines of all of them as one."""
+    if not stacks:
+        return ()
+    lines = sorted({(line.file or "", line.line or 0, line.function) for *_, line in stacks})
+    outer: list[Line] = []
+    for frames in zip(*(stack[:-1] for stack in stacks), strict=False):
+        if len(set(frames)) > 1:
+            break
+        outer.append(frames[0])
+    file, line, function = lines[0]
+    others = tuple(dict.fromkeys((other, at) for other, at, _ in lines[1:]))
+    return (*outer, Line(function, file, line, "fused" if others else "line", others))
+
+
+def _led_on(outer: Stack, inner: Stack) -> Stack:
+    """The stack of a launch, led on by lines of the function that was compiled: it may hold a frame of that already."""
+    outer = tuple(line for line in outer if line.file is not None)
+    entered = inner[0]
+    for at, line in enumerate(outer):
+        if line.function == entered.function and line.file and (entered.file or "").endswith(line.file):
+            return (*outer[:at], *inner)
+    return (*outer, *inner)
 
 
 def host_stacks(trace: Trace, moments: pl.DataFrame) -> Int64Array:
@@ -278,7 +322,8 @@ def _forward_stacks(trace: Trace, host_op: Int64Array) -> Int64Array:
 
 def longest_line(trace: Trace, ops: Int64Array, weight: Iterable[float]) -> Line | None:
     """The line behind most of these rows of `device_ops`, each with its weight; None where none has a file."""
-    if not any(trace.get(table).height for table in (FRAMES, HOST_STACKS)) and not _operators_have_stacks(trace):
+    told = any(trace.get(table).height for table in (FRAMES, HOST_STACKS, GENERATED_KERNELS))
+    if not told and not _operators_have_stacks(trace):
         return None
     totals: dict[Line, float] = {}
     book = stack_book(trace)

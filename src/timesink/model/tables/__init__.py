@@ -25,6 +25,7 @@ from timesink.model.tables.host import (
     API_CALLS,
     COMPILE_EVENTS,
     FRAMES,
+    GENERATED_KERNELS,
     HOST_OPS,
     HOST_STACKS,
     OS_CALLS,
@@ -65,6 +66,7 @@ ALL = (
     KERNEL_METRICS,
     KERNEL_RULES,
     COMPILE_EVENTS,
+    GENERATED_KERNELS,
 )
 
 __all__ = [
@@ -76,6 +78,7 @@ __all__ = [
     "DEVICE_OPS",
     "EVENT_WAITS",
     "FRAMES",
+    "GENERATED_KERNELS",
     "GPU_METRICS",
     "GRAPH_NODES",
     "HOST_OPS",

@@ -179,3 +179,19 @@ COMPILE_EVENTS = Table(
     },
     sorted_by=("rank", "process", "start_ns", "end_ns"),
 )
+
+GENERATED_KERNELS = Table(
+    "generated_kernels",
+    "One row per line of the program that a call of a kernel in a compiled graph's code computes (TORCH_TRACE).",
+    {
+        "rank": RANK,
+        "process": PROCESS,
+        "graph": optional(pl.Categorical(), "key of the graph, as the profiler's range around its call says it"),
+        "kernel": Column(pl.Categorical(), "name of the generated kernel, or of the library's after extern_kernels"),
+        "call": Column(pl.Int32, "number of the call in the code of the graph; 1 is the first"),
+        "stack": optional(
+            pl.Categorical(), "frames 'file(line): function', innermost first, separated by ';'; untrusted text"
+        ),
+    },
+    sorted_by=("rank", "process"),
+)

@@ -1,6 +1,7 @@
 """Logs of torch.compile: TORCH_TRACE (one JSON envelope a line, payloads below it) and the text of TORCH_LOGS.
 
-`records` finds the records of a log, `events` collects the rows of `compile_events` that they make.
+`records` finds the records of a log, `events` collects the rows of `compile_events` that they make, `kernels` the lines
+of the program behind generated kernels.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timesink.readers.formats import HEAD_BYTES, Reader
+from timesink.readers.torch_logs.kernels import KernelStacks
 from timesink.untrusted.unpack import ReadLimits, unpacked_head
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class TorchLogs(Reader):
 
     format = "torch_logs"
     kind = "companion"
+    version = 2
 
     def recognises(self, path: Path, head: bytes) -> bool:
         """A line with the prefix of PyTorch's loggers in the first 4 KiB."""
@@ -37,4 +40,4 @@ class TorchLogs(Reader):
         return read_log(path, self.format, limits)
 
 
-READERS = (TorchLogs(),)
+READERS = (TorchLogs(), KernelStacks())

@@ -17,10 +17,11 @@ from typing import Any, Final
 from timesink.errors import UnreadableTrace
 from timesink.knowledge import logs
 from timesink.model.record import dataclass, field, replace
-from timesink.model.tables import COMPILE_EVENTS, SOURCES
+from timesink.model.tables import COMPILE_EVENTS, GENERATED_KERNELS, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.ranks import rank_in_name
 from timesink.readers.torch_logs.events import Events, Row, compile_events, graph_break, key_of, recompilation
+from timesink.readers.torch_logs.kernels import Graphs, generated_kernels
 from timesink.untrusted.plain_json import parsed
 from timesink.untrusted.unpack import ReadLimits, UnpackedFile
 
@@ -123,10 +124,11 @@ _BREAK = "dynamo_graph_break_reason"
 
 @dataclass(slots=True)
 class Structured:
-    """Turns envelopes into rows of `events`; `strings` is the log's table of file names."""
+    """Turns envelopes into rows of `events` and what `graphs` collects; `strings` is the log's table of file names."""
 
     events: Events
     strings: dict[int, str] = field(default_factory=dict)
+    graphs: Graphs = field(default_factory=Graphs)
     _started: dict[tuple[Any, Any], Row] = field(default_factory=dict)
     _open: dict[tuple[Any, str], list[int]] = field(default_factory=lambda: defaultdict(list))
     _broken: set[tuple[Any, Any]] = field(default_factory=set)
@@ -135,6 +137,7 @@ class Structured:
         """One record."""
         envelope = record.envelope or {}
         key = {name: _whole(envelope.get(of)) for name, of in _KEYS}
+        self._graph(record, envelope, key)
         if isinstance(envelope.get("str"), list) and len(envelope["str"]) == 2:
             text, number = envelope["str"]
             if (named := _whole(number)) is not None:
@@ -150,6 +153,7 @@ class Structured:
 
     def finish(self) -> None:
         """Compilations whose end the log does not hold."""
+        self.graphs.finish()
         for started in self._started.values():
             self.events.rows.append(started | {"reason": "the log ends before this compilation does"})
 
@@ -200,6 +204,17 @@ class Structured:
             self.events.add("recompile", record.time_ns, key, reason=found.reason)
         elif last in _CACHES and stem.endswith("cache"):
             self.events.add(_CACHES[last], record.time_ns, key, function=stem)
+
+    def _graph(self, record: LogRecord, envelope: dict[str, Any], key: Row) -> None:
+        if not record.payload:
+            return
+        artifact = envelope.get("artifact")
+        named = [str(artifact.get("name"))] if isinstance(artifact, dict) else list(envelope)
+        for name in named:
+            try:
+                self.graphs.take(name, (key["frame"], key["compilation"]), record.payload)
+            except ValueError:
+                self.events.stray["lists of kernels that are no JSON"] += 1
 
     def _chromium(self, record: LogRecord, payload: str, key: Row) -> None:
         try:
@@ -344,6 +359,8 @@ def read_log(path: Path, format_name: str, limits: ReadLimits) -> Trace:
     rank = min(ranks) if ranks else rank_in_name(path) or 0
     source = {"path": [str(path)], "format": format_name, "rank": rank, "size_bytes": path.stat().st_size}
     tables = {COMPILE_EVENTS: compile_events(events, rank), SOURCES: SOURCES.build(source)}
+    if structured.graphs.rows:
+        tables[GENERATED_KERNELS] = generated_kernels(structured.graphs.rows, rank)
     return Trace(str(path), tables, _notes(file.problem, losses, events, ranks))
 
 

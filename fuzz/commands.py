@@ -169,6 +169,8 @@ def kinds() -> Mapping[str, tuple[str, Callable[[], tuple[bytes, ...]]]]:
     """Of each kind of input: its file's name ("" is a folder), and its seeds."""
     small = {record.name: (record.file, partial(tuple, record.seeds)) for record in records.RECORDS}
     beside = {
+        # Some with steps, causes and prices; the traps for the decoder alone are its reader's.
+        "kineto_json": ("trace.json", lambda: (*seeds.kineto()[:7], *laws.programs())),
         "graphs": ("graphs.json", lambda: (laws.capture("graph_decode"),)),
         "eager": ("eager.json", lambda: (laws.capture("eager_decode"),)),
         "diagnosis": ("diagnosis.json", _diagnosis),

@@ -21,6 +21,7 @@ from timesink.errors import MissingTool
 from timesink.model.trace import Trace
 from timesink.model.window import Window
 from timesink.readers import Reader, ReadLimits, WindowReader, head_of, readers
+from timesink.readers.ranges import within_ranges
 
 # NVIDIA's own program is not what is fuzzed here.
 _NO_NSYS = MissingTool("no nsys here", remedy="install it")
@@ -87,8 +88,8 @@ def _command(command: str, kind: str) -> Target:
 def _reader(reader: Reader) -> Target:
     if reader.format not in seeds.OF_FORMAT:
         raise LookupError(f"no inputs of the format {reader.format}: add them to OF_FORMAT in fuzz/seeds.py")
-    file, made = commands.kinds()[reader.format]
-    return Target(reader.format, file, made, work_of(reader), reader.format)
+    file, made = seeds.OF_FORMAT[reader.format]
+    return Target(reader.format, file, cache(made), work_of(reader), reader.format)
 
 
 def _made(given: tuple[bytes, ...]) -> Callable[[], tuple[bytes, ...]]:
@@ -103,7 +104,7 @@ def work_of(reader: Reader) -> Callable[[Path], object]:
     def work(path: Path) -> None:
         reader.recognises(path, head_of(path))
         with mock.patch("timesink.readers.nsys.report.find_nsys", side_effect=_NO_NSYS):
-            trace = reader.read(path, LIMITS)
+            trace = within_ranges(reader.read(path, LIMITS))
             cut = through_a_window(reader, path)
         for part in (trace, cut) if cut is not None else (trace,):
             for table in part:

@@ -162,7 +162,9 @@ def table_page(table: Table) -> str:
 def column_row(name: str, column: Column) -> str:
     refers = f"; refers to `{column.refers_to}`" if column.refers_to else ""
     null = "yes" if column.nullable else ""
-    return f"| `{name}` | {type_text(column)} | {column.unit or ''} | {null} | {escaped(column.doc)}{refers} |"
+    least, most = column.within or (0, 0)
+    within = f"; {least:,} to {most:,}" if most else ""
+    return f"| `{name}` | {type_text(column)} | {column.unit or ''} | {null} | {escaped(column.doc)}{within}{refers} |"
 
 
 def type_text(column: Column) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -18,13 +18,17 @@ ColumnValues = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One column: its Polars type, what it means, its unit, whether it may be null, and the column it refers to."""
+    """One column: its Polars type, what it means, its unit, whether it may be null, and the column it refers to.
+
+    `within` is the least and the greatest value that any hardware or clock has: what a file says beyond is damage.
+    """
 
     dtype: DType
     doc: str
     unit: str | None = None
     nullable: bool = False
     refers_to: str | None = None
+    within: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,14 +126,20 @@ def _schema_difference(wanted: pl.Schema, got: pl.Schema) -> str:
     return "; ".join(lines) or "columns are in another order"
 
 
+# Far beyond any machine, so that nothing real is lost, and small enough that sums of rows stay within 64 bits.
+CLOCK: Final = (-(1 << 61), 1 << 61)  # ns: 73 years around the clock's zero
+SIZES: Final = (0, 1 << 50)  # bytes: a pebibyte
+BLOCKS: Final = (0, (1 << 31) - 1)  # of a grid along x, as CUDA allows
+BLOCKS_YZ: Final = (0, 65_535)  # along y and z
+THREADS: Final = (0, 1_024)  # of a block along one axis
 RANK = Column(pl.Int32, "rank of the process in its job; 0 where the file does not say")
 DEVICE = Column(pl.Int32, "GPU ordinal as the profiled process numbers it", refers_to="devices.device")
 PROCESS = Column(pl.Int64, "operating-system process id; 0 where the file does not say")
 THREAD = Column(pl.Int64, "operating-system thread id", refers_to="threads.thread")
 NAME = Column(pl.Categorical(), "name as the profiler wrote it; untrusted text")
-START = Column(pl.Int64, "first instant of the half-open interval", unit="ns")
-END = Column(pl.Int64, "first instant after the interval", unit="ns")
-TIME = Column(pl.Int64, "instant", unit="ns")
+START = Column(pl.Int64, "first instant of the half-open interval", unit="ns", within=CLOCK)
+END = Column(pl.Int64, "first instant after the interval", unit="ns", within=CLOCK)
+TIME = Column(pl.Int64, "instant", unit="ns", within=CLOCK)
 CORRELATION = Column(
     pl.Int64,
     "links a call to the device work it caused, within one process",
@@ -144,9 +154,14 @@ EXTERNAL_ID = Column(
 )
 
 
-def optional(dtype: type[pl.DataType] | pl.DataType, doc: str, unit: str | None = None) -> Column:
+def optional(
+    dtype: type[pl.DataType] | pl.DataType,
+    doc: str,
+    unit: str | None = None,
+    within: tuple[float, float] | None = None,
+) -> Column:
     """A column that is null where the profiler did not record it."""
-    return Column(dtype, doc, unit=unit, nullable=True)
+    return Column(dtype, doc, unit=unit, nullable=True, within=within)
 
 
 def stacked(parts: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:

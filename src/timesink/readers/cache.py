@@ -27,6 +27,7 @@ from timesink.model.schema import lean
 from timesink.model.tables import ALL, SOURCES
 from timesink.model.trace import ImportNote, NoteKind, Trace
 from timesink.readers.formats import reader_of
+from timesink.readers.ranges import within_ranges
 from timesink.untrusted.plain_json import document
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from timesink.untrusted.unpack import ReadLimits
 
 # Changes with the tables' declarations and with this file's layout.
-LAYOUT = 4
+LAYOUT = 5
 # A smaller file is read anew in less time than its entry would be worth.
 WORTH_BYTES = 8 << 20
 BOUND_BYTES = 8 << 30
@@ -57,17 +58,21 @@ def folder() -> Path:
 def read_file(path: Path, limits: ReadLimits, *, cache: bool) -> Trace:
     """The trace of a file, by the reader that takes it; through the cache, or past it."""
     reader = reader_of(path)
-    return read_through(reader, path, limits) if cache else reader.read(path, limits)
+    return read_through(reader, path, limits) if cache else _read(reader, path, limits)
+
+
+def _read(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
+    return within_ranges(reader.read(path, limits))
 
 
 def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
     """The trace of a file, from the cache where the same bytes were read before by the same reader."""
     if not path.is_file():
-        return reader.read(path, limits)
+        return _read(reader, path, limits)
     before = state_of(path)
     size = path.stat().st_size
     if size < WORTH_BYTES:
-        trace = _with_digest(reader.read(path, limits), digest_of(path))
+        trace = _with_digest(_read(reader, path, limits), digest_of(path))
         return trace if state_of(path) == before else trace.with_notes(CHANGED)
     root, prefix = folder(), _prefix(reader, size)
     if any(root.glob(prefix + "*")):  # only then can the digest save the reading
@@ -75,13 +80,13 @@ def read_through(reader: Reader, path: Path, limits: ReadLimits) -> Trace:
         cached = load(root / (prefix + digest), path)
         if cached is not None:
             return cached
-        trace = reader.read(path, limits)
+        trace = _read(reader, path, limits)
     else:
         stopped = Event()
         with ThreadPoolExecutor(max_workers=1) as pool:
             waiting = pool.submit(digest_of, path, stopped)
             try:
-                trace = reader.read(path, limits)
+                trace = _read(reader, path, limits)
             except BaseException:
                 stopped.set()  # whoever is interrupted need not wait for the digest
                 raise

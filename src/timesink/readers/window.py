@@ -18,6 +18,7 @@ from timesink.model.trace import ImportNote, NoteKind
 from timesink.model.window import Span, Window
 from timesink.readers import cache as store
 from timesink.readers.formats import OpenedFile, WindowReader, reader_of
+from timesink.readers.ranges import within_ranges
 from timesink.readers.ranks import join_traces
 from timesink.units import time_text
 
@@ -86,5 +87,7 @@ def _window(files: Sequence[_File], span: Span) -> Window:
 
 
 def _read(file: _File, window: Window, limits: ReadLimits, cache: bool) -> Trace:
-    trace = file.opened.within(window) if file.opened else store.read_file(file.path, limits, cache=cache)
+    trace = (
+        within_ranges(file.opened.within(window)) if file.opened else store.read_file(file.path, limits, cache=cache)
+    )
     return trace if store.state_of(file.path) == file.state else trace.with_notes(store.CHANGED)

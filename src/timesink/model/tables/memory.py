@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from timesink.model.schema import END, NAME, PROCESS, RANK, START, TIME, Column, Table, optional
+from timesink.model.schema import END, NAME, PROCESS, RANK, SIZES, START, TIME, Column, Table, optional
 
 BlockState = pl.Enum(["active", "awaiting_free", "inactive"])
 
@@ -23,6 +23,7 @@ MEMORY_EVENTS = Table(
             pl.Int64,
             "bytes allocated; negative where released; 0 where no tensor's memory changes (segment_alloc, oom)",
             unit="bytes",
+            within=(-SIZES[1], SIZES[1]),
         ),
         "total_allocated_bytes": optional(
             pl.Int64,
@@ -45,7 +46,7 @@ MEMORY_SEGMENTS = Table(
         "rank": RANK,
         "device": Column(pl.Int32, "GPU ordinal"),
         "address": Column(pl.UInt64, "address of the segment"),
-        "total_bytes": Column(pl.Int64, "size of the segment", unit="bytes"),
+        "total_bytes": Column(pl.Int64, "size of the segment", unit="bytes", within=SIZES),
         "allocated_bytes": Column(pl.Int64, "in blocks that tensors use", unit="bytes"),
         "active_bytes": Column(pl.Int64, "in use, or freed and still awaited by a stream", unit="bytes"),
         "requested_bytes": optional(pl.Int64, "in use, as asked for, before rounding", unit="bytes"),
@@ -66,7 +67,7 @@ MEMORY_BLOCKS = Table(
         "device": Column(pl.Int32, "GPU ordinal"),
         "segment": Column(pl.UInt64, "address of its segment", refers_to="memory_segments.address"),
         "address": Column(pl.UInt64, "address of the block"),
-        "bytes": Column(pl.Int64, "size of the block", unit="bytes"),
+        "bytes": Column(pl.Int64, "size of the block", unit="bytes", within=SIZES),
         "requested_bytes": Column(pl.Int64, "what was asked for; 0 where it is free", unit="bytes"),
         "state": Column(BlockState, "whether a tensor uses it, a stream still awaits it, or it is free"),
         "stack": optional(pl.Categorical(), "call stack of the allocation, innermost first, separated by ';'"),

@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from scipy import stats
+
 from timesink.capture.choice import COSTS, as_data
 from timesink.render.markdown import code, escaped
 
@@ -29,6 +31,9 @@ GROUPS = {
     "Decisions": ("decisions", ""),
 }
 TITLES = {"which-tool": "Which tool first?: "}  # the others are called as their heading says
+VERDICTS = DOCS / "how-to" / "verify.md"
+_COUNTED = DOCS.parent / "benchmarks" / "false_verdicts.json"
+_SIMULATED = re.compile(r"(?<=<!-- simulated -->\n).*?(?=<!-- end of simulated -->)", re.DOTALL)
 _NAVIGATION = re.compile(r"^nav:\n(?:  .*\n)*", re.MULTILINE)
 _PICKER = """<div id="which"><p><label for="which-symptom">What is wrong?</label><br>
 <input id="which-symptom" type="text" size="60" value="step slow, GPU utilisation 60 %"></p>
@@ -47,6 +52,43 @@ def with_navigation(text: str) -> str:
         lines += [f"  - {group}:", *(f"      - {TITLES.get(name, '')}{folder}/{name}.md" for name in ordered)]
     lines.append("  - assumptions.md")
     return _NAVIGATION.sub("\n".join(lines) + "\n", text)
+
+
+def with_verdicts(text: str) -> str:
+    """The page with the table of false verdicts that `benchmarks.false_verdicts` counted."""
+    kept = json.loads(_COUNTED.read_text(encoding="utf-8"))
+    number, by_command = kept["experiments"], kept["commands"]
+    lines = [
+        f"`python -m benchmarks.false_verdicts`, {number:,} sessions for each kind of noise (seeds "
+        f"({kept['seed']}, noise, 0 to {number - 1})):",
+        "",
+        "| noise | unchanged, called changed | +2 %, any verdict | +5 %, faster or no difference "
+        "| interval without the truth | +5 % found | +2 % found, threshold 1 % |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, found in kept["noise"].items():
+        missed = max(found[f"missed at {change}"] for change in ("0%", "2%", "5%"))
+        false = [found[f"false at {change}"] for change in ("0%", "2%", "5%")]
+        power = [found.get(key, 0) / number for key in ("slower at 5%", "slower at 2%, threshold 1%")]
+        cells = [*(_rate(count, number) for count in (*false, missed)), *(f"{100 * share:.1f} %" for share in power)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    tried = by_command["experiments"]
+    wrong = ", ".join(
+        f"{by_command[f'false at {change}']} of {by_command[f'tried at {change}']} {where}"
+        for change, where in (("0%", "without a change"), ("2%", "at +2 %"), ("5%", "at +5 %"))
+    )
+    lines += [
+        "",
+        f"Through the command line, with a program that hands these step times over: {tried} sessions, of which "
+        f"{by_command['as by Python']} end as by Python; false are {wrong}.",
+    ]
+    return _SIMULATED.sub(lambda _: "\n".join(lines) + "\n", text)
+
+
+def _rate(count: int, number: int) -> str:
+    """A share, and the interval of 95 % (Clopper and Pearson) that it is known by."""
+    at = stats.binomtest(count, number).proportion_ci(method="exact")
+    return f"{100 * count / number:.1f} % ({100 * at.low:.1f} to {100 * at.high:.1f})"
 
 
 def _spoken_for(gauge: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Write the reference pages: docs/tables/ from the table declarations, docs/rules/ from the rules and their cases,
 docs/commands/ from the help of the commands and a run of each, docs/json/ from the schemas of their JSON, docs/python/
-from docstrings, the page of `timesink which` from its rules, docs/assumptions.md from the assumptions, and the order of
-all pages in mkdocs.yml.
+from docstrings, the page of `timesink which` from its rules, docs/assumptions.md from the assumptions, the table
+of false verdicts in docs/how-to/verify.md, and the order of all pages in mkdocs.yml.
 
 python tools/write_pages.py            write them
 python tools/write_pages.py --check    fail where a page is not what would be written
@@ -20,7 +20,7 @@ import polars as pl
 from command_pages import command_pages
 from json_pages import json_pages
 from python_pages import python_pages
-from site_pages import DOCS, SITE, which_page, with_navigation
+from site_pages import DOCS, SITE, VERDICTS, which_page, with_navigation, with_verdicts
 from timesink.diagnosis.registry import all_rules
 from timesink.diagnosis.rule import Rule
 from timesink.knowledge.assumption import VARIABLE
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is stale")
     wanted = {DOCS / name: f"{MARK}\n\n{text.rstrip()}\n" for name, text in pages()}
     wanted[SITE] = with_navigation(SITE.read_text(encoding="utf-8"))
+    wanted[VERDICTS] = with_verdicts(VERDICTS.read_text(encoding="utf-8"))
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     orphans = [
         path

@@ -1,4 +1,8 @@
-"""What broke when strangers' files and requests were tried: trust defects 2 to 9, each made again."""
+"""What broke when strangers' files and requests were tried: trust defects 2 to 10, each made again.
+
+Redaction (trust defect 1) is in `tests/capture/test_redaction.py`; queries that take all memory or time (trust
+defect 7) are in `tests/export/test_sql.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.measures.steps.spike_traces import simulated
 from tests.readers import ncu_reports as made
 from tests.tables import trace_of
 
+from timesink.cli.app import run
+from timesink.diagnosis.engine import diagnose
 from timesink.diagnosis.pricing import in_order
 from timesink.diagnosis.verdicts import Quantity
 from timesink.errors import UnreadableTrace, UsageError
@@ -85,6 +92,30 @@ def test_a_price_is_in_order_whatever_a_rule_states(
 ) -> None:
     gain = in_order(Quantity(stated[0], "ms", low=stated[1], high=stated[2]))
     assert (gain.value, gain.low, gain.high) == wanted
+
+
+@pytest.mark.parametrize("kind", ["slow_batch", "checkpoint"])
+def test_no_price_is_above_the_mean_step_where_some_steps_are_slow(kind: str) -> None:
+    diagnosis = diagnose(simulated(3, kind)[0])
+    priced = [(finding.recoverable, finding.of_ms) for _, finding in diagnosis.findings if finding.recoverable]
+    assert priced
+    for gain, step_ms in priced:
+        assert step_ms is not None
+        high = gain.value if gain.high is None else gain.high
+        assert (gain.low or 0.0) <= gain.value <= high <= step_ms * (1 + 1e-9)
+
+
+def test_a_file_that_ends_too_early_is_said_to_and_nobody_interrupted_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cut() -> None:
+        raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+
+    monkeypatch.setattr("timesink.diagnosis.registry.all_rules", cut)
+    assert run(["rules"]) == 2
+    told = capsys.readouterr().err
+    assert "ends before it should" in told
+    assert "interrupted" not in told
 
 
 def test_what_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:

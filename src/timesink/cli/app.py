@@ -205,8 +205,11 @@ def run(arguments: Sequence[str]) -> int:
         code = WRONG_INPUT
         what = f"cannot read or write {error.filename or 'a file'}: {error.strerror or error}"
         show_error(UsageError(what, remedy="make room, or choose another place"), code, arguments)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as ended:
         code = INTERRUPTED
+        if isinstance(ended.__cause__, EOFError):  # typer takes the end of a cut file for the end of its input
+            code = WRONG_INPUT
+            show_error(UsageError("a file ends before it should", remedy="write or copy it again"), code, arguments)
     if code == INTERRUPTED:
         sys.stderr.write("timesink: interrupted\n")
     if code in (0, None) and partial_answers():

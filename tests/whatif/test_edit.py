@@ -1,4 +1,4 @@
-"""The cost of windows whose launches are replaced, worked by hand with every coefficient other than zero."""
+"""The strokes of which changes are made, worked by hand with every coefficient other than zero."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.whatif.test_changes import call, made, op
 
+from timesink.model.tables import API_CALLS, DEVICE_OPS, SYNCS
 from timesink.whatif.edit import Edit
+from timesink.whatif.graph import Graph
 
 US = 1_000
 
@@ -43,3 +46,103 @@ def test_a_window_costs_a_fixed_part_and_a_part_for_each_launch() -> None:
 def test_a_window_with_too_few_launches_keeps_its_cost() -> None:
     assert saved(least=3) == pytest.approx([0.0, 185 / 300, 0.0])
     assert saved(least=2) == pytest.approx([0.2, 185 / 300, 0.0])
+
+
+class Calls(SimpleNamespace):
+    """Calls as (thread, start, end) in us."""
+
+    def __init__(self, *times: tuple[int, int, int]) -> None:
+        thread, start, end = np.array(times).T
+        super().__init__(thread=thread, start_ns=start * US, end_ns=end * US)
+
+    def __len__(self) -> int:
+        return int(self.thread.size)
+
+
+@pytest.mark.parametrize(("more", "first"), [({}, [0, 12, 30, 45]), ({"since_launch": True}, [0, 5, 30, 45])])
+def test_what_a_launch_costs_the_host_begins_at_the_call_before_it(more: dict[str, bool], first: list[int]) -> None:
+    """On thread 3 launches at 0 and 20 with another call between; on thread 9 one at 40 inside that from 30 to 60."""
+    every = Calls((3, 0, 5), (3, 10, 12), (3, 20, 25), (9, 30, 60), (9, 40, 45))
+    launches = np.array([True, False, True, True, True])
+    program = SimpleNamespace(calls=every, launching=lambda _=None: launches)
+    found: list[list[float]] = []
+
+    def save_calls(calls: Any, start_ns: Any, end_ns: Any, share: Any) -> None:
+        found.extend([calls.tolist(), (start_ns // US).tolist(), (end_ns // US).tolist(), share.tolist()])
+
+    edit: Any = SimpleNamespace(graph=SimpleNamespace(program=program), save_calls=save_calls)
+    Edit.save_launches(edit, np.ones(4, bool), 0.4, **more)
+    assert found == [[0, 2, 3, 4], first, [5, 25, 60, 45], [0.4] * 4]
+
+
+def test_intervals_of_calls_are_saved_on_the_thread_of_each() -> None:
+    every = Calls((3, 0, 5), (9, 10, 12), (3, 20, 25))
+    found = {}
+
+    def save_host_parts(thread: int, start_ns: Any, end_ns: Any, share: Any) -> None:
+        found[thread] = (start_ns.tolist(), end_ns.tolist(), share.tolist())
+
+    graph = SimpleNamespace(program=SimpleNamespace(calls=every))
+    edit: Any = SimpleNamespace(graph=graph, save_host_parts=save_host_parts)
+    Edit.save_calls(edit, np.arange(3), np.array([1, 2, 3]), np.array([4, 5, 6]), np.array([0.1, 0.2, 0.3]))
+    assert found == {3: ([1, 3], [4, 6], [0.1, 0.3]), 9: ([2], [5], [0.2])}
+
+
+def test_a_window_without_launches_or_length_costs_its_fixed_part() -> None:
+    part = SimpleNamespace(start_ns=np.array([0, 9]), end_ns=np.array([1_000, 9]), lengths_ns=np.array([1_000, 0]))
+    shares: list[float] = []
+    calls = SimpleNamespace(start_ns=np.array([5_000]), thread=np.array([3]))
+    edit: Any = SimpleNamespace(
+        graph=SimpleNamespace(program=SimpleNamespace(calls=calls)),
+        save_host_parts=lambda thread, start, end, share: shares.extend(share.tolist()),
+    )
+    Edit.replace_launches(edit, {3: part}, np.array([True]), 0.25, 9.0)  # type: ignore[dict-item]
+    Edit.replace_launches(edit, {3: part}, np.array([True]), 0.0, 9.0)  # type: ignore[dict-item]
+    assert shares == [0.75, 0.0, 1.0, 1.0]
+
+
+def three_kernels(**streams: int) -> Graph:
+    """Launched at 0, 1 and 2 us; they run from 10 to 20, 30 to 40 and 60 to 70."""
+    calls = [call("cudaLaunchKernel", n, n + 1, n) for n in range(3)]
+    ops = [op(10, 20, 0), op(30, 40, 1, **streams), op(60, 70, 2)]
+    return Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
+
+
+def starts_us(graph: Graph) -> list[float]:
+    times = graph.replay().time_ns
+    return (times[graph.program.start_node(np.arange(len(graph.program.blocks)))] / US).tolist()
+
+
+def test_gaps_before_the_marked_kernels_alone_close() -> None:
+    """The second kernel follows after 3 us; the third keeps its distance of 20 us to the second."""
+    edit = Edit(three_kernels())
+    edit.close_gaps(np.array([False, True, False]), 3 * US)
+    assert starts_us(edit.done()) == [10, 21, 51]  # a gap between kernels is 1 us, which is less
+
+
+def test_a_dropped_kernel_starts_as_it_is_launched() -> None:
+    edit = Edit(three_kernels(stream=20))
+    edit.drop_ops(np.array([False, True, False]))
+    assert starts_us(edit.done())[:2] == [10, 1]
+
+
+def test_a_wait_that_goes_costs_nothing() -> None:
+    calls = [call("cudaLaunchKernel", 0, 5, 1), call("cudaStreamSynchronize", 6, 18, 9),
+             call("cudaLaunchKernel", 20, 25, 2)]  # fmt: skip
+    wait = {"rank": 0, "process": 1, "device": 0, "stream": 7, "kind": "stream", "start": 6, "end": 18,
+            "correlation": 9}  # fmt: skip
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: [op(6, 15, 1), op(30, 31, 2)], SYNCS: [wait]}))
+    edit = Edit(graph)
+    edit.drop_waits(np.array([False, True, False]))
+    freed = edit.done().replay().time_ns
+    assert (freed[graph.program.points.begin_of] / US).tolist() == [0, 6, 8]
+
+
+def test_a_graph_launch_of_no_length_stays_one() -> None:
+    ops = [op(10, 10, 1, name="a"), op(10, 10, 1, name="b", stream=20), op(30, 40, 2)]
+    calls = [call("cudaGraphLaunch", 0, 5, 1), call("cudaLaunchKernel", 6, 7, 2)]
+    edit = Edit(Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops})))
+    edit.scale_ops(np.array([True, False, False]), 0.5)
+    changed = edit.done()
+    assert starts_us(changed) == [10, 30]
+    assert (changed.network.edges.weight_ns >= 0).sum() == (edit.graph.network.edges.weight_ns >= 0).sum()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from benchmarks.inputs import traces
+from benchmarks.ranks import scale
 from benchmarks.runs import Row, show
 
 from benchmarks import counts, decode, end_to_end, pages, sqlite, startup, window
@@ -35,6 +36,7 @@ def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callabl
                 sqlite.rows(1, 20_000, 40_000), sqlite.growth(64_000, 128_000), sqlite.beside_nsys_ai(4_000, 8_000)
             ),
             window.NAME: lambda: window.rows(1, QUICK_SIZES[0], 20_000),
+            scale.NAME: lambda: scale.growth(2_000, (2, 4)),
             pages.NAME: lambda: pages.rows(1, QUICK_SIZES[0]),
         }
     return {
@@ -46,6 +48,7 @@ def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callabl
             sqlite.rows(runs), sqlite.growth(4_000_000, 8_000_000), sqlite.beside_nsys_ai(250_000, 500_000)
         ),
         window.NAME: lambda: window.rows(runs),
+        scale.NAME: lambda: scale.growth(200_000, (16, 64, 128)),
         pages.NAME: lambda: pages.rows(2 * runs + 1),
     }
 

@@ -20,7 +20,21 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.inputs import traces
-from benchmarks.runs import TIMESINK, Row, Run, at_least, at_most, in_turn, median, noted, run, show
+from benchmarks.runs import (
+    TIMESINK,
+    Row,
+    Run,
+    at_least,
+    at_most,
+    best_of,
+    in_turn,
+    median,
+    noted,
+    over_floor,
+    run,
+    show,
+    unpack,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,7 @@ def rows(
                 mine.append(run(ours))
             taken[size] = median(mine)
             yield noted(NAME, f"diagnose, {size} MB, median of {len(mine)}", taken[size])
+            yield over_floor(NAME, f"diagnose, {size} MB", taken[size].seconds, "unpack", best_of(runs, unpack, file))
             for rival, python in ((HTA, hta), (TRACELENS, tracelens)):
                 yield from _beside(rival, python, size, file, taken[size])
             if size == max(HTA.bars):

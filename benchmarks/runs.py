@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -77,6 +77,37 @@ def at_least(benchmark: str, what: str, ratio: float, bar: float) -> Row:
 def at_most(benchmark: str, what: str, value: float, bar: float, unit: str) -> Row:
     """A figure that should be no larger than its bar."""
     return Row(benchmark, what, f"{_plain(value)} {unit}", f"<= {bar:g} {unit}", value <= bar)
+
+
+def over_floor(benchmark: str, what: str, seconds: float, floor: str, floor_s: float) -> Row:
+    """A time beside what no program can do it in."""
+    return Row(benchmark, f"{what} / the floor: {floor}", f"{_plain(seconds / floor_s)} x ({floor_s * 1e3:,.1f} ms)")
+
+
+def best_of(runs: int, work: Callable[[Path], object], path: Path) -> float:
+    """The least wall-clock seconds of some work on a file, here and now: what a floor is."""
+    taken = []
+    for _ in range(runs):
+        start = perf_counter()
+        work(path)
+        taken.append(perf_counter() - start)
+    return min(taken)
+
+
+def look_at(path: Path) -> None:
+    """Bring the file's bytes into memory and look at each once (a count of line ends)."""
+    window = bytearray(1 << 20)
+    with path.open("rb", buffering=0) as stream:
+        while count := stream.readinto(window):
+            window.count(b"\n", 0, count)
+
+
+def unpack(path: Path) -> None:
+    """Unpack the file, in the pieces of the reader."""
+    from timesink.untrusted.unpack import ReadLimits, UnpackedFile
+
+    for _ in UnpackedFile(path, ReadLimits()):
+        pass
 
 
 def _plain(value: float) -> str:

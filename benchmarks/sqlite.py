@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.inputs import CACHE
 from benchmarks.peers import nsys_ai
-from benchmarks.runs import ROOT, TIMESINK, Row, at_least, at_most, noted, run, show
+from benchmarks.runs import ROOT, TIMESINK, Row, at_least, at_most, best_of, look_at, noted, over_floor, run, show
 
 NAME = "sqlite"
 LISTS_BAR = 5.0
@@ -138,6 +138,7 @@ def rows(runs: int, kernels: int = 5_000_000, calls: int = 10_000_000, keep: boo
                 done = run([sys.executable, "-m", "benchmarks.sqlite", "--one", name, "--file", str(path)])
                 found = json.loads(done.text.splitlines()[-1])
                 taken[name].append((found["seconds"], found["rows"], done.peak_mb))
+        looked_s, stepped_s = best_of(runs, look_at, path), best_of(runs, _step, path)
     finally:
         if not keep:
             path.unlink()
@@ -146,9 +147,18 @@ def rows(runs: int, kernels: int = 5_000_000, calls: int = 10_000_000, keep: boo
         count, peak_mb = found[0][1], statistics.median(entry[2] for entry in found)
         figure = f"{seconds[name]:.2f} s, {count / seconds[name] / 1e6:.2f} M rows/s, {peak_mb:,.0f} MB"
         yield Row(NAME, f"{name}: {kernels / 1e6:g} M kernels, {calls / 1e6:g} M calls", figure)
+    yield over_floor(NAME, "read", seconds["read"], "read the file and look once", looked_s)
+    yield over_floor(NAME, "read", seconds["read"], "SQLite steps over kernels and calls, one core", stepped_s)
     yield Row(NAME, "sqlite3 and lists / read", f"{seconds['sqlite3 and lists'] / seconds['read']:.3g} x")
     yield at_least(NAME, "sqlite3 and lists / read and diagnose",
                    seconds["sqlite3 and lists"] / seconds["read and diagnose"], LISTS_BAR)  # fmt: skip
+
+
+def _step(path: Path) -> None:
+    """Let SQLite itself step over every kernel and call and add up one column, on one core."""
+    with sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True) as db:
+        for table in (KERNEL, CALL):
+            db.execute(f"SELECT sum(end) FROM {table} NOT INDEXED").fetchone()
 
 
 def growth(kernels: int, calls: int) -> Iterator[Row]:

@@ -19,10 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.inputs import seed
 from benchmarks.ranks.generated import bodies, folder, spoil, write_ranks
-from benchmarks.runs import Row, Run, run, show
+from benchmarks.runs import ROOT, Row, Run, best_of, over_floor, run, show, unpack
 
-SEEDS = Path("../shared/data/public/kineto/dlrm_8rank")
+SEEDS = ROOT.parent / "shared" / "data" / "public" / "kineto" / "dlrm_8rank"
 NAME = "ranks"
 _DAMAGED = 17
 
@@ -49,6 +50,22 @@ def rows(seeds: list[Path], events: int, counts: list[int]) -> Iterator[Row]:
         between = exponent({count: cost[count] for count in pair})
         yield Row(NAME, f"exponent of CPU time, {pair[0]:,} to {pair[1]:,} ranks", f"{between:.2f}")
     yield Row(NAME, "exponent of CPU time, all together", f"{exponent(cost):.2f}")
+
+
+def growth(events: int, counts: tuple[int, ...]) -> Iterator[Row]:
+    """Jobs read serially, without an accident: how cost grows with ranks, beside the unpacking of their files alone."""
+    made = bodies(sorted(SEEDS.glob("*.json*")) or [seed()], events)
+    cost: dict[int, Run] = {}
+    for count in counts:
+        with folder() as traces, folder() as kept:
+            total = write_ranks(made, count, traces)
+            cost[count] = run(_measuring("serial", traces, kept))
+            said = json.loads(cost[count].text)
+            floor_s = sum(best_of(1, unpack, file) for file in traces.iterdir())
+        what = f"{count:,} ranks, {total / 1e6:.1f} M events"
+        yield _noted(what, cost[count], said)
+        yield over_floor(NAME, what, said["read_s"], "unpack every file", floor_s)
+    yield Row(NAME, f"growth exponent of CPU time, {counts[0]} to {counts[-1]} ranks", f"{exponent(cost):.2f}")
 
 
 def _noted(what: str, taken: Run, said: dict[str, Any]) -> Row:

@@ -51,12 +51,14 @@ def _matched(names: pl.Series, pattern: str) -> BoolArray:
     known = held.by_pattern.get(pattern, _NOTHING_KNOWN)
     if known.size < needed:
         known = np.pad(known, (0, max(needed, 2 * known.size) - known.size), constant_values=-1)
-    new = np.flatnonzero(known[codes] < 0)
+    answers = known[codes]
+    new = np.flatnonzero(answers < 0)
     if new.size:
         distinct, at = np.unique(codes[new], return_index=True)
         known[distinct] = names[new[at]].cast(pl.String).str.contains(pattern).to_numpy()
+        answers = known[codes]
     held.by_pattern[pattern] = known
-    return np.asarray(known[codes] > 0, np.bool_)
+    return np.asarray(answers > 0, np.bool_)
 
 
 _NOTHING_KNOWN: Int8Array = np.empty(0, np.int8)

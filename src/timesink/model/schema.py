@@ -69,22 +69,26 @@ class Table:
         frame = pl.DataFrame(series)
         if self.sorted_by and not _is_sorted(frame, self.sorted_by):
             frame = frame.sort(self.sorted_by, maintain_order=True)
-        return self.check(frame)
+        return self._sound(frame)
 
     def check(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The frame itself if it obeys the declaration, else `SchemaViolation` saying where it does not."""
-        if frame.schema != self.schema:
-            raise SchemaViolation(f"table {self.name}: {_schema_difference(self.schema, frame.schema)}")
-        nulls = frame.null_count().row(0, named=True) if frame.height else {}
-        for name, column in self.columns.items():
-            if not column.nullable and nulls.get(name, 0):
-                raise SchemaViolation(f"table {self.name}: {nulls[name]} nulls in {name}, which may not be null")
-        if "start_ns" in self.columns and "end_ns" in self.columns:
-            backwards = frame.select((pl.col("end_ns") < pl.col("start_ns")).sum()).item()
-            if backwards:
-                raise SchemaViolation(f"table {self.name}: {backwards} rows end before they start")
+        self._sound(frame)
         if self.sorted_by and not _is_sorted(frame, self.sorted_by):
             raise SchemaViolation(f"table {self.name} is not sorted by {', '.join(self.sorted_by)}")
+        return frame
+
+    def _sound(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The same but for the order of its rows."""
+        if frame.schema != self.schema:
+            raise SchemaViolation(f"table {self.name}: {_schema_difference(self.schema, frame.schema)}")
+        for series, (name, column) in zip(frame.get_columns(), self.columns.items(), strict=True):
+            if not column.nullable and (nulls := series.null_count()):
+                raise SchemaViolation(f"table {self.name}: {nulls} nulls in {name}, which may not be null")
+        if "start_ns" in self.columns and "end_ns" in self.columns:
+            backwards = int((frame["end_ns"] < frame["start_ns"]).sum() or 0)
+            if backwards:
+                raise SchemaViolation(f"table {self.name}: {backwards} rows end before they start")
         return frame
 
     def _series(self, name: str, value: Any, height: int) -> pl.Series:

@@ -14,7 +14,7 @@ from timesink.measures.habits.sequences import PLAIN, launched
 from timesink.measures.kernels.facts import kernel_facts
 from timesink.measures.timeline.synchronisations import synchronisations
 from timesink.model.arrays import BoolArray, Int64Array
-from timesink.model.names import matches
+from timesink.model.names import mapped, matches
 from timesink.model.record import dataclass
 from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace, remembered
@@ -41,13 +41,13 @@ def parameter_loops(trace: Trace) -> ParameterLoops:
         kernel_facts(trace).frame.select("row", "optimizer", "fused", "casts"), on="row", maintain_order="left"
     )
     names = trace.get(DEVICE_OPS)["name"].gather(frame["row"])
-    short = names.cast(pl.String).str.replace_all(WRAPPER, "").str.slice(0, _SHOWN).rank("dense").cast(pl.Int64)
-    backward = pl.struct("rank", "process", "thread").map_elements(
-        lambda key: tuple(key.values()) in order.of_backward, pl.Boolean
-    )
+    short = mapped(names, lambda some: some.str.replace_all(WRAPPER, "").str.slice(0, _SHOWN).rank("dense"), pl.Int64)
     eager = pl.col("family").is_in(list(PLAIN)) & pl.col("fused").is_null()
-    plain = frame.select(eager & ~pl.col("optimizer") & ~backward).to_series().to_numpy()
+    plain = frame.select(eager & ~pl.col("optimizer")).to_series().to_numpy()
     plain = plain & ~matches(names, FUSED_OPTIMIZER).to_numpy()
+    for rank, process, thread in order.of_backward:
+        of_thread = (pl.col("rank") == rank) & (pl.col("process") == process) & (pl.col("thread") == thread)
+        plain = plain & ~frame.select(of_thread).to_series().to_numpy()
     flags = np.zeros(trace.get(DEVICE_OPS).height, np.bool_)
     row, kind, code = frame["row"].to_numpy(), short.to_numpy(), frame["code"].to_numpy()
     loops = 0

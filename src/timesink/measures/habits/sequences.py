@@ -69,10 +69,11 @@ def _backward_threads(frame: pl.DataFrame) -> frozenset[tuple[int, int, int]]:
 
 def stretches(codes: Int64Array, length: int) -> Int64Array:
     """One number for each run of `length` codes, by where it starts: equal numbers, equal runs."""
-    grams = codes
+    letters = np.unique(codes, return_inverse=True)[1].ravel()
+    grams = letters
     for reach in range(1, min(length, codes.size)):
-        pairs = np.stack((grams[: codes.size - reach], codes[reach:]))
-        grams = np.unique(pairs, axis=1, return_inverse=True)[1].ravel() if pairs.size else pairs[0]
+        pairs = grams[: codes.size - reach] * codes.size + letters[reach:]  # both numbers are smaller than the size
+        grams = np.unique(pairs, return_inverse=True)[1].ravel()
     return grams[: max(codes.size - length + 1, 0)]
 
 

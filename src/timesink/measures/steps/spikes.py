@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -392,7 +393,7 @@ class Alignment:
 
 def align(step: StepOps, other: StepOps) -> Alignment:
     """The first step compared with the second."""
-    pair = _pairs(step.token, other.token)
+    pair = _pairs(step.token.tobytes(), other.token.tobytes())
     paired = np.flatnonzero(pair >= 0)
     partner = pair[paired]
     busy, idle, other_busy, other_idle = step.busy_ns, step.idle_ns, other.busy_ns, other.idle_ns
@@ -404,7 +405,8 @@ def align(step: StepOps, other: StepOps) -> Alignment:
     return Alignment(pair, busy, idle, -int(other_busy[alone].sum() + other_idle[:-1][alone].sum()))
 
 
-def _pairs(first: Int64Array, second: Int64Array) -> Int64Array:
+@lru_cache(maxsize=128)  # steps that are slow are often slow alike
+def _pairs(first_tokens: bytes, second_tokens: bytes) -> Int64Array:
     """For each token of the first step the place of its partner in the second, or -1.
 
     The first a b c d and the second a c d x have the block c d in common and, before it, a::
@@ -415,6 +417,7 @@ def _pairs(first: Int64Array, second: Int64Array) -> Int64Array:
         c      1
         d      2
     """
+    first, second = np.frombuffer(first_tokens, np.int64), np.frombuffer(second_tokens, np.int64)
     shared = min(first.size, second.size)
     differs = first[:shared] != second[:shared]
     begin = int(np.argmax(differs)) if differs.any() else shared

@@ -48,7 +48,7 @@ def test_in_bf16_fp32_products_keep_an_eighth_and_a_merged_kernel_three_quarters
 )
 def test_what_kernels_keep_under_autocast(role: str, compiled: bool, kept: list[float]) -> None:
     change = kernels.autocast(Selection((0, 0), {role: np.arange(1)}), compiled)
-    assert [float(keep[0]) for keep in change.keep] == kept
+    assert [float(keep[0]) for keep in change.kernels.keep] == kept
 
 
 def test_of_a_compiled_run_most_of_the_longest_kernel_stays_and_a_tenth_of_the_launches_left_goes() -> None:
@@ -58,6 +58,13 @@ def test_of_a_compiled_run_most_of_the_longest_kernel_stays_and_a_tenth_of_the_l
     assert [keep.tolist() for keep in kept.keep] == [[1.0, 1.0], [0.8, 1.0], [0.6, 1.0]]
     assert kept.launches_saved == Range(0.0, 0.1, 0.5)
     assert gone.launches_saved == Range(0.3, 0.6, 1.0)
+
+
+def test_in_fp32_fused_attention_leaves_its_products_and_of_its_launches_three_tenths() -> None:
+    roles = {"product_wide": np.array([0]), "between_wide": np.array([1])}
+    change = kernels.fuse_attention(Selection((0, 0), roles), launches=True)
+    assert [keep.tolist() for keep in change.keep] == [[1.0, 1.0], [0.95, 0.35], [0.4, 0.0]]
+    assert change.launches_saved == Range(0.3, 0.7, 0.9)
 
 
 def test_updates_over_lists_take_nine_tenths_of_the_kernel_time() -> None:

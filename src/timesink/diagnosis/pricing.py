@@ -58,8 +58,13 @@ def price(finding: Finding, trace: Trace) -> Priced:
     return priced or Priced(bound, "bound")
 
 
-def price_change(change: Change, rank: int, trace: Trace, bound: Quantity = _NOTHING) -> Priced | None:
+def price_change(
+    change: Change, rank: int, trace: Trace, bound: Quantity = _NOTHING, *, signed: bool = False
+) -> Priced | None:
     """What a change wins on a rank, in ms per step, whoever asks; None where the trace cannot be replayed.
+
+    At least nothing, unless `signed`: a change may cost more than it wins, as casts do in a step that waits for its
+    host.
 
     A profiler slows the host, not kernels: where the device bounds the step, the slowed host often seems to leave no
     room for a shorter device step. So where nothing but kernels gets shorter, the gain is their time, and no replay is
@@ -73,7 +78,14 @@ def price_change(change: Change, rank: int, trace: Trace, bound: Quantity = _NOT
         replayed = _price_by_estimate(change, rank, trace)
     else:
         replayed = _price_without_profiler(change, rank, bound, trace)
-    return None if replayed is None else Priced(replayed, "replay")
+    if replayed is None:
+        return None
+    return Priced(replayed if signed else _at_least_nothing(replayed), "replay")
+
+
+def _at_least_nothing(gain: Quantity) -> Quantity:
+    low, high = (None if end is None else max(end, 0.0) for end in (gain.low, gain.high))
+    return replace(gain, value=max(gain.value, 0.0), low=low, high=high)
 
 
 def _price_by_kernels(change: ShortenKernels, trace: Trace) -> Quantity:
@@ -216,7 +228,8 @@ def in_order(gain: Quantity) -> Quantity:
 
 
 def _quantity(gain_ns: float, low_ns: float, high_ns: float) -> Quantity:
-    value_ms, low_ms, high_ms = (max(time_ns, 0.0) / NS_PER_MS for time_ns in (gain_ns, low_ns, high_ns))
+    least_ns = min(gain_ns, 0.0)  # a change that wins is not said to lose, as far off as its replay may be
+    value_ms, low_ms, high_ms = (max(time_ns, least_ns) / NS_PER_MS for time_ns in (gain_ns, low_ns, high_ns))
     return Quantity(value_ms, "ms", low=low_ms, high=high_ms)
 
 

@@ -98,7 +98,7 @@ class Edit:
         sums = np.stack((np.zeros(share.size), (end_ns - start_ns) * share), axis=1).ravel().cumsum()
         saved = np.interp(end - origin, instants, sums) - np.interp(begin - origin, instants, sums)
         length = np.maximum(end - begin, 1)
-        touched = saved > 0
+        touched = saved != 0
         self._shorten(host[touched], np.minimum(saved[touched] / length[touched], 1.0))
 
     def save_calls(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array, share: Float64Array) -> None:
@@ -109,20 +109,34 @@ class Edit:
             self.save_host_parts(number, start_ns[own], end_ns[own], share[own])
 
     def save_launches(self, ops: BoolArray, share: float, *, since_launch: bool = False) -> None:
-        """Take a share of the host time for the launches of these ops away.
+        """Take a share of the host time for the launches of these ops away (`launch_windows`)."""
+        calls, start, end = self.launch_windows(ops, since_launch=since_launch)
+        self.save_calls(calls, start, end, np.full(calls.size, share))
 
-        That is, for each, from the end of the thread's call before it to its own end; or, `since_launch`, from the end
-        of the thread's launch before it.
-        """
+    def launch_windows(
+        self, ops: BoolArray | None = None, *, since_launch: bool = False
+    ) -> tuple[IntArray, Int64Array, Int64Array]:
+        """The calls that launch these ops, or any, and when the host was at each: from the end of the thread's call
+        before it that launches or waits to its own end, so that what an operator asks of CUDA before it launches counts
+        for it; or, `since_launch`, from the end of the launch before it."""
         program = self.graph.program
         every, calls = program.calls, np.flatnonzero(program.launching(ops))
-        known = np.flatnonzero(program.launching()) if since_launch else np.arange(len(every))
+        known = np.flatnonzero(program.launching() | (program.releases.blocking & (not since_launch)))
         place = np.searchsorted(known, calls)
         before = known[np.maximum(place - 1, 0)]
         same = (place > 0) & (every.thread[before] == every.thread[calls])
         start = np.where(same, every.end_ns[before], every.start_ns[calls])
         end = every.end_ns[calls]
-        self.save_calls(calls, np.minimum(start, end), end, np.full(calls.size, share))
+        return calls, np.minimum(start, end), end
+
+    def slow_launches(self, ops: BoolArray, times: float) -> None:
+        """Let the host take `times` as much more for the launches of these ops, or as one usually takes if that is
+        longer: an operator may have launched another kernel just before."""
+        calls, start, end = self.launch_windows(ops)
+        _, began, over = self.launch_windows()
+        length = np.maximum(end - start, 1)
+        usual_ns = float(np.median(over - began)) if over.size else 0.0
+        self.save_calls(calls, start, end, -times * np.maximum(length, usual_ns) / length)
 
     def replace_launches(
         self, windows: HostWindows, launching: BoolArray, fixed_us: float, per_launch_us: float, least: int = 0

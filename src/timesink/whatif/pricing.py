@@ -9,6 +9,7 @@ from 9 to 4, at most 3 ms.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final, assert_never
 
 import numpy as np
@@ -92,6 +93,20 @@ class Pricer:
     def host_ns(self) -> float:
         """The host's time per step without any wait for the device."""
         return self._floor.host_ns
+
+    def host_after_ns(self, change: Change) -> float:
+        """The same once a change is made."""
+        return _host_only_ns(change.rewrite(self.graph), self.anchors)
+
+    @cached_property
+    def device_ns(self) -> float:
+        """The step if the host took no time, but for its waits."""
+        edges, (host, _) = self.graph.network.edges, self.graph.host_edges()
+        weight = edges.weight_ns.copy()
+        weight[host] = np.minimum(weight[host], 0)
+        return self.anchors.windows.mean(
+            self.anchors.periods(self.graph.network.with_costs(weight, edges.unexplained_ns).replay())
+        )
 
     def _residual_ratio(self) -> float:
         """Share of the critical path that no weight explains, in the median step: one hiccup condemns no trace."""

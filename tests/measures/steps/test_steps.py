@@ -9,6 +9,7 @@ from tests.tables import trace_of
 
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
+from timesink.measures.steps import marks
 from timesink.measures.steps.marks import StepMarker, step_candidates, step_of_ops
 from timesink.measures.steps.steps import step_times, steps
 from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
@@ -233,3 +234,20 @@ def test_the_user_names_the_kernel_or_the_range_that_begins_a_step() -> None:
     assert steps(loop([10] * 5, "mine {}").with_steps(StepChoice("^mine"))).marker is StepMarker.RANGE
     with pytest.raises(UsageError, match="no range and no kernel that comes back matches 'yours'"):
         steps(kernels(LAYERS).with_steps(StepChoice("yours")))
+
+
+@pytest.mark.parametrize(
+    ("counts", "turns"),
+    [
+        ([100, 50] * 3, 2),
+        ([100, 98] * 3, 1),  # a launch in fifty: the same step
+        ([100, 97] * 3, 2),
+        ([100, 100, 50] * 3, 3),
+        ([100, 80, 60, 90, 70], 1),
+        ([100, 50], 1),
+    ],
+)
+def test_two_optimizers_that_take_turns_make_one_step(counts: list[int], turns: int) -> None:
+    starts = pl.Series("start_ns", [1_000 * at for at in range(len(counts) + 1)])
+    launches = [1_000 * at + n for at, count in enumerate(counts) for n in range(1, count + 1)]
+    assert marks._optimizers(starts, pl.DataFrame({"start_ns": launches})) == turns

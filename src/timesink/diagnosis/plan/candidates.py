@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, cast
 
 import numpy as np
-import polars as pl
 
 from timesink.diagnosis.plan.catalogue import CHANGES, Effort, PlannedChange
-from timesink.diagnosis.pricing import claim_bound
 from timesink.diagnosis.verdicts import Card, Diagnosis, Finding
+from timesink.measures.habits.repeated_calls import repeated_calls
 from timesink.measures.kernels.conversions import layout_kernels
 from timesink.measures.kernels.fusion import eager_runs, optimizer_kernels, unfused_attention
 from timesink.measures.kernels.precision import four_byte_kernels, wide_kernels
 from timesink.measures.kernels.shapes import misaligned_products
-from timesink.measures.steps.steps import steps
+from timesink.measures.kernels.small_grids import small_grids
 from timesink.model.record import dataclass, replace
 from timesink.model.trace import Trace
 from timesink.whatif.change import Change, Selection, Touches
@@ -69,6 +68,12 @@ class Candidate:
         """Whether a finding asks for it that is no symptom of another."""
         return any(not card.symptom for card, _ in self.findings)
 
+    @property
+    def claims(self) -> bool:
+        """Whether it does what its findings propose, by a replay, and nothing else."""
+        own = [finding for _, finding in self.findings]
+        return self.id not in _DOES_MORE and bool(own) and all(_is_replayed(f) and f.claim.total_ns for f in own)
+
     def parts(self, trace: Trace, rank: int, chosen: Chosen, eased: bool) -> tuple[Change, ...]:
         """What it changes on a rank beside the others (`Beside`); empty where its gain is stated or a bound."""
         if self.build is not None:
@@ -79,16 +84,6 @@ class Candidate:
             )
         proposed = [cast("Change | None", finding.change) for _, finding in self.findings if _on(finding, rank)]
         return tuple(part for part in proposed if part is not None)
-
-    def claimed_ms(self, trace: Trace, rank: int) -> float | None:
-        """The most that its findings claim, where it does what they propose, by a replay, and nothing else; else None:
-        a diagnosis counts no more of such a change as the finding's."""
-        if self.id in _DOES_MORE or not self.findings:
-            return None
-        own = [finding for _, finding in self.findings if _on(finding, rank)]
-        if not own or any(not _is_replayed(finding) or not finding.claim.total_ns for finding in own):
-            return None
-        return sum(claim_bound(finding, trace).most for finding in own)
 
     def unreplayed(self, rank: int) -> tuple[Finding, ...]:
         """Findings of a rank whose gain no replay says."""
@@ -161,13 +156,6 @@ def _bf16(trace: Trace, beside: Beside) -> Iterable[Change]:
         yield fixes.autocast(part, compiled)
 
 
-def products_per_step(trace: Trace, rank: int) -> float:
-    """Products of four-byte types that a rank's step runs, before each of which autocast casts."""
-    roles = [kernels.groups for kernels in four_byte_kernels(trace) if kernels.device[0] == rank]
-    count = sum(rows.size for groups in roles for role, rows in groups.items() if role != "streaming")
-    return count / max(steps(trace).frame.filter(pl.col("rank") == rank).height, 1)
-
-
 def _aligned(kernels: Selection) -> Selection:
     groups = dict(kernels.groups)
     groups["tf32"] = np.union1d(groups["tf32"], groups.pop("misaligned"))
@@ -176,8 +164,8 @@ def _aligned(kernels: Selection) -> Selection:
 
 def _attention(trace: Trace, beside: Beside) -> Iterable[Change]:
     """In 16 bits a fused kernel is fast, whatever the type was before."""
-    narrow = "bf16" in beside.chosen
-    return (fixes.fuse_attention(_narrowed(part) if narrow else part) for part in unfused_attention(trace))
+    for part in unfused_attention(trace):
+        yield fixes.fuse_attention(_narrowed(part) if "bf16" in beside.chosen else part, beside.launches_count)
 
 
 def _narrowed(kernels: Selection) -> Selection:
@@ -191,6 +179,13 @@ def _compile(trace: Trace, beside: Beside) -> Iterable[Change]:
     for runs in eager_runs(trace):
         yield from fixes.compiled(runs, beside.launches_count)
     yield from map(fixes.align_products, misaligned_products(trace))
+
+
+def _batched(trace: Trace, beside: Beside) -> Iterable[Change]:
+    """Calls of a model in a row become one; small grids that a rule found are spread as it says."""
+    yield from map(fixes.batch_calls, repeated_calls(trace))
+    if "small_grids" in beside.rules:
+        yield from map(fixes.spread_grids, small_grids(trace))
 
 
 def _graph(_: Trace, beside: Beside) -> Iterable[Change]:
@@ -209,6 +204,7 @@ _BUILT: Final[Mapping[str, Build]] = {
     "compile": _compile,
     "compile_graph": _compile_graph,
     "cuda_graph": _graph,
+    "batch_small_calls": _batched,
     "fused_attention": _attention,
     "fused_optimizer": lambda trace, _: (FuseOptimizer.of(found.unfused) for found in optimizer_kernels(trace)),
     "foreach": lambda trace, _: (

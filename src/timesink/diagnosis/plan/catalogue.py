@@ -122,7 +122,8 @@ CHANGES: Final = (
     ),
     PlannedChange(
         "batch_small_calls", "make one batched call of many small ones", Effort.REWRITE, ("small_grids",),
-        "kernels with fewer blocks than multiprocessors",
+        "kernels with fewer blocks than multiprocessors, and calls of a model in a row",
+        costs="right only where no call needs what another computes, which a capture does not show",
     ),
     PlannedChange(
         "drop_debugging", "switch debugging off (anomaly mode, CUDA_LAUNCH_BLOCKING)", Effort.FLAG,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Final
 
-from timesink.diagnosis.plan.candidates import OF_LAUNCHES, Candidate, Chosen, products_per_step
-from timesink.diagnosis.pricing import at_most, claimed_ms_per_step, in_order, price, price_change, scaled
+from timesink.diagnosis.plan.candidates import OF_LAUNCHES, Candidate, Chosen
+from timesink.diagnosis.pricing import at_most, claim_bound, claimed_ms_per_step, in_order, price, price_change, scaled
 from timesink.diagnosis.verdicts import Claim, Finding, Limit, Quantity
-from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.assumptions import replay
 from timesink.measures.kernels.attainable import attainable
 from timesink.measures.timeline.replay import calibrated_pricers, deflated_pricers, least_step_ns
 from timesink.model.intervals import Intervals
+from timesink.model.record import replace
 from timesink.model.trace import Trace
 from timesink.units import NS_PER_MS
-from timesink.whatif.change import Case, Change, Touches
+from timesink.whatif.change import Case, Change, Range, Touches
 from timesink.whatif.changes import Together
-from timesink.whatif.changes.kernels import ShortenKernels, together
+from timesink.whatif.changes.kernels import ShortenKernels, UnderAutocast, together
 from timesink.whatif.pricing import Pricer
 
 WORTH: Final = Limit(
@@ -76,54 +78,63 @@ class Joint:
         if worth is None:
             return None
         unreplayed = [finding for candidate in own for finding in candidate.unreplayed(self.rank)]
-        others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
-        apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
-        worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
-        return at_most(self._as_claimed(worth, own, eased), self.least_ms, self.step_ms)
+        if unreplayed:
+            others = [finding for candidate in own for _, finding in candidate.findings if finding not in unreplayed]
+            apart, whole = (self._stated(unreplayed, beside) for beside in (others, ()))
+            worth = in_order(max(_sum(worth, apart), whole, key=lambda gain: gain.value))
+        if len(own) == 1 and own[0].claims:
+            worth = at_most(worth, self._claimed_ms(own[0], changes), self.step_ms)
+        return at_most(worth, self.least_ms, self.step_ms)
 
-    def _as_claimed(self, worth: Quantity, own: Sequence[Candidate], eased: bool) -> Quantity:
-        """No more than the findings of changes that do what findings propose claim, beside what the others win."""
-        claimed = {one.id: ms for one in own if (ms := one.claimed_ms(self.trace, self.rank)) is not None}
-        if not claimed:
-            return worth
-        if len(own) == 1:
-            return at_most(worth, claimed[own[0].id], self.step_ms)
-        rest = [one.id for one in own if one.id not in claimed]
-        gains = [self.gain({name}) for name in claimed]
-        if rest:  # beside the others: a graph leaves the host free for shorter kernels
-            changes = self.parts(rest, eased)
-            beside = self._of_changes(changes, frozenset(one.id for one in own)) if changes else None
-            gains.append(max((g for g in (self.gain(rest, eased), beside) if g), key=lambda g: g.value, default=None))
-        return at_most(worth, sum(gain.value for gain in gains if gain), self.step_ms)
+    def _claimed_ms(self, one: Candidate, changes: Sequence[Change]) -> float:
+        """The most that a change wins alone: what its findings claim of the device's time, and the host's own time that
+        it takes away. What else it might win is time that others claim, which may be needed."""
+        claimed_ms = sum(claim_bound(f, self.trace).most for _, f in one.findings if (f.where.rank or 0) == self.rank)
+        ratio = self.step_ms / max(self.pricer.step_ns, 1.0)
+        host_ns = self.pricer.host_ns - self.pricer.host_after_ns(Together(tuple(changes)))
+        return claimed_ms + max(ratio * host_ns, 0.0)
 
     def _of_changes(self, changes: Sequence[Change], chosen: Chosen) -> Quantity | None:
-        """One replay of all; at least the kernel time that goes, where some of them only make kernels shorter."""
+        """One replay of all; at least the kernel time that goes, as far as the host leaves room for it, where no replay
+        knows how much that is."""
+        of_host = [change for change in changes if change.touches is not Touches.DEVICE]
+        by_time = self._by_time(changes, chosen) if self._paced_by_device or not of_host else None
+        if by_time is not None and not of_host:
+            return by_time
         shorter = _by_device([c for c in changes if isinstance(c, ShortenKernels) and c.touches is Touches.DEVICE])
-        by_time = [price_change(part, self.rank, self.trace) for part in shorter]
-        best = max((worth.gain for worth in by_time if worth), key=lambda gain: gain.value, default=NOTHING)
-        best = at_most(best, self._beside_host_ms(chosen), self.step_ms)
-        others = [c for c in changes if not isinstance(c, ShortenKernels) or c.touches is not Touches.DEVICE]
-        if not others:
-            return best
-        every = (*shorter, *others)
-        replayed = price_change(every[0] if len(every) == 1 else Together(every), self.rank, self.trace)
+        every = (*shorter, *of_host)
+        replayed = price_change(every[0] if len(every) == 1 else Together(every), self.rank, self.trace, signed=True)
         if replayed is None:
             return None
-        return max(replayed.gain, best, key=lambda gain: gain.value)
+        return max((gain for gain in (replayed.gain, by_time) if gain is not None), key=lambda gain: gain.value)
 
-    def _beside_host_ms(self, chosen: Chosen) -> float:
-        """What shorter kernels can win: the host needs its own time all the same, by the least that is known of it, and
-        with autocast that of the casts."""
+    def _by_time(self, changes: Sequence[Change], chosen: Chosen) -> Quantity | None:
+        """The kernel time that goes, as far as the host leaves room for it; None where none goes."""
+        parts = [part for change in changes if (part := _of_kernels(change)) is not None]
+        kernels = [replace(part, launches_saved=Range.exact(0.0), entries=None) for part in _by_device(parts)]
+        priced = [worth.gain for part in kernels if (worth := price_change(part, self.rank, self.trace)) is not None]
+        if not priced:
+            return None
+        return at_most(max(priced, key=lambda gain: gain.value), self._beside_host_ms(changes, chosen), self.step_ms)
+
+    @cached_property
+    def _paced_by_device(self) -> bool:
+        """Whether the device takes the whole step as far as it is known, so that nothing says how long the host needs:
+        elsewhere a replay knows both."""
+        return self.pricer.device_ns >= (1.0 - 2.0 * replay.STEP_NOISE.value) * self.pricer.step_ns
+
+    def _beside_host_ms(self, changes: Sequence[Change], chosen: Chosen) -> float:
+        """What shorter kernels can win: the host needs its own time all the same, by the least that is likely of it,
+        with all that changes take of it and add to it."""
         if chosen & set(GRAPHS):
             return self.step_ms
-        hosts = [deflated_pricers(self.trace)[self.rank][Case.HOPEFUL.value].host_ns]
-        if self.trace.unprofiled_step_ns is not None:
-            pricer = calibrated_pricers(self.trace)[self.rank]
-            hosts.append(pricer.host_ns * self.trace.unprofiled_step_ns / max(pricer.step_ns, 1.0))
-        host_ms = min(hosts) / NS_PER_MS
-        if "bf16" in chosen and not chosen & OF_LAUNCHES:
-            host_ms += products_per_step(self.trace, self.rank) * fixes.AUTOCAST_US.ns / NS_PER_MS
-        return max(self.step_ms - host_ms, 0.0)
+        every, paced = Together(tuple(changes)), self._paced_by_device
+        likely = replay.HOST_BELOW.value if paced and self.trace.unprofiled_step_ns is not None else 1.0
+        hosts_ms = [likely * self.step_ms * self.pricer.host_after_ns(every) / max(self.pricer.step_ns, 1.0)]
+        if paced:
+            hopeful = deflated_pricers(self.trace)[self.rank][Case.HOPEFUL.value]
+            hosts_ms.append(hopeful.host_after_ns(every) / NS_PER_MS)
+        return self.step_ms - min(hosts_ms)
 
     def _stated(self, findings: Iterable[Finding], beside: Iterable[Finding]) -> Quantity:
         """What rules state or claims bound, each time once, and none that findings `beside` them claim."""
@@ -168,6 +179,13 @@ class Joint:
         if (known.covered_ratio or 0.0) < MOSTLY.default or not self.effective(chosen) <= _SAME_KERNELS:
             return None
         return known.attained_ratio
+
+
+def _of_kernels(change: Change) -> ShortenKernels | None:
+    """The part of a change whose gain is kernel time; None of others."""
+    if isinstance(change, UnderAutocast):
+        return change.kernels
+    return change if isinstance(change, ShortenKernels) else None
 
 
 def _by_device(changes: Sequence[ShortenKernels]) -> list[ShortenKernels]:

@@ -7,7 +7,7 @@ between two such replays. So the gains of rungs add up to that of all, which is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from timesink.diagnosis import headline
@@ -136,7 +136,9 @@ def _climbed(joint: Joint, worth: float) -> Plan:
     after_ms = rungs[-1].after.low if rungs and rungs[-1].after.low is not None else joint.step_ms
     floor_ms = min(after_ms, max(joint.step_ms - ((every and every.high) or 0.0), 0.0))
     said = _why_it_ends(joint, chosen, worth)
-    return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, _notes(joint, rungs))
+    lost = {name: won.value - gain.value for name, gain in gains.items() if won.value - gain.value >= least_ms}
+    notes = (*_notes(rungs), *_costly(rungs, singles, lost))
+    return Plan(joint.step_ms, tuple(rungs), singles, left, floor_ms, said, "", unpriced, notes)
 
 
 _MORE: Final = {
@@ -153,7 +155,17 @@ def _why_it_ends(joint: Joint, chosen: Sequence[str], worth: float) -> str:
     return f"{end}; {more}" if more else end
 
 
-def _notes(joint: Joint, rungs: Sequence[Rung]) -> tuple[str, ...]:
+def _costly(rungs: Sequence[Rung], singles: Mapping[str, Quantity], lost: Mapping[str, float]) -> Iterator[str]:
+    """Changes that cost more than they win: in ms beside all rungs (`lost`), or each by itself."""
+    for name, more_ms in sorted(lost.items()):
+        yield f"{name} is left out: it would make the step {more_ms:.3g} ms longer"
+    for rung in rungs:
+        if singles[rung.id].value < 0:
+            more_ms = -singles[rung.id].value
+            yield f"{rung.id} by itself makes the step {more_ms:.3g} ms longer: only after those before it"
+
+
+def _notes(rungs: Sequence[Rung]) -> tuple[str, ...]:
     """What the prices leave out."""
     notes = []
     if any(not rung.findings for rung in rungs):

@@ -17,6 +17,10 @@ STEADY_SHARE: Final = Assumption(
     "a loop keeps its pace (within a factor of two of the median) but for a few steps that save or evaluate",
     "programs of others with steps that save or evaluate (tests/measures/steps)",
 )  # fmt: skip
+TURNS_ALIKE: Final = Assumption(
+    0.0, 0.02, 0.1, "of the launches", "two steps of one optimizer that differ by less launch as much",
+    "a step launches the same, but for a branch that is taken now and then: one launch in fifty",
+)  # fmt: skip
 KINDS_AT_HOME: Final = Assumption(
     0.7, 0.85, 0.95, "of the kinds that come back", "below it nothing is called a loop",
     f"{_UNMARKED} 0.5 to 1", "tune",

@@ -13,7 +13,6 @@ from timesink.knowledge.calls import CallKind, call_kinds
 from timesink.knowledge.op_names import ALLOCATES, CHECKS_FOR_NAN, FILLS
 from timesink.knowledge.os_calls import FILE_STATE
 from timesink.measures.habits.extra_work import WAITING_CAUSES, ExtraWork, HostTimes, extra_work, launch_order, together
-from timesink.measures.idle.blame import idle_blame
 from timesink.measures.timeline.attribution import attribution, host_nesting, launch_links
 from timesink.measures.timeline.autograd import backward_operators, inside_backward
 from timesink.model.arrays import BoolArray, Int64Array
@@ -21,20 +20,21 @@ from timesink.model.intervals import Intervals
 from timesink.model.names import matches
 from timesink.model.nesting import slice_of, thread_slices
 from timesink.model.record import dataclass
-from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS
+from timesink.model.tables import API_CALLS, DEVICE_OPS, HOST_OPS, OS_CALLS
 from timesink.model.trace import Trace, remembered
 from timesink.units import NS_PER_US
 
 _FLAG_BYTES: Final = 1  # one truth value is read
 _STACK_US: Final = 30  # an operator's own bookkeeping takes 2 to 10 us, a stack 50 us and more
+_STACK_PAUSE_US: Final = 500  # writing a stack takes 100 to 300 us; 3 of 5,400 pauses between look-ups are longer
 _CHECK: Final = 3  # compare, any, read: with a memset between them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NanChecks:
     """`work` per device: comparisons, reductions and reads of the checks, with the waits for them; each is so many
-    `operations` of the device. `proven`: they are anomaly mode's, since backward operators themselves made them, or
-    since the capture's manifest says that it was on."""
+    `operations` of the device. `proven`: they are anomaly mode's, since backward operators themselves made them, the
+    capture's manifest says that it was on, or the host looks up files' states as often as it checks."""
 
     work: tuple[ExtraWork, ...]
     operations: float
@@ -62,7 +62,8 @@ def nan_checks(trace: Trace) -> NanChecks | None:
         inside = before + reach <= at + 1
         flags[order[(before + reach)[inside]]] = True
     host = _waits_after(trace, links.call[order[before]], links.call[order[at + 1]])
-    proven = trace.settings.get("anomaly_mode") == "on" or _by_engine(trace)
+    looked_up = int(matches(trace.get(OS_CALLS)["name"], FILE_STATE).sum())
+    proven = trace.settings.get("anomaly_mode") == "on" or _by_engine(trace) or looked_up >= at.size
     if proven:
         host = _with_stacks(trace, host)
     return NanChecks(extra_work(trace, flags, host, WAITING_CAUSES), float(flags.sum()) / at.size, proven)
@@ -112,15 +113,21 @@ def _with_stacks(trace: Trace, host: HostTimes) -> HostTimes:
 
 
 def _looking_up(trace: Trace) -> HostTimes:
-    """By (process, thread): idle stretches in which the host asks the operating system for files' states."""
-    asked = idle_blame(trace).frame.filter(
-        pl.col("cause") == "os_call", pl.Series(matches(idle_blame(trace).frame["call"], FILE_STATE))
-    )
-    parts = asked.select("process", "thread", "start_ns", "end_ns").drop_nulls().sort("start_ns")
-    return {
-        (int(process), int(thread)): Intervals.of(part)
-        for (process, thread), part in parts.partition_by("process", "thread", as_dict=True).items()
-    }
+    """By (process, thread): from the first to the last of the look-ups of files that follow each other, with no call of
+    CUDA between and a pause of `_STACK_PAUSE_US` at most: Python asks for the state of each file of a stack it stores,
+    then writes the stack."""
+    asked = trace.get(OS_CALLS)
+    asked = asked.filter(matches(asked["name"], FILE_STATE)).sort("rank", "process", "thread", "start_ns")
+    calls, found = trace.get(API_CALLS), {}
+    for key, first, last in thread_slices(asked):
+        start, end = (asked[column][first:last].to_numpy() for column in ("start_ns", "end_ns"))
+        begun, ended = slice_of(calls, ("rank", "process", "thread"), key)
+        called = np.sort(calls["start_ns"][begun:ended].to_numpy())
+        apart = np.searchsorted(called, start[1:]) > np.searchsorted(called, start[:-1])
+        apart |= start[1:] - end[:-1] > _STACK_PAUSE_US * NS_PER_US
+        begins = np.append(0, 1 + np.flatnonzero(apart))
+        found[key[1], key[2]] = Intervals.union_of(start[begins], np.maximum.reduceat(end, begins))
+    return found
 
 
 def _by_engine(trace: Trace) -> bool:

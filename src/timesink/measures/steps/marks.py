@@ -5,6 +5,7 @@ The profilers' own marks are trusted most; `loops` finds the loop of a trace wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
@@ -15,7 +16,15 @@ import polars as pl
 from timesink.errors import UsageError
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.op_class import communicates
-from timesink.knowledge.ranges import ENGINE_STEP, NUMBER, OPERATOR, PART_OF_STEP, PROFILER_STEP, STEP
+from timesink.knowledge.ranges import (
+    ENGINE_STEP,
+    NUMBER,
+    OPERATOR,
+    PART_OF_STEP,
+    PROFILER_STEP,
+    STEP,
+    TORCH_OPTIMIZER_STEP,
+)
 from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
@@ -161,9 +170,23 @@ def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
         if family is not None:
             thread, stem = family
             steps = of_process.filter((pl.col("thread") == thread) & (pl.col("stem") == stem))
-            steps = steps.with_columns(pl.col("name").cast(pl.String))
+            steps = steps.with_columns(pl.col("name").cast(pl.String)).sort("start_ns")
+            if re.search(TORCH_OPTIMIZER_STEP, stem):
+                steps = steps.gather_every(_optimizers(steps["start_ns"], calls))
             marks[rank, process] = _marks_of(steps, (rank, process), StepMarker.RANGE, stem)
     return marks
+
+
+def _optimizers(starts: pl.Series, launches: pl.DataFrame) -> int:
+    """How many optimizers take turns, as those of a GAN do: what is launched from one of their steps to the next is as
+    much as so many steps before, and not as much as one before."""
+    counts = np.diff(np.searchsorted(launches["start_ns"].sort(), starts))
+    for turns in range(1, 1 + starts.len() // assumed.REPEATS.whole):
+        off = np.abs(counts[turns:] - counts[:-turns])
+        alike = off <= assumed.TURNS_ALIKE.value * np.maximum(counts[turns:], counts[:-turns])
+        if alike.size and alike.mean() >= assumed.STEADY_SHARE.value:
+            return turns
+    return 1
 
 
 def _top_repeats(rows: pl.DataFrame) -> pl.DataFrame:
@@ -298,11 +321,18 @@ def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
         starts = starts.sort("host_start_ns").unique("host_start_ns", keep="first", maintain_order=True)
         if starts.height < 2:
             continue
-        end = pl.col("host_start_ns").shift(-1).fill_null(pl.col("host_start_ns").max() + 1)
+        end = pl.col("host_start_ns").shift(-1).fill_null(_first_kernel_ns(launched, int(positions[-1])) + 1)
         label = pl.format("step {}", pl.int_range(pl.len())).alias("label")
         frame = starts.select(label, "thread", "host_start_ns", end.alias("host_end_ns"), end.alias("mark_end_ns"))
         name = str(marks["name"].cast(pl.String)[0])
         yield _ProcessMarks(launched.rank, launched.process, StepMarker.KERNEL_PATTERN, name, frame)
+
+
+def _first_kernel_ns(launched: LaunchSequence, position: int) -> int:
+    """When the first kernel of the last round was launched, or ran, as that of every other anchors it: a round may
+    begin with a copy. Of a round without one, when it began."""
+    kernels = np.flatnonzero(launched.ops["kind"][position:].is_in(["kernel", "graph"]))
+    return int(launched.time_ns[position + (kernels[0] if kernels.size else 0)])
 
 
 def _round_starts(launched: LaunchSequence, choice: StepChoice | None) -> Int64Array | None:

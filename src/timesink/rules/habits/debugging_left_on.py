@@ -14,8 +14,9 @@ others add atomically.
 
 ## How it is measured
 A check is a comparison of a tensor with itself, a reduction to one truth value, and a copy of that byte to the host.
-That it is anomaly mode is said where backward operators themselves make them or the capture's manifest says so; then
-half of what else keeps the device waiting for the host is expected to go, too. Fills count where the operator around
+That it is anomaly mode is said where backward operators themselves make them, where the capture's manifest says so, or
+where the host asks as often for the state of a file, as Python does for each stack that it stores; then the host's time
+in which stacks are stored goes, too. Fills count where the operator around
 them only allocates. Kernels, launches and waits of either go.
 
 ## What to do

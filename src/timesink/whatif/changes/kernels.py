@@ -164,19 +164,25 @@ def _half_at_least(label: str, kernels: Selection, expected: Float64Array, hopef
     return ShortenKernels(label, kernels.device, kernels.rows, keep)
 
 
-def fuse_attention(kernels: Selection) -> ShortenKernels:
-    """Attention written out becomes one kernel: what is `between` its products goes.
+def fuse_attention(kernels: Selection, launches: bool = False) -> ShortenKernels:
+    """Attention written out becomes one kernel: what is `between` its products goes; with `launches`, so do most of
+    theirs.
 
     Roles in `_wide` are those in fp32, where no fused kernel is fast. What stays of each role: `fixes`.
     """
-    return shorten(
+    change = shorten(
         "fuse-attention",
         kernels,
         product=fixes.ATTENTION_PRODUCTS,
         between=fixes.ATTENTION_BETWEEN,
         product_wide=fixes.ATTENTION_WIDE,
-        between_wide=fixes.ATTENTION_WIDE,
+        between_wide=fixes.ATTENTION_BETWEEN_WIDE,
     )
+    return replace(change, launches_saved=_range(fixes.ATTENTION_LAUNCHES)) if launches else change
+
+
+def _range(figure: Assumption) -> Range:
+    return Range(*(figure.at(case) for case in Case))
 
 
 def fuse_pointwise(kernels: Selection) -> ShortenKernels:
@@ -234,13 +240,45 @@ def to_bf16(kernels: Selection) -> ShortenKernels:
     return _in_bf16(kernels, fixes.BF16_OF_TF32, fixes.BF16_OF_FP32, fixes.BF16_STREAMING)
 
 
-def autocast(kernels: Selection, compiled: bool = False) -> ShortenKernels:
-    """The same under autocast, less the casts around each product, which go where it is `compiled`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class UnderAutocast:
+    """Kernels in 16 bits under autocast. The host pays for the casts that it dispatches around each of `products`, rows
+    of `device_ops`, as it does for the launch of a product. So a step that waits for its host gets longer."""
+
+    touches: ClassVar[Touches] = Touches.BOTH
+    kernels: ShortenKernels
+    products: Int64Array
+
+    @property
+    def label(self) -> str:
+        """The change in one line, in the words of the command line."""
+        return self.kernels.label
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """The (rank, device) of the kernels."""
+        return self.kernels.device
+
+    @property
+    def rows(self) -> Int64Array:
+        """The rows of the kernels."""
+        return self.kernels.rows
+
+    def rewrite(self, graph: Graph, case: Case = Case.EXPECTED) -> Graph:
+        """The graph as it would be after the change."""
+        edit = Edit(self.kernels.rewrite(graph, case))
+        edit.slow_launches(np.isin(graph.rows_of_ops(), self.products), fixes.AUTOCAST_LAUNCHES.at(case))
+        return edit.done()
+
+
+def autocast(kernels: Selection, compiled: bool = False) -> UnderAutocast:
+    """`to_bf16` under autocast, less the casts around each product, which a compiler writes into kernels around it."""
     if compiled:
         roles = fixes.BF16_PRODUCTS_COMPILED, fixes.BF16_OF_FP32_COMPILED, fixes.BF16_STREAMING_COMPILED
     else:
         roles = fixes.AUTOCAST_OF_TF32, fixes.AUTOCAST_OF_FP32, fixes.AUTOCAST_STREAMING
-    return _in_bf16(kernels, *roles)
+    products = Selection(kernels.device, {role: own for role, own in kernels.groups.items() if role != "streaming"})
+    return UnderAutocast(_in_bf16(kernels, *roles), products.rows)
 
 
 def _in_bf16(kernels: Selection, tf32: Assumption, fp32: Assumption, streaming: Assumption) -> ShortenKernels:
@@ -268,6 +306,13 @@ def spread_grids(kernels: Selection) -> ShortenKernels:
     """Kernels spread over all multiprocessors, of which they fill `best`: half of the gain is expected, since the same
     work is cut in more pieces."""
     return _half_at_least("spread-grids", kernels, fixes.GRIDS_SPREAD.value * kernels.best, kernels.best)
+
+
+def batch_calls(kernels: Selection) -> ShortenKernels:
+    """Calls of a model as one: `best` of the time of each kernel but the first call's stays, cautiously half-way to
+    all of it, and nobody launches it."""
+    change = _half_at_least("batch-calls", kernels, kernels.best, kernels.best)
+    return replace(change, launches_saved=Range(fixes.CAUTIOUS_SHARE.value, 1.0, 1.0))
 
 
 def overlap_streams(kernels: Selection) -> ShortenKernels:
@@ -324,9 +369,7 @@ def compiled(kernels: Selection, launches: bool = True) -> tuple[ShortenKernels,
     shorter = shorten("compile", kept, longest=fixes.COMPILED_LONGEST)
     if not launches:
         return gone, shorter
-    stay, go = (
-        Range(*(saved.at(case) for case in Case)) for saved in (fixes.COMPILED_LAUNCHES, fixes.COMPILED_LAUNCHES_GONE)
-    )
+    stay, go = map(_range, (fixes.COMPILED_LAUNCHES, fixes.COMPILED_LAUNCHES_GONE))
     return replace(gone, launches_saved=go), replace(shorter, launches_saved=stay)
 
 

@@ -1,0 +1,146 @@
+"""A model that a step calls several times in a row, such as with a condition and without: one call of a larger batch.
+
+Kernels are taken in the order of their launches. Calls are looked for as a sequence that runs two to `_CALLS` times
+with nothing between, again in every step, and that holds layers: a shorter sequence that itself runs several times in
+a row. No product may run outside the calls, or the sequence is a stack of layers within a larger model. Whether a call
+needs what the one before computed, no trace shows.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from timesink.knowledge.assumptions import machines
+from timesink.measures.habits.sequences import STRETCH, launched
+from timesink.measures.kernels.facts import kernel_facts, multiprocessors
+from timesink.measures.steps.steps import steps
+from timesink.model.arrays import BoolArray, Float64Array, Int64Array
+from timesink.model.record import dataclass
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Selection
+
+_CALLS: Final = 4  # in a row: as many as a step has conditions, views or micro-batches; longer rows are loops in time
+_MOST: Final = 4_000  # kernels of a step: rows of longer steps take seconds to search
+_STEPS_SEARCHED: Final = 4  # show what comes back
+_SHARE: Final = 0.5  # of the step's kernels are in the calls, and of a call's kernels in its layers
+_PRODUCTS: Final = ("gemm", "convolution", "attention")
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """A call has `length` kernels; rows of calls begin at `starts`, and each has `count` calls."""
+
+    length: int
+    starts: Int64Array
+    count: Int64Array
+
+    def covered(self, size: int) -> BoolArray:
+        """Which of so many kernels are in any call."""
+        inside = np.zeros(size, np.bool_)
+        for start, count in zip(self.starts.tolist(), self.count.tolist(), strict=True):
+            inside[start : start + count * self.length] = True
+        return inside
+
+    def again(self) -> Int64Array:
+        """Places of the kernels of every call but the first of each row."""
+        rows = zip(self.starts.tolist(), self.count.tolist(), strict=True)
+        parts = [np.arange(start + self.length, start + count * self.length) for start, count in rows]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+@remembered
+def repeated_calls(trace: Trace) -> tuple[Selection, ...]:
+    """Per device the kernels of all calls but the first of each row, as `again`; `best` is the share of their time that
+    a larger batch of the first takes more, where the grid of one call leaves multiprocessors idle."""
+    rows, order = [np.empty(0, np.int64)], launched(trace).frame
+    remaining = [np.empty(0)]
+    fills = _fills(trace)
+    for part in order.sort("launched_ns", "row").partition_by("rank", "process"):
+        rank_steps = steps(trace).frame.filter(steps(trace).frame["rank"] == part["rank"][0]).height
+        found = _calls(part["code"].to_numpy(), part["family"].is_in(list(_PRODUCTS)).to_numpy(), rank_steps)
+        if found is not None:
+            again, row = found.again(), part["row"].to_numpy()
+            count = np.repeat(found.count, (found.count - 1) * found.length)
+            rows.append(row[again])
+            remaining.append(_remaining(trace, row[again], fills[row[again]], count))
+    chosen, best = np.concatenate(rows), np.concatenate(remaining)
+    ordered = np.argsort(chosen)
+    chosen, best = chosen[ordered], best[ordered]
+    parts = []
+    for device in kernel_facts(trace).devices:
+        own = np.isin(chosen, kernel_facts(trace).on(device)["row"].to_numpy())
+        if own.any():
+            parts.append(Selection(device, {"again": chosen[own]}, best=best[own]))
+    return tuple(parts)
+
+
+def _remaining(trace: Trace, rows: Int64Array, fill: Float64Array, count: Int64Array) -> Float64Array:
+    """The share of its time that each kernel adds to that of the first call: what any kernel takes goes, and of the
+    rest what the multiprocessors that one grid leaves idle can do besides.
+
+    Two calls of 5 us, of which 2 are what any kernel takes: a grid that fills the device takes 2 + 6 us for both, so
+    that 3 of 5 remain; one that fills half of it 2 + 3 us, so that none remains.
+    """
+    ops = trace.get(DEVICE_OPS)
+    length = np.maximum((ops["end_ns"] - ops["start_ns"]).to_numpy()[rows], 1).astype(np.float64)
+    work = np.maximum(length - machines.KERNEL_FLOOR_US.ns, 0.0)
+    return np.asarray(work * (np.maximum(count * fill, 1.0) - 1.0) / (count - 1.0) / length, np.float64)
+
+
+def _fills(trace: Trace) -> Float64Array:
+    """For each row of `device_ops` the share of the multiprocessors that its grid fills; 1 where that is not known."""
+    facts, counts = kernel_facts(trace), multiprocessors(trace)
+    fills = np.ones(int(facts.frame["row"].max() or 0) + 1 if facts.frame.height else 0)  # type: ignore[arg-type]
+    for device in facts.devices:
+        kernels = facts.on(device)
+        if device in counts:
+            filled = (kernels["blocks"] / counts[device]).clip(0.0, 1.0).fill_null(1.0)
+            fills[kernels["row"].to_numpy()] = filled.to_numpy()
+    return fills
+
+
+def _calls(codes: Int64Array, products: BoolArray, step_count: int) -> _Calls | None:
+    """The rows of calls in a sequence of kernels that has about so many steps; None where there are none."""
+    per_step = codes.size // max(step_count, 1)
+    if step_count < 2 or not 2 * STRETCH <= per_step <= _MOST:
+        return None
+    searched = codes[: _STEPS_SEARCHED * per_step]
+    lengths = [
+        length for length in range(2 * STRETCH, per_step // 2 + 1) if _in_a_row(searched, length, _CALLS).starts.size
+    ]
+    found = [_in_a_row(codes, length, _CALLS) for length in lengths]
+    whole = [one for one in found if _stands(one, codes, products, per_step)]
+    return max(whole, key=lambda one: int((one.count * one.length).sum()), default=None)
+
+
+def _in_a_row(codes: Int64Array, length: int, most: int | None = None) -> _Calls:
+    """Where sequences of that length follow each other twice or more often, up to `most` times."""
+    alike = np.concatenate(([False], codes[:-length] == codes[length:], [False]))
+    turns = np.diff(alike.astype(np.int8))
+    starts, ends = np.flatnonzero(turns == 1), np.flatnonzero(turns == -1)
+    count = (ends - starts) // length + 1
+    chosen = (count >= 2) & (count <= (most or codes.size))
+    return _Calls(length, starts[chosen], count[chosen])
+
+
+def _stands(calls: _Calls, codes: Int64Array, products: BoolArray, per_step: int) -> bool:
+    """Whether these are calls of a model, again in every step."""
+    taken = calls.count * calls.length
+    gaps = [(start + size, after) for (start, size), (after, _) in pairwise(zip(calls.starts, taken, strict=True))]
+    if not gaps or float(np.median(taken)) < _SHARE * per_step:
+        return False
+    inside = calls.covered(codes.size)
+    between = ~inside
+    between[: int(calls.starts[0])] = between[int(calls.starts[-1]) :] = False
+    if (products & between).any() or not all(end < after for end, after in gaps):
+        return False
+    one = codes[calls.starts[0] : calls.starts[0] + calls.length]
+    return any(
+        (layers.count * length).max(initial=0) >= _SHARE * calls.length
+        for length in range(STRETCH, calls.length // 2 + 1)
+        for layers in (_in_a_row(one, length),)
+    )

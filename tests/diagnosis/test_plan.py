@@ -111,7 +111,8 @@ def test_casts_of_autocast_cost_the_host_eight_tenths_of_the_launches_of_product
     calls = np.arange(4)
     start, end = np.array([0, 10, 20, 30]) * 1_000, np.array([4, 18, 24, 34]) * 1_000
     edit = Mock()
-    edit.launch_windows.side_effect = [(calls[1:3], start[1:3], end[1:3]), (calls, start, end)]
+    edit.launch_windows.side_effect = [(calls, start, end), (calls[1:3], start[1:3], end[1:3])]
+    edit._taken_ns = lambda _, begun, over: over - begun
     Edit.slow_launches(edit, np.ones(4, bool), fixes.AUTOCAST_LAUNCHES.value)
     *_, share = edit.save_calls.call_args.args
     assert (share * (end - start)[1:3]).tolist() == pytest.approx([-6_400, -3_200])  # 8 and 4 us, the usual launch

@@ -130,13 +130,31 @@ class Edit:
         return calls, np.minimum(start, end), end
 
     def slow_launches(self, ops: BoolArray, times: float) -> None:
-        """Let the host take `times` as much more for the launches of these ops, or as one usually takes if that is
-        longer: an operator may have launched another kernel just before."""
+        """Let the host take `times` as much more for the launches of these ops as it takes by now, or as for a usual
+        launch if that is longer: an operator may have launched another kernel just before."""
+        every = self._taken_ns(*self.launch_windows())
         calls, start, end = self.launch_windows(ops)
-        _, began, over = self.launch_windows()
-        length = np.maximum(end - start, 1)
-        usual_ns = float(np.median(over - began)) if over.size else 0.0
-        self.save_calls(calls, start, end, -times * np.maximum(length, usual_ns) / length)
+        own = np.maximum(self._taken_ns(calls, start, end), 1.0)
+        self.save_calls(calls, start, end, -times * np.maximum(own, np.median(every) if every.size else 0.0) / own)
+
+    def _taken_ns(self, calls: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> Float64Array:
+        """The host's own time in an interval of each of these calls, with what was saved of it so far."""
+        points, thread = self.graph.program.points, self.graph.program.calls.thread[calls]
+        host, thread_of = self.graph.host_edges()
+        taken = np.zeros(calls.size)
+        for number in np.unique(thread).tolist():
+            edges, own = host[thread_of == number], thread == number
+            begin = points.time_ns[self.graph.network.edges.src[edges]]
+            order = np.argsort(begin, kind="stable")
+            edges, origin = edges[order], int(begin.min(initial=np.iinfo(np.int64).max))
+            ends = points.time_ns[self.graph.network.edges.dst[edges]]
+            instants = np.stack((begin[order] - origin, ends - origin), axis=1).ravel().astype(np.float64)
+            weight = np.maximum(self._weight[edges], 0)
+            sums = np.stack((np.zeros(edges.size), weight), axis=1).ravel().cumsum()
+            if edges.size:
+                over, begun = (np.interp(times - origin, instants, sums) for times in (end_ns[own], start_ns[own]))
+                taken[own] = over - begun
+        return taken
 
     def replace_launches(
         self, windows: HostWindows, launching: BoolArray, fixed_us: float, per_launch_us: float, least: int = 0

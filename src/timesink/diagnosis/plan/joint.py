@@ -159,11 +159,12 @@ class Joint:
         return deflated_pricers(self.trace)[self.rank][Case.EXPECTED.value]
 
     def parts(self, chosen: Iterable[str], eased: bool | None = None) -> list[Change]:
-        """What these changes change, in one order whatever theirs is."""
+        """What these changes change, in one order whatever theirs is: casts last, at what launches cost by then."""
         effective = self.effective(chosen)
         eased = self._eased(effective) if eased is None else eased
         own = [candidate for name, candidate in self.offered.items() if name in effective]
-        return [part for one in own for part in one.parts(self.trace, self.rank, effective, eased)]
+        made = [part for one in own for part in one.parts(self.trace, self.rank, effective, eased)]
+        return sorted(made, key=lambda part: isinstance(part, UnderAutocast))
 
     def bound_by(self, chosen: Iterable[str]) -> str:
         """What most of the critical path consists of once these changes are made."""

@@ -158,11 +158,11 @@ def test_a_planted_gap_is_found_by_search_and_zoom_at_every_level(opened: Open, 
 
 
 @pytest.fixture
-def served(context: Any, planted: Trace) -> Iterator[tuple[Any, list[str], Timeline]]:
-    """A page of twenty boxes that asks for the others, what went wrong with it, and the timeline."""
+def served(context: Any, planted: Trace) -> Iterator[tuple[Any, list[str], Timeline, Server]]:
+    """A page of twenty boxes that asks for the others, what went wrong with it, the timeline, and who serves it."""
     timeline = timeline_of(planted, most_runs=1_000_000)
     assert timeline is not None
-    with Server(0, "token", timeline_page(fitted(timeline, 20), live=True), Tiles(timeline)) as server:
+    with Server(0, "token", timeline_page(fitted(timeline, 20), live=True, awaits=True), Tiles(timeline)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         context.set_offline(False)
@@ -172,7 +172,7 @@ def served(context: Any, planted: Trace) -> Iterator[tuple[Any, list[str], Timel
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         try:
             page.goto(server.address)
-            yield page, wrong, timeline
+            yield page, wrong, timeline, server
         finally:
             page.close()
             context.set_offline(True)
@@ -180,8 +180,8 @@ def served(context: Any, planted: Trace) -> Iterator[tuple[Any, list[str], Timel
             thread.join()
 
 
-def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, list[str], Timeline]) -> None:
-    page, wrong, timeline = served
+def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, list[str], Timeline, Server]) -> None:
+    page, wrong, timeline, server = served
     page.wait_for_selector(f"{CANVAS}[data-tile]")
     figure = page.locator(WHOLE)
     figure.locator("input").fill("late")
@@ -200,7 +200,11 @@ def test_a_served_timeline_shows_every_event_at_close_sight(served: tuple[Any, l
     figure.get_by_role("button", name="where the time").click()
     row = figure.locator(".budget tr").filter(has_text="idle").first
     assert 0 < float(row.get_attribute("data-ns")) <= GAP_LENGTH
+    assert "are being looked for" in page.get_by_role("status").first.inner_text()
     assert wrong == []
+    server.show("other", "<h1>the report</h1>", Tiles(timeline))
+    page.get_by_role("link", name="The findings are there").click()
+    assert page.locator("h1").inner_text() == "the report"
 
 
 def test_joined_boxes_are_searched_and_say_what_they_hold(opened: Open) -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import as_file, files
 
@@ -18,6 +19,7 @@ from timesink.views.timeline.lanes import whole_timeline
 from timesink.views.timeline.tiles import Tiles
 
 TOKEN = "a-token-of-43-characters-which-nobody-guesses"
+PATIENCE_S = 300  # a busy machine
 Ask = Callable[..., tuple[int, Mapping[str, str], bytes]]
 
 
@@ -67,6 +69,7 @@ def test_its_page_and_its_answers(ask: Ask, server: Server) -> None:
     assert (status, len(tile), (4 + size) % 8) == (200, 4 + size + rows * (4 * 8 + 5 * 4), 0)
     assert rows > 10
     assert set(head["texts"]) >= set(head["short"])
+    assert ask(f"/{TOKEN}/ready")[2] == b"{}"
     hits = json.loads(ask(f"/{TOKEN}/search?text=nvjet")[2])
     assert all("nvjet" in hits["texts"][str(hit["name"])] for hit in hits["hits"])
     assert json.loads(ask(f"/{TOKEN}/budget?rank=0&device=0&from=0&to=100000000")[2])["times"]["compute"] > 0
@@ -119,8 +122,15 @@ def test_other_hosts_sites_and_methods_are_refused(server: Server, ask: Ask) -> 
 
 def test_ctrl_c_ends_it_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(server: Server) -> None:
-        _, content = server.answer(f"/{server.token}/")
-        pages.append(content.decode())
+        def asked(path: str) -> str:
+            return server.answer(path)[1].decode()
+
+        pages.append(asked(f"/{server.token}/"))
+        last = time.monotonic() + PATIENCE_S
+        while not (ready := json.loads(asked(f"/{server.token}/ready"))):
+            assert time.monotonic() < last
+            time.sleep(0.05)
+        pages.append(asked(ready["report"]))
         raise KeyboardInterrupt
 
     pages: list[str] = []
@@ -132,8 +142,9 @@ def test_ctrl_c_ends_it_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert link.startswith(f"http://{HOST}:")
     assert len(link.split("/")[3]) >= 43
     assert "Traceback" not in err
-    (page,) = pages
-    assert all(part in page for part in ("connect-src", "data-live", "finding-1"))
+    assert all(part in page for part in ("connect-src", "data-live") for page in pages)
+    assert ["are being looked for" in page for page in pages] == [True, False]
+    assert ['id="finding-1"' in page for page in pages] == [False, True]
 
 
 def test_a_port_that_is_taken_is_said(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from tests.strategies import frame, reordered, shifted, traces
 
-from timesink.measures.idle.blame import IdleBlame, idle_blame, intervals_of
+from timesink.measures.idle.blame import IdleBlame, idle_blame, idle_of_rank, intervals_of
 from timesink.measures.timeline.device_timeline import device_gaps, device_timeline
 from timesink.measures.timeline.launches import launches
 from timesink.model.intervals import Intervals
@@ -155,6 +156,13 @@ def test_a_polled_event_blames_nobody_for_a_drain() -> None:
 
 
 @settings(deadline=None)
+@given(traces())
+def test_a_rank_alone_has_the_idle_time_it_has_among_all(trace: Trace) -> None:
+    whole = idle_blame(trace).frame
+    for rank in trace.rank_numbers:
+        assert_frame_equal(idle_of_rank(trace, rank), whole.filter(pl.col("rank") == rank))
+
+
 @given(traces())
 def test_the_stretches_are_the_gaps(trace: Trace) -> None:
     blame, gaps = idle_blame(trace), device_gaps(trace).frame

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from timesink.model.record import dataclass
 from timesink.untrusted.scrub import scrub
 from timesink.views.timeline.strips import MOST_STRIPS
 from timesink.views.timeline.tiles import Place, Tile, Tiles
@@ -41,15 +42,35 @@ class BadRequest(Exception):
     """A request that is answered with this status and nothing else."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shown:
+    """A page, and what answers it."""
+
+    page: bytes
+    tiles: Tiles
+
+
 class Server(ThreadingHTTPServer):
-    """Serves `page` under `/TOKEN/`, and beside it what `tiles` answers."""
+    """Serves `page` under `/TOKEN/`, and beside it what `tiles` answers. What is shown later has a token of its own, so
+    that a page that is open keeps what it began with; asked whether it is `ready`, the server says where it is."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, port: int, token: str, page: str, tiles: Tiles) -> None:
-        self.token, self.page, self.tiles = token, page.encode("utf-8"), tiles
+        self.token = token
+        self._shown = {token: _Shown(page.encode("utf-8"), tiles)}
+        self._ready: Mapping[str, str] = {}
         super().__init__((HOST, port), _Handler)
+
+    def show(self, token: str, page: str, tiles: Tiles) -> None:
+        """Serve another page under its token, to which the first one leads."""
+        self._shown[token] = _Shown(page.encode("utf-8"), tiles)
+        self._ready = {"report": f"/{token}/"}
+
+    def miss(self, why: str) -> None:
+        """Say on the first page that there will be no other."""
+        self._ready = {"failed": scrub(why)}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a page that is closed ends its requests."""
@@ -63,45 +84,56 @@ class Server(ThreadingHTTPServer):
         """The kind of content and the content for a path with its query; `BadRequest` for any other."""
         parts = urlsplit(path) if len(path) <= _LONGEST else None
         _, token, *rest = parts.path.split("/") if parts and parts.path.count("/") == 2 else ("", "", "")
-        if parts is None or not compare_digest(token.encode(), self.token.encode()):
+        known = [shown for own, shown in tuple(self._shown.items()) if compare_digest(token.encode(), own.encode())]
+        if parts is None or not known:
             raise BadRequest(404)
         if rest == [""]:
-            return "text/html; charset=utf-8", self.page
-        asked: Callable[[Mapping[str, str]], bytes] | None = {
-            "tile": self._tile, "search": self._search, "around": self._around, "budget": self._budget,
-        }.get(rest[0])  # fmt: skip
+            return "text/html; charset=utf-8", known[0].page
+        if rest == ["ready"]:
+            return "application/json", json.dumps(self._ready).encode("ascii")
+        asked = _ANSWERS.get(rest[0])
         if asked is None:
             raise BadRequest(404)
         try:
             query = {key: values[-1] for key, values in parse_qs(parts.query, max_num_fields=8).items()}
-            content = asked(query)
+            content = asked(known[0].tiles, query)
         except (KeyError, ValueError, OverflowError):
             raise BadRequest(400) from None
         return "application/octet-stream" if rest[0] == "tile" else "application/json", content
 
-    def _tile(self, query: Mapping[str, str]) -> bytes:
-        pixel_ns = float(query["pixel"])
-        if not 0 <= pixel_ns <= _LARGEST:
-            raise ValueError
-        return packed_tile(self.tiles, self.tiles.tile(_places(query["rows"]), *_stretch(query), pixel_ns))
 
-    def _search(self, query: Mapping[str, str]) -> bytes:
-        return self._told(self.tiles.search(query["text"][:_LONGEST_TEXT]))
+def _tile(tiles: Tiles, query: Mapping[str, str]) -> bytes:
+    pixel_ns = float(query["pixel"])
+    if not 0 <= pixel_ns <= _LARGEST:
+        raise ValueError
+    return packed_tile(tiles, tiles.tile(_places(query["rows"]), *_stretch(query), pixel_ns))
 
-    def _around(self, query: Mapping[str, str]) -> bytes:
-        place = _number(query["lane"]), _number(query["depth"])
-        return self._told(self.tiles.around(place, _number(query["start"])))
 
-    def _budget(self, query: Mapping[str, str]) -> bytes:
-        return self._told(self.tiles.budget(_number(query["rank"]), _number(query["device"]), *_stretch(query)))
+def _search(tiles: Tiles, query: Mapping[str, str]) -> bytes:
+    return _told(tiles, tiles.search(query["text"][:_LONGEST_TEXT]))
 
-    def _told(self, answer: Mapping[str, Any]) -> bytes:
-        """The answer with the texts it speaks of."""
-        events = [*answer.get("hits", ()), *answer.get("effects", ()), *answer.get("inside", ())]
-        events += [answer["cause"]] if answer.get("cause") else []
-        numbers = {number for event in events for number in (event["name"], event["detail"])}
-        numbers |= {number for key in ("causes", "kernels") for number, *_ in answer.get(key, ())}
-        return json.dumps({**answer, **_texts(self.tiles, numbers)}).encode("ascii")
+
+def _around(tiles: Tiles, query: Mapping[str, str]) -> bytes:
+    place = _number(query["lane"]), _number(query["depth"])
+    return _told(tiles, tiles.around(place, _number(query["start"])))
+
+
+def _budget(tiles: Tiles, query: Mapping[str, str]) -> bytes:
+    return _told(tiles, tiles.budget(_number(query["rank"]), _number(query["device"]), *_stretch(query)))
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Tiles, Mapping[str, str]], bytes]]] = {
+    "tile": _tile, "search": _search, "around": _around, "budget": _budget,
+}  # fmt: skip
+
+
+def _told(tiles: Tiles, answer: Mapping[str, Any]) -> bytes:
+    """The answer with the texts it speaks of."""
+    events = [*answer.get("hits", ()), *answer.get("effects", ()), *answer.get("inside", ())]
+    events += [answer["cause"]] if answer.get("cause") else []
+    numbers = {number for event in events for number in (event["name"], event["detail"])}
+    numbers |= {number for key in ("causes", "kernels") for number, *_ in answer.get(key, ())}
+    return json.dumps({**answer, **_texts(tiles, numbers)}).encode("ascii")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -19,6 +19,7 @@ from timesink.model.record import dataclass, field
 from timesink.model.schema import Table, stacked
 from timesink.model.tables import API_CALLS, FRAMES, HOST_OPS, OS_CALLS, RANGES
 from timesink.model.trace import Trace, remembered
+from timesink.whatif.graph import RankWork
 
 _PLACES: Final = {"host_op": HOST_OPS, "range": RANGES, "frame": FRAMES}
 _SCHEMA: Final = pl.Schema(
@@ -78,7 +79,14 @@ class IdleBlame:
 def idle_blame(trace: Trace) -> IdleBlame:
     """Blame every gap of every device, rank by rank."""
     ranks = sorted({rank for rank, _ in device_timeline(trace).by_device})
-    return IdleBlame(stacked((part for rank in ranks for part in _blame_rank(trace, rank)), _SCHEMA))
+    return IdleBlame(
+        stacked((part for rank in ranks for part in _blame_rank(trace, rank, work_of(trace, rank))), _SCHEMA)
+    )
+
+
+def idle_of_rank(trace: Trace, rank: int) -> pl.DataFrame:
+    """The rows of `IdleBlame.frame` of one rank alone, where those of a thousand others are not asked for."""
+    return stacked(_blame_rank(trace, rank, RankWork.read_work(trace, rank)), _SCHEMA)
 
 
 def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
@@ -90,12 +98,11 @@ def intervals_of(stretches: pl.DataFrame) -> dict[tuple[int, int], Intervals]:
     return {(rank, device): Intervals.of(times[first:last]) for (rank, device), first, last in devices}
 
 
-def _blame_rank(trace: Trace, rank: int) -> Iterator[pl.DataFrame]:
+def _blame_rank(trace: Trace, rank: int, work: RankWork) -> Iterator[pl.DataFrame]:
     """Each gap is blamed for itself, a slice of gaps at a time: that bounds the memory that the cutting needs.
 
     Slices are of one device and in order, and no stretch leaves its gap, so a slice sorted is its part of the whole.
     """
-    work = work_of(trace, rank)
     activity = host_activity(trace, work, _host_late_gaps(trace, rank))
     for gaps in device_gaps(trace).slices(rank):
         pieces = cut_gaps(gaps, work, activity)

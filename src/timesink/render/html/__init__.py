@@ -84,13 +84,15 @@ def render(report: Report, *, live: bool = False) -> str:
     )
 
 
-def timeline_page(timeline: Timeline, *, live: bool = False) -> str:
-    """A timeline alone, as one HTML document; `live` as of `render`."""
+def timeline_page(timeline: Timeline, *, live: bool = False, awaits: bool = False) -> str:
+    """A timeline alone, as one HTML document; `live` as of `render`. One that `awaits` asks its server for the link of
+    the report with findings, and shows it when there is one."""
     return document(
         "timeline.html.j2",
         Assets(plot=False, script=True, timeline=True, live=live),
         {
             "title": "timesink: timeline",
+            "awaits": awaits,
             "timeline": timeline,
             "capture": Markup(packed(timeline)),
             "lanes": lane_sheet(timeline),

@@ -20,7 +20,7 @@ from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.kernels import KernelFamily, decode
 from timesink.knowledge.op_class import op_class
 from timesink.knowledge.step_parts import IDLE_WORDS
-from timesink.measures.idle.blame import idle_blame
+from timesink.measures.idle.blame import idle_blame, idle_of_rank
 from timesink.measures.lines.stacks import Line, op_stacks, stack_book
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -109,6 +109,7 @@ def timeline_of(trace: Trace, claims: Claims = (), most_runs: int = MOST_RUNS) -
     if len(ranks) > len(shown):
         builder.add_all_ranks(ranks)
     for rank in shown:
+        builder.idle = idle_of_rank(trace, rank) if len(ranks) > len(shown) else idle_blame(trace).frame
         builder.add_rank(rank, [device for device in devices if device[0] == rank])
     filled = [runs for lane in builder.lanes for runs in lane.rows if runs.start_ns.size]
     start_ns = min(int(runs.start_ns[0]) for runs in filled)
@@ -149,6 +150,7 @@ class _Lanes:
     claims: Claims
     lanes: list[Lane] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    idle: pl.DataFrame = field(default_factory=pl.DataFrame)
     marks: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
 
     def add_all_ranks(self, ranks: Sequence[int]) -> None:
@@ -202,7 +204,7 @@ class _Lanes:
     def _idle(self, device: Device) -> Iterator[Lane]:
         """Neighbouring stretches of one cause and place are one box."""
         places = pl.concat_str("call", "host_op", "range", separator=" in ", ignore_nulls=True)
-        rows = idle_blame(self.trace).frame.filter(of_device(device)).rechunk()
+        rows = self.idle.filter(of_device(device)).rechunk()
         if rows.is_empty():
             return
         text = pl.col("call", "host_op", "range", "cause").cast(pl.String)

@@ -111,9 +111,10 @@ def _grouped(runs: Runs, first: BoolArray) -> Runs:
     if first.all():
         return runs
     begin = np.flatnonzero(first)
-    group = np.cumsum(first) - 1
-    longest = np.lexsort((-runs.busy_ns, group))[begin]
-    alone = np.diff(np.append(begin, first.size)) == 1
+    size = np.diff(np.append(begin, first.size))
+    most = np.flatnonzero(runs.busy_ns == np.repeat(np.maximum.reduceat(runs.busy_ns, begin), size))
+    longest = most[np.searchsorted(most, begin)]
+    alone = size == 1
     end_ns = np.maximum.reduceat(runs.end_ns, begin)
     return Runs(
         start_ns=runs.start_ns[begin],

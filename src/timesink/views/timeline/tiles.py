@@ -45,11 +45,10 @@ class Tiles:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.length_ns = timeline.end_ns - timeline.start_ns
-        self._levels = {
-            (at, depth): tuple(_levels(runs, timeline.start_ns, self.length_ns))
-            for at, lane in enumerate(timeline.lanes)
-            for depth, runs in enumerate(lane.rows)
+        self._whole = {
+            (at, depth): runs for at, lane in enumerate(timeline.lanes) for depth, runs in enumerate(lane.rows)
         }
+        self._coarser: dict[Place, tuple[tuple[int, Runs], ...]] = {}
         self._found = [
             timeline.short.get(at, "").lower() + "\n" + text.lower() for at, text in enumerate(timeline.texts)
         ]
@@ -57,7 +56,7 @@ class Tiles:
     def tile(self, wanted: Iterable[Place], from_ns: int, to_ns: int, pixel_ns: float) -> Tile:
         """Those rows between two instants, for a drawing in which a pixel is so long; places that are not there are
         left out. Of more runs than `MOST_RUNS` it is coarser than asked for."""
-        places = [place for place in dict.fromkeys(wanted) if place in self._levels]
+        places = [place for place in dict.fromkeys(wanted) if place in self._whole]
         while True:
             chosen = [self._level(place, pixel_ns) for place in places]
             cuts = [self._touching(runs, from_ns, to_ns) for _, runs in chosen]
@@ -85,7 +84,7 @@ class Tiles:
     def around(self, place: Place, start_ns: int) -> dict[str, Any]:
         """What caused the event of that row that begins then, what it caused, and what holds it on its thread."""
         known: dict[str, Any] = {"cause": None, "effects": [], "inside": []}
-        runs = self._levels[place][0][1] if place in self._levels else None
+        runs = self._whole.get(place)
         at = None if runs is None else _beginning(runs, start_ns + self.timeline.start_ns)
         if runs is None or at is None:
             return known
@@ -132,14 +131,18 @@ class Tiles:
     def _rows(self) -> Iterator[tuple[Place, Runs]]:
         """Every row of events at its lowest level."""
         yield from (
-            (place, levels[0][1])
-            for place, levels in self._levels.items()
-            if self.timeline.lanes[place[0]].kind != "ranks"
+            (place, runs) for place, runs in self._whole.items() if self.timeline.lanes[place[0]].kind != "ranks"
         )
 
     def _level(self, place: Place, pixel_ns: float) -> tuple[int, Runs]:
-        levels = self._levels[place]
-        return next((level for level in reversed(levels) if level[0] <= pixel_ns), levels[0])
+        """The coarsest level of a row for such a pixel, and the width of its bins.
+
+        Levels are made when a row is first shown: folded rows need none. Two threads that ask at once make the same.
+        """
+        whole = self._whole[place]
+        if place not in self._coarser:
+            self._coarser[place] = tuple(_levels(whole, self.timeline.start_ns, self.length_ns))
+        return next((level for level in reversed(self._coarser[place]) if level[0] <= pixel_ns), (0, whole))
 
     def _touching(self, runs: Runs, from_ns: int, to_ns: int) -> slice:
         cut = touching(runs, from_ns + self.timeline.start_ns, to_ns + self.timeline.start_ns)
@@ -147,7 +150,7 @@ class Tiles:
 
     def _event(self, place: Place, at: int) -> dict[str, int]:
         """One event as the page knows it."""
-        runs = self._levels[place][0][1]
+        runs = self._whole[place]
         origin_ns = self.timeline.start_ns
         caused = int(runs.from_lane[at]) >= 0
         return {
@@ -169,7 +172,7 @@ class Tiles:
         depths = len(self.timeline.lanes[lane].rows) if lane >= 0 else 0
         found = []
         for depth in range(depths):
-            runs = self._levels[lane, depth][0][1]
+            runs = self._whole[lane, depth]
             at = int(np.searchsorted(runs.end_ns, time_ns, "right"))
             if at < runs.start_ns.size and runs.start_ns[at] <= time_ns:
                 found.append(((lane, depth), at))
@@ -178,7 +181,7 @@ class Tiles:
     def _holding(self, lane: int, time_ns: int) -> tuple[Place, int] | None:
         """What begins then in that lane, else the innermost that runs then."""
         stack = self._stack(lane, time_ns)
-        begins = (one for one in stack if self._levels[one[0]][0][1].start_ns[one[1]] == time_ns)
+        begins = (one for one in stack if self._whole[one[0]].start_ns[one[1]] == time_ns)
         return next(begins, stack[-1] if stack else None)
 
     def _effects(self, lane: int, start_ns: int) -> Iterator[dict[str, int]]:
@@ -209,8 +212,7 @@ def _thread(lane: Lane) -> str:
 
 
 def _levels(runs: Runs, origin_ns: int, length_ns: int) -> Iterator[tuple[int, Runs]]:
-    """The width of the bins, 0 for every event by itself, and the row in them, from fine to coarse."""
-    yield 0, runs
+    """The width of the bins and the row in them, from fine to coarse."""
     width_ns = _FINEST_NS
     while width_ns < length_ns and runs.start_ns.size > _FEW:
         coarser = binned(runs, width_ns, origin_ns)

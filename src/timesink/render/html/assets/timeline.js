@@ -604,6 +604,14 @@
     });
     return whole;
   });
+  // A page that came before its findings: where they are, once they are there.
+  const awaits = document.querySelector("[data-awaits]");
+  const ask = async () => {
+    const { report, failed } = await (await fetch("ready", { cache: "no-store" })).json(), link = made("a", "", "The findings are there: show the report");
+    link.href = report;
+    if (report || failed) awaits.replaceChildren(report ? link : failed); else setTimeout(ask, 1000);
+  };
+  if (awaits) ask().catch(() => awaits.remove());
   const captures = [...new Set(figures.map(captureOf))];
   Promise.all(captures.map((capture) => begin(capture, figures.filter((figure) => captureOf(figure) === capture)))).then((shown) => {
     if (shown.length === 2) [shown[0].twin, shown[1].twin] = [shown[1], shown[0]];

@@ -328,9 +328,13 @@ def test_what_changes_keep_save_and_are_called_by_hand() -> None:
     wide = made_of.from_fp64(chosen(fp64=[3]))
     assert (kept(wide), wide.floored) == ([[0.7], [0.48], [0.3]], True)
     roles = chosen(tf32=[1], fp32=[2], misaligned=[3], streaming=[4])
-    assert kept(made_of.autocast(roles)) == [[0.9, 0.3, 1.0, 1.0], [0.6, 0.17, 1.0, 0.9], [0.35, 0.05, 0.5, 0.4]]
-    assert kept(made_of.autocast(roles, True))[1] == [0.45, 0.1, 1.0, 0.85]
-    assert made_of.autocast(roles).floored
+    assert kept(made_of.autocast(roles).kernels) == [
+        [0.9, 0.3, 1.0, 1.0],
+        [0.6, 0.17, 1.0, 0.9],
+        [0.35, 0.05, 0.5, 0.4],
+    ]
+    assert kept(made_of.autocast(roles, True).kernels)[1] == [0.45, 0.1, 1.0, 0.85]
+    assert made_of.autocast(roles).kernels.floored
     assert not ShortenKernels("x", (0, 0), wide.rows, wide.keep).floored
     work = made_of.drop_work("x", chosen(any=[1, 2]))
     assert (kept(work), work.launches_saved) == ([[0.0, 0.0]] * 3, Range(0.5, 1.0, 1.0))

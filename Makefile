@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.h)
 
-.PHONY: demo test test-all sweep floors lint types contracts mutants pages check site bench nightly scoreboard faults dist reproducible sbom audit lowest smoke clean
+.PHONY: demo test test-all sweep floors lint types contracts mutants pages check site bench fuzz nightly scoreboard faults dist reproducible sbom audit lowest smoke clean
 
 demo: $(VENV)/.installed
 	$(BIN)/timesink demo
@@ -58,6 +58,17 @@ bench: $(VENV)/.dev
 scoreboard: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scoreboard
 
+# Five minutes in all, as in CI: the compiled loops under sanitizers on the kept corpus and a little beyond (needs clang), then every
+# reader, record, command and law in turn, another seed each day.
+FUZZ_MINUTES ?= 5
+fuzz: $(VENV)/.dev
+	fuzz/build_native.sh
+	mkdir -p build/fuzz/corpus/decode
+	build/fuzz/decode -dict=fuzz/native/trace.dict -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ \
+		-max_total_time=$$((6 * $(FUZZ_MINUTES))) build/fuzz/corpus/decode fuzz/corpus/decode fuzz/corpus/found
+	build/fuzz/replay -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ -max_total_time=$$((6 * $(FUZZ_MINUTES)))
+	$(BIN)/python -m fuzz --in-all $(FUZZ_MINUTES) --jobs $$(nproc) --seed $$(date +%-j)
+
 # Ten minutes for each compiled loop (needs clang) and ten minutes of CPU time for each reader. See fuzz/README.md.
 MINUTES ?= 10
 nightly: $(VENV)/.dev
@@ -67,7 +78,7 @@ nightly: $(VENV)/.dev
 		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/decode fuzz/corpus/decode
 	build/fuzz/replay -timeout=20 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/ \
 		-max_total_time=$$((60 * $(MINUTES))) build/fuzz/corpus/replay
-	$(BIN)/python -m fuzz --minutes $(MINUTES)
+	$(BIN)/python -m fuzz --minutes $(MINUTES) --jobs $$(nproc)
 	$(BIN)/python tools/mutate.py
 
 # What is published: the source archive and this Python's wheel. The same commit gives the same bytes.

@@ -18,7 +18,7 @@ from benchmarks.inputs import traces
 from benchmarks.ranks import scale
 from benchmarks.runs import Row, show
 
-from benchmarks import counts, decode, end_to_end, pages, sqlite, startup, window
+from benchmarks import counts, decode, end_to_end, pages, shapes, sqlite, startup, window
 
 SIZES = (125, 500, 2000)
 QUICK_SIZES = (15, 30, 60)
@@ -29,6 +29,7 @@ def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callabl
     if quick:
         return {
             counts.NAME: counts.rows,
+            shapes.NAME: lambda: shapes.rows((200, 200, 400), ("nested",)),
             startup.NAME: lambda: startup.rows(1),
             decode.NAME: lambda: decode.rows(1, QUICK_SIZES[0]),
             end_to_end.NAME: lambda: end_to_end.rows(1, QUICK_SIZES),
@@ -41,6 +42,7 @@ def plans(runs: int, quick: bool, hta: str, tracelens: str) -> dict[str, Callabl
         }
     return {
         counts.NAME: counts.rows,
+        shapes.NAME: shapes.rows,
         startup.NAME: lambda: startup.rows(2 * runs + 1),
         decode.NAME: lambda: decode.rows(runs),
         end_to_end.NAME: lambda: end_to_end.rows(runs, SIZES, hta, tracelens),

@@ -15,7 +15,7 @@ import venv
 from pathlib import Path
 from typing import Any
 
-ASSETS = Path(__file__).resolve().parent.parent / "src" / "timesink" / "reporters" / "html" / "assets"
+ASSETS = Path(__file__).resolve().parent.parent / "src" / "timesink" / "render" / "html" / "assets"
 
 
 def packages(wheel: Path) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.counts import CALLS, GROWTH, MODULES, QUERIES, imported, once_and_twice
+import pytest
+from benchmarks.counts import CALLS, GROWTH, MODULES, QUERIES, counted, imported, once_and_twice
+
+from benchmarks import shapes
 
 
 def test_a_diagnosis_takes_no_more_calls_and_queries_than_it_did_and_hardly_more_for_twice_the_events(
@@ -21,3 +24,16 @@ def test_help_imports_no_large_library_and_a_diagnosis_only_those_it_works_with(
     (helped, for_help), (diagnosed, for_diagnosis) = (imported(*words.split()) for words in MODULES)
     assert helped <= MODULES["--help"] and for_help == []
     assert diagnosed <= MODULES["diagnose nothing.json"] and for_diagnosis == ["numpy", "polars"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [shape for shape in shapes.SHAPES if shape != "plain"])
+def test_an_event_takes_no_more_calls_and_queries_the_more_there_are(shape: str, tmp_path: Path) -> None:
+    """However events nest, overlap, or spread over streams, threads, devices, groups and names."""
+    found = []
+    for events in (400, 400, 800, 1_600):  # the first of a process pays for what is kept
+        shapes.write(shape, events, trace := tmp_path / f"{events}.json")
+        found.append(counted(trace))
+    _, less, some, more = ([one.calls.total(), one.queries] for one in found)
+    for first, second, third in zip(less, some, more, strict=True):
+        assert third - second <= 2 * GROWTH * max(second - first, 0) + 100

@@ -116,7 +116,7 @@ def test_a_run_of_the_fuzzer_goes_on_where_its_log_ends() -> None:
 def test_mutations_of_real_files_break_no_invariant(name: str) -> None:
     rng = random.Random(SEED)
     group = groups()[name]
-    for _ in range(CASES.get(name, 40 if name in OF_FORMAT else 3)):
+    for _ in range(CASES.get(name, 10 if name in OF_FORMAT else 1)):
         target = rng.choice(group)
         tried(target, target.change(rng.choice(target.seeds()), rng, target.seeds()))
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.measures.idle.test_blamed_time import STEPPED
 from tests.strategies import frame
@@ -20,7 +21,7 @@ from timesink.measures.timeline import replay
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.measures.timeline.replay import calibrated_pricers, graphs, pricers, step_windows
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, RANGES
 from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.units import NS_PER_MS
@@ -200,3 +201,91 @@ def test_an_excerpt_is_stretches_of_steps_with_the_step_before_each(monkeypatch:
     assert len(replay._replayed(trace, 0, windows)[0].program.ops) == 500  # that is all there is
     monkeypatch.setattr(replay, "_OPS_REPLAYED", 10)
     assert len(replay._replayed(trace, 0, windows)[1]) == 12  # three steps a stretch are the least
+
+
+def test_a_known_mean_step_weighs_slow_steps_or_scales_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that count alike are calibrated; slow ones come as often as the known step says, where a rate is likely."""
+    even, odd = stepped(10.0, 10.0), stepped(2.5, 2.5, 53.0, 2.5, 2.5, weight=[1, 1, 2, 1, 1])
+    for number, pricer in enumerate((even, odd)):
+        pricer.graph, pricer.residual_ratio = f"graph {number}", 0.1 + number
+    expected = stepped(2.0, 2.0, 50.0, 2.0, 2.0, graph="without recording")
+    monkeypatch.setattr(replay, "pricers", lambda _: {0: even, 1: odd})
+    monkeypatch.setattr(replay, "deflated_pricers", lambda _: dict.fromkeys((0, 1), (None, expected, None)))
+    monkeypatch.setattr(replay, "Pricer", lambda *given: given)
+    monkeypatch.setattr(replay, "calibrate", lambda graph, step_ns, windows: (graph, step_ns))
+    found: Any = calibrated_pricers(Trace("made", {}).with_unprofiled_step(12.0 * NS_PER_MS))
+    assert found[0] == (("graph 0", 12.0 * NS_PER_MS), even.anchors.windows, 0.1)
+    graph, windows, residual = found[1]
+    assert (graph, residual) == ("without recording", 1.1)
+    assert windows.mean(expected.periods_ns) == pytest.approx(12.0 * NS_PER_MS)
+    found = calibrated_pricers(Trace("made", {}).with_unprofiled_step(49.0 * NS_PER_MS))  # no likely rate
+    assert found[1] == (("graph 1", 49.0 * NS_PER_MS), odd.anchors.windows, 1.1)
+
+
+def test_slow_steps_are_not_all_steps() -> None:
+    """Half of the steps are seen to be slow: a mean above the slow step is no rate, be it within three times of it."""
+    half = stepped(2.5, 2.5, 53.0, 2.5, 2.5, weight=[1, 1, 4, 1, 1])
+    assert replay._as_often(half, (2.5 + 50.5 * 0.9) * NS_PER_MS) is not None
+    assert replay._as_often(half, (2.5 + 50.5 * 1.2) * NS_PER_MS) is None
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_recording_costs_depends_on_whether_there_are_several_ranks(
+    ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pricer = stepped(10.0, graph="graph", residual_ratio=0.1)
+    monkeypatch.setattr(replay, "pricers", lambda _: dict.fromkeys(range(ranks), pricer))
+    monkeypatch.setattr(replay, "deflate", lambda graph, several: [(graph, several)])
+    monkeypatch.setattr(replay, "Pricer", lambda *given: given)
+    found: Any = replay.deflated_pricers(Trace("made", {}))
+    one = ((("graph", ranks > 1), pricer.anchors.windows, 0.1),)
+    assert found == dict.fromkeys(range(ranks), one)
+
+
+def test_a_path_is_found_for_ranks_with_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = SimpleNamespace(replay=lambda: "times")
+    monkeypatch.setattr(replay, "graphs", lambda _: {0: graph, 1: graph})
+    monkeypatch.setattr(replay, "step_windows", lambda _: {1: "windows"})
+    monkeypatch.setattr(replay, "Anchors", lambda _, windows: windows)
+    monkeypatch.setattr(replay, "path_pieces", lambda _, times, anchors: (times, anchors))
+    assert replay.critical_path(Trace("made", {})) == {1: ("times", "windows")}
+
+
+def test_an_excerpt_holds_what_was_launched_in_its_time_and_what_the_host_did() -> None:
+    trace = trace_of("""
+| api_calls | name             | correlation | start_us | end_us |
+| a         | cudaLaunchKernel | 1           | 0        | 4      |
+| b         | cudaLaunchKernel | 2           | 10       | 14     |
+
+| device_ops | name | correlation | start_us | end_us |
+| k          | gemm | 1           | 50       | 60     |
+| l          | gemm | 2           | 61       | 70     |
+| m          | gemm |             | 2        | 3      |
+
+| ranges | name | start_us | end_us |
+| r      | in   | 1        | 3      |
+| s      | out  | 20       | 30     |
+""")
+    excerpt, rows = replay._excerpt(trace, 0, Intervals.one(0, 5_000))
+    assert excerpt[API_CALLS]["correlation"].to_list() == [1]
+    assert sorted((excerpt[DEVICE_OPS]["start_ns"] // 1_000).to_list()) == [2, 50]
+    assert (trace[DEVICE_OPS]["start_ns"].to_numpy()[rows] // 1_000).tolist() == sorted([2, 50])
+    assert excerpt[RANGES]["name"].to_list() == ["in"]
+
+
+def test_few_steps_are_replayed_whole_and_only_the_rank_s_own_work_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(steps: int) -> Any:
+        return simulate(
+            [part for _ in range(steps) for part in (Step(), *(Launch(2_000) for _ in range(5)), Wait())] + [Step()]
+        )
+
+    monkeypatch.setattr(replay, "_OPS_REPLAYED", 10)
+    few = program(12)
+    windows = few.windows()
+    assert replay._replayed(few.trace(), 0, windows)[1] is windows
+    monkeypatch.setattr(replay, "_OPS_REPLAYED", 100)
+    many = program(100)
+    trace = many.trace()
+    other = trace[DEVICE_OPS].head(3).with_columns(rank=pl.lit(1, trace[DEVICE_OPS].schema["rank"]))
+    both = Trace("two", {**trace.tables, DEVICE_OPS: pl.concat([trace[DEVICE_OPS], other])})
+    assert len(replay._replayed(both, 0, many.windows())[1]) == 20

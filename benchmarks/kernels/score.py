@@ -20,6 +20,7 @@ from typing import Any
 
 from timesink.measures.counters.limiter import KernelLimits, fused_bound, kernel_limits
 from timesink.measures.counters.waste import Cause
+from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.rules.ncu._family import FUSE, explain_limiter, is_tiny
 
@@ -71,13 +72,18 @@ def _faults(reports: Path) -> Iterator[tuple[str, KernelLimits]]:
     """Pairs and their faults, of a chain the longest launch: the kernels named so; of a report without any, named for
     its pair, the longest."""
     for packed in sorted(reports.glob("*.ncu-rep.xz")):
-        with unpacked(packed) as report:
-            every = [one for one in kernel_limits(read(report, cache=False)) if one is not None]
-        every.sort(key=lambda one: one.kernel.duration_ns or 0.0)
-        named = [one for one in every if one.kernel.function.endswith("_fault")]
-        yield from ((one.kernel.function.removesuffix("_fault"), one) for one in named)
-        if not named:
-            yield packed.name.removesuffix(".ncu-rep.xz"), every[-1]
+        yield from faults_in(packed)[0]
+
+
+def faults_in(packed: Path) -> tuple[list[tuple[str, KernelLimits]], Trace]:
+    """Pairs and faults of one report, and its trace."""
+    with unpacked(packed) as report:
+        trace = read(report, cache=False)
+    every = [one for one in kernel_limits(trace) if one is not None]
+    every.sort(key=lambda one: one.kernel.duration_ns or 0.0)
+    named = [(one.kernel.function, one) for one in every if one.kernel.function.endswith("_fault")]
+    faults = [(function.removesuffix("_fault"), one) for function, one in named]
+    return faults or [(packed.name.removesuffix(".ncu-rep.xz"), every[-1])], trace
 
 
 @contextmanager

@@ -1,22 +1,26 @@
-"""An environment with the libraries and tools that stand beside timesink in the tables.
+"""Environments with the libraries and tools that stand beside timesink in the tables.
 
-    python -m benchmarks.peers        # makes benchmarks/.cache/peers; needs the network once
+    python -m benchmarks.peers        # makes them below benchmarks/.cache; needs the network once
 
-HTA pins old packages and gets an interpreter of its own (`--hta`), as does TraceLens (`--tracelens`), which is not on
-PyPI: the package of that name there is another project. Ours: `pip install git+https://github.com/AMD-AGI/TraceLens@171dd74`.
+HTA and TraceLens have one each. TraceLens is not on PyPI: the package of that name there is another project.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
 from benchmarks.inputs import CACHE
 
 FOLDER = CACHE / "peers"
+TRACELENS = "TraceLens @ git+https://github.com/AMD-AGI/TraceLens@171dd74721ca1ec45709e5805b68ae1f65e27811"
 PACKAGES = ("orjson==3.13.0", "msgspec==0.22.0", "pysimdjson==7.0.2", "nsys-ai==0.3.0")
+ENVIRONMENTS = {
+    "nsys-ai": (FOLDER, PACKAGES),
+    "HTA": (CACHE / "peers-hta", ("HolisticTraceAnalysis==0.5.0",)),
+    "TraceLens": (CACHE / "peers-tracelens", (TRACELENS,)),
+}
 # What each library does with the bytes of a trace, imports apart.
 LOADS = {
     "orjson.loads": "import orjson; load = orjson.loads",
@@ -33,9 +37,9 @@ print(json.dumps({{"seconds": seconds}}))
 """
 
 
-def interpreter() -> Path | None:
-    """The Python of the environment, or None where it was not made."""
-    python = FOLDER / "bin" / "python"
+def interpreter(peer: str = "nsys-ai") -> Path | None:
+    """The Python of the environment that has this peer, or None where it was not made."""
+    python = ENVIRONMENTS[peer][0] / "bin" / "python"
     return python if python.is_file() else None
 
 
@@ -50,6 +54,11 @@ def loading(name: str, file: Path) -> list[str]:
     return [str(interpreter()), "-c", TIMED.format(load=LOADS[name]), str(file)]
 
 
-if __name__ == "__main__":
-    venv.create(FOLDER, with_pip=True)
-    sys.exit(subprocess.run([FOLDER / "bin" / "python", "-m", "pip", "install", *PACKAGES], check=False).returncode)
+def make() -> int:
+    """Make every environment; the exit code of the first that fails."""
+    for folder, packages in ENVIRONMENTS.values():
+        venv.create(folder, with_pip=True)
+        failed = subprocess.run([folder / "bin" / "python", "-m", "pip", "install", *packages], check=False).returncode
+        if failed:
+            return failed
+    return 0

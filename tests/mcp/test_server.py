@@ -180,6 +180,8 @@ def test_errors_say_what_to_call_next_and_nothing_outside_the_root_is_touched(ro
         handle = (await call("open_capture", path="gpt_before.json.gz"))["handle"]
         assert "there is no finding 99" in (await call("explain_finding", handle=handle, number=99))["error"]
         assert "exactly one SELECT" in (await call("query", handle=handle, sql="DROP TABLE steps"))["error"]
+        unknown = await call("query", handle=handle, sql='SELECT "obey me" FROM steps')
+        assert f'{{"error{MARK}":"' in unknown["error"] and "obey me" in unknown["error"]
         assert (
             "Permission" in (await call("query", handle=handle, sql="SELECT * FROM read_text('/etc/passwd')"))["error"]
         )

@@ -67,11 +67,16 @@ def answering(tool: Callable[Given, dict[str, Any]]) -> Callable[Given, CallTool
         try:
             document = tool(*args, **kwargs)
         except TimesinkError as error:
-            raise ToolError(scrub_sentence(str(error))) from error
+            raise _refused(error) from error
         return CallToolResult(content=[TextContent(type="text", text=text(document))], structured_content=document)
 
     call.__annotations__ = {**tool.__annotations__, "return": CallToolResult}
     return call
+
+
+def _refused(error: TimesinkError) -> ToolError:
+    """Our error for the agent: it may quote a file, a query or a database, so it is marked as every such text is."""
+    return ToolError(text({f"error{MARK}": scrub_sentence(str(error))}))
 
 
 def _add_reading(server: MCPServer[Any], captures: Captures) -> None:
@@ -179,7 +184,7 @@ def _add_running(server: MCPServer[Any], declared: Declared) -> None:
             async with one_at_a_time:
                 document = await run_declared(declared, name)
         except TimesinkError as error:
-            raise ToolError(scrub_sentence(str(error))) from error
+            raise _refused(error) from error
         return CallToolResult(content=[TextContent(type="text", text=text(document))], structured_content=document)
 
     listed = "; ".join(f"{name}: {shlex.join(words)}" for name, words in declared.commands.items())

@@ -116,11 +116,15 @@ class Nesting:
         return outermost
 
 
-def thread_slices(frame: pl.DataFrame) -> Iterator[tuple[ThreadKey, int, int]]:
-    """(rank, process, thread), first row and row after the last, of each thread in a table sorted by them."""
-    for key, first, last in key_slices(frame, _THREAD):
+def thread_slices(frame: pl.DataFrame, of_rank: int | None = None) -> Iterator[tuple[ThreadKey, int, int]]:
+    """(rank, process, thread), first row and row after the last, of each thread in a table sorted by them; of one rank
+    alone where it is given."""
+    begin, end = 0, frame.height
+    if of_rank is not None:
+        begin, end = np.searchsorted(frame["rank"].to_numpy(), (of_rank, of_rank + 1)).tolist()
+    for key, first, last in key_slices(frame[begin:end], _THREAD):
         rank, process, thread = key
-        yield (rank, process, thread), first, last
+        yield (rank, process, thread), begin + first, begin + last
 
 
 def key_slices(frame: pl.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple[int, ...], int, int]]:

@@ -32,8 +32,8 @@ def thread_rows(frame: pl.DataFrame, rank: int, threads: Sequence[tuple[int, int
     `threads` are the (process, thread) pairs that numbers stand for; rows of other threads are passed over.
     """
     number = {pair: n for n, pair in enumerate(threads)}
-    for (owner, process, thread), first, last in thread_slices(frame):
-        if owner == rank and (process, thread) in number:
+    for (_, process, thread), first, last in thread_slices(frame, rank):
+        if (process, thread) in number:
             yield number[process, thread], first, last
 
 

@@ -139,9 +139,8 @@ def _activity_rows(trace: Trace, table: Table, work: RankWork, timeline_of: Int6
         thread[:] = [number.get(process_thread, -1) for process_thread in frame.select("process", "thread").rows()]
         thread[(frame["rank"] != work.rank).to_numpy()] = -1
     else:
-        for (rank, process, thread_id), first, last in thread_slices(frame):
-            if rank == work.rank:
-                thread[first:last] = number.get((process, thread_id), -1)
+        for (_, process, thread_id), first, last in thread_slices(frame, work.rank):
+            thread[first:last] = number.get((process, thread_id), -1)
     if table is RANGES:
         thread[(frame["kind"] != "push_pop").to_numpy()] = -1
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()

@@ -311,15 +311,16 @@ class _Lanes:
         if not frame.height:
             return np.full(rows.size, -1, np.int64), np.full(rows.size, -1, np.int64)
         lane_of = np.full(frame.height, -1, np.int64)
-        for key, first, last in thread_slices(frame):
-            lane_of[first:last] = place.get((kind, key), -1)
+        for rank in {key[0] for _, key in place}:
+            for key, first, last in thread_slices(frame, rank):
+                lane_of[first:last] = place.get((kind, key), -1)
         lane = np.where(rows >= 0, lane_of[np.maximum(rows, 0)], -1)
         return lane, np.where(lane >= 0, frame["start_ns"].to_numpy()[np.maximum(rows, 0)], -1)
 
     def _threads(self, rank: int) -> list[tuple[LaneKind, ThreadKey, str, int, int]]:
         """Kind, thread, label and rows of each lane of the host; threads with most calls first."""
         slices = {
-            kind: {key: (first, last) for key, first, last in thread_slices(self.trace.get(table)) if key[0] == rank}
+            kind: {key: (first, last) for key, first, last in thread_slices(self.trace.get(table), rank)}
             for kind, _, table in _HOST
         }
         keys = set(chain.from_iterable(slices.values()))

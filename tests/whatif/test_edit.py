@@ -60,19 +60,25 @@ class Calls(SimpleNamespace):
 
 
 @pytest.mark.parametrize(("more", "first"), [({}, [0, 12, 30, 45]), ({"since_launch": True}, [0, 5, 30, 45])])
-def test_what_a_launch_costs_the_host_begins_at_the_call_before_it(more: dict[str, bool], first: list[int]) -> None:
-    """On thread 3 launches at 0 and 20 with another call between; on thread 9 one at 40 inside that from 30 to 60."""
-    every = Calls((3, 0, 5), (3, 10, 12), (3, 20, 25), (9, 30, 60), (9, 40, 45))
-    launches = np.array([True, False, True, True, True])
-    program = SimpleNamespace(calls=every, launching=lambda _=None: launches)
+def test_what_a_launch_costs_the_host_begins_at_the_launch_or_wait_before_it(
+    more: dict[str, bool], first: list[int]
+) -> None:
+    """On thread 3 launches at 0 and 20, between them a wait until 12 and a call that does neither; on thread 9 one at
+    40 inside that from 30 to 60.
+    """
+    every = Calls((3, 0, 5), (3, 10, 12), (3, 14, 15), (3, 20, 25), (9, 30, 60), (9, 40, 45))
+    launches = np.array([True, False, False, True, True, True])
+    waits = SimpleNamespace(blocking=np.arange(6) == 1)
+    program = SimpleNamespace(calls=every, launching=lambda _=None: launches, releases=waits)
     found: list[list[float]] = []
 
     def save_calls(calls: Any, start_ns: Any, end_ns: Any, share: Any) -> None:
         found.extend([calls.tolist(), (start_ns // US).tolist(), (end_ns // US).tolist(), share.tolist()])
 
     edit: Any = SimpleNamespace(graph=SimpleNamespace(program=program), save_calls=save_calls)
+    edit.launch_windows = lambda ops, **more: Edit.launch_windows(edit, ops, **more)
     Edit.save_launches(edit, np.ones(4, bool), 0.4, **more)
-    assert found == [[0, 2, 3, 4], first, [5, 25, 60, 45], [0.4] * 4]
+    assert found == [[0, 3, 4, 5], first, [5, 25, 60, 45], [0.4] * 4]
 
 
 def test_intervals_of_calls_are_saved_on_the_thread_of_each() -> None:

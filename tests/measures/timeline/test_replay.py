@@ -289,3 +289,11 @@ def test_few_steps_are_replayed_whole_and_only_the_rank_s_own_work_counts(monkey
     other = trace[DEVICE_OPS].head(3).with_columns(rank=pl.lit(1, trace[DEVICE_OPS].schema["rank"]))
     both = Trace("two", {**trace.tables, DEVICE_OPS: pl.concat([trace[DEVICE_OPS], other])})
     assert len(replay._replayed(both, 0, many.windows())[1]) == 20
+
+
+def test_the_program_of_a_short_trace_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = simulate([Launch(2_000), Launch(2_000)]).trace()
+    monkeypatch.setattr(replay, "_OPS_KEPT", 2)
+    assert replay.work_of(trace, 0) is replay.programs(trace)[0]
+    monkeypatch.setattr(replay, "_OPS_KEPT", 1)
+    assert replay.work_of(trace, 0) is not replay.programs(trace)[0]

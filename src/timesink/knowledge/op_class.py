@@ -14,6 +14,8 @@ import polars as pl
 
 from timesink.knowledge import collectives
 from timesink.model.names import matches
+from timesink.model.tables import DEVICE_OPS
+from timesink.model.trace import Trace, remembered
 
 OpClass = pl.Enum(["compute", "communication", "copy"])
 # The same classes as the numbers that `OpClass` columns hold physically, for code on NumPy arrays.
@@ -26,7 +28,7 @@ def communicates(names: pl.Series) -> pl.Series:
 
 
 def op_class(ops: pl.DataFrame) -> pl.Series:
-    """The class of each row of `device_ops`, as an `OpClass` series."""
+    """The class of each of some rows of `device_ops`, as an `OpClass` series."""
     is_copy = (ops["kind"] == "copy").rename("is_copy")
     is_kernel = (ops["kind"] == "kernel").rename("is_kernel")
     kernel_talks = communicates(ops["name"]).rename("talks")
@@ -38,3 +40,9 @@ def op_class(ops: pl.DataFrame) -> pl.Series:
         .otherwise(pl.lit("compute", OpClass))
         .alias("op_class")
     ).to_series()
+
+
+@remembered
+def class_of_ops(trace: Trace) -> pl.Series:
+    """The class of each row of `device_ops`, as an `OpClass` series."""
+    return op_class(trace.get(DEVICE_OPS))

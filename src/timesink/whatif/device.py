@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timesink.knowledge.assumptions import replay
-from timesink.knowledge.op_class import COPY, op_class
+from timesink.knowledge.op_class import COPY, class_of_ops
 from timesink.model.arrays import BoolArray, Int32Array, Int64Array, IntArray
 from timesink.model.correlation import first_places
 from timesink.model.nesting import key_slices
@@ -92,7 +92,7 @@ class Costs:
 
 
 # `op_class` reads the kind and the name; graph ids and shapes of launches are not needed here.
-_READ: Final = ("process", "device", "context", "stream", "kind", "name", "start_ns", "end_ns", "correlation")
+_READ: Final = ("process", "device", "context", "stream", "start_ns", "end_ns", "correlation")
 
 
 def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
@@ -113,7 +113,7 @@ def read_ops(trace: Trace, rank: int, calls: Calls) -> tuple[Ops, Blocks]:
         stream=stream,
         call=call,
         block=block,
-        op_class=op_class(frame).to_physical().to_numpy().astype(np.uint8),
+        op_class=class_of_ops(trace).to_physical().to_numpy()[row].astype(np.uint8),
         streams=streams,
     )
     if first.size == row.size:  # no op shares its launch

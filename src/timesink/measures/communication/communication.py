@@ -13,7 +13,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
 from timesink.knowledge.collectives import kind_of_kernel
-from timesink.knowledge.op_class import communicates, op_class
+from timesink.knowledge.op_class import class_of_ops, communicates
 from timesink.knowledge.ranges import EXCHANGE
 from timesink.measures.timeline.attribution import host_places, launch_links
 from timesink.measures.timeline.device_timeline import Device, device_timeline
@@ -81,7 +81,7 @@ class Communication:
 def communication(trace: Trace) -> Communication:
     """Measure communication on every device that did any work."""
     ops = trace.get(DEVICE_OPS)
-    talking = ops.filter(op_class(ops) == "communication").select("rank", "device", "name", "start_ns", "end_ns")
+    talking = ops.filter(class_of_ops(trace) == "communication").select("rank", "device", "name", "start_ns", "end_ns")
     by_name = (
         talking.group_by("rank", "device", "name")
         .agg(pl.len().cast(pl.Int64).alias("count"), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("total_ns"))
@@ -125,7 +125,7 @@ def kernel_runs(trace: Trace) -> pl.DataFrame:
     `_SHAPE`, length_ns, `beside` (communication covers at least half of it) and `free` (it covers nothing)."""
     ops = trace.get(DEVICE_OPS)
     shape = ["rank", "device", "name", *_SHAPE]
-    compared = (op_class(ops) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
+    compared = (class_of_ops(trace) == "compute") & (ops["kind"] == "kernel") & ops["grid_x"].is_not_null()
     communicates = np.zeros(ops.height, np.bool_)  # on devices that communicate at all
     for (rank, device), first, last in key_slices(ops, ("rank", "device")):
         communicates[first:last] = len(device_timeline(trace)[rank, device].communication) > 0

@@ -28,7 +28,7 @@ import polars as pl
 from timesink.knowledge.assumptions import kernels as assumed
 from timesink.knowledge.assumptions import machines
 from timesink.knowledge.logs import COMPILE_ID
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.operators import Operator
 from timesink.knowledge.ranges import COMPILED_REGION, GRAPH_CALL
 from timesink.measures.idle.blame import idle_blame
@@ -177,7 +177,7 @@ def eager_islands(trace: Trace) -> tuple[EagerIslands, ...]:
     links, calls = launch_links(trace), trace[API_CALLS]
     launched = np.where(links.linked, calls["start_ns"].to_numpy()[np.maximum(links.call, 0)], -1)
     eager = ~in_ranges(trace, GRAPH_CALL) & links.linked
-    compute = (op_class(ops) == "compute").to_numpy() & (ops["kind"] == "kernel").to_numpy()
+    compute = (class_of_ops(trace) == "compute").to_numpy() & (ops["kind"] == "kernel").to_numpy()
     devices = []
     for device in kernel_facts(trace).devices:
         kept = steps(trace).kept.filter(pl.col("rank") == device[0])

@@ -8,6 +8,7 @@ Where operators are recorded, those of the second pass must not record gradients
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import polars as pl
 from timesink.measures.habits.extra_work import ExtraWork, extra_work
 from timesink.measures.habits.sequences import STRETCH, launched
 from timesink.measures.timeline.attribution import attribution
-from timesink.model.arrays import BoolArray, Int64Array
+from timesink.model.arrays import BoolArray
 from timesink.model.tables import DEVICE_OPS, HOST_OPS
 from timesink.model.trace import Trace, remembered
 
@@ -38,7 +39,7 @@ def repeated_forward(trace: Trace) -> tuple[ExtraWork, ...] | None:
         row, code, losses = here["row"].to_numpy(), here["code"].to_numpy(), (here["family"] == "loss").to_numpy()
         for first, last in _between(backward):
             ends = np.flatnonzero(losses[first:last]) + 1
-            if ends.size and (found := _twin(code[first : first + ends[-1]])) is not None:
+            if ends.size and (found := _twin(code[first : first + ends[-1]].tobytes())) is not None:
                 flags[row[first + found[0] : first + found[1]]] = True
     return extra_work(trace, flags & ~_recording(trace))
 
@@ -50,8 +51,10 @@ def _between(backward: BoolArray) -> list[tuple[int, int]]:
     return [(int(starts[starts < end][-1]), int(end)) for end in ends if (starts < end).any()]
 
 
-def _twin(code: Int64Array) -> tuple[int, int] | None:
-    """Where the stretch that ends `code` has run before: first and last (exclusive) of the latest twin."""
+@lru_cache  # one step is like another
+def _twin(codes: bytes) -> tuple[int, int] | None:
+    """Where the stretch that ends some codes has run before: first and last (exclusive) of the latest twin."""
+    code = np.frombuffer(codes, np.int64)
     size = code.size
     if size < 2 * STRETCH:
         return None

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.kernels import function_name
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.steps.per_step import per_step_ns, step_windows
 from timesink.measures.timeline.device_timeline import device_timeline
 from timesink.model.arrays import Int64Array
@@ -113,7 +113,7 @@ def small_kernels(trace: Trace, limit_ns: int) -> tuple[SmallKernels, ...]:
 
 def _kernel_rows(trace: Trace) -> pl.DataFrame:
     ops = trace.get(DEVICE_OPS)
-    rows = ops.select("rank", "device", "name", "start_ns", "end_ns").with_columns(op_class(ops))
+    rows = ops.select("rank", "device", "name", "start_ns", "end_ns").with_columns(class_of_ops(trace))
     return rows.filter(ops["kind"] == "kernel")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.collectives import EXCHANGE, POINT_TO_POINT, kind_of_kernel, message_bytes
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.ranks.parity import PARITY, parity_facts
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -205,7 +205,7 @@ def job_calls(trace: Trace) -> pl.DataFrame:
     recorded = trace.get(COLLECTIVES).filter(pl.col("device").is_not_null()).unique(OP_KEY, keep="first")
     labelled = _with_labels(recorded).select(*OP_KEY, *_LABELS)
     ops = trace.get(DEVICE_OPS)
-    kernels = ops.filter(op_class(ops) == "communication").select(*OP_KEY, "name")
+    kernels = ops.filter(class_of_ops(trace) == "communication").select(*OP_KEY, "name")
     others = kernels.join(labelled.select(OP_KEY), on=OP_KEY, how="anti")
     by_name = others.select(
         *OP_KEY,

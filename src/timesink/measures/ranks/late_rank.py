@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.communication.communication import contention
 from timesink.measures.communication.waits import collective_waits
 from timesink.measures.ranks.job import step_ns
@@ -60,7 +60,7 @@ def worth_of_rank(trace: Trace, rank: int, gain_ratio: float, late_by: str) -> R
 def _runs_what_peers_run(trace: Trace, rank: int) -> bool:
     """Whether the rank runs most kernels of its peers, in the same shapes and as often."""
     ops, shape = trace.get(DEVICE_OPS), ["name", "grid_x", "grid_y", "grid_z"]
-    kernels = ops.filter((op_class(ops) == "compute") & (ops["kind"] == "kernel"))
+    kernels = ops.filter((class_of_ops(trace) == "compute") & (ops["kind"] == "kernel"))
     length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("length_ns")
     counts = kernels.group_by("rank", *shape).agg(pl.len().alias("runs"), length)
     own = counts.filter(pl.col("rank") == rank).select(*shape, pl.col("runs").alias("own_runs"))

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.causes import HOST_CAUSES
 from timesink.measures.idle.shares import PREPARING, input_prepared
@@ -129,7 +129,7 @@ def _compute_ops(trace: Trace, first: int, last: int) -> pl.DataFrame:
     """The compute ops among these rows of `device_ops`: name, shape, range, times."""
     ops = trace.get(DEVICE_OPS)[first:last]
     frame = ops.select("name", *_GRID, "start_ns", "end_ns").with_columns(_ranges(trace, first, last))
-    return frame.filter(op_class(ops) == "compute")
+    return frame.filter(class_of_ops(trace)[first:last] == "compute")
 
 
 def _ranges(trace: Trace, first: int, last: int) -> pl.Series:

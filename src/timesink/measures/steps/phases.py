@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.ranges import AUTOGRAD_OPERATOR, GENERATED, OPERATOR, PART_OF_STEP, STEP
 from timesink.measures.steps.labels import range_labels
 from timesink.measures.steps.parts import pacing_windows
@@ -161,7 +161,7 @@ def _owned_time(trace: Trace, windows: pl.DataFrame) -> dict[Device, tuple[int, 
         steady = Intervals(part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
         low, high = slice_of(trace.get(DEVICE_OPS), ("rank", "device"), (rank, device))
         ops = trace.get(DEVICE_OPS)[low:high]
-        start, end, kinds = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy(), op_class(ops)
+        start, end, kinds = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy(), class_of_ops(trace)[low:high]
         own_ns = np.zeros(ops.height, np.int64)
         shown = {"compute": line.compute, "communication": line.exposed_communication, "copy": line.exposed_copy}
         for kind, visible in shown.items():

@@ -23,7 +23,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import steps as assumed
 from timesink.knowledge.calls import FREE
-from timesink.knowledge.op_class import COMPUTE, OpClass, op_class
+from timesink.knowledge.op_class import COMPUTE, OpClass, class_of_ops
 from timesink.measures.idle.blame import idle_blame
 from timesink.measures.idle.causes import CAUSE_CODE
 from timesink.measures.steps.steps import steps
@@ -294,7 +294,7 @@ class StepContents:
             ops["name"].to_physical().cast(pl.Int64).to_numpy(),
             ops["start_ns"].to_numpy(),
             ops["end_ns"].to_numpy(),
-            op_class(ops).to_physical().cast(pl.Int8).to_numpy(),
+            class_of_ops(trace)[low:high].to_physical().cast(pl.Int8).to_numpy(),
             np.concatenate(([0], np.cumsum(copied.to_numpy(), dtype=np.int64))),
             labels["host_start_ns"].to_numpy(),
             [(int(step), str(label)) for step, label in labels.select("step", "label").iter_rows()],
@@ -405,7 +405,7 @@ def align(step: StepOps, other: StepOps) -> Alignment:
     return Alignment(pair, busy, idle, -int(other_busy[alone].sum() + other_idle[:-1][alone].sum()))
 
 
-@lru_cache(maxsize=128)  # steps that are slow are often slow alike
+@lru_cache  # steps that are slow are often slow alike
 def _pairs(first_tokens: bytes, second_tokens: bytes) -> Int64Array:
     """For each token of the first step the place of its partner in the second, or -1.
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
 from timesink.model.intervals import Intervals
@@ -154,7 +154,7 @@ def device_timeline(trace: Trace) -> DeviceTimelines:
     TraceLens leaves those out: `device_timeline(trace.linked_only())` follows its convention.
     """
     ops = trace.get(DEVICE_OPS)
-    times = ops.select("rank", "device", "start_ns", "end_ns").with_columns(op_class(ops))
+    times = ops.select("rank", "device", "start_ns", "end_ns").with_columns(class_of_ops(trace))
     if trace.cut_to is not None:
         times = times.with_columns(pl.col("start_ns", "end_ns").clip(trace.cut_to.start_ns, trace.cut_to.end_ns))
     devices = key_slices(times, ("rank", "device"))

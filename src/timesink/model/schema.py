@@ -133,8 +133,7 @@ def _schema_difference(wanted: pl.Schema, got: pl.Schema) -> str:
 # Far beyond any machine, so that nothing real is lost, and small enough that sums of rows stay within 64 bits.
 CLOCK: Final = (-(1 << 61), 1 << 61)  # ns: 73 years around the clock's zero
 SIZES: Final = (0, 1 << 50)  # bytes: a pebibyte
-BLOCKS: Final = (0, (1 << 31) - 1)  # of a grid along x, as CUDA allows
-BLOCKS_YZ: Final = (0, 65_535)  # along y and z
+BLOCKS: Final = (0, (1 << 31) - 1)  # of a grid along one axis
 THREADS: Final = (0, 1_024)  # of a block along one axis
 RANK = Column(pl.Int32, "rank of the process in its job; 0 where the file does not say")
 DEVICE = Column(pl.Int32, "GPU ordinal as the profiled process numbers it", refers_to="devices.device")

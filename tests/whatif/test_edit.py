@@ -152,3 +152,24 @@ def test_a_graph_launch_of_no_length_stays_one() -> None:
     changed = edit.done()
     assert starts_us(changed) == [10, 30]
     assert (changed.network.edges.weight_ns >= 0).sum() == (edit.graph.network.edges.weight_ns >= 0).sum()
+
+
+def test_launches_slow_down_by_what_they_take_or_by_a_usual_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches take 5, 20 and 50 us of thread 1, and 10 and 120 of thread 2, of which 30 are saved: usual are 20.
+
+    Half as much more of the first is a share of 0.5 x 20 / 5 = 2 of it, of the longer ones a half of each.
+    """
+    times = [(1, 1_000, 1_005), (1, 1_020, 1_025), (1, 1_070, 1_075), (2, 1_100, 1_110), (2, 1_200, 1_230)]
+    calls = [call("cudaLaunchKernel", a, b, n, thread=thread) for n, (thread, a, b) in enumerate(times)]
+    ops = [op(end + 5, end + 6, n) for n, (*_, end) in enumerate(times)]
+    graph = Graph.from_trace(made({API_CALLS: calls, DEVICE_OPS: ops}))
+    edit = Edit(graph)
+    edit.save_calls(np.array([4]), np.array([1_200 * US]), np.array([1_230 * US]), np.array([1.0]))
+    every, start, end = edit.launch_windows()
+    assert (every.tolist(), (start // US).tolist()) == ([0, 1, 2, 3, 4], [1_000, 1_005, 1_025, 1_100, 1_110])
+    assert (edit._taken_ns(every, start, end) / US).tolist() == [5, 20, 50, 10, 90]
+    found: list[Any] = []
+    monkeypatch.setattr(edit, "save_calls", lambda *given: found.append(given))
+    edit.slow_launches(np.array([True, False, True, False, True]), 0.5)
+    (own, _, _, share) = found[0]
+    assert (own.tolist(), share.tolist()) == ([0, 2, 4], [-2.0, -0.5, -0.5])

@@ -164,7 +164,9 @@ def _compiling_rows(trace: Trace, work: RankWork, timeline_of: Int64Array) -> _C
     calls, line = work.calls, timeline_of[work.calls.thread].astype(np.int64)
     named = matches(trace.get(API_CALLS)["name"], LOADS_MODULE).to_numpy()
     loads = np.flatnonzero(named[calls.row]) if named.any() else np.empty(0, np.int64)
-    launching = np.unique(work.ops.call[work.ops.call >= 0]) if loads.size else loads
+    launches_work = np.zeros(len(calls), np.bool_)
+    launches_work[work.ops.call[work.ops.call >= 0]] = loads.size > 0
+    launching = np.flatnonzero(launches_work)
     launching = launching[np.lexsort((calls.start_ns[launching], line[launching]))]
     found, stretches = [np.empty(0, np.int64)], [np.empty((0, 2), np.int64)]
     for timeline in np.unique(line[loads]):

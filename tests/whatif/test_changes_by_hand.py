@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.whatif.test_changes import DEVICE_OPS, US, call, ends_us, made, op
 
-from timesink.knowledge.assumptions import machines
+from timesink.knowledge.assumptions import fixes, machines
 from timesink.knowledge.op_class import COMMUNICATION
 from timesink.model.intervals import Intervals
 from timesink.model.tables import API_CALLS, EVENT_WAITS, HOST_OPS, RANGES, SYNCS
@@ -546,3 +546,14 @@ def test_what_waited_for_a_collective_goes_on_after_the_computation_before_it(
     program = graph.program
     wanted = ([program.end_node(0)], [program.start_node(2)], [20 * US]) if first else ([], [], [])
     assert (src.tolist(), dst.tolist(), delay.tolist()) == wanted
+
+
+def test_launches_that_go_with_attention_and_with_calls_in_a_row() -> None:
+    attention = chosen(product=[1], between=[2])
+    assert made_of.fuse_attention(attention).launches_saved == Range(0.0, 0.0, 0.0)
+    saved = Range(*(fixes.ATTENTION_LAUNCHES.at(case) for case in Case))
+    assert made_of.fuse_attention(attention, launches=True).launches_saved == saved
+    assert saved.hopeful > 0
+    row = made_of.batch_calls(chosen(best=[0.2, 0.5, 0.9]))
+    assert (kept(row)[1:], row.launches_saved) == ([[0.2, 0.5, 0.9]] * 2, Range(0.5, 1.0, 1.0))
+    assert made_of.autocast(chosen(tf32=[1], fp32=[2], streaming=[4])).products.tolist() == [1, 2]

@@ -1,7 +1,7 @@
 """A small decoder step, eager and as a replayed CUDA graph, as torch.profiler and Nsight Systems record it.
 
 `python3 pair.py eager OUT`, `pair.py graph OUT`, and `nsys profile -t cuda,nvtx -c cudaProfilerApi
---cuda-graph-trace=node python3 pair.py nsys OUT` on an H200 made pair_h200.tar.xz; redacted.
+--cuda-graph-trace=node python3 pair.py nsys OUT` on an H200 made `pair/` of `captures/`; redacted.
 """
 
 import sys

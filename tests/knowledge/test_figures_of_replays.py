@@ -76,8 +76,9 @@ def test_updates_over_lists_take_nine_tenths_of_the_kernel_time() -> None:
 def test_a_late_launch_takes_four_times_the_usual_at_most(slowest: int, late: int) -> None:
     launch = np.arange(10, dtype=np.int64) * 100_000
     start = launch + np.array([5_000] * 9 + [slowest])
+    each = np.arange(10)  # every launch a block of its own: no replay of a graph
     ops = SimpleNamespace(
-        stream=np.zeros(10, np.int32), op_class=np.zeros(10), call=np.arange(10), start_ns=start, end_ns=start + 1
+        stream=np.zeros(10, np.int32), op_class=np.zeros(10), call=each, block=each, start_ns=start, end_ns=start + 1
     )
     assert int(device.measure_costs(ops, Calls(start_ns=launch)).latency_of_group[2][0]) == late  # type: ignore[arg-type]
 

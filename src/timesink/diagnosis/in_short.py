@@ -11,6 +11,7 @@ from timesink.diagnosis.words import number, period_text
 from timesink.measures.communication.pipelines import OverlapScore, PipelineStage, pipeline
 from timesink.measures.compile.summary import compile_counters
 from timesink.measures.counters.sampled import sampled
+from timesink.measures.idle.engine_late import engine_late
 from timesink.measures.steps.accumulation import micro_batches
 from timesink.measures.steps.parts import step_parts
 from timesink.measures.steps.per_step import per_step_ns, period_name, period_ns, step_windows
@@ -22,7 +23,7 @@ from timesink.measures.timeline.synchronisations import synchronised_ranges
 from timesink.model.intervals import Intervals
 from timesink.model.tables import COMPILE_EVENTS
 from timesink.model.trace import Trace
-from timesink.units import NS_PER_S, share_text, time_text
+from timesink.units import NS_PER_S, NS_PER_US, share_text, time_text
 
 _PARTS_SHOWN: Final = 3  # as many as fit in a sentence
 _LEAST_SHOWN: Final = 5e-5  # of the time: less would be said to be 0.00 %
@@ -103,18 +104,42 @@ def _shares(times: list[tuple[str, int]], total_ns: int, of: str) -> str:
 
 
 def _serving(trace: Trace) -> str:
-    """How often a serving engine makes a token for each request, and how many in a second; '' where the trace does not
-    hold several decode steps with their requests."""
+    """How often a serving engine makes a token for each request, and how many in a second as far as requests are known;
+    '' where the trace does not hold several steps of an engine."""
     decoding = [one for one in serving_phases(trace) if one.phase is Phase.DECODE and one.requests and one.period_ns]
     if not decoding or len(decoding[0].periods_ns) < _DECODE_STEPS:
-        return ""
+        return _engine(trace)
     found = decoding[0]
     assert found.requests and found.period_ns
     rate = found.requests * NS_PER_S / found.period_ns
     return (
         f"serving: a decode step of {found.requests:,.0f} requests on average begins every "
         f"{time_text(found.period_ns)} (the median of {len(found.periods_ns)}): the time per output token, and "
-        f"{rate:,.0f} tokens/s, if each request gets one token a step"
+        f"{rate:,.0f} tokens/s, if each request gets one token a step{_host_parts(trace)}"
+    )
+
+
+def _engine(trace: Trace) -> str:
+    """The same of an engine whose steps say nothing of their requests."""
+    times = steps(trace).times
+    if not engine_late(trace) or times.p50_ns is None or times.count < _DECODE_STEPS:
+        return ""
+    return (
+        f"serving: an engine step begins every {time_text(times.p50_ns)} (the median of {times.count}): the time per "
+        f"output token, if each request gets one token a step{_host_parts(trace)}"
+    )
+
+
+def _host_parts(trace: Trace) -> str:
+    """What the engine's thread does in a step, and how long the device waits for it."""
+    engines = engine_late(trace)
+    if not engines:
+        return ""
+    one = max(engines, key=lambda engine: engine.late_ns)
+    waits = f"waits {time_text(one.late_ns)} for it" if one.late_ns >= NS_PER_US else "does not wait for it"
+    return (
+        f"; on average its thread is {time_text(one.host_ns)} of a step in code between CUDA calls and "
+        f"{time_text(one.blocked_ns)} in blocking calls, and the device {waits}"
     )
 
 

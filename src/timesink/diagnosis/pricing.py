@@ -213,7 +213,10 @@ def _price_without_profiler(change: Change, rank: int, bound: Quantity, trace: T
         low_ns, high_ns = min(low_ns, profiled.low_ns), max(high_ns, profiled.high_ns)
     if replay.refused is not None:  # mostly profiling: nothing of it is sure, the bound is all that is known
         low_ns, high_ns = 0.0, max(high_ns, (bound.high or bound.value) * NS_PER_MS)
-    return _quantity(*(min(gain_ns, step_ns) for gain_ns in (replay.gain_ns * ratio, low_ns, high_ns)))
+    gain_ns = replay.gain_ns * ratio
+    if change.touches is Touches.HOST and len(pricers(trace)) == 1:  # what the device needs, no profiler adds to
+        gain_ns = min(gain_ns, max(step_ns - pricers(trace)[rank].busy_ns, low_ns))
+    return _quantity(*(min(each_ns, step_ns) for each_ns in (gain_ns, low_ns, high_ns)))
 
 
 def _unprofiled_ratio(pricer: Pricer, step_ns: float) -> float:

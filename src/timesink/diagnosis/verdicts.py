@@ -60,6 +60,9 @@ class Bottleneck(StrEnum):
     DEBUGGING_LEFT_ON = "debugging_left_on"
     THREADS_OVERSUBSCRIBED = "threads_oversubscribed"
     DEVICE_SHARED = "device_shared"
+    PREFILL_BLOCKS = "prefill_blocks"
+    BATCH_SMALL = "batch_small"
+    DEVICE_COPIES = "device_copies"
     NONE = "none"
 
 

@@ -62,7 +62,8 @@ EXPERT_NOTICE: Final = Pattern(
 _CUSTOM_ALL_REDUCE: Final = ("crossdevicereduce", "lamport", "quickreduce", "multimem")
 
 # Every rank needs every rank's data: nobody leaves before the last has come. Others are one-sided.
-BARRIERS: Final = frozenset({"allreduce", "allgather", "reducescatter", "alltoall", "barrier"})
+ALL_TO_ALL: Final = "alltoall"  # ranks may send each other different amounts
+BARRIERS: Final = frozenset({"allreduce", "allgather", "reducescatter", ALL_TO_ALL, "barrier"})
 POINT_TO_POINT: Final = frozenset({"send", "recv"})
 # An exchange that NCCL runs as sends and receives: every rank takes part, but the name does not prove it.
 EXCHANGE: Final = "sendrecv"
@@ -96,7 +97,7 @@ def kind_of_kernel(name: str) -> str:
     head = name.split("(", maxsplit=1)[0].removeprefix("void ")
     compact = letters(after_kernel(head)) or letters(head)
     if re.search(EXPERT_EXCHANGE, head):
-        return "alltoall"
+        return ALL_TO_ALL
     if re.search(EXPERT_NOTICE, head):
         return "barrier"
     if any(word in compact for word in _CUSTOM_ALL_REDUCE):

@@ -30,20 +30,31 @@ PART_OF_STEP: Final = Pattern(
     r"(?i)optim|sched|load|fetch|next|zero|copy|log", "named like a step, and a part of one", "load batch", "forward"
 )
 VLLM_STEP: Final = Pattern(
-    r"^execute\w*?_context_(?P<context>\d+)\([^)]*\)_generation_(?P<generation>\d+)\(",
+    r"^execute\w*?_context_(?P<context>\d+)\((?P<tokens>[^)]*)\)_generation_(?P<generation>\d+)\(",
     "an engine step, with its requests in prefill (context) and in decode (generation)",
     "execute_context_2(512)_generation_7(7)", "execute_model", "vLLM",
 )  # fmt: skip
 SGLANG_STEP: Final = Pattern(
-    r"^step\[(?P<mode>\w+)(?: bs=(?P<requests>\d+))?", "an engine step, with its mode and its requests",
+    r"^step\[(?P<mode>\w+)(?: bs=(?P<requests>\d+))?(?: toks=(?P<tokens>\d+))?",
+    "an engine step, with its mode, requests and tokens",
     ("step[EXTEND bs=4 toks=512]", "step[IDLE]"), "step 12", "SGLang",
 )  # fmt: skip
-ENGINE_STEP: Final = Pattern(
-    f"{VLLM_STEP}|{SGLANG_STEP}".replace("?P<context>", "").replace("?P<generation>", "")
-    .replace("?P<mode>", "").replace("?P<requests>", ""),
-    "one step of a serving engine", ("execute_context_2(512)_generation_7(7)", "step[DECODE bs=32]"), "step 12",
-    "vLLM, SGLang",
+TRTLLM_STEP: Final = Pattern(
+    r"^\[Executor\] _forward_step[ \d]*: (?P<context>\d+) ctx reqs,(?: (?P<tokens>\d+) ctx tokens,)?"
+    r" (?P<generation>\d+) gen reqs",
+    "an engine step, with its requests in prefill and in decode",
+    ("[Executor] _forward_step 812: 1 ctx reqs, 31 gen reqs", "[Executor] _forward_step: 0 ctx reqs, 8 gen reqs"),
+    "_forward_step", "TensorRT-LLM",
 )  # fmt: skip
+ENGINE_STEP: Final = Pattern(
+    f"{VLLM_STEP}|{SGLANG_STEP}|{TRTLLM_STEP}".replace("?P<context>", "").replace("?P<generation>", "")
+    .replace("?P<mode>", "").replace("?P<requests>", "").replace("?P<tokens>", ""),
+    "one step of a serving engine", ("execute_context_2(512)_generation_7(7)", "step[DECODE bs=32]"), "step 12",
+    "vLLM, SGLang, TensorRT-LLM",
+)  # fmt: skip
+EXECUTE_MODEL: Final = Pattern(
+    r"^execute_model$", "an engine runs its model once", "execute_model", "sample_tokens", "vLLM"
+)
 STATED_SIZE: Final = Pattern(
     r"^(?:execute_|step\[\w+ bs=)(\d+)[_ \]]", "an engine step that says of how many tokens, or requests, it is",
     ("execute_32_context_0(0)_generation_32(32)", "step[DECODE bs=32]"), "execute_context_2(512)_generation_7(7)",

@@ -18,6 +18,7 @@ from timesink.model.tables import DEVICE_OPS
 from timesink.model.trace import Trace
 from timesink.whatif.host import Calls
 
+_REPLAYED: Final = 2  # the group of replays on a stream, after its other work and its copies
 _ROWS_AT_ONCE: Final = 1 << 18  # keeps what is looked up at once within a few MB
 
 
@@ -69,7 +70,8 @@ class Blocks:
 class Costs:
     """In ns: the gap after a predecessor, and the launch latency into an empty queue, each intrinsic, usual and late.
 
-    Latencies are per group of ops (a stream's copies, a stream's other work); `group` says which group an op is of.
+    Latencies are per group of ops (a stream's copies, its replays of graphs, which start late in a long call, and its
+    other work); `group` says which group an op is of.
     """
 
     group: Int32Array
@@ -234,7 +236,9 @@ def measure_costs(ops: Ops, calls: Calls) -> Costs:
     cost, because delays only ever add to it; the median is the usual one and the 99th percentile a late one.
     """
     earlier, later = same_stream_pairs(ops)
-    group = ops.stream * 2 + (ops.op_class == COPY)
+    of_graph = np.bincount(ops.block)[ops.block] > 1
+    kind = np.where(of_graph, _REPLAYED, ops.op_class == COPY)
+    group = (ops.stream * (_REPLAYED + 1) + kind).astype(np.int32)
     launch = launched_ns(ops.call, ops.start_ns, calls)
     latency = ops.start_ns - launch
     lone = (ops.call >= 0) & (latency >= 0)

@@ -14,8 +14,9 @@ from typing import Final, assert_never
 
 import numpy as np
 
-from timesink.knowledge.assumptions import replay
-from timesink.model.arrays import Float64Array
+from timesink.knowledge.assumptions import idle, replay
+from timesink.knowledge.op_class import COPY
+from timesink.model.arrays import Float64Array, Int64Array, IntArray
 from timesink.model.record import dataclass, replace
 from timesink.whatif.change import Case, Change, Touches
 from timesink.whatif.critical_path import PathShare, path_shares
@@ -108,6 +109,11 @@ class Pricer:
             self.anchors.periods(self.graph.network.with_costs(weight, edges.unexplained_ns).replay())
         )
 
+    @property
+    def busy_ns(self) -> float:
+        """The time per step in which the busiest device runs anything."""
+        return self._floor.busy_ns
+
     def _residual_ratio(self) -> float:
         """Share of the critical path that no weight explains, in the median step: one hiccup condemns no trace."""
         edges, windows = self.graph.network.edges, self.anchors.windows
@@ -118,7 +124,8 @@ class Pricer:
         starts, _ = self.anchors.boundaries(self._base)
         passed = self._base.time_ns[edges.dst[path]] - self.anchors.origin_ns
         step = np.searchsorted(starts, passed, side="right") - 1
-        in_step = np.bincount(np.maximum(step, 0), edges.unexplained_ns[path], minlength=len(windows))
+        unexplained_ns = edges.unexplained_ns[path] - _handed_over_ns(self.graph, path)
+        in_step = np.bincount(np.maximum(step, 0), unexplained_ns, minlength=len(windows))
         return float(np.median(in_step)) / self.step_ns
 
     def path(self) -> tuple[PathShare, ...]:
@@ -190,6 +197,16 @@ class Pricer:
                 "capture again without stacks and shapes"
             )
         return None
+
+
+def _handed_over_ns(graph: Graph, path: IntArray) -> Int64Array:
+    """Of what no weight explains on these edges, the time that a copy engine and the multiprocessors take to follow
+    each other on a stream: longer than kernels take, and no more of a riddle."""
+    edges, program = graph.network.edges, graph.program
+    is_copy = program.ops.op_class[program.blocks.op] == COPY
+    ends = graph.block_of(edges.src[path]), graph.block_of(edges.dst[path])
+    copies = (edges.kind[path] == EdgeKind.STREAM) & np.logical_or(*(is_copy[np.maximum(end, 0)] for end in ends))
+    return np.where(copies, np.minimum(edges.unexplained_ns[path], idle.GAP_MOST_US.ns), 0)
 
 
 def _at_usual_costs(graph: Graph, replay: Replay) -> Graph:

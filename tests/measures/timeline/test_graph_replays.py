@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from benchmarks.serving.adopt import unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.readers.nsys_exports import CALL, KERNEL, START, STRINGS, write_sqlite
@@ -26,7 +26,6 @@ from timesink.model.trace import Trace
 from timesink.readers import read
 from timesink.readers.recorded import with_capture
 
-PAIR = Path(__file__).parents[3] / "benchmarks/serving/pair_h200.tar.xz"
 Kernel = tuple[str, int]  # its name and its blocks
 LAYER: list[Kernel] = [("norm", 8), ("gemm", 64), ("gelu", 32), ("gemm", 96)]
 STEP: list[Kernel] = [("embed", 4), *(LAYER * 3), ("logits", 128)]
@@ -245,9 +244,8 @@ start end globalTid eventType text
 def h200(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A step of a decoder: eager.json and graph.json of torch.profiler, node.sqlite of nsys (benchmarks/serving)."""
     folder = tmp_path_factory.mktemp("h200")
-    with tarfile.open(PAIR) as packed:
-        packed.extractall(folder, filter="data")
-    return folder
+    unpacked(folder, "pair/")
+    return folder / "pair"
 
 
 def gpu_us(trace: Trace, steps: int) -> dict[str, float]:

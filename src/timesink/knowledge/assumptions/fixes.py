@@ -277,3 +277,16 @@ AUTOCAST_LAUNCHES: Final = Assumption(
     "benchmarks/ladders, tune (H100): four programs that wait for their host take 13 to 28 % longer, 0.6 to 1.4 of "
     "their products' launches",
 )  # fmt: skip
+EAGER_LAUNCHES: Final = Assumption(
+    10, 20, 40, "launches per engine step", "so many are a model without a graph: with graphs an engine launches few",
+    "benchmarks/serving (H200): 6 with graphs, 86 where graphs of four layers are missing", "", "SRV101",
+)  # fmt: skip
+CHUNK_AGAIN: Final = Assumption(
+    1.0, 1.25, 1.6, "times its share of the prompt", "is what reading one chunk of a prompt takes: each chunk reads "
+    "the weights, and what is cached, again", "benchmarks/serving (H200): 1.5 for an eighth of 8,192 tokens", "",
+    "SRV102",
+)  # fmt: skip
+SHORT_KERNEL_US: Final = Assumption(
+    3.0, 5.0, 8.0, "us", "a kernel this short takes as long for twice the requests: it is mostly its start",
+    "benchmarks/serving (H200): norms and additions of 8 to 32 requests take 1 to 4 us", "", "SRV103",
+)  # fmt: skip

@@ -117,3 +117,15 @@ CLOCKS_ALIKE_SHARE: Final = Assumption(
     0.6, 0.8, 0.95, "of the kernels", "all but a few bound by memory, whose clock is another",
     "tests/measures/steps/test_spikes.py: a clock that drops, with some kernels bound by memory", "", "SPK101",
 )  # fmt: skip
+GRAPH_OPS: Final = Assumption(
+    4, 8, 16, "operations", "a launch of so many is a replay of a graph of some size",
+    "benchmarks/serving (H200): four layers are 50 and more",
+)  # fmt: skip
+DECODE_ROUNDS: Final = Assumption(
+    6, 8, 12, "launches", "a graph that is launched so often may be a server's decoding",
+    "benchmarks/serving (H200): 30 steps were recorded",
+)  # fmt: skip
+DECODE_SHARE: Final = Assumption(
+    0.4, 0.5, 0.7, "of the replays, and of the device's time", "belongs to the graph that decodes",
+    "benchmarks/serving (H200): 0.62 of the replays where every prompt is read in four chunks, 0.8 else",
+)  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from timesink.knowledge.assumptions import ranks as assumed
-from timesink.knowledge.collectives import BARRIERS, EXCHANGE, POINT_TO_POINT
+from timesink.knowledge.collectives import ALL_TO_ALL, BARRIERS, EXCHANGE, POINT_TO_POINT
 from timesink.model.arrays import Int64Array
 from timesink.model.record import dataclass
 
@@ -159,7 +159,7 @@ def _by_sequence(group: pl.DataFrame) -> pl.DataFrame | None:
     """Keyed (`match`) by sequence number; None where some are missing, repeated, or name calls that cannot be one."""
     if group["sequence"].null_count() or group.select("sequence", *_MEMBER).is_duplicated().any():
         return None
-    kinds = group.group_by("sequence").agg(pl.col("kind", "bytes").n_unique())
+    kinds = group.with_columns(_size(group)).group_by("sequence").agg(pl.col("kind", "bytes").n_unique())
     alike = ((kinds["kind"] == 1) & (kinds["bytes"] == 1)).mean()
     if not isinstance(alike, float) or alike < 1.0:
         return None
@@ -179,7 +179,7 @@ def _by_order(group: pl.DataFrame) -> pl.DataFrame:
 
 def _match_lane(lane: pl.DataFrame) -> pl.DataFrame:
     lane = lane.sort(*_MEMBER, "start_ns", "end_ns", maintain_order=True)
-    token = lane.select(pl.struct("kind", "bytes").rank("dense")).to_series().to_numpy().astype(np.int64)
+    token = lane.select(pl.struct("kind", _size(lane)).rank("dense")).to_series().to_numpy().astype(np.int64)
     lane = lane.with_columns(pl.Series("token", token))
     members = lane.partition_by(_MEMBER, maintain_order=True)
     reference = max(members, key=lambda member: member.height)
@@ -190,6 +190,14 @@ def _match_lane(lane: pl.DataFrame) -> pl.DataFrame:
         parts.append(member[theirs].with_columns(pl.Series("position", ours)))
     key = pl.format("{} order {}.{}", pl.lit(group), pl.lit(number), "position").alias("match")
     return pl.concat(parts).with_columns(key).drop("lane", "token", "position")
+
+
+def _size(calls: pl.DataFrame) -> pl.Expr:
+    """The bytes by which calls are told apart: none of all-to-alls in which ranks send different amounts, as experts
+    that are asked unequally often do."""
+    each = calls.filter(pl.col("kind") == ALL_TO_ALL).group_by(_MEMBER).agg(pl.col("bytes").sort())
+    uneven = each["bytes"].n_unique() > 1
+    return pl.when(pl.lit(uneven) & (pl.col("kind") == ALL_TO_ALL)).then(None).otherwise("bytes").alias("bytes")
 
 
 def _sequence(calls: pl.DataFrame, token: pl.Series) -> TokenSequence:

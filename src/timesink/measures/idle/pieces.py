@@ -22,6 +22,7 @@ import polars as pl
 
 from timesink.knowledge.assumptions import idle as assumed
 from timesink.knowledge.assumptions.replay import CLOCK_SLACK_US
+from timesink.knowledge.op_class import COPY
 from timesink.measures.idle.causes import CAUSE_CODE, HostActivity
 from timesink.model.arrays import BoolArray, IntArray
 from timesink.model.record import dataclass, replace
@@ -241,7 +242,8 @@ def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piece
     source_end, source_class = _sources(gaps, work)
     dependency_end = np.clip(source_end, call_end, gaps.end_ns)
     dependency = np.array([CAUSE_CODE[name] for name in _CLASS_CAUSE], np.int64)[source_class]
-    ordinary = gaps.end_ns - dependency_end <= ordinary_gap_ns(work.costs.gap_late_ns)
+    usual_ns = np.where(_beside_copy(gaps, work), assumed.GAP_MOST_US.ns, ordinary_gap_ns(work.costs.gap_late_ns))
+    ordinary = gaps.end_ns - dependency_end <= usual_ns
     rest = np.where(ordinary, CAUSE_CODE["kernel_gap"], CAUSE_CODE["unexplained"])
     rest = np.where(gaps.in_graph, CAUSE_CODE["graph_gap"], rest)
     gap, none = np.arange(gaps.op.size), np.full(gaps.op.size, -1, np.int64)
@@ -258,6 +260,13 @@ def _device_parts(gaps: _Gaps, work: RankWork, sync_row: IntArray) -> list[Piece
         replace(on_device, start_ns=call_end, end_ns=dependency_end, cause=dependency, asked_ns=call_end),
         replace(on_device, start_ns=dependency_end, end_ns=gaps.end_ns, cause=rest, asked_ns=dependency_end),
     ]
+
+
+def _beside_copy(gaps: _Gaps, work: RankWork) -> BoolArray:
+    """Whether a copy ends the gap, or ended before it: a copy engine and the multiprocessors take longer to follow each
+    other than kernels do."""
+    is_copy = work.ops.op_class == COPY
+    return np.asarray(is_copy[gaps.op] | is_copy[np.maximum(gaps.op - 1, 0)], np.bool_)
 
 
 def ordinary_gap_ns(late_ns: int) -> int:

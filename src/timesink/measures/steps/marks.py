@@ -22,9 +22,11 @@ from timesink.knowledge.ranges import (
     OPERATOR,
     PART_OF_STEP,
     PROFILER_STEP,
+    SGLANG_STEP,
     STEP,
     TORCH_OPTIMIZER_STEP,
 )
+from timesink.measures.steps.decode_rounds import decode_rounds
 from timesink.measures.steps.loops import candidates, loop_of, outermost_loop
 from timesink.measures.timeline.attribution import launch_links
 from timesink.model.arrays import Int32Array, Int64Array
@@ -159,7 +161,7 @@ def _profiler_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
 def _range_marks(trace: Trace) -> dict[tuple[int, int], _ProcessMarks]:
     """Steps by ranges that repeat at top level; ranges whose names differ by their numbers are of one stem."""
     ranges = trace.get(RANGES)
-    stems = mapped(ranges["name"], lambda names: names.str.replace_all(NUMBER, "#"), pl.String).alias("stem")
+    stems = mapped(ranges["name"], _stems, pl.String).alias("stem")
     rows = ranges.select(*_THREAD, "depth", "name", "start_ns", "end_ns").with_columns(stems)
     rows = _top_repeats(rows.filter(~pl.col("stem").str.contains(OPERATOR)))
     launches = trace.get(API_CALLS).filter(pl.col("correlation").is_not_null()).select(*_THREAD, "start_ns")
@@ -187,6 +189,13 @@ def _optimizers(starts: pl.Series, launches: pl.DataFrame) -> int:
         if alike.size and alike.mean() >= assumed.STEADY_SHARE.value:
             return turns
     return 1
+
+
+def _stems(names: pl.Series) -> pl.Series:
+    """Names without their numbers; steps of an engine that differ in their mode are of one stem."""
+    plain = names.str.replace_all(NUMBER, "#").rename("stem")
+    of_modes = names.str.contains(SGLANG_STEP)
+    return plain.to_frame().select(pl.when(of_modes).then(pl.lit("step[#]")).otherwise("stem")).to_series()
 
 
 def _top_repeats(rows: pl.DataFrame) -> pl.DataFrame:
@@ -343,6 +352,8 @@ def _round_starts(launched: LaunchSequence, choice: StepChoice | None) -> Int64A
         every = max(round(named.size / choice.count), 1) if choice.count else 1
         return named[::every] if named.size > 1 else None
     count = choice.count if choice is not None else None
+    if choice is None and (decoding := decode_rounds(launched.ops, launched.kinds)) is not None:
+        return decoding
     loop = outermost_loop(launched.kinds, gaps_ns) if count is None else loop_of(launched.kinds, gaps_ns, count)
     return None if loop is None else loop.starts
 

@@ -2,7 +2,8 @@
 
 Also the phases of a serving loop: each engine step prefills, decodes, or does both, by the annotation around it. vLLM
 names a step `execute_<n>_context_<requests>(...)_generation_<requests>(...)`, older versions
-`execute_context_<n>(<tokens>)_generation_<m>(<tokens>)`; SGLang `step[DECODE bs=32]`, `step[EXTEND bs=2 toks=900]`.
+`execute_context_<n>(<tokens>)_generation_<m>(<tokens>)`; SGLang `step[DECODE bs=32]`, `step[EXTEND bs=2 toks=900]`;
+TensorRT-LLM `[Executor] _forward_step 812: 1 ctx reqs, 31 gen reqs`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, VLLM_STEP
+from timesink.knowledge.ranges import NUMBER, SGLANG_STEP, TRTLLM_STEP, VLLM_STEP
 from timesink.measures.timeline.attribution import host_places, launch_links, push_pop_ranges, range_nesting
 from timesink.measures.timeline.autograd import forward_ranges, waiting_ranges
 from timesink.model.arrays import Int64Array, IntArray
@@ -173,7 +174,7 @@ def _launches_by_thread(trace: Trace, op: Int64Array, innermost: Sequence[IntArr
     return pl.concat(parts).sort("rank", "process", "thread", "start_ns")
 
 
-_VLLM: Final = re.compile(VLLM_STEP)
+_COUNTED: Final = (re.compile(VLLM_STEP), re.compile(TRTLLM_STEP))
 _SGLANG: Final = re.compile(SGLANG_STEP)
 
 
@@ -251,13 +252,33 @@ def serving_phases(trace: Trace) -> tuple[PhaseTime, ...]:
 
 def phase_of(name: str) -> tuple[Phase, int | None] | None:
     """Phase and number of requests of an engine step, by its annotation; None for other names."""
-    if (vllm := _VLLM.match(name)) is not None:
-        context, generation = int(vllm["context"]), int(vllm["generation"])
+    if (counted := next((found for one in _COUNTED if (found := one.match(name))), None)) is not None:
+        context, generation = int(counted["context"]), int(counted["generation"])
         phase = Phase.MIXED if context and generation else Phase.PREFILL if context else Phase.DECODE
         return (phase if context + generation else Phase.IDLE), context + generation
     if (sglang := _SGLANG.match(name)) is not None and sglang["mode"] in _MODES:
         return _MODES[sglang["mode"]], int(sglang["requests"]) if sglang["requests"] else None
     return None
+
+
+class StepRequests(NamedTuple):
+    """Of one engine step: the tokens of prompts that it reads, and the requests that get a token in it."""
+
+    prompt_tokens: int
+    decoding: int
+
+
+def requests_of(name: str) -> StepRequests | None:
+    """What the annotation of an engine step says of its tokens and requests; None where it does not say both."""
+    found = next((found for one in (*_COUNTED, _SGLANG) if (found := one.match(name))), None)
+    phase = phase_of(name)
+    if found is None or phase is None or phase[1] is None:
+        return None
+    if phase[0] is Phase.DECODE:
+        return StepRequests(0, phase[1])
+    tokens, parts = found["tokens"] or "", found.groupdict()
+    decoding = 0 if phase[0] is Phase.PREFILL else parts.get("generation")
+    return StepRequests(int(tokens), int(decoding)) if tokens.isdigit() and decoding is not None else None
 
 
 def _phase_time(

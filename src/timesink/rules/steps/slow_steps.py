@@ -37,6 +37,7 @@ from timesink.diagnosis.verdicts import (
     Verdict,
     Where,
 )
+from timesink.measures.idle.engine_late import is_engine
 from timesink.measures.steps.per_step import step_windows
 from timesink.measures.steps.spikes import Spike, SpikeStep, spikes
 from timesink.measures.steps.steps import steps
@@ -63,6 +64,8 @@ _NAMED = {
     Spike.UNEXPLAINED: (Bottleneck.HOST_PYTHON, "nothing that the trace explains"),
 }
 
+_OF_PROMPTS = (Spike.OTHER_WORK, Spike.SLOW_KERNELS, Spike.UNEXPLAINED)
+
 
 def check(trace: Trace, limits: Limits) -> Verdict:
     """Found per device and cause where the excess of its slow steps, over all steady steps, passes the limit."""
@@ -70,6 +73,8 @@ def check(trace: Trace, limits: Limits) -> Verdict:
     if not steps(trace).windows.height:
         return NotApplicable("the trace has no steady steps to compare")
     kinds = sorted({(spike.device, spike.kind) for spike in examined_steps.found})
+    if is_engine(trace):  # a step that reads a prompt runs other kernels, and takes longer: no fault of the step
+        kinds = [(device, kind) for device, kind in kinds if kind not in _OF_PROMPTS]
     judged = [_judge(trace, device, kind, limits["excess_ratio"]) for device, kind in kinds]
     findings = tuple(finding for finding, _ in judged if finding is not None)
     if findings:

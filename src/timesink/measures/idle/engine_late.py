@@ -1,0 +1,195 @@
+"""What keeps the host of a serving engine from launching the next step in time.
+
+An engine makes one token for each request in a step, so that its step is the time per output token. Between the work of
+two steps the host reads tokens, schedules requests, and prepares and launches what comes next. Where the device waits
+for that, all of the wait has one root: what of the host's work, taken away, lets it be ahead. Each candidate names
+host time of the whole step, also that beside which the device still works, for that makes the host late as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from timesink.knowledge.assumptions import fixes
+from timesink.knowledge.assumptions import idle as assumed
+from timesink.knowledge.calls import ALLOCATION, FREE, CallKind, call_kinds
+from timesink.knowledge.os_calls import WAITS_FOR_THREAD
+from timesink.knowledge.ranges import ENGINE_STEP, EXECUTE_MODEL
+from timesink.measures.idle.blame import idle_blame, intervals_of
+from timesink.measures.idle.blamed_time import sync_gain
+from timesink.measures.idle.causes import HOST_CAUSES
+from timesink.measures.steps.decode_rounds import decode_rounds
+from timesink.measures.steps.marks import StepMarker, launch_sequences, step_marks
+from timesink.measures.steps.per_step import per_step_ns, period_ns
+from timesink.measures.steps.steps import steps
+from timesink.measures.timeline.attribution import launch_links
+from timesink.measures.timeline.device_timeline import Device
+from timesink.model.arrays import BoolArray, Int8Array
+from timesink.model.intervals import Intervals
+from timesink.model.names import matches
+from timesink.model.record import dataclass
+from timesink.model.tables import API_CALLS, DEVICE_OPS, OS_CALLS
+from timesink.model.trace import Trace, remembered
+from timesink.whatif.change import Change, Target
+from timesink.whatif.changes import Together
+from timesink.whatif.changes.host import CaptureGraph, RemoveSyncs, ScaleHost
+from timesink.whatif.changes.transfers import PinCopies
+
+_LATE: Final = (*HOST_CAUSES, "launch_latency")
+_DRAINED: Final = 0.5  # of the late time: as much comes after waits where these are its root
+
+
+class Root(StrEnum):
+    """What of an engine's host work makes the device wait; the more specific comes first."""
+
+    ALLOCATION = "allocation"
+    COPY_OUT = "copy_out"
+    COPY_IN = "copy_in"
+    LOCK = "lock"
+    WAITS = "waits"
+    HOST = "host"
+    LAUNCHES = "launches"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineLate:
+    """The host of one device's engine. Times are means per engine step.
+
+    `late`: idle time of the device that the host is to blame for, `late_ns` of it in a step of `step_ns`. `busy_copies`
+    are pageable copies from the device, in which it does nothing else. `host_ns` is time of the engine's thread between
+    CUDA calls in which it launches nothing, of which `locked_ns` waits for another thread; `waits` counts blocking
+    calls, which take `blocked_ns`, `launches` launching calls, `copied_bytes` what is copied to the host through
+    pageable memory. `changes`: for each root that the trace has, what is tried without it.
+    """
+
+    device: Device
+    late: Intervals
+    busy_copies: Intervals
+    late_ns: float
+    step_ns: float
+    host_ns: float
+    locked_ns: float
+    waits: float
+    blocked_ns: float
+    launches: float
+    copied_bytes: float
+    changes: Mapping[Root, Change]
+
+    @property
+    def share(self) -> float:
+        """Of the step, the part in which the device waits for the host, 0 to 1."""
+        return self.late_ns / self.step_ns if self.step_ns else 0.0
+
+
+@remembered
+def is_engine(trace: Trace) -> bool:
+    """Whether the steps are those of a serving engine: annotated as one, or launches of a graph that decodes."""
+    marks = step_marks(trace)
+    if marks.marker is StepMarker.RANGE:
+        labels = marks.frame["label"]
+        return bool(matches(labels, ENGINE_STEP).any() or matches(labels, EXECUTE_MODEL).any())
+    if marks.marker is not StepMarker.KERNEL_PATTERN or trace.step_choice is not None:
+        return False
+    return any(decode_rounds(one.ops, one.kinds) is not None for one in launch_sequences(trace, marks.on_device))
+
+
+@remembered
+def engine_late(trace: Trace) -> tuple[EngineLate, ...]:
+    """By device of an engine with steady steps and recorded calls; nothing for other programs."""
+    if not is_engine(trace) or not steps(trace).windows.height or not launch_links(trace).linked_count:
+        return ()
+    stretches = idle_blame(trace).frame.with_columns(sync_gain(trace).root.alias("root"))
+    stretches = stretches.filter(pl.col("cause").is_in(list(_LATE)))
+    late, drained = intervals_of(stretches), intervals_of(stretches.filter(pl.col("root").is_not_null()))
+    devices = sorted(set(steps(trace).windows.select("rank", "device").iter_rows()))
+    none = Intervals.none()
+    return tuple(_engine(trace, device, late.get(device, none), drained.get(device, none)) for device in devices)
+
+
+def _engine(trace: Trace, device: Device, late: Intervals, drained: Intervals) -> EngineLate:
+    marks = step_marks(trace).frame.filter(pl.col("rank") == device[0])
+    key = (device[0], marks["process"][0], marks["thread"][0])
+    host = (pl.col("rank") == key[0]) & (pl.col("process") == key[1]) & (pl.col("thread") == key[2])
+    begin, end, count = marks["host_start_ns"].min(), marks["host_end_ns"].max(), max(marks.height, 1)
+    calls = trace.get(API_CALLS).with_row_index("row").filter(host, pl.col("start_ns").is_between(begin, end))
+    kinds = call_kinds(calls["name"])
+    between = _between(calls)
+    locked = _waits_for_threads(trace, host) & between
+    row, op_call = calls["row"].to_numpy(), launch_links(trace).call
+    out = _pageable(trace, "d2h") & (op_call >= 0)
+    copies = trace.get(DEVICE_OPS).filter(pl.Series(out), pl.col("device") == device[1])
+    thread, ways = (key[1], key[2]), {way: bool(_pageable(trace, way).any()) for way in ("d2h", "h2d")}
+    launches = float(np.isin(row, op_call).sum()) / count
+    changes = _changes(thread, kinds, (between, locked), ways)
+    if launches < fixes.EAGER_LAUNCHES.value:
+        del changes[Root.LAUNCHES]
+    if drained.total_ns < _DRAINED * late.total_ns:  # the host waits, and yet is ahead again
+        del changes[Root.WAITS]
+    waiting = np.isin(kinds, [CallKind.DEVICE_SYNC, CallKind.STREAM_SYNC, CallKind.EVENT_SYNC, CallKind.COPY_BLOCKING])
+    lengths = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+    return EngineLate(
+        device=device,
+        late=late,
+        busy_copies=Intervals.of(copies.select("start_ns", "end_ns")),
+        late_ns=per_step_ns(trace, device, late),
+        step_ns=period_ns(trace, device),
+        host_ns=between.total_ns / count,
+        locked_ns=locked.total_ns / count,
+        waits=float(waiting.sum()) / count,
+        blocked_ns=float(lengths[waiting].sum()) / count,
+        launches=launches,
+        copied_bytes=float(copies["bytes"].sum() or 0) / count,
+        changes=changes,
+    )
+
+
+def _between(calls: pl.DataFrame) -> Intervals:
+    """Stretches between CUDA calls that are longer than operators take to reach the next one."""
+    inside = Intervals.of(calls.select("start_ns", "end_ns"))
+    if not len(inside):
+        return inside
+    apart = Intervals(inside.end_ns[:-1], inside.start_ns[1:])
+    long = apart.lengths_ns >= assumed.DISPATCH_MOST_US.ns
+    return Intervals(apart.start_ns[long], apart.end_ns[long])
+
+
+def _waits_for_threads(trace: Trace, host: pl.Expr) -> Intervals:
+    waits = trace.get(OS_CALLS).filter(host)
+    return Intervals.of(waits.filter(matches(waits["name"], WAITS_FOR_THREAD)).select("start_ns", "end_ns"))
+
+
+def _pageable(trace: Trace, direction: str) -> BoolArray:
+    """Which operations copy more through pageable memory than a call stages."""
+    side = "dst_memory" if direction == "d2h" else "src_memory"
+    copied = (pl.col("copy_kind") == direction) & (pl.col(side) == "pageable")
+    if direction == "d2h":
+        copied &= pl.col("bytes") > fixes.STAGED_BYTES.whole
+    return trace.get(DEVICE_OPS).select(copied.fill_null(False)).to_series().to_numpy()
+
+
+def _changes(
+    thread: tuple[int, int], kinds: Int8Array, host: tuple[Intervals, Intervals], pageable: Mapping[str, bool]
+) -> dict[Root, Change]:
+    """What is tried for each root of which the trace has anything; `host` is code between calls, and waits in it."""
+    between, locked = host
+    changes: dict[Root, Change] = {}
+    if np.isin(kinds, [CallKind.ALLOCATE, CallKind.FREE]).any():
+        memory = Target("call", f"{ALLOCATION}|{FREE}")
+        changes[Root.ALLOCATION] = Together((RemoveSyncs(memory), ScaleHost(memory, 0.0)))
+    if pageable["d2h"]:
+        changes[Root.COPY_OUT] = PinCopies(direction="d2h")
+    if pageable["h2d"]:
+        changes[Root.COPY_IN] = PinCopies()
+    changes[Root.WAITS] = RemoveSyncs()
+    if len(between):
+        free = ScaleHost(Target("windows", windows={thread: between}), 0.0)
+        changes[Root.HOST] = Together((PinCopies(direction="d2h"), free)) if pageable["d2h"] else free
+    if locked.total_ns > between.total_ns / 2:
+        changes[Root.LOCK] = changes[Root.HOST]
+    changes[Root.LAUNCHES] = CaptureGraph()
+    return changes

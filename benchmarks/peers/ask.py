@@ -31,13 +31,12 @@ def nsys_ai(path: str) -> dict[str, Any]:
 
 
 def hta(path: str) -> dict[str, Any]:
-    """Its temporal breakdown and idle breakdown in percent, and its longest kernels."""
+    """Its temporal breakdown in percent, and its longest kernels."""
     os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"
     from hta.trace_analysis import TraceAnalysis  # type: ignore[import-not-found]
 
     analysis = TraceAnalysis(trace_files={0: path})
     time = analysis.get_temporal_breakdown(visualize=False).to_dict("records")[0]
-    idle = analysis.get_idle_time_breakdown(ranks=[0], visualize=False)[0].to_dict("records")
     kinds, kernels = analysis.get_gpu_kernel_breakdown(visualize=False)
     share = dict(zip(kinds["kernel_type"], kinds["percentage"], strict=True))
     rest = share.get("COMMUNICATION", 0.0) + share.get("MEMORY", 0.0) or 1.0
@@ -47,7 +46,6 @@ def hta(path: str) -> dict[str, Any]:
         "idle": float(time["idle_time_pctg"]),
         "communication": other * share.get("COMMUNICATION", 0.0) / rest,
         "copy": other * share.get("MEMORY", 0.0) / rest,
-        "why": {str(row["idle_category"]): float(row["idle_time_ratio"]) for row in idle[:3]},
         "longest": [str(name)[:200] for name in longest],
     }
 

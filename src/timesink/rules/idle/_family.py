@@ -17,6 +17,7 @@ from timesink.model.tables import (
     DEVICE_OPS,
     EVENT_WAITS,
     FRAMES,
+    GENERATED_KERNELS,
     GRAPH_NODES,
     HOST_OPS,
     HOST_STACKS,
@@ -31,7 +32,8 @@ from timesink.whatif.change import Change, Target
 from timesink.whatif.changes.host import ScaleHost
 
 BLAME_READS: Final = (
-    HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS, GRAPH_NODES
+    HOST_STACKS, SOURCES, RANGES, HOST_OPS, FRAMES, OS_CALLS, PROFILER_OVERHEAD, SYNCS, EVENT_WAITS, GRAPH_NODES,
+    GENERATED_KERNELS,
 )  # fmt: skip
 """What idle blame reads where it was recorded, besides device work and CUDA calls."""
 

@@ -35,6 +35,7 @@ from timesink.model.tables import (
     DEVICES,
     FRAMES,
     GPU_METRICS,
+    GENERATED_KERNELS,
     GRAPH_NODES,
     HOST_OPS,
     HOST_STACKS,
@@ -45,7 +46,7 @@ from timesink.units import NS_PER_MS
 from timesink.whatif.change import Case
 from timesink.whatif.changes.kernels import ShortenKernels
 
-LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS, GRAPH_NODES)
+LINE_READS: Final = (HOST_OPS, FRAMES, HOST_STACKS, GRAPH_NODES, GENERATED_KERNELS)
 """What the line behind a kernel is taken from, where it was recorded."""
 
 kernel_rule: Final = partial(Rule, needs=(DEVICE_OPS,), reads=(*LINE_READS, API_CALLS, RANGES, DEVICES, GPU_METRICS))

@@ -30,7 +30,7 @@ from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.timeline.copies import CopyGroup
 from timesink.measures.timeline.device_timeline import Device
 from timesink.model.intervals import Intervals
-from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, HOST_OPS, HOST_STACKS, RANGES
+from timesink.model.tables import API_CALLS, DEVICE_OPS, FRAMES, GENERATED_KERNELS, HOST_OPS, HOST_STACKS, RANGES
 from timesink.model.trace import Trace
 from timesink.rules.copies._family import BOTTLENECKS, exposed_copy_groups, place_of
 from timesink.units import bytes_text
@@ -88,7 +88,7 @@ RULE = Rule(
     "CPY101",
     check,
     needs=(DEVICE_OPS,),
-    reads=(API_CALLS, HOST_OPS, RANGES, FRAMES, HOST_STACKS),
+    reads=(API_CALLS, HOST_OPS, RANGES, FRAMES, HOST_STACKS, GENERATED_KERNELS),
     limits={
         "exposed_ratio": Limit(
             0.03,

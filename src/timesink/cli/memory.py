@@ -111,15 +111,22 @@ class PlanSettings:
             prompt = train.get("sequence", self.context)
             changed["serve"] = {"batch": train.get("batch", 1), "prompt": prompt, "context": self.context}
         elif "serve" not in changed:
-            changed["train"] = {"batch": 1, "sequence": 2048, **changed.get("train", {}), **train}
+            changed["train"] = {"batch": 1, "sequence": 2048, **_section(changed, "train"), **train}
         elif "batch" in train:
-            changed["serve"] = {**changed["serve"], "batch": train["batch"]}
+            changed["serve"] = {**_section(changed, "serve"), "batch": train["batch"]}
         memory_bytes = None if self.gpu_memory is None else int(self.gpu_memory * 1e9)
         parallel = _known(sharding=self.sharding, data=self.ranks, tensor=self.tensor)
         for section, values in (("parallel", parallel), ("gpu", _known(memory_bytes=memory_bytes))):
             if values:
-                changed[section] = {**changed.get(section, {}), **values}
+                changed[section] = {**_section(changed, section), **values}
         return changed
+
+
+def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    given = stored.get(name, {})
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{name} is no JSON object", remedy="see docs/how-to/memory.md for an example")
+    return given
 
 
 def _known(**values: Any) -> dict[str, Any]:

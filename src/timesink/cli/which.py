@@ -140,4 +140,7 @@ def _stored(path: Path) -> Sequence[Mapping[str, Any]] | None:
     except ValueError:
         return None
     undecided = stored.get("undecided") if isinstance(stored, dict) else None
-    return undecided if isinstance(undecided, list) else None
+    if not isinstance(undecided, list) or not all(isinstance(rule, dict) for rule in undecided):
+        return None
+    is_whole = all(isinstance(rule.get(key), str) for rule in undecided for key in ("code", "to_decide"))
+    return undecided if is_whole else None

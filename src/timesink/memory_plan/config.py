@@ -193,9 +193,15 @@ def configuration(given: Any) -> Configuration:
     return checked(config)
 
 
+_MOST = {"layers": 10_000, "heads": 10_000}  # of one model: a plan walks over each layer
+
+
 def checked(config: Configuration) -> Configuration:
     """The configuration, or `UsageError` where its parts contradict one another."""
     model, parallel = config.model, config.parallel
+    for name, most in _MOST.items():
+        if not 1 <= getattr(model, name) <= most:
+            raise UsageError(f"model.{name} is {getattr(model, name)}", remedy=f"at least 1 and at most {most}")
     if (config.train is None) == (config.serve is None):
         raise UsageError("a configuration has either train or serve", remedy="leave one of them out")
     divides = (

@@ -69,7 +69,7 @@ def read(path: Path) -> ProjectConfiguration | None:
     try:
         text = raw.decode()
         table = tomllib.loads(text).get("tool", {}).get("timesink")
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is no TOML: {error}", remedy="correct that line") from error
     if table is None:
         return None

@@ -99,7 +99,10 @@ def read(path: Path) -> Calibration:
         ) from broken
     if not all(np.isfinite(mean) and mean > 0 for mean in means):
         raise BrokenRecord(f"{path} holds a run mean that is no positive number", remedy="run timesink calibrate anew")
-    return deviation(means, len(sessions))
+    found = deviation(means, len(sessions))
+    if found.run_sd_ratio >= 1:
+        raise BrokenRecord(f"{path} holds run means that differ beyond belief", remedy="run timesink calibrate anew")
+    return found
 
 
 def made_on(path: Path) -> str:

@@ -92,7 +92,9 @@ def segment_map(trace: Trace) -> MapChart | None:
         return None
     count = _MAP_CELLS * _MAP_LINES
     offset = segments.select("address", before=pl.col("total_bytes").cum_sum() - pl.col("total_bytes"))
-    placed = blocks.join(offset, left_on="segment", right_on="address")
+    placed = blocks.join(offset, left_on="segment", right_on="address").filter(pl.col("address") >= pl.col("segment"))
+    if not placed.height:
+        return None
     start = placed["before"].to_numpy() + (placed["address"] - placed["segment"]).cast(pl.Int64).to_numpy()
     holder = _holders(start, start + placed["bytes"].to_numpy(), (np.arange(count) + 0.5) * total / count)
     code = np.where(holder >= 0, placed["code"].to_numpy()[holder], FREE)
@@ -314,7 +316,11 @@ def comparison_sheet(plan: MemoryPlan, trace: Trace) -> Sheet:
         Field("measured_bytes", "measured", unit=BYTES),
         Field("error_ratio", "of the measured peak", unit="ratio"),
     )
-    ledger = next(iter(memory_ledger(trace).values()))
+    ledger = next(iter(memory_ledger(trace).values()), None)
+    if ledger is None:
+        raise UsageError(
+            f"{trace.source} holds no memory of a GPU", remedy="compare with a snapshot of torch.cuda.memory"
+        )
     measured = {str(category): size for category, size in ledger.at_peak().items()}
     planned_parts = {str(part): size for part, size in plan.peak.parts.items()}
     names = [str(category) for category in MemoryCategory if category is not MemoryCategory.CONTEXT] + ["unclassified"]

@@ -203,6 +203,8 @@ def _handed_over_ns(graph: Graph, path: IntArray) -> Int64Array:
     """Of what no weight explains on these edges, the time that a copy engine and the multiprocessors take to follow
     each other on a stream: longer than kernels take, and no more of a riddle."""
     edges, program = graph.network.edges, graph.program
+    if not len(program.blocks.op):
+        return np.zeros(len(path), dtype=np.int64)
     is_copy = program.ops.op_class[program.blocks.op] == COPY
     ends = graph.block_of(edges.src[path]), graph.block_of(edges.dst[path])
     copies = (edges.kind[path] == EdgeKind.STREAM) & np.logical_or(*(is_copy[np.maximum(end, 0)] for end in ends))

@@ -108,7 +108,7 @@ def _page(text: str, cleaner: Cleaner) -> Iterator[str]:
         return
     if header.start():
         cleaner.removed["lines before the page"] += text[: header.start()].count("\n")
-    rows = csv.reader(io.StringIO(text[header.start() :]))
+    rows = csv.reader(io.StringIO(text[header.start() :], newline=""))
     heads = next(rows)
     columns = [(at, _column(head, cleaner)) for at, head in enumerate(heads) if _is_known(head, cleaner)]
     if len(columns) < len(heads):

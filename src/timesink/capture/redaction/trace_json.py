@@ -180,7 +180,7 @@ def event(value: Any, cleaner: Cleaner) -> Any:
     for key, inner in kept.items():
         if key == "args" and isinstance(inner, dict):
             kept[key] = _arguments(inner, cleaner)
-        elif key == "name" and isinstance(inner, str) and category in private_texts.KERNEL_KINDS:
+        elif key == "name" and isinstance(inner, str) and str(category) in private_texts.KERNEL_KINDS:
             kept[key] = cleaner.symbol(inner)
         elif not isinstance(inner, (int, float, Number)):
             kept[key] = cleaner.value(inner)

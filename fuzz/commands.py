@@ -12,6 +12,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from http.server import ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -286,13 +287,16 @@ class _Asked(Server):
     """The server of `timesink serve`, asked here for what a browser asks for, and for what makes no sense."""
 
     def __init__(self, port: int, token: str, page: str, tiles: Any) -> None:  # without a socket
-        self.token, self.page, self.tiles, self.server_port = token, page.encode("utf-8"), tiles, port
+        with mock.patch.object(ThreadingHTTPServer, "__init__", lambda *_: None):
+            super().__init__(port, token, page, tiles)
+        self.tiles, self.server_port = tiles, port
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
         """One round of requests."""
         span = self.tiles.timeline.end_ns - self.tiles.timeline.start_ns
         for asked in (
-            "", "search?text=a", "around?lane=0&depth=0&start=0", f"tile?rows=0.3,1.1&from=0&to={span}&pixel=1e5",
+            "", "ready", "search?text=a", "around?lane=0&depth=0&start=0",
+            f"tile?rows=0.3,1.1&from=0&to={span}&pixel=1e5",
             f"budget?rank=0&device=0&from=0&to={span}", "tile?rows=9.9&from=-9&to=9&pixel=nan", "search?text=%00",
             f"budget?rank=0&device=7&from={span}&to={1 << 62}", "around?lane=-1&depth=0&start=9", "nothing",
         ):  # fmt: skip

@@ -21,7 +21,7 @@ def decode_rounds(ops: pl.DataFrame, kinds: Int64Array) -> Int64Array | None:
     """Positions in `ops`, in launch order, of the first op of every decoding graph; None where there is no such loop.
 
     Only the graph that is launched most often counts; it is launched in most steps of its kind, and a small copy to the
-    host follows nearly every launch before the next one.
+    host follows nearly every launch before the next one. Rounds of a loop around them are no steps.
     """
     frame = pl.DataFrame({"call": ops["call"], "kind": kinds, "busy_ns": ops["end_ns"] - ops["start_ns"]})
     frame = frame.with_row_index("at").filter(pl.col("call") >= 0)
@@ -40,4 +40,11 @@ def decode_rounds(ops: pl.DataFrame, kinds: Int64Array) -> Int64Array | None:
     starts = replays.filter(pl.col("what") == most["what"])["at"].to_numpy().astype(np.int64)
     tokens = np.flatnonzero(((ops["copy_kind"] == "d2h") & (ops["bytes"] <= _TOKENS_MOST)).fill_null(False).to_numpy())
     left = np.searchsorted(tokens, starts[1:]) > np.searchsorted(tokens, starts[:-1])
-    return starts if left.mean() >= assumed.ROUNDS_AT_HOME.value else None
+    return starts if left.mean() >= assumed.ROUNDS_AT_HOME.value and not _within_a_loop(np.diff(starts)) else None
+
+
+def _within_a_loop(lengths: Int64Array) -> bool:
+    """Whether each so many rounds have more to do, always as many: a loop around that of the tokens, whose turns are
+    the steps. Prompts of a server come at no such pace."""
+    longer = np.flatnonzero(lengths > np.median(lengths))
+    return len(longer) > 2 and longer[1] - longer[0] > 1 and not np.diff(longer, 2).any()

@@ -63,9 +63,8 @@ def check_diagnosis(diagnosis: Diagnosis) -> None:
         if gain is None:
             continue
         low = gain.value if gain.low is None else gain.low
-        high = gain.value if gain.high is None else gain.high
         most = math.inf if finding.of_ms is None else finding.of_ms
-        _ordered(f"{card.code}: {finding.message[:80]}", 0.0, low, gain.value, high, most)
+        _ordered(f"{card.code}: {finding.message[:80]}", 0.0, low, gain.value, gain.most, most)
     for device in diagnosis.devices:
         parts = device.compute_ns + device.exposed_comm_ns + device.exposed_copy_ns + device.idle_ns
         if parts != device.span_ns or device.busy_ns + device.idle_ns != device.span_ns:

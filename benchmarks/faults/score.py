@@ -113,7 +113,7 @@ def foretold(findings: Sequence[tuple[str, int, Any]], owed: str, step_ms: float
     promised = max(by_rank.values(), key=lambda part: sum(worth.value for worth in part))
     value = sum(worth.value for worth in promised)
     low = sum(worth.value if worth.low is None else worth.low for worth in promised)
-    high = sum(worth.value if worth.high is None else worth.high for worth in promised)
+    high = sum(worth.most for worth in promised)
     return Foretold(*(min(1.0, part / step_ms) for part in (value, low, high)))
 
 

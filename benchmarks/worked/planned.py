@@ -59,7 +59,7 @@ def foretold(capture: Path, state: str, result: dict[str, Any], ids: dict[str, s
         gain = joint.gain(chosen) if set(chosen) <= set(joint.offered) else None
         if gain is None:
             break
-        low, high = gain.low or 0.0, gain.value if gain.high is None else gain.high
+        low, high = gain.low or 0.0, gain.most
         ends = {"low": step_ms - high, "value": step_ms - gain.value, "high": step_ms - low}
         rungs.append({"change": chosen[-1], **ends, "measured": step_after(change, "after")})
     printed = [{"change": rung.id, "value": rung.after.value} for rung in plan(trace, diagnosis).rungs]

@@ -187,18 +187,19 @@ def _host_block(call: Call) -> Callable[[int], float]:
 
 def _device_block(torch: Any, call: Call) -> Callable[[int], float]:
     """Nanoseconds that the device takes for so many calls, all launched before the first of them begins."""
-    launch_ns = [1e5]  # of a call at first sight; then what it took
+    launch_ns = 1e5  # of a call at first sight; then what it took
 
     def block(count: int) -> float:
+        nonlocal launch_ns
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
-        torch.cuda._sleep(int(_CYCLES_PER_NS * (count + 1) * launch_ns[-1]))
+        torch.cuda._sleep(int(_CYCLES_PER_NS * (count + 1) * launch_ns))
         call()  # the ranks meet here
         begin.record()
         launched = time.perf_counter_ns()
         for _ in range(count):
             call()
-        launch_ns.append(_SURE * (time.perf_counter_ns() - launched) / count)
+        launch_ns = _SURE * (time.perf_counter_ns() - launched) / count
         end.record()
         torch.cuda.synchronize()
         return float(begin.elapsed_time(end) * 1e6)

@@ -123,10 +123,9 @@ class PlanSettings:
 
 
 def _section(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    given = stored.get(name, {})
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{name} is no JSON object", remedy="see docs/how-to/memory.md for an example")
-    return given
+    from timesink.memory_plan.config import json_object
+
+    return json_object(stored.get(name, {}), name)
 
 
 def _known(**values: Any) -> dict[str, Any]:

@@ -219,10 +219,15 @@ def checked(config: Configuration) -> Configuration:
     return config
 
 
-def _part(kind: type[Part], given: Any, where: str) -> Part:
+def json_object(given: Any, where: str) -> Mapping[str, Any]:
+    """The part of a configuration that stands there; `UsageError` where it is something else."""
     if not isinstance(given, Mapping):
-        raise UsageError(f"{where} is no JSON object")
-    hints = get_type_hints(kind)
+        raise UsageError(f"{where} is no JSON object", remedy="see docs/how-to/memory.md for an example")
+    return given
+
+
+def _part(kind: type[Part], given: Any, where: str) -> Part:
+    hints, given = get_type_hints(kind), json_object(given, where)
     unknown = sorted(set(given) - set(hints))
     if unknown:
         raise UsageError(f"{where} has no {unknown[0]!r}", remedy=f"choose from {', '.join(hints)}")

@@ -195,14 +195,19 @@ def pairs_to_decide(mean: float, sd: float, level: float, threshold_ratio: float
     """Pairs at which an interval of this mean and deviation would clear the nearest threshold; None beyond `most`."""
     edge = np.log1p(threshold_ratio)
     pairs = np.arange(2, most + 1)
-    half = stats.t.ppf(0.5 + level / 2, pairs - 1) * sd / np.sqrt(pairs)
+    half = _critical_ts(pairs - 1, level) * sd / np.sqrt(pairs)
     enough = pairs[half < min(abs(mean - edge), abs(mean + edge))]
     return int(enough[0]) if enough.size else None
 
 
 def _critical_t(df: float, level: float) -> float:
     """Half-width of the interval in standard errors."""
-    return float(stats.t.ppf(0.5 + level / 2, df))
+    return float(_critical_ts(df, level))
+
+
+def _critical_ts(df: npt.ArrayLike, level: float) -> Float64Array:
+    """The same for each number of degrees of freedom."""
+    return np.asarray(stats.t.ppf(0.5 + level / 2, df), np.float64)
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:

@@ -93,7 +93,7 @@ class Costs:
         return self.latency_of_group[2][self.group[op]]
 
 
-# `op_class` reads the kind and the name; graph ids and shapes of launches are not needed here.
+# Kinds and names are told by the class; graph ids and shapes of launches are not needed here.
 _READ: Final = ("process", "device", "context", "stream", "start_ns", "end_ns", "correlation")
 
 

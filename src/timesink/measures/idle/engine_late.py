@@ -23,8 +23,7 @@ from timesink.knowledge.ranges import ENGINE_STEP, EXECUTE_MODEL
 from timesink.measures.idle.blame import idle_blame, intervals_of
 from timesink.measures.idle.blamed_time import sync_gain
 from timesink.measures.idle.causes import HOST_CAUSES
-from timesink.measures.steps.decode_rounds import decode_rounds
-from timesink.measures.steps.marks import StepMarker, launch_sequences, step_marks
+from timesink.measures.steps.marks import StepMarker, step_marks
 from timesink.measures.steps.per_step import per_step_ns, period_ns
 from timesink.measures.steps.steps import steps
 from timesink.measures.timeline.attribution import launch_links
@@ -93,9 +92,7 @@ def is_engine(trace: Trace) -> bool:
     if marks.marker is StepMarker.RANGE:
         labels = marks.frame["label"]
         return bool(matches(labels, ENGINE_STEP).any() or matches(labels, EXECUTE_MODEL).any())
-    if marks.marker is not StepMarker.KERNEL_PATTERN or trace.step_choice is not None:
-        return False
-    return any(decode_rounds(one.ops, one.kinds) is not None for one in launch_sequences(trace, marks.on_device))
+    return marks.of_tokens
 
 
 @remembered
@@ -121,9 +118,10 @@ def _engine(trace: Trace, device: Device, late: Intervals, drained: Intervals) -
     between = _between(calls)
     locked = _waits_for_threads(trace, host) & between
     row, op_call = calls["row"].to_numpy(), launch_links(trace).call
-    out = _pageable(trace, "d2h") & (op_call >= 0)
+    pageable = {way: _pageable(trace, way) for way in ("d2h", "h2d")}
+    out = pageable["d2h"] & (op_call >= 0)
     copies = trace.get(DEVICE_OPS).filter(pl.Series(out), pl.col("device") == device[1])
-    thread, ways = (key[1], key[2]), {way: bool(_pageable(trace, way).any()) for way in ("d2h", "h2d")}
+    thread, ways = (key[1], key[2]), {way: bool(rows.any()) for way, rows in pageable.items()}
     launches = float(np.isin(row, op_call).sum()) / count
     changes = _changes(thread, kinds, (between, locked), ways)
     if launches < fixes.EAGER_LAUNCHES.value:

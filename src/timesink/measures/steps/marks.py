@@ -71,13 +71,15 @@ class StepMarks:
     A step lasts from its mark to the next; the last one to the end of its own range, or, where the marks are phases
     that fill less than half of the period, for the median period. `mark_end_ns` is the end of the step's own range,
     which may leave a stretch before the next mark. `name` is the mark's stem, empty where there are no steps.
-    `on_device` says that the times are the GPU's, which is so only for kernel patterns without recorded launches.
+    `on_device` says that the times are the GPU's, which is so only for kernel patterns without recorded launches;
+    `of_tokens` that they are the rounds of a server nobody annotated (`decode_rounds`).
     """
 
     marker: StepMarker | None
     name: str
     frame: pl.DataFrame
     on_device: bool
+    of_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +91,7 @@ class _ProcessMarks:
     marker: StepMarker
     name: str
     frame: pl.DataFrame
+    of_tokens: bool = False
 
 
 @remembered
@@ -122,6 +125,7 @@ def step_marks(trace: Trace) -> StepMarks:
         name=marks[0].name if marks else "",
         frame=pl.concat([pl.DataFrame(schema=STEP_COLUMNS), *frames]),
         on_device=on_device,
+        of_tokens=any(part.of_tokens for part in marks),
     )
 
 
@@ -319,7 +323,8 @@ def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
     """Steps of each process by the kernels that the user named, or by the outermost loop of what its device runs."""
     calls = trace.get(API_CALLS)
     for launched in launch_sequences(trace, on_device):
-        positions = _round_starts(launched, trace.step_choice)
+        decoding = None if trace.step_choice is not None else decode_rounds(launched.ops, launched.kinds)
+        positions = _round_starts(launched, trace.step_choice) if decoding is None else decoding
         if positions is None:
             continue
         marks = launched.ops[positions]
@@ -334,7 +339,8 @@ def _pattern_marks(trace: Trace, on_device: bool) -> Iterator[_ProcessMarks]:
         label = pl.format("step {}", pl.int_range(pl.len())).alias("label")
         frame = starts.select(label, "thread", "host_start_ns", end.alias("host_end_ns"), end.alias("mark_end_ns"))
         name = str(marks["name"].cast(pl.String)[0])
-        yield _ProcessMarks(launched.rank, launched.process, StepMarker.KERNEL_PATTERN, name, frame)
+        process = launched.rank, launched.process
+        yield _ProcessMarks(*process, StepMarker.KERNEL_PATTERN, name, frame, decoding is not None)
 
 
 def _first_kernel_ns(launched: LaunchSequence, position: int) -> int:
@@ -352,8 +358,6 @@ def _round_starts(launched: LaunchSequence, choice: StepChoice | None) -> Int64A
         every = max(round(named.size / choice.count), 1) if choice.count else 1
         return named[::every] if named.size > 1 else None
     count = choice.count if choice is not None else None
-    if choice is None and (decoding := decode_rounds(launched.ops, launched.kinds)) is not None:
-        return decoding
     loop = outermost_loop(launched.kinds, gaps_ns) if count is None else loop_of(launched.kinds, gaps_ns, count)
     return None if loop is None else loop.starts
 

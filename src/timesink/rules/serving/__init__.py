@@ -1,1 +1,1 @@
-"""Rules about habits and settings: work done twice, debugging left on, Python loops, a machine told too much."""
+"""Rules about serving engines: hosts that are late, prompts that block, small batches, copied caches."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from timesink.diagnosis.pricing import price_change
 from timesink.diagnosis.verdicts import Bottleneck, Quantity
 from timesink.measures.idle.engine_late import EngineLate, Root
 from timesink.measures.steps.per_step import per_step_ns
@@ -47,15 +46,12 @@ CAUSES: Final[Mapping[Root, tuple[Bottleneck, str]]] = MappingProxyType(
 _MANY_WAITS: Final = 3  # per step; an engine waits for its tokens once
 
 
-def worth_of(trace: Trace, engine: EngineLate, root: Root) -> Quantity | None:
-    """The gain without a profiler, where that step is known: what the device itself needs of it stays, for a profiler
-    slows the host and not the device. None where the replay alone knows."""
-    price = price_change(engine.changes[root], engine.device[0], trace)
-    if price is None or trace.unprofiled_step_ns is None:
+def worth_of(trace: Trace, engine: EngineLate, root: Root, gain: Quantity) -> Quantity | None:
+    """The gain of the root's replay without a profiler, where that step is known: what the device itself needs of it
+    stays, for a profiler slows the host and not the device. None where the replay alone knows."""
+    if trace.unprofiled_step_ns is None:
         return None
-    gain, copied_ns = price.gain, 0.0
-    if root is Root.HOST:
-        copied_ns = per_step_ns(trace, engine.device, engine.busy_copies)
+    copied_ns = per_step_ns(trace, engine.device, engine.busy_copies) if root is Root.HOST else 0.0
     most_ms = max(trace.unprofiled_step_ns - engine.step_ns + engine.late_ns + copied_ns, 0.0) / NS_PER_MS
     return Quantity(min(gain.value, most_ms), "ms", low=min(gain.low or 0.0, most_ms), high=gain.most)
 

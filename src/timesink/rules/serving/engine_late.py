@@ -71,9 +71,12 @@ def _judged(trace: Trace, engine: EngineLate, limit: float) -> tuple[Finding | N
         limit=Quantity(limit, "ratio"),
         table="device_ops",
     )
-    root = _root(trace, engine) if engine.share > limit else None
-    worth = None if root is None else worth_of(trace, engine, root)
-    if root is None or (worth is not None and worth.value * NS_PER_MS <= limit * (trace.unprofiled_step_ns or 0.0)):
+    found = _root(trace, engine) if engine.share > limit else None
+    if found is None:
+        return None, evidence
+    root, gain = found
+    worth = worth_of(trace, engine, root, gain)
+    if worth is not None and worth.value * NS_PER_MS <= limit * (trace.unprofiled_step_ns or 0.0):
         return None, evidence
     bottleneck, advice = CAUSES[root]
     copied = root is Root.HOST and engine.copied_bytes > 0
@@ -95,16 +98,16 @@ def _judged(trace: Trace, engine: EngineLate, limit: float) -> tuple[Finding | N
     return finding, evidence
 
 
-def _root(trace: Trace, engine: EngineLate) -> Root | None:
-    """The most specific of the roots that win about the most; None where none wins a good part of the time."""
-    gains = {}
-    for root, change in engine.changes.items():
-        worth = price_change(change, engine.device[0], trace)
-        gains[root] = worth.gain.value if worth else 0.0
-    most = max(gains.values(), default=0.0)
+def _root(trace: Trace, engine: EngineLate) -> tuple[Root, Quantity] | None:
+    """The most specific of the roots that win about the most, and its gain; None where none wins a good part of the
+    time."""
+    priced = {root: price_change(change, engine.device[0], trace) for root, change in engine.changes.items()}
+    gains = {root: worth.gain for root, worth in priced.items() if worth is not None}
+    most = max((gain.value for gain in gains.values()), default=0.0)
     if most * NS_PER_MS <= assumed.EFFECTIVE_SHARE.value * engine.late_ns:
         return None
-    return next(root for root in Root if gains.get(root, 0.0) >= (_LOCKED if root is Root.LOCK else _NEARLY) * most)
+    least = {root: (_LOCKED if root is Root.LOCK else _NEARLY) * most for root in Root}
+    return next((root, gains[root]) for root in Root if root in gains and gains[root].value >= least[root])
 
 
 RULE = Rule(

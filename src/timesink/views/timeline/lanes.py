@@ -18,7 +18,7 @@ import polars as pl
 from timesink.diagnosis.verdicts import Finding
 from timesink.knowledge.kernel_names import short_names
 from timesink.knowledge.kernels import KernelFamily, decode
-from timesink.knowledge.op_class import op_class
+from timesink.knowledge.op_class import class_of_ops
 from timesink.knowledge.step_parts import IDLE_WORDS
 from timesink.measures.idle.blame import idle_blame, idle_of_rank
 from timesink.measures.lines.stacks import Line, op_stacks, stack_book
@@ -232,7 +232,7 @@ class _Lanes:
     def _coloured(self, ops: pl.DataFrame) -> Int64Array:
         """The number of the kind that each op is coloured by: kernels go by the family of their name."""
         families = mapped(ops["name"], lambda names: names.map_elements(family, pl.String), pl.String)
-        classes = op_class(ops).cast(pl.String)
+        classes = class_of_ops(self.trace).gather(ops["row"]).cast(pl.String)
         told = pl.select(
             pl.when(classes != "compute")
             .then(classes)
